@@ -33,7 +33,11 @@ TINY: dict[str, Any] = {
     "depths": [1, 1, 1, 1],
     "layer_type": "basic",
 }
-RESNET18: dict[str, Any] = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
+RESNET18: dict[str, Any] = {
+    "hidden_sizes": [64, 128, 256, 512],
+    "depths": [2, 2, 2, 2],
+    "layer_type": "basic",
+}
 MODELS = {"tiny-resnet": (TINY, 32, 10), "resnet18": (RESNET18, 224, 1000)}
 
 
@@ -54,7 +58,9 @@ class BareLoop:
         config, default_size, classes = MODELS[name]
         size = image_size or default_size
         torch.manual_seed(0)
-        model: nn.Module = ResNetForImageClassification(ResNetConfig(num_labels=classes, **config)).train()
+        model: nn.Module = ResNetForImageClassification(
+            ResNetConfig(num_labels=classes, **config)
+        ).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         generator = torch.Generator().manual_seed(rank)
         batches = [
@@ -70,7 +76,8 @@ class BareLoop:
     def of_builder(
         cls, path: str, options: dict[str, Any], batch_size: int, optimizer: str, precision: str
     ) -> BareLoop:
-        """A loop over a model that ``module:function``, in this directory, returns and that draws its batches."""
+        """A loop over a model that ``module:function``, in this directory, returns and that draws
+        its batches."""
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         module_name, _, function = path.partition(":")
         torch.manual_seed(0)
@@ -83,11 +90,20 @@ class BareLoop:
         else:
             update = torch.optim.AdamW(model.parameters(), lr=1e-4)
         dtype = torch.bfloat16 if precision == "bf16" else None
-        return cls(DistributedDataParallel(model) if world_size > 1 else model, update, batches, dtype=dtype)
+        return cls(
+            DistributedDataParallel(model) if world_size > 1 else model,
+            update,
+            batches,
+            dtype=dtype,
+        )
 
     def passes(self, batch: dict[str, torch.Tensor]) -> None:
         """Forward and backward pass."""
-        with contextlib.nullcontext() if self.dtype is None else torch.autocast("cpu", dtype=self.dtype):
+        with (
+            contextlib.nullcontext()
+            if self.dtype is None
+            else torch.autocast("cpu", dtype=self.dtype)
+        ):
             output = self.model(**batch)
         loss: torch.Tensor = output if isinstance(output, torch.Tensor) else output.loss
         loss.backward()  # type: ignore[no-untyped-call]
@@ -118,7 +134,9 @@ class BarePipeline(BareLoop):
             self.schedule.step(target=batch["labels"], losses=[], return_outputs=False)
 
 
-def pipeline(loop: BareLoop, stage: nn.Module, loss: Callable[..., torch.Tensor], pieces: int) -> BarePipeline:
+def pipeline(
+    loop: BareLoop, stage: nn.Module, loss: Callable[..., torch.Tensor], pieces: int
+) -> BarePipeline:
     """A bare loop over ``stage``, the stage of this rank."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: PLC0415 - slow, and used here alone
 
@@ -129,7 +147,8 @@ def pipeline(loop: BareLoop, stage: nn.Module, loss: Callable[..., torch.Tensor]
 
 
 def pin(threads: int) -> None:
-    """Bind the rank to its cores and set its threads, as torchscale does on a CPU without hyper-threads."""
+    """Bind the rank to its cores and set its threads, as torchscale does on a CPU without
+    hyper-threads."""
     local = int(os.environ["LOCAL_RANK"])
     cpus = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cpus[local * threads : (local + 1) * threads])
@@ -140,10 +159,16 @@ def main() -> None:
     """Warm up, measure, and write ``{"samples_per_second": …, "minor_faults_per_step": …}``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default="tiny-resnet", help=f"{', '.join(MODELS)}, or module:function")
+    parser.add_argument(
+        "--model", default="tiny-resnet", help=f"{', '.join(MODELS)}, or module:function"
+    )
     parser.add_argument("--options", type=json.loads, default={}, help="of the function, as JSON")
-    parser.add_argument("--optimizer", default="adamw", choices=("sgd", "adamw"), help="of a model of a function")
-    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of a model of a function")
+    parser.add_argument(
+        "--optimizer", default="adamw", choices=("sgd", "adamw"), help="of a model of a function"
+    )
+    parser.add_argument(
+        "--precision", default="fp32", choices=("fp32", "bf16"), help="of a model of a function"
+    )
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--warmup", type=int, default=40)

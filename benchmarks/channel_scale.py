@@ -1,14 +1,16 @@
-"""What the channel between nodes takes for up to 128 of them: each a process of its own on this machine, without torch.
+"""What the channel between nodes takes for up to 128 of them: each a process of its own on this
+machine, without torch.
 
 ::
 
     python benchmarks/channel_scale.py                       # 8, 32 and 128 nodes of 8 ranks
     python benchmarks/channel_scale.py --nodes 4 8 --ranks 2
 
-A stand-in takes the place of each node: it joins the real first node over TCP, with the real handshake, preflight and
-messages; at an order it sends files as its ranks would leave them. Measured: until all have joined and every pair has
-connected both ways, until a cell's files have come, until a launch that hangs on all nodes is over, and the memory and
-processor time of the first node's process.
+A stand-in takes the place of each node: it joins the real first node over TCP, with the real
+handshake, preflight and messages; at an order it sends files as its ranks would leave them.
+Measured: until all have joined and every pair has connected both ways, until a cell's files have
+come, until a launch that hangs on all nodes is over, and the memory and processor time of the first
+node's process.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ HANGS, FINISHES = "hangs", "finishes"
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds, and bytes of resident memory; ``first_node_cpu_seconds`` are of its process, for all phases."""
+    """Seconds, and bytes of resident memory; ``first_node_cpu_seconds`` are of its process, for all
+    phases."""
 
     nodes: int
     ranks: int
@@ -65,7 +68,9 @@ def measure(nodes: int, ranks: int, directory: Path) -> Result:
     """
     server = listen(HERE, 0)
     port = int(server.getsockname()[1])
-    children = [_start_node(Cluster(nodes, rank, HERE, port), ranks, directory) for rank in range(1, nodes)]
+    children = [
+        _start_node(Cluster(nodes, rank, HERE, port), ranks, directory) for rank in range(1, nodes)
+    ]
     cpu = time.process_time()
     leader = Leader(server, TOKEN, _description(0), nodes, silent_seconds=SILENT_SECONDS)
     try:
@@ -73,17 +78,25 @@ def measure(nodes: int, ranks: int, directory: Path) -> Result:
         leader.meet(JOIN_SECONDS, StopRequest())
         meet_seconds = time.monotonic() - begun
         if leader.available != nodes:
-            raise RuntimeError(f"{leader.available} of {nodes} nodes joined: {leader.missing()[:3]}")
+            raise RuntimeError(
+                f"{leader.available} of {nodes} nodes joined: {leader.missing()[:3]}"
+            )
         begun = time.monotonic()
         remote = _launch(leader, nodes, ranks, directory, FINISHES)
-        _require(wait_until(lambda: remote.is_collected, timeout_seconds=CELL_SECONDS), "the files did not come")
+        _require(
+            wait_until(lambda: remote.is_collected, timeout_seconds=CELL_SECONDS),
+            "the files did not come",
+        )
         collect_seconds = time.monotonic() - begun
         leader.forget(remote, "late")
         collected = sum(path.stat().st_size for path in directory.glob("collected/*"))
         remote = _launch(leader, nodes, ranks, directory, HANGS)
         begun = time.monotonic()
         leader.end(remote)
-        _require(wait_until(lambda: remote.is_collected, timeout_seconds=CELL_SECONDS), "the launch did not end")
+        _require(
+            wait_until(lambda: remote.is_collected, timeout_seconds=CELL_SECONDS),
+            "the launch did not end",
+        )
         end_seconds = time.monotonic() - begun
         leader.forget(remote, "late")
         _require(leader.available == nodes, f"lost on the way: {leader.missing()[:3]}")
@@ -113,7 +126,9 @@ def _launch(leader: Leader, nodes: int, ranks: int, directory: Path, cell: str) 
 
     def names(node: LaunchNode) -> dict[str, Path]:
         numbers = range(node.first_rank, node.first_rank + node.ranks)
-        files = [name for rank in numbers for name in (f"rank-{rank}.json", f"steps-rank-{rank}.jsonl")]
+        files = [
+            name for rank in numbers for name in (f"rank-{rank}.json", f"steps-rank-{rank}.jsonl")
+        ]
         return {name: collected / name for name in files}
 
     layout = leader.layout(nodes, ranks)
@@ -142,7 +157,8 @@ def _start_node(cluster: Cluster, ranks: int, directory: Path) -> int:
 
 
 def _be_a_node(cluster: Cluster, ranks: int, directory: Path) -> int:
-    """Take orders until the sweep is over: send a cell's files at once, or hang until told to end."""
+    """Take orders until the sweep is over: send a cell's files at once, or hang until told to
+    end."""
     directory.mkdir()
     follower = _Local(cluster, TOKEN, silent_seconds=SILENT_SECONDS)
     follower.join(_description(cluster.node_rank), JOIN_SECONDS, lambda: False)
@@ -158,7 +174,10 @@ def _be_a_node(cluster: Cluster, ranks: int, directory: Path) -> int:
         else:
             first = cluster.node_rank * ranks
             for rank in range(first, first + ranks):
-                for name, size in ((f"rank-{rank}.json", RECORD_BYTES), (f"steps-rank-{rank}.jsonl", STEPS_BYTES)):
+                for name, size in (
+                    (f"rank-{rank}.json", RECORD_BYTES),
+                    (f"steps-rank-{rank}.jsonl", STEPS_BYTES),
+                ):
                     (directory / name).write_bytes(os.urandom(size))
                     files.append(directory / name)
         follower.report(Ended(order=order.order, exit_code=0), files)
@@ -186,8 +205,11 @@ def _end(children: list[int]) -> None:
 
 
 def main() -> None:
-    """Print a line of JSON for each number of nodes; each runs in a process of its own, so that memory is its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print a line of JSON for each number of nodes; each runs in a process of its own, so that
+    memory is its own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[8, 32, 128])
     parser.add_argument("--ranks", type=int, default=8, help="on each node")
     arguments = parser.parse_args()

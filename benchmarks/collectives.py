@@ -1,11 +1,13 @@
-"""Time of collectives: ``measure collectives`` ÷ a bare loop of ``torch.distributed`` calls, in one run, at every size.
+"""Time of collectives: ``measure collectives`` ÷ a bare loop of ``torch.distributed`` calls, in one
+run, at every size.
 
 ::
 
     python benchmarks/collectives.py --pairs 15 --ranks 2
 
-At each size the two alternate within the same processes, with equal numbers of warm-up and timed calls, on the same
-backend. The ratio is torchscale's mean time of a call ÷ the bare loop's; the interval is over pairs.
+At each size the two alternate within the same processes, with equal numbers of warm-up and timed
+calls, on the same backend. The ratio is torchscale's mean time of a call ÷ the bare loop's; the
+interval is over pairs.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ SIZES = tuple(1024 << power for power in range(17))
 
 def main() -> None:
     """Start the ranks and print the results of rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--operation", choices=("all_reduce", "all_gather", "broadcast"), default="all_reduce")
+    parser.add_argument(
+        "--operation", choices=("all_reduce", "all_gather", "broadcast"), default="all_reduce"
+    )
     arguments = parser.parse_args()
     if "RANK" in os.environ:
         _as_rank(arguments.pairs, arguments.operation)
@@ -52,10 +58,18 @@ def main() -> None:
             [sys.executable, "-m", "torch.distributed.run", *local, __file__, *options],
             check=True,
             timeout=3600,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCHSCALE_OUT": directory},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "TORCHSCALE_OUT": directory,
+            },
         )
         found: dict[str, list[list[float]]] = json.loads((Path(directory) / "out.json").read_text())
-    print(f"{arguments.operation} fp32 on {arguments.ranks} gloo ranks; time of a call, torchscale ÷ bare")
+    print(
+        f"{arguments.operation} fp32 on {arguments.ranks} gloo ranks; time of a call, torchscale "
+        "÷ bare"
+    )
     for size, pairs in found.items():
         ours, theirs = (sum(values) / len(values) for values in zip(*pairs, strict=True))
         ratios = [mine / bare for mine, bare in pairs]

@@ -1,14 +1,16 @@
-"""How often `torchscale compare` calls equal systems different, and how often it detects a change of 3 %.
+"""How often `torchscale compare` calls equal systems different, and how often it detects a change
+of 3 %.
 
 ::
 
     PYTHONPATH=. python benchmarks/comparison.py --noise-from results/a results/b  # with the noise of measured launches
     PYTHONPATH=. python benchmarks/comparison.py                                   # three levels of noise
 
-Simulated: each launch has its own random effect (launch-to-launch noise), and its steps are noisy and autocorrelated
-(AR(1)). Its throughput is samples ÷ the summed time of its steps. The comparison is the code that the command runs. The
-last column is the result of one t-test over the pooled steps of all launches. A second table has equal systems of which
-sides were measured in several sessions, each with a random effect of its own.
+Simulated: each launch has its own random effect (launch-to-launch noise), and its steps are noisy
+and autocorrelated (AR(1)). Its throughput is samples ÷ the summed time of its steps. The comparison
+is the code that the command runs. The last column is the result of one t-test over the pooled steps
+of all launches. A second table has equal systems of which sides were measured in several sessions,
+each with a random effect of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ _CLEAR = (Verdict.BETTER, Verdict.WORSE)
 
 @dataclass(frozen=True)
 class Noise:
-    """Relative standard deviations of launches and of steps within a launch; lag-1 autocorrelation of the steps."""
+    """Relative standard deviations of launches and of steps within a launch; lag-1 autocorrelation
+    of the steps."""
 
     launch: float
     step: float = 0.05
@@ -64,8 +67,11 @@ class Rates:
     pooled_different: float
 
 
-def simulate(noise: Noise, launches: int, pairs: int, change: float, seed: int, family: int = 1) -> Rates:
-    """Simulate pairs. ``change`` is how much slower the other side is, ``family`` how many cells are compared at once.
+def simulate(
+    noise: Noise, launches: int, pairs: int, change: float, seed: int, family: int = 1
+) -> Rates:
+    """Simulate pairs. ``change`` is how much slower the other side is, ``family`` how many cells
+    are compared at once.
 
     For a family, a pair counts if any cell, or all together, got the verdict.
     """
@@ -86,11 +92,16 @@ def simulate(noise: Noise, launches: int, pairs: int, change: float, seed: int, 
 
 
 def _verdicts(
-    plan: Sequence[TrainingCell], before: Sequence[NDArray[np.float64]], after: Sequence[NDArray[np.float64]]
+    plan: Sequence[TrainingCell],
+    before: Sequence[NDArray[np.float64]],
+    after: Sequence[NDArray[np.float64]],
 ) -> list[Verdict]:
     sides = [_side(plan, steps) for steps in (before, after)]
     pair = compare(sides[0], sides[1])
-    return [*(change.verdict for cell in pair.cells for change in cell.changes), *(one.verdict for one in pair.overall)]
+    return [
+        *(change.verdict for cell in pair.cells for change in cell.changes),
+        *(one.verdict for one in pair.overall),
+    ]
 
 
 def _side(plan: Sequence[TrainingCell], steps: Sequence[NDArray[np.float64]]) -> ResultSet:
@@ -98,12 +109,17 @@ def _side(plan: Sequence[TrainingCell], steps: Sequence[NDArray[np.float64]]) ->
     for cell, series in zip(plan, steps, strict=True):
         rates = (cell.global_batch_size * STEPS / series.sum(axis=1)).tolist()
         launches = tuple(LaunchFigures(values={"throughput": rate}) for rate in rates)
-        found.append(ResultCell(cell=cell, state=State.OK, device="simulated", torch="none", launches=launches))
+        found.append(
+            ResultCell(
+                cell=cell, state=State.OK, device="simulated", torch="none", launches=launches
+            )
+        )
     return ResultSet(name="simulated", cells=tuple(found))
 
 
 def measured_noise(directories: Sequence[Path]) -> tuple[Noise, str]:
-    """The noise of launches in results directories (median over their cells), and a description of its source."""
+    """The noise of launches in results directories (median over their cells), and a description of
+    its source."""
     spreads, steps, correlations = [], [], []
     launches = 0
     for directory in directories:
@@ -112,19 +128,27 @@ def measured_noise(directories: Sequence[Path]) -> tuple[Noise, str]:
             if figures is None or len(figures.launch_samples_per_second) < 3:
                 continue
             launches += len(figures.launch_samples_per_second)
-            spreads.append(statistics.stdev(math.log(rate) for rate in figures.launch_samples_per_second))
+            spreads.append(
+                statistics.stdev(math.log(rate) for rate in figures.launch_samples_per_second)
+            )
             steps.append((figures.steps.p95 - figures.steps.p50) / figures.steps.p50 / 1.645)
             correlations.append(figures.autocorrelation or 0.0)
     if not spreads:
         raise SystemExit("no cell has three launches")
     correlation = min(0.9, max(0.0, statistics.median(correlations)))
     noise = Noise(statistics.median(spreads), statistics.median(steps), correlation)
-    return noise, f"{launches} launches of {len(spreads)} cells in {', '.join(map(str, directories))}"
+    return (
+        noise,
+        f"{launches} launches of {len(spreads)} cells in {', '.join(map(str, directories))}",
+    )
 
 
-def simulate_sessions(sides: tuple[Sequence[int], Sequence[int]], spread: float, pairs: int, seed: int) -> Rates:
-    """Equal pairs. ``sides`` are the launches of each session, ``spread`` the relative standard deviation of sessions;
-    that of launches is 2 %. ``pooled_different`` is here the share where sessions are ignored."""
+def simulate_sessions(
+    sides: tuple[Sequence[int], Sequence[int]], spread: float, pairs: int, seed: int
+) -> Rates:
+    """Equal pairs. ``sides`` are the launches of each session, ``spread`` the relative standard
+    deviation of sessions; that of launches is 2 %. ``pooled_different`` is here the share where
+    sessions are ignored."""
     generator = np.random.default_rng(seed)
     (cell,) = cells(batch_sizes=[8], gpu_counts=[1])
     different = worse = ignored = 0
@@ -133,29 +157,43 @@ def simulate_sessions(sides: tuple[Sequence[int], Sequence[int]], spread: float,
         (change,) = compare(found[0], found[1]).cells[0].changes
         different += change.verdict in _CLEAR
         worse += change.verdict is Verdict.WORSE
-        (change,) = compare(*(one.model_copy(update={"later": ()}) for one in found)).cells[0].changes
+        (change,) = (
+            compare(*(one.model_copy(update={"later": ()}) for one in found)).cells[0].changes
+        )
         ignored += change.verdict in _CLEAR
     return Rates(different / pairs, worse / pairs, ignored / pairs)
 
 
-def _sessions(cell: TrainingCell, sizes: Sequence[int], spread: float, generator: np.random.Generator) -> ResultSet:
+def _sessions(
+    cell: TrainingCell, sizes: Sequence[int], spread: float, generator: np.random.Generator
+) -> ResultSet:
     """A side; its sessions are days in January."""
     days = [f"2026-01-{day:02}T00:00:00+00:00" for day in range(1, len(sizes) + 1)]
     launches = []
     for day, size in zip(days, sizes, strict=True):
         level = generator.normal(0, spread)
         rates = 100 * np.exp(level + generator.normal(0, 0.02, size))
-        launches += [LaunchFigures(started_at=day, values={"throughput": rate}) for rate in rates.tolist()]
-    first, *later = [Session(started_at=day, tool_version="", environment=environment()) for day in days]
+        launches += [
+            LaunchFigures(started_at=day, values={"throughput": rate}) for rate in rates.tolist()
+        ]
+    first, *later = [
+        Session(started_at=day, tool_version="", environment=environment()) for day in days
+    ]
     result = ResultCell(cell=cell, state=State.OK, launches=tuple(launches))
     return ResultSet(
-        name="simulated", created_at=days[0], environment=first.environment, later=tuple(later), cells=(result,)
+        name="simulated",
+        created_at=days[0],
+        environment=first.environment,
+        later=tuple(later),
+        cells=(result,),
     )
 
 
 def print_sessions(pairs: int) -> None:
     """The table of simulated sessions."""
-    print("\nsessions x launches | other side | spread of sessions | equal | equal, sessions ignored")
+    print(
+        "\nsessions x launches | other side | spread of sessions | equal | equal, sessions ignored"
+    )
     for sides in (
         ([3] * 2, [3]),
         ([3] * 2, [3] * 2),
@@ -167,13 +205,20 @@ def print_sessions(pairs: int) -> None:
         for spread in (0.01, 0.02, 0.06):
             rates = simulate_sessions(sides, spread, pairs, seed=len(sides[0]))
             reference, other = (f"{len(sizes)} x {sizes[0]}" for sizes in sides)
-            print(f"{reference} | {other} | {spread:.0%} | {rates.called_different:.1%} | {rates.pooled_different:.1%}")
+            print(
+                f"{reference} | {other} | {spread:.0%} | {rates.called_different:.1%} | "
+                f"{rates.pooled_different:.1%}"
+            )
 
 
 def main() -> None:
     """Print a table of the shares."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--noise-from", type=Path, nargs="*", default=[], help="results directories")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--noise-from", type=Path, nargs="*", default=[], help="results directories"
+    )
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--family", type=int, default=12, help="cells that are compared at once")
     arguments = parser.parse_args()
@@ -184,19 +229,29 @@ def main() -> None:
               f"autocorrelation {noise.autocorrelation:.2f}")  # fmt: skip
         noises = [*noises, noise]
     print(
-        f"{arguments.pairs} pairs each; equal: share called different; slower: share of a {CHANGE:.0%} slow-down seen"
+        f"{arguments.pairs} pairs each; equal: share called different; slower: share of a "
+        f"{CHANGE:.0%} slow-down seen"
     )
     several = f"{arguments.family} cells"
-    print(f"noise of launches | launches | equal | equal, {several} | slower | slower, {several} | equal, steps pooled")
+    print(
+        f"noise of launches | launches | equal | equal, {several} | slower | slower, {several} | "
+        "equal, steps pooled"
+    )
     for noise in noises:
         for launches in (2, 3, 5, 10):
             equal = simulate(noise, launches, arguments.pairs, 0.0, seed=launches)
-            many = simulate(noise, launches, arguments.pairs // 10, 0.0, seed=launches, family=arguments.family)
+            many = simulate(
+                noise, launches, arguments.pairs // 10, 0.0, seed=launches, family=arguments.family
+            )
             slower = simulate(noise, launches, arguments.pairs, CHANGE, seed=launches + 100)
-            all_slower = simulate(noise, launches, arguments.pairs // 10, CHANGE, launches + 100, arguments.family)
+            all_slower = simulate(
+                noise, launches, arguments.pairs // 10, CHANGE, launches + 100, arguments.family
+            )
             print(
-                f"{noise.launch:.2%} | {launches} | {equal.called_different:.1%} | {many.called_different:.1%} | "
-                f"{slower.called_worse:.1%} | {all_slower.called_worse:.1%} | {equal.pooled_different:.1%}"
+                f"{noise.launch:.2%} | {launches} | {equal.called_different:.1%} | "
+                f"{many.called_different:.1%} | "
+                f"{slower.called_worse:.1%} | {all_slower.called_worse:.1%} | "
+                f"{equal.pooled_different:.1%}"
             )
     print_sessions(arguments.pairs)
 

@@ -1,14 +1,15 @@
-"""What `torchscale compare` says of two measurements of which one is slower by a known factor, by real launches.
+"""What `torchscale compare` says of two measurements of which one is slower by a known factor, by
+real launches.
 
 ::
 
     PYTHONPATH=. python benchmarks/comparison_pairs.py --output results/pairs                  # 40 equal pairs
     PYTHONPATH=. python benchmarks/comparison_pairs.py --output results/by-15 --slower 1.15 --pairs 20
 
-Each pair is two results directories of one short cell with three launches each, measured one after the other; no
-launch belongs to two pairs. The second side does ``--slower`` times the work of the first in every step. In every
-second pair one side, by turns the first and the second, is measured while other processes compute on all cores.
-Interrupted, the same command goes on where it ended.
+Each pair is two results directories of one short cell with three launches each, measured one after
+the other; no launch belongs to two pairs. The second side does ``--slower`` times the work of the
+first in every step. In every second pair one side, by turns the first and the second, is measured
+while other processes compute on all cores. Interrupted, the same command goes on where it ended.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ _DIFFERENT = (Verdict.BETTER, Verdict.WORSE)
 
 @dataclass(frozen=True)
 class Pair:
-    """The directories of both sides, and which of them is measured under load; ``None`` for neither."""
+    """The directories of both sides, and which of them is measured under load; ``None`` for
+    neither."""
 
     number: int
     sides: tuple[Path, Path]
@@ -133,7 +135,9 @@ def judged(pair: Pair, *, accept_flags: bool = False) -> tuple[CellComparison, C
     sides = [load_source(str(side)) for side in pair.sides]
     found = compare(sides[0], sides[1], accept_flags=accept_flags).decided_by([])
     if not found:
-        states = ", ".join(f"{side.name}: {cell.state.value}" for side in sides for cell in side.cells)
+        states = ", ".join(
+            f"{side.name}: {cell.state.value}" for side in sides for cell in side.cells
+        )
         raise SystemExit(f"pair {pair.number}: nothing to compare ({states})")
     return found[0]
 
@@ -142,35 +146,50 @@ def row(pair: Pair) -> str:
     """A line of the table."""
     cell, change = judged(pair)
     ends = change_ends(change)
-    verdict = change.verdict.value + (f" ({', '.join(change.conditions)})" if change.conditions else "")
+    verdict = change.verdict.value + (
+        f" ({', '.join(change.conditions)})" if change.conditions else ""
+    )
     flagged = " | ".join(
-        f"{sum('contended' in (launch.flags or ()) for launch in side.launches)} of {len(side.launches)}"
+        f"{sum('contended' in (launch.flags or ()) for launch in side.launches)} of "
+        f"{len(side.launches)}"
         for side in (cell.before, cell.after)
         if side is not None
     )
-    return f"{pair.number} | {pair.condition} | {change.ratio.value - 1:+.1%} | {ends} | {verdict} | {flagged}"
+    return (
+        f"{pair.number} | {pair.condition} | {change.ratio.value - 1:+.1%} | {ends} | {verdict} | "
+        f"{flagged}"
+    )
 
 
 def print_totals(pairs: list[Pair]) -> int:
-    """How often each verdict was given, by condition; returns how many pairs were called different."""
+    """How often each verdict was given, by condition; returns how many pairs were called
+    different."""
     print("\npairs | worse | better | same | unclear | different if the ratios alone decided")
     wrong = 0
     for condition in ("left alone", "A loaded", "B loaded"):
         members = [pair for pair in pairs if pair.condition == condition]
         counts = Counter(judged(pair)[1].verdict for pair in members)
         accepted = sum(judged(pair, accept_flags=True)[1].verdict in _DIFFERENT for pair in members)
-        columns = (counts[verdict] for verdict in (Verdict.WORSE, Verdict.BETTER, Verdict.SAME, Verdict.UNCLEAR))
+        columns = (
+            counts[verdict]
+            for verdict in (Verdict.WORSE, Verdict.BETTER, Verdict.SAME, Verdict.UNCLEAR)
+        )
         print(f"{len(members)} {condition} | {' | '.join(map(str, columns))} | {accepted}")
         wrong += sum(counts[verdict] for verdict in _DIFFERENT)
     return wrong
 
 
 def main() -> int:
-    """Measure what is missing, then print a line a pair and the totals; 1 where too many were called different."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure what is missing, then print a line a pair and the totals; 1 where too many were
+    called different."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, required=True, help="directory of the results; kept")
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--slower", type=float, default=1.0, help="work of a step of B in that of A: 1, 1.05, 2 …")
+    parser.add_argument(
+        "--slower", type=float, default=1.0, help="work of a step of B in that of A: 1, 1.05, 2 …"
+    )
     parser.add_argument("--minutes", type=float, default=90.0, help="begin no pair after this long")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
@@ -181,7 +200,10 @@ def main() -> int:
     print("pair | machine | change | 95 % interval | verdict | contended, A | contended, B")
     for pair in planned_pairs(arguments.pairs, arguments.output):
         if time.monotonic() > end:
-            print(f"stopped after {len(done)} of {arguments.pairs} pairs: {arguments.minutes:g} minutes are over")
+            print(
+                f"stopped after {len(done)} of {arguments.pairs} pairs: {arguments.minutes:g} "
+                "minutes are over"
+            )
             break
         measure(pair, arguments.slower)
         done.append(pair)

@@ -1,4 +1,5 @@
-"""Does the diagnosis find the injected cause, its rank and its cost? Real gloo ranks, one cause per run.
+"""Does the diagnosis find the injected cause, its rank and its cost? Real gloo ranks, one cause per
+run.
 
 ::
 
@@ -9,9 +10,10 @@
     python benchmarks/diagnosis.py --keep wrong         # keeps the recordings that are judged wrong
     python benchmarks/diagnosis.py --markdown table.md  # the confusion matrices
 
-Every run is measured (always-on signals), then recorded with torch.profiler (recording). The compute of the model is a
-timed operator (see ``scenario_net.py``), because ranks that share cores would slow each other. The slow link is a pair
-of network namespaces with a rate-limited link between them; it needs root and is skipped without.
+Every run is measured (always-on signals), then recorded with torch.profiler (recording). The
+compute of the model is a timed operator (see ``scenario_net.py``), because ranks that share cores
+would slow each other. The slow link is a pair of network namespaces with a rate-limited link
+between them; it needs root and is skipped without.
 """
 
 from __future__ import annotations
@@ -69,14 +71,15 @@ PIPELINE_SECONDS = 0.006
 """A layer takes for a micro-batch; a stage has two layers, a step eight micro-batches."""
 MICRO_BATCHES = 8
 SHORT_RECORDED = ("none", "slow_rank", "slow_loader", "host_work", "pauses")
-"""The short form takes two minutes: fewer steps, fewer of the small buckets, which only make a step longer, and
-recordings of one cause for each rule that reads them."""
+"""The short form takes two minutes: fewer steps, fewer of the small buckets, which only make a step
+longer, and recordings of one cause for each rule that reads them."""
 RECORDED_STEPS = 60
 LIMITS = LaunchLimits(timeout_seconds=300, stall_seconds=200)
 NOBODY = -1
 SHAPED = "200mbit"
 _NEVER_WRONG = (FindingKind.EXPOSED_COMMUNICATION, FindingKind.SYNC_VARIANCE)
-"""Real causes in many runs in addition to the injected one: gloo over the loopback is neither free nor steady."""
+"""Real causes in many runs in addition to the injected one: gloo over the loopback is neither free
+nor steady."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +123,23 @@ class Scenario:
         """Name for output."""
         size = (
             f" {self.extra * 1e3:g} ms"
-            if self.extra and self.cause not in ("small_buckets", "slow_link", "uneven_micro_batches")
+            if self.extra
+            and self.cause not in ("small_buckets", "slow_link", "uneven_micro_batches")
             else ""
         )
         where = f" on rank {self.rank}" if self.rank != NOBODY else ""
-        shape = f", {self.stages} stages x {self.copies} copies" if self.stages > 1 else f", {self.ranks} ranks"
+        shape = (
+            f", {self.stages} stages x {self.copies} copies"
+            if self.stages > 1
+            else f", {self.ranks} ranks"
+        )
         return f"{self.cause}{size}{where}{shape}"
 
 
 @dataclass
 class Outcome:
-    """The findings of one run, from one source; for a wrong answer also why the rule of the expected cause did not
-    judge, if it says so."""
+    """The findings of one run, from one source; for a wrong answer also why the rule of the
+    expected cause did not judge, if it says so."""
 
     scenario: Scenario
     source: str
@@ -149,21 +157,50 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
     for n in sizes:
         found += [Scenario("none", None, n) for _ in range(clean)]
         for extra in (0.002, 0.005, 0.012):
-            found += [Scenario("slow_rank", FindingKind.STRAGGLER, n, rank, extra, cost=extra) for rank in range(n)]
+            found += [
+                Scenario("slow_rank", FindingKind.STRAGGLER, n, rank, extra, cost=extra)
+                for rank in range(n)
+            ]
         half = COMPUTE_SECONDS / 2
-        found.append(Scenario("uneven_batch", FindingKind.STRAGGLER, n, n - 1, extra=half, cost=half))
-        found.append(Scenario("moving", FindingKind.LOAD_IMBALANCE, n, extra=0.012, cost=0.012 * (n - 1) / n))
+        found.append(
+            Scenario("uneven_batch", FindingKind.STRAGGLER, n, n - 1, extra=half, cost=half)
+        )
+        found.append(
+            Scenario("moving", FindingKind.LOAD_IMBALANCE, n, extra=0.012, cost=0.012 * (n - 1) / n)
+        )
         found.append(
             Scenario(
-                "small_buckets", FindingKind.SMALL_BUCKETS, n, extra=0.01, layers=100, width=64, by_recording=False
+                "small_buckets",
+                FindingKind.SMALL_BUCKETS,
+                n,
+                extra=0.01,
+                layers=100,
+                width=64,
+                by_recording=False,
             )
         )
-        found.append(Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, extra=0.008, cost=0.008))
-        found.append(Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, n - 1, extra=0.008, cost=0.008))
-        found.append(Scenario("host_work", FindingKind.HOST_BOUND, n, extra=0.012, cost=0.012, by_signals=False))
+        found.append(
+            Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, extra=0.008, cost=0.008)
+        )
+        found.append(
+            Scenario("slow_loader", FindingKind.INPUT_PIPELINE, n, n - 1, extra=0.008, cost=0.008)
+        )
+        found.append(
+            Scenario(
+                "host_work", FindingKind.HOST_BOUND, n, extra=0.012, cost=0.012, by_signals=False
+            )
+        )
         for rank in range(n):
             found += [
-                Scenario("pauses", FindingKind.PAUSES, n, rank, extra=0.2, cost=0.2 / PAUSE_EVERY, recorded=STEPS),
+                Scenario(
+                    "pauses",
+                    FindingKind.PAUSES,
+                    n,
+                    rank,
+                    extra=0.2,
+                    cost=0.2 / PAUSE_EVERY,
+                    recorded=STEPS,
+                ),
                 Scenario(
                     "burn",
                     FindingKind.STRAGGLER,
@@ -196,8 +233,8 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
 
 
 def _pipelines(clean: int) -> list[Scenario]:
-    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage of 60 % more work,
-    with a quarter of the micro-batches three times as long as the others."""
+    """Two stages of two copies, and four stages of one: even, with a slow rank, with a last stage
+    of 60 % more work, with a quarter of the micro-batches three times as long as the others."""
     found = []
     for stages, copies in ((2, 2), (4, 1)):
         shape = Scenario(
@@ -216,10 +253,13 @@ def _pipelines(clean: int) -> list[Scenario]:
         # A stage of one rank has no peers: that the rank is slow shows as a stage with more work.
         kind = FindingKind.STRAGGLER if copies > 1 else FindingKind.UNEVEN_STAGES
         found += [
-            replace(shape, cause="slow_rank", expected=kind, rank=rank, extra=PIPELINE_SECONDS) for rank in range(4)
+            replace(shape, cause="slow_rank", expected=kind, rank=rank, extra=PIPELINE_SECONDS)
+            for rank in range(4)
         ]
         last = NOBODY if copies > 1 else 3
-        found.append(replace(shape, cause="uneven_stages", expected=FindingKind.UNEVEN_STAGES, rank=last))
+        found.append(
+            replace(shape, cause="uneven_stages", expected=FindingKind.UNEVEN_STAGES, rank=last)
+        )
     for stages, copies in ((2, 1), (2, 2), (4, 1)):
         shape = Scenario(
             "equal_micro_batches",
@@ -236,31 +276,43 @@ def _pipelines(clean: int) -> list[Scenario]:
         uneven = FindingKind.UNEVEN_MICRO_BATCHES
         found += [
             shape,
-            replace(shape, cause="uneven_micro_batches", expected=uneven, extra=2.0, by_signals=False),
+            replace(
+                shape, cause="uneven_micro_batches", expected=uneven, extra=2.0, by_signals=False
+            ),
         ]
     return found
 
 
 def main() -> None:
     """Run all scenarios, print one line each, then the confusion matrices."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--clean", type=int, default=4, help="clean runs per world size")
     parser.add_argument("--only", nargs="+", help="causes to run")
     parser.add_argument("--short", action="store_true", help="two ranks, each cause once")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--no-recording", action="store_true", help="signals only, no recording")
-    source.add_argument("--no-signals", action="store_true", help="recordings only; not with --short")
+    source.add_argument(
+        "--no-signals", action="store_true", help="recordings only; not with --short"
+    )
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path, help="write every outcome here")
-    parser.add_argument("--keep", type=Path, help="copy the recordings that are judged wrong into this directory")
+    parser.add_argument(
+        "--keep", type=Path, help="copy the recordings that are judged wrong into this directory"
+    )
     arguments = parser.parse_args()
     adopt_orphans()
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(HERE), os.environ.get("PYTHONPATH")))
+    )
     chosen = [
         item
         for item in scenarios(arguments.ranks, arguments.clean)
-        if not arguments.only or item.cause in arguments.only or (item.stages > 1 and "pipeline" in arguments.only)
+        if not arguments.only
+        or item.cause in arguments.only
+        or (item.stages > 1 and "pipeline" in arguments.only)
     ]
     if arguments.short:
         wanted = arguments.only or {item.cause for item in scenarios([2], 1)} - {"slow_link"}
@@ -279,7 +331,9 @@ def main() -> None:
         run_together(chosen, SHORT_RECORDED if recording else ())
         if together
         else itertools.chain.from_iterable(
-            run(scenario, signals=not arguments.no_signals, recording=recording, keep=arguments.keep)
+            run(
+                scenario, signals=not arguments.no_signals, recording=recording, keep=arguments.keep
+            )
             for scenario in chosen
         )
     )
@@ -292,11 +346,16 @@ def main() -> None:
     if arguments.markdown:
         arguments.markdown.write_text(text)
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str, indent=1))
+        arguments.json.write_text(
+            json.dumps([asdict(outcome) for outcome in outcomes], default=str, indent=1)
+        )
 
 
-def run(scenario: Scenario, *, signals: bool, recording: bool, keep: Path | None = None) -> Iterator[Outcome]:
-    """Measure the scenario, then record it; a recording that is judged wrong is copied into ``keep``."""
+def run(
+    scenario: Scenario, *, signals: bool, recording: bool, keep: Path | None = None
+) -> Iterator[Outcome]:
+    """Measure the scenario, then record it; a recording that is judged wrong is copied into
+    ``keep``."""
     cell = scenario_cell(scenario)
     with tempfile.TemporaryDirectory() as scratch:
         if signals:
@@ -304,13 +363,15 @@ def run(scenario: Scenario, *, signals: bool, recording: bool, keep: Path | None
         if recording and scenario.cause != "slow_link":
             outcome = judge(scenario, "recording", *_recorded(scenario, cell, Path(scratch)))
             if keep is not None and not outcome.right:
-                shutil.copytree(Path(scratch) / "recording", keep / f"{scenario.name} {time.time_ns()}")
+                shutil.copytree(
+                    Path(scratch) / "recording", keep / f"{scenario.name} {time.time_ns()}"
+                )
             yield outcome
 
 
 def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterator[Outcome]:
-    """Measure all, then record those with these causes, one after the other in the processes of one torchrun of two
-    ranks: what starting processes takes is paid once."""
+    """Measure all, then record those with these causes, one after the other in the processes of one
+    torchrun of two ranks: what starting processes takes is paid once."""
     with tempfile.TemporaryDirectory() as scratch:
         launches: list[tuple[Scenario, LaunchTask, Path]] = []
         for source in ("signals", "recording"):
@@ -319,12 +380,22 @@ def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterato
                     continue
                 directory = Path(scratch) / f"{source}-{number}"
                 directory.mkdir()
-                request = recording_request(directory, scenario.recorded) if source == "recording" else None
-                launches.append((scenario, launch_task(scenario_cell(scenario), request), directory))
-        ending = run_group([(task, directory) for _, task, directory in launches], Path(scratch) / "channel")
+                request = (
+                    recording_request(directory, scenario.recorded)
+                    if source == "recording"
+                    else None
+                )
+                launches.append(
+                    (scenario, launch_task(scenario_cell(scenario), request), directory)
+                )
+        ending = run_group(
+            [(task, directory) for _, task, directory in launches], Path(scratch) / "channel"
+        )
         for scenario, task, directory in launches:
             if task.recording is None:
-                record = collect_launch(task, directory, ending, command=(), started_at="", seconds=1.0, oom_kills=0)
+                record = collect_launch(
+                    task, directory, ending, command=(), started_at="", seconds=1.0, oom_kills=0
+                )
                 yield judge(scenario, "signals", *_diagnosed(record, scenario_cell(scenario)))
             else:
                 yield judge(scenario, "recording", *_analyzed(directory))
@@ -360,13 +431,23 @@ def scenario_cell(scenario: Scenario) -> TrainingCell:
     steps = scenario.steps
     experiment = Experiment.model_validate(
         {
-            "models": {"name": f"scenario_net:{'build' if scenario.stages == 1 else 'build_pipeline'}", **options},
+            "models": {
+                "name": f"scenario_net:{'build' if scenario.stages == 1 else 'build_pipeline'}",
+                **options,
+            },
             "batch_sizes": 8,
             "gpu_counts": scenario.ranks,
             **_parallel(scenario),
             "device": "cpu",
-            "training": {"optimizer": "sgd"},  # Adam's state is large here, and as fast as memory happens to lie
-            "benchmark": {"preset": "quick", "warmup_steps": 10, "warmup_max_seconds": 2.0, "measure_steps": steps},
+            "training": {
+                "optimizer": "sgd"
+            },  # Adam's state is large here, and as fast as memory happens to lie
+            "benchmark": {
+                "preset": "quick",
+                "warmup_steps": 10,
+                "warmup_max_seconds": 2.0,
+                "measure_steps": steps,
+            },
         }
     )
     anywhere = replace(detect_machine(), cores=tuple(range(64)))
@@ -403,7 +484,9 @@ def _cores(ranks: int) -> tuple[tuple[int, ...], ...] | None:
     return tuple((core,) for core in cores[:ranks]) if ranks <= len(cores) else None
 
 
-def _measured(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+def _measured(
+    scenario: Scenario, cell: TrainingCell, scratch: Path
+) -> tuple[Diagnosis | None, float, str]:
     directory = scratch / "launch"
     directory.mkdir()
     task = launch_task(cell)
@@ -412,19 +495,28 @@ def _measured(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Di
             record = _launch_over_link(task, directory)
     else:
         record = run_launch(
-            task, directory, limits=LIMITS, extra_env={}, stop=StopRequest(), on_progress=lambda _: None
+            task,
+            directory,
+            limits=LIMITS,
+            extra_env={},
+            stop=StopRequest(),
+            on_progress=lambda _: None,
         )
     return _diagnosed(record, cell)
 
 
 def _diagnosed(record: LaunchRecord, cell: TrainingCell) -> tuple[Diagnosis | None, float, str]:
-    signals = launch_signals(payload(record, TrainingResult), cell) if record.state is State.OK else None
+    signals = (
+        launch_signals(payload(record, TrainingResult), cell) if record.state is State.OK else None
+    )
     if signals is None:
         return None, 0.0, f"{record.state.value}: {record.reason}"
     return diagnose(signals), signals.step_seconds, ""
 
 
-def _recorded(scenario: Scenario, cell: TrainingCell, scratch: Path) -> tuple[Diagnosis | None, float, str]:
+def _recorded(
+    scenario: Scenario, cell: TrainingCell, scratch: Path
+) -> tuple[Diagnosis | None, float, str]:
     directory = scratch / "recording"
     directory.mkdir()
     recording = record_cell(
@@ -458,12 +550,18 @@ def _analyzed(directory: Path) -> tuple[Diagnosis | None, float, str]:
         analysis = analyze_files([directory])
     except TorchscaleError as error:
         return None, 0.0, error.message
-    return Diagnosis(findings=analysis.findings, abstentions=analysis.abstentions), analysis.step_seconds or 0.0, ""
+    return (
+        Diagnosis(findings=analysis.findings, abstentions=analysis.abstentions),
+        analysis.step_seconds or 0.0,
+        "",
+    )
 
 
-def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_seconds: float, problem: str) -> Outcome:
-    """Correct: the expected cause and rank are among the findings, and no other rank is named. For a clean run: no rank
-    and no cause except those that are real without an injection."""
+def judge(
+    scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_seconds: float, problem: str
+) -> Outcome:
+    """Correct: the expected cause and rank are among the findings, and no other rank is named. For
+    a clean run: no rank and no cause except those that are real without an injection."""
     del step_seconds
     outcome = Outcome(scenario, source, problem=problem)
     if diagnosis is None:
@@ -471,18 +569,27 @@ def judge(scenario: Scenario, source: str, diagnosis: Diagnosis | None, step_sec
     findings = diagnosis.findings
     outcome.findings = [(item.kind.value, item.rank, item.cost_seconds) for item in findings]
     expected_rank = None if scenario.rank == NOBODY else scenario.rank
-    outcome.wrong_rank = any(item.rank is not None and item.rank != expected_rank for item in findings)
+    outcome.wrong_rank = any(
+        item.rank is not None and item.rank != expected_rank for item in findings
+    )
     if scenario.expected is None:
         outcome.right = not [item for item in findings if item.kind not in _NEVER_WRONG]
         return outcome
     hit: Finding | None = next(
-        (item for item in findings if item.kind is scenario.expected and item.rank == expected_rank), None
+        (
+            item
+            for item in findings
+            if item.kind is scenario.expected and item.rank == expected_rank
+        ),
+        None,
     )
     outcome.right = hit is not None and not outcome.wrong_rank
     if hit is not None and scenario.cost:
         outcome.ratio = hit.cost_seconds / scenario.cost
     if not outcome.right:
-        outcome.unjudged = "; ".join(item.reason for item in diagnosis.abstentions if item.kind is scenario.expected)
+        outcome.unjudged = "; ".join(
+            item.reason for item in diagnosis.abstentions if item.kind is scenario.expected
+        )
     return outcome
 
 
@@ -495,11 +602,15 @@ def line(outcome: Outcome) -> str:
     size = "" if outcome.ratio is None else f"; found ÷ injected {outcome.ratio:.2f}"
     verdict = "correct" if outcome.right else "WRONG"
     why = f" ({outcome.unjudged})" if outcome.unjudged else ""
-    return f"{outcome.scenario.name} [{outcome.source}]: {verdict}: {outcome.problem or found or 'nothing'}{why}{size}"
+    return (
+        f"{outcome.scenario.name} [{outcome.source}]: {verdict}: "
+        f"{outcome.problem or found or 'nothing'}{why}{size}"
+    )
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Confusion matrices in Markdown: rows are injected causes, columns the found cause with the highest cost."""
+    """Confusion matrices in Markdown: rows are injected causes, columns the found cause with the
+    highest cost."""
     parts = []
     for source in ("signals", "recording"):
         mine = [outcome for outcome in outcomes if outcome.source == source]
@@ -512,9 +623,11 @@ def summary(outcomes: list[Outcome]) -> str:
         named = sum(any(rank is not None for _, rank, _ in item.findings) for item in clean)
         parts.append(
             f"### From {'the signals of every launch' if source == 'signals' else 'recordings'}\n\n{_matrix(mine)}\n"
-            f"Correct cause and rank: {sum(item.right for item in identifiable)} of {len(identifiable)} "
+            f"Correct cause and rank: {sum(item.right for item in identifiable)} of "
+            f"{len(identifiable)} "
             "that this source can identify; "
-            f"cost within 20 %: {within} of {len(ratios)}; a rank named in {named} of {len(clean)} clean runs.\n"
+            f"cost within 20 %: {within} of {len(ratios)}; a rank named in {named} of "
+            f"{len(clean)} clean runs.\n"
         )
     return "\n".join(parts)
 
@@ -530,13 +643,25 @@ def _matrix(outcomes: list[Outcome]) -> str:
             name += f", {scenario.stages} stages × {scenario.copies}"
         kinds = [kind for kind, _, _ in item.findings if FindingKind(kind) not in _NEVER_WRONG]
         wanted = None if scenario.expected is None else scenario.expected.value
-        found = "no answer" if item.problem else wanted if wanted in kinds else kinds[0] if kinds else "nothing"
+        found = (
+            "no answer"
+            if item.problem
+            else wanted
+            if wanted in kinds
+            else kinds[0]
+            if kinds
+            else "nothing"
+        )
         rows[name][found or "nothing"] += 1
-    columns = sorted({found for row in rows.values() for found in row}, key=lambda name: (name == "nothing", name))
+    columns = sorted(
+        {found for row in rows.values() for found in row},
+        key=lambda name: (name == "nothing", name),
+    )
     lines = ["| injected | " + " | ".join(name.replace("_", " ") for name in columns) + " |"]
     lines.append("|---" * (len(columns) + 1) + "|")
     lines += [
-        f"| {name} | " + " | ".join(str(row[column] or "") for column in columns) + " |" for name, row in rows.items()
+        f"| {name} | " + " | ".join(str(row[column] or "") for column in columns) + " |"
+        for name, row in rows.items()
     ]
     return "\n".join(lines) + "\n"
 
@@ -549,7 +674,20 @@ def shaped_link() -> Iterator[None]:
     try:
         for name in names:
             _ip("netns", "add", name)
-        _ip("link", "add", "tsv0", "netns", names[0], "type", "veth", "peer", "name", "tsv1", "netns", names[1])
+        _ip(
+            "link",
+            "add",
+            "tsv0",
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "tsv1",
+            "netns",
+            names[1],
+        )
         for number, name in enumerate(names):
             inside = ("netns", "exec", name)
             _ip(*inside, "ip", "addr", "add", f"10.77.0.{number + 1}/24", "dev", f"tsv{number}")
@@ -563,12 +701,19 @@ def shaped_link() -> Iterator[None]:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run([shutil.which("ip") or "ip", *arguments], check=True, capture_output=True, timeout=30)
+    subprocess.run(
+        [shutil.which("ip") or "ip", *arguments], check=True, capture_output=True, timeout=30
+    )
 
 
 def _remove(names: tuple[str, ...]) -> None:
     for name in names:
-        subprocess.run([shutil.which("ip") or "ip", "netns", "del", name], check=False, capture_output=True, timeout=30)
+        subprocess.run(
+            [shutil.which("ip") or "ip", "netns", "del", name],
+            check=False,
+            capture_output=True,
+            timeout=30,
+        )
 
 
 def _launch_over_link(task: LaunchTask, directory: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
@@ -583,13 +728,19 @@ def _launch_over_link(task: LaunchTask, directory: Path):  # type: ignore[no-unt
             "-m", "torchscale.worker", str(directory / "task.json"),
         ]  # fmt: skip
         if number:
-            processes.append(subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            processes.append(
+                subprocess.Popen(
+                    argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+            )
         else:
             finished = run_bounded(argv, timeout_seconds=LIMITS.timeout_seconds, env=env)
     for process in processes:
         process.wait(timeout=60)
     ending = Ending(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
-    return collect_launch(task, directory, ending, command=(), started_at="", seconds=finished.seconds, oom_kills=0)
+    return collect_launch(
+        task, directory, ending, command=(), started_at="", seconds=finished.seconds, oom_kills=0
+    )
 
 
 if __name__ == "__main__":

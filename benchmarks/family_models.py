@@ -1,7 +1,8 @@
-"""Small models of every family, in plain torch and transformers, for comparing torchscale with a bare loop.
+"""Small models of every family, in plain torch and transformers, for comparing torchscale with a
+bare loop.
 
-Each builder gives a module that draws its own batch (``make_batch``) and returns its loss, so that both sides run the
-same code.
+Each builder gives a module that draws its own batch (``make_batch``) and returns its loss, so that
+both sides run the same code.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Recurrent(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.cells, self.head = nn.LSTM(width, width, num_layers=2, batch_first=True), nn.Linear(width, width)
+        self.cells, self.head = (
+            nn.LSTM(width, width, num_layers=2, batch_first=True),
+            nn.Linear(width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Of the last step."""
@@ -73,7 +77,9 @@ class Recommender(nn.Module):
 
     def forward(self, items: Tensor, clicked: Tensor) -> Tensor:
         """The loss."""
-        return nn.functional.binary_cross_entropy_with_logits(self.head(self.table(items)).float(), clicked)
+        return nn.functional.binary_cross_entropy_with_logits(
+            self.head(self.table(items)).float(), clicked
+        )
 
     def make_batch(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Twenty random items a sample."""
@@ -98,11 +104,16 @@ def mlp(width: int = 512, depth: int = 6) -> nn.Module:
 
 
 def convolutions(width: int = 32, size: int = 32, *, depthwise: bool = False) -> nn.Module:
-    """Four convolutions, every second one halving the image; ``depthwise`` ones as mobile networks have them."""
+    """Four convolutions, every second one halving the image; ``depthwise`` ones as mobile networks
+    have them."""
     layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
     for stride in (2, 1, 2):
         groups = width if depthwise else 1
-        layers += [nn.Conv2d(width, width, 3, stride, 1, groups=groups), nn.Conv2d(width, width, 1), nn.ReLU()]
+        layers += [
+            nn.Conv2d(width, width, 3, stride, 1, groups=groups),
+            nn.Conv2d(width, width, 1),
+            nn.ReLU(),
+        ]
     network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
     return Regression(network, (3, size, size), 10)
 
@@ -111,7 +122,9 @@ def transformer(width: int = 128, length: int = 64) -> nn.Module:
     """Two encoder layers of torch over vectors."""
     layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    return Regression(nn.Sequential(encoder, nn.Flatten(), nn.Linear(width * length, 16)), (length, width), 16)
+    return Regression(
+        nn.Sequential(encoder, nn.Flatten(), nn.Linear(width * length, 16)), (length, width), 16
+    )
 
 
 def lstm(width: int = 128, length: int = 32) -> nn.Module:
@@ -126,8 +139,12 @@ def recommender(rows: int = 20_000, width: int = 64) -> nn.Module:
 
 def gpt2(width: int = 128, length: int = 64) -> nn.Module:
     """A decoder of transformers."""
-    config = transformers.GPT2Config(vocab_size=2000, n_positions=length, n_embd=width, n_layer=2, n_head=4)
-    return Pretrained(transformers.GPT2LMHeadModel(config), _tokens(2000, length, labels="input_ids"))
+    config = transformers.GPT2Config(
+        vocab_size=2000, n_positions=length, n_embd=width, n_layer=2, n_head=4
+    )
+    return Pretrained(
+        transformers.GPT2LMHeadModel(config), _tokens(2000, length, labels="input_ids")
+    )
 
 
 def bert(width: int = 128, length: int = 64) -> nn.Module:
@@ -140,14 +157,20 @@ def bert(width: int = 128, length: int = 64) -> nn.Module:
         intermediate_size=4 * width,
         max_position_embeddings=length,
     )
-    return Pretrained(transformers.BertForSequenceClassification(config), _tokens(2000, length, classes=2))
+    return Pretrained(
+        transformers.BertForSequenceClassification(config), _tokens(2000, length, classes=2)
+    )
 
 
 def t5(width: int = 128, length: int = 32) -> nn.Module:
     """An encoder and a decoder of transformers."""
-    config = transformers.T5Config(vocab_size=2000, d_model=width, d_kv=32, d_ff=4 * width, num_layers=2, num_heads=4)
+    config = transformers.T5Config(
+        vocab_size=2000, d_model=width, d_kv=32, d_ff=4 * width, num_layers=2, num_heads=4
+    )
     config.decoder_start_token_id = 0
-    return Pretrained(transformers.T5ForConditionalGeneration(config), _tokens(2000, length, labels="input_ids"))
+    return Pretrained(
+        transformers.T5ForConditionalGeneration(config), _tokens(2000, length, labels="input_ids")
+    )
 
 
 def vit(width: int = 128, size: int = 32) -> nn.Module:
@@ -164,7 +187,10 @@ def vit(width: int = 128, size: int = 32) -> nn.Module:
 
     def draw(batch_size: int, generator: torch.Generator) -> Batch:
         pixels = torch.randn(batch_size, 3, size, size, generator=generator)
-        return {"pixel_values": pixels, "labels": torch.randint(10, (batch_size,), generator=generator)}
+        return {
+            "pixel_values": pixels,
+            "labels": torch.randint(10, (batch_size,), generator=generator),
+        }
 
     return Pretrained(transformers.ViTForImageClassification(config), draw)
 

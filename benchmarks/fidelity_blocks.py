@@ -1,8 +1,10 @@
-"""One rank of ``fidelity.py``: alternate blocks of torchscale's timed batches and of the bare loop, in ABBA order.
+"""One rank of ``fidelity.py``: alternate blocks of torchscale's timed batches and of the bare loop,
+in ABBA order.
 
-Two blocks of a pair follow each other within seconds, so that a slow minute of the machine affects both. Both run the
-same model, optimizer and batches: the memory layout makes one of two equal models in a process up to 1.5 % faster for
-its whole life, which is more than the difference measured here.
+Two blocks of a pair follow each other within seconds, so that a slow minute of the machine affects
+both. Both run the
+same model, optimizer and batches: the memory layout makes one of two equal models in a process up
+to 1.5 % faster for its whole life, which is more than the difference measured here.
 """
 
 from __future__ import annotations
@@ -34,15 +36,20 @@ from torchscale.worker.trainer import Trainer
 MAX_STEPS = 40
 """Of a block: the stop rule's choice for a batch of steps of up to 25 ms."""
 MIN_STEPS = 4
-"""Of a block: between two blocks the first step is slower, since the other loop has used the caches."""
+"""Of a block: between two blocks the first step is slower, since the other loop has used the
+caches."""
 
 
 class Pair:
-    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two equal loops, or one
-    loop compared with itself."""
+    """Both loops in one process. With a ``twin``, a bare loop takes the place of torchscale's: two
+    equal loops, or one loop compared with itself."""
 
     def __init__(
-        self, trainer: Trainer, bare: bare_loop.BareLoop, files: RankFiles, twin: bare_loop.BareLoop | None = None
+        self,
+        trainer: Trainer,
+        bare: bare_loop.BareLoop,
+        files: RankFiles,
+        twin: bare_loop.BareLoop | None = None,
     ) -> None:
         self._trainer, self._bare, self._files, self._twin = trainer, bare, files, twin
         self._steps = MIN_STEPS
@@ -68,7 +75,8 @@ class Pair:
         return self._bare.run(self._steps)
 
     def measure(self, *, bare_first: bool) -> tuple[float, float, float]:
-        """Seconds of torchscale's block and of the bare block, and the share of the cores that other processes used."""
+        """Seconds of torchscale's block and of the bare block, and the share of the cores that
+        other processes used."""
         load = HostLoadMeter(usable_cpus(), pinned=True)
         if bare_first:
             theirs, ours = self.bare_block(), self.torchscale_block()
@@ -162,7 +170,9 @@ def training_cell(arguments: argparse.Namespace, world_size: int) -> TrainingCel
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default="tiny-resnet", help="of the catalogue, or module:function")
+    parser.add_argument(
+        "--model", default="tiny-resnet", help="of the catalogue, or module:function"
+    )
     parser.add_argument("--options", type=json.loads, default={}, help="of the function, as JSON")
     parser.add_argument("--optimizer", default="adamw", choices=("sgd", "adamw"))
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
@@ -172,7 +182,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--block-seconds", type=float, default=1.0)
     parser.add_argument("--max-foreign", type=float, default=0.2)
-    parser.add_argument("--malloc", default="keep", choices=("keep", "system"), help="setting of glibc's allocator")
+    parser.add_argument(
+        "--malloc", default="keep", choices=("keep", "system"), help="setting of glibc's allocator"
+    )
     parser.add_argument("--twins", action="store_true", help="two bare loops with a model each")
     parser.add_argument("--same", action="store_true", help="one bare loop, compared with itself")
     return parser.parse_args()

@@ -1,15 +1,16 @@
-"""Throughput of many models with and without torchscale, and with and without ``launch.malloc: keep``, each in a
-process of its own; one rank on one core.
+"""Throughput of many models with and without torchscale, and with and without ``launch.malloc:
+keep``, each in a process of its own; one rank on one core.
 
 ::
 
     python benchmarks/fidelity_copies.py --rounds 8             # about 15 minutes
     python benchmarks/fidelity_copies.py --rounds 8 --only mlp
 
-One process imports everything; every measurement runs in a copy of it (a fork), as ranks are on CPUs with
-``launch.isolation: group``, so that it has a heap of its own and starts in milliseconds. Each round measures each way
-once, in an order that changes from round to round; a ratio is that of one round, the interval over rounds. Run it on a
-quiet machine.
+One process imports everything; every measurement runs in a copy of it (a fork), as ranks are on
+CPUs with
+``launch.isolation: group``, so that it has a heap of its own and starts in milliseconds. Each round
+measures each way once, in an order that changes from round to round; a ratio is that of one round,
+the interval over rounds. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ from torchscale.worker.trainer import Trainer
 WAYS = (BARE, OURS, OURS_SYSTEM, BARE_KEEPING)
 WARMUP_SECONDS = 0.4
 MEASURED_SECONDS = 1.2
-_ENVIRONMENT = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "HF_HUB_OFFLINE": "1"}
+_ENVIRONMENT = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 @dataclass
@@ -51,7 +58,9 @@ class Totals:
 
 def main() -> None:
     """Measure every model and print a line for each as soon as it is done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--only", default="", help="models whose name contains this")
     arguments = parser.parse_args()
@@ -79,14 +88,24 @@ def compare(case: Case, rounds: int, totals: Totals) -> None:
             outcomes[way].rates.append(rate)
             outcomes[way].faults.append(faults)
     for way in WAYS[1:]:
-        ratios = [mine / bare for mine, bare in zip(outcomes[way].rates, outcomes[BARE].rates, strict=True)]
+        ratios = [
+            mine / bare
+            for mine, bare in zip(outcomes[way].rates, outcomes[BARE].rates, strict=True)
+        ]
         print(f"{case.name} | {way} ÷ {BARE} | {describe(ratios)}", flush=True)
         if way in (OURS, OURS_SYSTEM):
-            (totals.ours if way == OURS else totals.system).append(statistics.geometric_mean(ratios))
+            (totals.ours if way == OURS else totals.system).append(
+                statistics.geometric_mean(ratios)
+            )
     noise = {
-        way: statistics.stdev(outcome.rates) / statistics.fmean(outcome.rates) for way, outcome in outcomes.items()
+        way: statistics.stdev(outcome.rates) / statistics.fmean(outcome.rates)
+        for way, outcome in outcomes.items()
     }
-    print(f"{case.name} | spread of a process | " + ", ".join(f"{way}: {noise[way]:.1%}" for way in WAYS), flush=True)
+    print(
+        f"{case.name} | spread of a process | "
+        + ", ".join(f"{way}: {noise[way]:.1%}" for way in WAYS),
+        flush=True,
+    )
     typical = {way: statistics.median(outcome.faults) for way, outcome in outcomes.items()}
     counts = ", ".join(f"{way}: {typical[way]:,.0f}" for way in WAYS)
     print(f"{case.name} | minor page faults a step | {counts}", flush=True)
@@ -154,7 +173,9 @@ def in_copy(work: Callable[[], tuple[float, float]]) -> tuple[float, float]:
 
 def _bare(case: Case) -> bare_loop.BareLoop:
     path = f"{family_models.__name__}:{case.builder}"
-    return bare_loop.BareLoop.of_builder(path, dict(case.options), case.batch_size, case.optimizer, case.precision)
+    return bare_loop.BareLoop.of_builder(
+        path, dict(case.options), case.batch_size, case.optimizer, case.precision
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Throughput of many models as torchscale reports it ÷ that of a bare torchrun, in separate processes that alternate.
+"""Throughput of many models as torchscale reports it ÷ that of a bare torchrun, in separate
+processes that alternate.
 
 ::
 
@@ -8,10 +9,11 @@
     python benchmarks/fidelity_family.py --twins --only mlp               # two equal bare loops, by setting of the heap
     python benchmarks/fidelity_family.py --same --only mlp                # one bare loop, compared with itself
 
-Blocks: as in ``fidelity.py``, both loops in each process, interval over processes. Launches: each round measures each
-way once, in an order that changes from round to round; a ratio is that of one round, the interval over rounds.
-``--heap`` adds torchscale with ``launch.malloc: system`` and a bare loop with a heap that keeps memory; minor page
-faults a step are counted on all. Run it on a quiet machine.
+Blocks: as in ``fidelity.py``, both loops in each process, interval over processes. Launches: each
+round measures each way once, in an order that changes from round to round; a ratio is that of one
+round, the interval over rounds. ``--heap`` adds torchscale with ``launch.malloc: system`` and a
+bare loop with a heap that keeps memory; minor page faults a step are counted on all. Run it on a
+quiet machine.
 """
 
 from __future__ import annotations
@@ -40,11 +42,17 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 
 HERE = Path(__file__).resolve().parent
-OURS, BARE, OURS_SYSTEM, BARE_KEEPING = "torchscale", "bare", "torchscale, malloc: system", "bare, memory kept"
+OURS, BARE, OURS_SYSTEM, BARE_KEEPING = (
+    "torchscale",
+    "bare",
+    "torchscale, malloc: system",
+    "bare, memory kept",
+)
 MEASURED_SECONDS = 3.0
 WARMUP_SECONDS = 1.0
 BLOCK_SECONDS = 0.35
-"""Short, so that a slow spell of the machine hits both blocks of a pair; long against the write after each block."""
+"""Short, so that a slow spell of the machine hits both blocks of a pair; long against the write
+after each block."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,10 @@ class Case:
     @property
     def title(self) -> str:
         """A row of the table."""
-        return f"{self.name}, batch {self.batch_size}, {self.precision}, {self.ranks} rank{'s' * (self.ranks > 1)}"
+        return (
+            f"{self.name}, batch {self.batch_size}, {self.precision}, {self.ranks} "
+            f"rank{'s' * (self.ranks > 1)}"
+        )
 
 
 MODELS = (
@@ -82,7 +93,14 @@ MODELS = (
     Case("vit 128", "vit", 16),
 )
 _BF16 = ("mlp 2 × 2048", "convolutions 32", "transformer 128", "gpt2 128")
-_TWO_RANKS = ("mlp 6 × 512", "convolutions 32", "transformer 128", "recommender 20k", "gpt2 128", "vit 128")
+_TWO_RANKS = (
+    "mlp 6 × 512",
+    "convolutions 32",
+    "transformer 128",
+    "recommender 20k",
+    "gpt2 128",
+    "vit 128",
+)
 
 
 @dataclass
@@ -104,26 +122,42 @@ def cases(only: str) -> list[Case]:
 
 
 def _with(case: Case, precision: str = "fp32", ranks: int = 1) -> Case:
-    return Case(case.name, case.builder, case.batch_size, case.options, precision, ranks, case.optimizer)
+    return Case(
+        case.name, case.builder, case.batch_size, case.options, precision, ranks, case.optimizer
+    )
 
 
 def main() -> None:
     """Measure every case and print a line for each as soon as it is done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--launches", type=int, metavar="ROUNDS", help="compare separate processes, this often")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--launches", type=int, metavar="ROUNDS", help="compare separate processes, this often"
+    )
     parser.add_argument("--processes", type=int, default=5, help="of blocks")
     parser.add_argument("--pairs", type=int, default=15, help="of blocks in a process")
-    parser.add_argument("--twins", action="store_true", help="blocks of two bare loops: what noise alone gives")
-    parser.add_argument("--same", action="store_true", help="blocks of one bare loop: the error of the method")
+    parser.add_argument(
+        "--twins", action="store_true", help="blocks of two bare loops: what noise alone gives"
+    )
+    parser.add_argument(
+        "--same", action="store_true", help="blocks of one bare loop: the error of the method"
+    )
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--heap", action="store_true", help="also with the other setting of the heap on each side")
+    parser.add_argument(
+        "--heap", action="store_true", help="also with the other setting of the heap on each side"
+    )
     arguments = parser.parse_args()
     ways = (OURS, BARE, OURS_SYSTEM, BARE_KEEPING) if arguments.heap else (OURS, BARE)
     os.chdir(HERE)  # the model's module is imported from the working directory
     for case in cases(arguments.only):
         if arguments.launches is None:
             for malloc in ("keep", "system") if arguments.twins else ("keep",):
-                more = ["--malloc", malloc, *(["--twins"] if arguments.twins else ["--same"] if arguments.same else [])]
+                more = [
+                    "--malloc",
+                    malloc,
+                    *(["--twins"] if arguments.twins else ["--same"] if arguments.same else []),
+                ]
                 found = _blocks(case, arguments.processes, arguments.pairs, more)
                 what = "one bare loop" if arguments.same else "blocks"
                 what = f"two bare loops, malloc: {malloc}" if arguments.twins else what
@@ -134,11 +168,16 @@ def main() -> None:
         for way in ways:
             if way == BARE:
                 continue
-            ratios = [mine / bare for mine, bare in zip(outcomes[way].rates, reference.rates, strict=True)]
+            ratios = [
+                mine / bare for mine, bare in zip(outcomes[way].rates, reference.rates, strict=True)
+            ]
             print(f"{case.title} | {way} ÷ bare | {describe(ratios)}", flush=True)
         print(
             f"{case.title} | minor page faults a step | "
-            + ", ".join(f"{way}: {statistics.median(outcome.faults):,.0f}" for way, outcome in outcomes.items()),
+            + ", ".join(
+                f"{way}: {statistics.median(outcome.faults):,.0f}"
+                for way, outcome in outcomes.items()
+            ),
             flush=True,
         )
 
@@ -156,7 +195,9 @@ def measure(case: Case, ways: tuple[str, ...], rounds: int) -> dict[str, Outcome
             place = number % len(ways)
             for way in (*ways[place:], *ways[:place]):
                 if way in (BARE, BARE_KEEPING):
-                    rate, faults = _bare(case, directory, warmup=warmup, steps=steps, keeping=way == BARE_KEEPING)
+                    rate, faults = _bare(
+                        case, directory, warmup=warmup, steps=steps, keeping=way == BARE_KEEPING
+                    )
                 else:
                     malloc = "system" if way == OURS_SYSTEM else "keep"
                     rate, faults = _ours(case, directory, warmup=warmup, steps=steps, malloc=malloc)
@@ -171,7 +212,12 @@ def _blocks(case: Case, processes: int, pairs: int, more: list[str]) -> str:
     for _ in range(processes):
         with tempfile.TemporaryDirectory() as name:
             out = Path(name) / "ratios.json"
-            command = [*_torchrun(case), str(HERE / "fidelity_blocks.py"), str(out), *_workload(case)]
+            command = [
+                *_torchrun(case),
+                str(HERE / "fidelity_blocks.py"),
+                str(out),
+                *_workload(case),
+            ]
             command += ["--pairs", str(pairs), "--block-seconds", str(BLOCK_SECONDS), *more]
             subprocess.run(command, check=True, env=_environment(), timeout=600)
             content = json.loads(out.read_text())
@@ -187,18 +233,32 @@ def _torchrun(case: Case) -> list[str]:
 
 def _workload(case: Case) -> list[str]:
     """Options of the scripts, for this model."""
-    script = ["--model", f"family_models:{case.builder}", "--options", json.dumps(dict(case.options))]
+    script = [
+        "--model",
+        f"family_models:{case.builder}",
+        "--options",
+        json.dumps(dict(case.options)),
+    ]
     return [
         *script,
-        *f"--precision {case.precision} --optimizer {case.optimizer} --batch-size {case.batch_size}".split(),
+        *f"--precision {case.precision} --optimizer {case.optimizer} --batch-size "
+        f"{case.batch_size}".split(),
     ]
 
 
 def _environment(**settings: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1", **settings}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "HF_HUB_OFFLINE": "1",
+        **settings,
+    }
 
 
-def _ours(case: Case, directory: Path, *, warmup: int, steps: int, malloc: str) -> tuple[float, float]:
+def _ours(
+    case: Case, directory: Path, *, warmup: int, steps: int, malloc: str
+) -> tuple[float, float]:
     """A launch of torchscale."""
     experiment = Experiment.model_validate(
         {
@@ -232,13 +292,25 @@ def _ours(case: Case, directory: Path, *, warmup: int, steps: int, malloc: str) 
     ranks = record.payload.ranks
     seconds = max(rank.batches.total_seconds for rank in ranks)
     faults = [rank.signals.minor_faults for rank in ranks if rank.signals is not None]
-    return case.batch_size * case.ranks * steps / seconds, max(item.per_step for item in faults if item is not None)
+    return case.batch_size * case.ranks * steps / seconds, max(
+        item.per_step for item in faults if item is not None
+    )
 
 
-def _bare(case: Case, directory: Path, *, warmup: int, steps: int, keeping: bool) -> tuple[float, float]:
+def _bare(
+    case: Case, directory: Path, *, warmup: int, steps: int, keeping: bool
+) -> tuple[float, float]:
     """A torchrun of the bare script."""
     out = directory / f"bare-{time.monotonic_ns()}.json"
-    script = [str(HERE / "bare_loop.py"), str(out), *_workload(case), "--warmup", str(warmup), "--steps", str(steps)]
+    script = [
+        str(HERE / "bare_loop.py"),
+        str(out),
+        *_workload(case),
+        "--warmup",
+        str(warmup),
+        "--steps",
+        str(steps),
+    ]
     settings = dict(item.split("=") for item in KEEPING.split()) if keeping else {}
     command, environment = [*_torchrun(case), *script], _environment(**settings)
     subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL, timeout=600)

@@ -1,13 +1,14 @@
-"""Does ``torchscale validate --pairwise`` name the slow link or the slow node, and nobody where all are equal? The real
-command on every node of a cluster of four network namespaces, whose links are shaped.
+"""Does ``torchscale validate --pairwise`` name the slow link or the slow node, and nobody where all
+are equal? The real command on every node of a cluster of four network namespaces, whose links are
+shaped.
 
 ::
 
     python benchmarks/fleet_nodes.py --equal 20            # every case, and 20 clean rounds: about an hour
     python benchmarks/fleet_nodes.py --equal 1 --only link
 
-Cases: each of the six links at a third of the rate of the others, each of the four nodes, a link that drops
-everything, and equal links. Needs root or user namespaces, and iproute2.
+Cases: each of the six links at a third of the rate of the others, each of the four nodes, a link
+that drops everything, and equal links. Needs root or user namespaces, and iproute2.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def cases(equal: int, only: list[str]) -> Iterator[Case]:
     every = [
         *(Case("link", pair) for pair in links),
         *(Case("node", (number,)) for number in range(NODES)),
-        *(Case("dead", pair) for pair in links if 0 not in pair),  # node 0 would not hear of the others
+        *(
+            Case("dead", pair) for pair in links if 0 not in pair
+        ),  # node 0 would not hear of the others
         *([Case("equal")] * equal),
     ]
     return (case for case in every if case.kind in only)
@@ -72,7 +75,9 @@ def cases(equal: int, only: list[str]) -> Iterator[Case]:
 def prepare(cluster: network.Cluster, case: Case) -> None:
     """Shape the links."""
     for node in cluster.nodes:
-        cluster.shape(node, SLOW_RATE if case.kind == "node" and node.number in case.where else RATE)
+        cluster.shape(
+            node, SLOW_RATE if case.kind == "node" and node.number in case.where else RATE
+        )
     if case.kind in ("link", "dead"):
         first, second = (cluster.nodes[number] for number in case.where)
         cluster.shape_link(first, second, SLOW_RATE if case.kind == "link" else "8bit", others=RATE)
@@ -84,12 +89,32 @@ def validate(cluster: network.Cluster, directory: Path) -> tuple[list[str], str]
     env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32}
     try:
         for node in cluster.nodes:
-            place = ["--nnodes", str(NODES), "--node-rank", str(node.number), "--master", f"10.77.0.1:{PORT}"]
-            command = [sys.executable, "-m", "torchscale", "--quiet", "validate", *place, "--pairwise", "--json"]
+            place = [
+                "--nnodes",
+                str(NODES),
+                "--node-rank",
+                str(node.number),
+                "--master",
+                f"10.77.0.1:{PORT}",
+            ]
+            command = [
+                sys.executable,
+                "-m",
+                "torchscale",
+                "--quiet",
+                "validate",
+                *place,
+                "--pairwise",
+                "--json",
+            ]
             there = directory / node.hostname
             there.mkdir()
             with (there / "out").open("w") as out, (there / "errors").open("w") as errors:
-                running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=out, stderr=errors))
+                running.append(
+                    subprocess.Popen(
+                        node.argv(*command), cwd=there, env=env, stdout=out, stderr=errors
+                    )
+                )
         for process in running:
             process.wait(END_SECONDS)
     finally:
@@ -115,7 +140,9 @@ def named(content: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Run the cases; print a line each, and the totals."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--equal", type=int, default=20, help="rounds with equal links")
     parser.add_argument("--only", nargs="+", choices=LABELS, default=list(LABELS))
     arguments = parser.parse_args()
@@ -130,7 +157,10 @@ def main() -> None:
         right[case.kind].append(found == ([] if case.kind == "equal" else [case.name]))
         verdict = "right" if right[case.kind][-1] else "WRONG"
         took = time.perf_counter() - started
-        print(f"{case.name}: {verdict}: {', '.join(found) or 'nobody'} ({status}, {took:.0f} s)", flush=True)
+        print(
+            f"{case.name}: {verdict}: {', '.join(found) or 'nobody'} ({status}, {took:.0f} s)",
+            flush=True,
+        )
     for kind, outcomes in right.items():
         print(f"{kind}: {sum(outcomes)} of {len(outcomes)} right")
 

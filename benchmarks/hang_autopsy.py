@@ -1,14 +1,16 @@
-"""How often the autopsy of a hang names the right rank and the right collective, by injecting causes into real ranks.
+"""How often the autopsy of a hang names the right rank and the right collective, by injecting
+causes into real ranks.
 
 ::
 
     python benchmarks/hang_autopsy.py
     python benchmarks/hang_autopsy.py --ranks 2 --cause skip --cause loader --json
 
-Every case starts gloo ranks that train in a loop (load, broadcast, all-reduce, all-gather), causes one fault on one
-rank in one step, waits until no rank makes progress, asks the ranks, and compares the verdict with what was injected.
-Cases: each cause × two and four ranks × default group and sub-groups × each rank. The ranks are forked from one process
-that has imported torch, so that a case takes about a second.
+Every case starts gloo ranks that train in a loop (load, broadcast, all-reduce, all-gather), causes
+one fault on one rank in one step, waits until no rank makes progress, asks the ranks, and compares
+the verdict with what was injected. Cases: each cause × two and four ranks × default group and
+sub-groups × each rank. The ranks are forked from one process that has imported torch, so that a
+case takes about a second.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ from torchscale.schema.profiles.finding import Confidence
 from torchscale.worker.hang import answering_requests, write_dump
 
 FAULT_STEP = 6
-"""The loop has been round often enough for its history to say what comes next; with ``--step 1`` it has not."""
+"""The loop has been round often enough for its history to say what comes next; with ``--step 1`` it
+has not."""
 STEPS = 30
 ELEMENTS = 1024
 HANG_SECONDS = 120.0
@@ -64,15 +67,18 @@ CAUSES: dict[str, tuple[HangCause, ...]] = {
     "gone": (HangCause.RANK_GONE,),
     "teardown": (HangCause.TEARDOWN,),
 }
-"""Injected cause → verdicts that are right. A skipped collective meets the next one, as do swapped ones."""
+"""Injected cause → verdicts that are right. A skipped collective meets the next one, as do swapped
+ones."""
 COLLECTIVES_A_STEP = 3
 REDUCE = 2
-"""Place of the all-reduce in a step, from 1. Faults strike there, but for those before the first collective."""
+"""Place of the all-reduce in a step, from 1. Faults strike there, but for those before the first
+collective."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One injection. ``groups``: ``default``, or ``sub`` for groups of two ranks beside the default group."""
+    """One injection. ``groups``: ``default``, or ``sub`` for groups of two ranks beside the default
+    group."""
 
     cause: str
     world_size: int
@@ -205,7 +211,12 @@ def gather(group: dist.ProcessGroup | None) -> None:
 
 def as_rank(case: Case, rank: int, port: int, directory: Path) -> None:
     """Run one rank to its hang. Does not return."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(case.world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(case.world_size),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     try:
@@ -278,7 +289,9 @@ def run_case(case: Case) -> Result:
             return Result(case, autopsy, time.monotonic() - started)
 
 
-def cases(causes: list[str], sizes: list[int], groups: list[str], ranks: list[int] | None, step: int) -> list[Case]:
+def cases(
+    causes: list[str], sizes: list[int], groups: list[str], ranks: list[int] | None, step: int
+) -> list[Case]:
     """Every combination."""
     return [
         Case(cause, size, group, rank, step)
@@ -299,7 +312,13 @@ def print_table(results: list[Result]) -> None:
     for cause in [*CAUSES, "all"]:
         chosen = [result for result in results if cause in (result.case.cause, "all")]
         if chosen:
-            checks = ("right_rank", "among_several", "right_collective", "right_cause", "wrong_with_confidence")
+            checks = (
+                "right_rank",
+                "among_several",
+                "right_collective",
+                "right_cause",
+                "wrong_with_confidence",
+            )
             rank, several, collective, kind, wrong = (
                 sum(getattr(result, name) for result in chosen) for name in checks
             )
@@ -308,16 +327,23 @@ def print_table(results: list[Result]) -> None:
                 f"{cause:<10}{len(chosen):>6}{rank:>6}{several:>9}{collective:>12}{kind:>7}{wrong:>13}{slowest:>7.1f} s"
             )
     confidences = Counter(result.autopsy.confidence.value for result in results)
-    print("confidence:", ", ".join(f"{name} {number}" for name, number in confidences.most_common()))
+    print(
+        "confidence:", ", ".join(f"{name} {number}" for name, number in confidences.most_common())
+    )
     for result in results:
         if not (result.right_rank and result.right_collective and result.right_cause):
             print(f"- {result.case.label} [{result.autopsy.cause.value}]: {result.autopsy.summary}")
 
 
 def main() -> int:
-    """Run the cases; 1 if a wrong rank was named with high confidence, or fewer than 95 % are right."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cause", action="append", choices=sorted(CAUSES), help="may be given several times")
+    """Run the cases; 1 if a wrong rank was named with high confidence, or fewer than 95 % are
+    right."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cause", action="append", choices=sorted(CAUSES), help="may be given several times"
+    )
     parser.add_argument("--ranks", action="append", type=int, choices=(2, 4))
     parser.add_argument("--groups", action="append", choices=("default", "sub"))
     parser.add_argument("--rank", action="append", type=int, help="the faulty rank; all by default")
@@ -336,13 +362,21 @@ def main() -> int:
         result = run_case(case)
         results.append(result)
         if arguments.json:
-            checks = {name: getattr(result, name) for name in ("right_rank", "right_collective", "right_cause")}
+            checks = {
+                name: getattr(result, name)
+                for name in ("right_rank", "right_collective", "right_cause")
+            }
             verdict = result.autopsy.model_dump(mode="json")
-            print(json.dumps({**vars(case), **checks, "seconds": result.seconds, "autopsy": verdict}), flush=True)
+            print(
+                json.dumps({**vars(case), **checks, "seconds": result.seconds, "autopsy": verdict}),
+                flush=True,
+            )
     if not arguments.json:
         print_table(results)
     right = sum(result.right_rank and result.right_collective for result in results)
-    return int(any(result.wrong_with_confidence for result in results) or right < 0.95 * len(results))
+    return int(
+        any(result.wrong_with_confidence for result in results) or right < 0.95 * len(results)
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""What it costs a rank to be ready for an autopsy: steps with the thread that answers requests ÷ steps without it.
+"""What it costs a rank to be ready for an autopsy: steps with the thread that answers requests ÷
+steps without it.
 
 ::
 
     python benchmarks/hang_overhead.py
     python benchmarks/hang_overhead.py --pairs 60 --seconds 4
 
-Blocks of tiny-resnet's steps in one process, on one core, with and without the thread in turn, and the order of each
-pair drawn. The second line is the noise of the comparison itself: pairs of blocks that are both without it. torch's
-flight recorder is not ours to switch: it is as torch sets it in either block.
+Blocks of tiny-resnet's steps in one process, on one core, with and without the thread in turn, and
+the order of each pair drawn. The second line is the noise of the comparison itself: pairs of blocks
+that are both without it. torch's flight recorder is not ours to switch: it is as torch sets it in
+either block.
 """
 
 from __future__ import annotations
@@ -28,9 +30,13 @@ from torchscale.worker.hang import answering_requests
 
 def main() -> None:
     """Print both ratios of the time per step."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a block: the thread looks once a second")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="of a block: the thread looks once a second"
+    )
     arguments = parser.parse_args()
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
     pin(1)
@@ -42,7 +48,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for _ in range(arguments.pairs):
             for ratios, on in ((ready, True), (noise, False)):
-                ratios.append(_ratio(loop, arguments.seconds, Path(name), on=on, first=order.random() < 0.5))
+                ratios.append(
+                    _ratio(loop, arguments.seconds, Path(name), on=on, first=order.random() < 0.5)
+                )
     print(f"with the thread ÷ without: {describe(ready)}")
     print(f"without ÷ without:         {describe(noise)}")
 

@@ -1,13 +1,15 @@
-"""How soon `torchscale history` finds a planted change, how often it reports one that is none, and how long it takes.
+"""How soon `torchscale history` finds a planted change, how often it reports one that is none, and
+how long it takes.
 
 ::
 
     PYTHONPATH=. nice python benchmarks/history.py rates     # tables of docs/history.md, some minutes
     PYTHONPATH=. python benchmarks/history.py time           # 500 run folders of 20 cells: build, add again, page
 
-Simulated: launches differ by 1.5 % (standard deviation, as measured on a shared machine of two cores) with heavy tails
-(Student's t with three degrees of freedom), runs are independent. The search is the code that the command runs. The run
-folders of `time` are real ones in all but their figures.
+Simulated: launches differ by 1.5 % (standard deviation, as measured on a shared machine of two
+cores) with heavy tails (Student's t with three degrees of freedom), runs are independent. The
+search is the code that the command runs. The run folders of `time` are real ones in all but their
+figures.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("what", choices=("rates", "time"))
     parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--histories", type=int, default=30, help="clean histories, each looked at every night")
+    parser.add_argument(
+        "--histories", type=int, default=30, help="clean histories, each looked at every night"
+    )
     parser.add_argument("--nights", type=int, default=365)
     parser.add_argument("--runs", type=int, default=500)
     options = parser.parse_args()
@@ -73,7 +77,8 @@ def print_found(trials: int) -> None:
     """How many runs after a change of one cell of 20 it is first reported."""
     print(f"Change of one cell of {CELLS} after {BEFORE} runs, {trials} trials")
     print(
-        "| launches | change | found within 5 runs | 10 | 20 | 40 | median runs until found | place off by (median) |"
+        "| launches | change | found within 5 runs | 10 | 20 | 40 | median runs until found | "
+        "place off by (median) |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for launches in (1, 3):
@@ -84,16 +89,21 @@ def print_found(trials: int) -> None:
                 wait, offset = runs_until_found(random, change, launches)
                 waits.append(wait)
                 offsets += [] if offset is None else [offset]
-            shares = " | ".join(f"{np.mean(np.array(waits) <= limit):.0%}" for limit in (5, 10, 20, 40))
+            shares = " | ".join(
+                f"{np.mean(np.array(waits) <= limit):.0%}" for limit in (5, 10, 20, 40)
+            )
             half = float(np.median(waits))
             print(
-                f"| {launches} | {change:.0%} | {shares} | {'more than 40' if math.isinf(half) else f'{half:.0f}'} | "
+                f"| {launches} | {change:.0%} | {shares} | "
+                f"{'more than 40' if math.isinf(half) else f'{half:.0f}'} | "
                 f"{np.median(offsets) if offsets else math.nan:.0f} |",
                 flush=True,
             )
 
 
-def runs_until_found(random: np.random.Generator, change: float, launches: int) -> tuple[float, int | None]:
+def runs_until_found(
+    random: np.random.Generator, change: float, launches: int
+) -> tuple[float, int | None]:
     """The first look at which it is reported near its place, and how far from it."""
     levels = simulated(random, BEFORE + AFTER[-1], launches)
     levels[0, BEFORE:] += math.log1p(-change)
@@ -107,8 +117,14 @@ def runs_until_found(random: np.random.Generator, change: float, launches: int) 
 
 def print_false_alarms(histories: int, nights: int) -> None:
     """Reports in histories without a change, each looked at after every run."""
-    print(f"\n{histories} histories of {CELLS} cells without a change, looked at after each of {nights} runs")
-    print("| launches | histories with a report at any time | reports per history and year | nights with a report |")
+    print(
+        f"\n{histories} histories of {CELLS} cells without a change, looked at after each of "
+        f"{nights} runs"
+    )
+    print(
+        "| launches | histories with a report at any time | reports per history and year | nights "
+        "with a report |"
+    )
     print("|---|---|---|---|")
     for launches in (1, 3):
         random = np.random.default_rng(launches)
@@ -120,14 +136,17 @@ def print_false_alarms(histories: int, nights: int) -> None:
                 found = {(cell, at) for cell, at in _all(searched(levels[:, :looked], launches))}
                 alarms += bool(found)
                 fresh = {
-                    one for one in found if not any(one[0] == old[0] and abs(one[1] - old[1]) <= NEAR for old in seen)
+                    one
+                    for one in found
+                    if not any(one[0] == old[0] and abs(one[1] - old[1]) <= NEAR for old in seen)
                 }
                 new += len(fresh)
                 seen |= found
             reported += bool(seen)
         looks = histories * (nights - 2 * MIN_LENGTH + 1)
         print(
-            f"| {launches} | {reported} of {histories} | {new / histories * 365 / nights:.2f} | {alarms / looks:.2%} |",
+            f"| {launches} | {reported} of {histories} | {new / histories * 365 / nights:.2f} | "
+            f"{alarms / looks:.2%} |",
             flush=True,
         )
 
@@ -152,7 +171,9 @@ def print_times(runs: int) -> None:
         ):
             begun = time.perf_counter()
             command = [sys.executable, "-m", "torchscale", "-q", "history", *arguments]
-            done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True, timeout=1800)
+            done = subprocess.run(
+                command, cwd=directory, capture_output=True, text=True, check=True, timeout=1800
+            )
             print(f"{what}: {time.perf_counter() - begun:.2f} s", flush=True)
         print(done.stdout.strip().splitlines()[-1])
         for name in ("h.sqlite", "h.html"):
@@ -160,7 +181,8 @@ def print_times(runs: int) -> None:
 
 
 def write_runs(directory: Path, runs: int) -> None:
-    """Run folders of three launches a cell; in the last two fifths, three cells are 3, 5 and 10 % slower."""
+    """Run folders of three launches a cell; in the last two fifths, three cells are 3, 5 and 10 %
+    slower."""
     random = np.random.default_rng(500)
     config = experiment(batch_sizes=[8 * (number + 1) for number in range(CELLS)], gpu_counts=[1])
     plan = make_plan(config, machine()).cells

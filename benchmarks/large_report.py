@@ -5,8 +5,8 @@
     PYTHONPATH=. python benchmarks/large_report.py                        # 10,000 cells of 8 ranks
     PYTHONPATH=. python benchmarks/large_report.py --cells 400 --keep DIR
 
-The results directory is generated in the form that launches write: records with the digests of eight ranks. Its figures
-are not measurements; only the report is measured.
+The results directory is generated in the form that launches write: records with the digests of
+eight ranks. Its figures are not measurements; only the report is measured.
 """
 
 from __future__ import annotations
@@ -66,10 +66,13 @@ _USE = """async () => {
 
 
 def write_results(directory: Path, cells: int) -> int:
-    """Write a results directory with this many cells of eight GPUs each; returns its size in bytes."""
+    """Write a results directory with this many cells of eight GPUs each; returns its size in
+    bytes."""
     per_model = max(1, cells // 40)
     content = {
-        "models": [name for name in MODELS if "resnet" in name or "bert" in name or "gpt2" in name][:10],
+        "models": [name for name in MODELS if "resnet" in name or "bert" in name or "gpt2" in name][
+            :10
+        ],
         "batch_sizes": list(range(1, per_model + 1)),
         "gpu_counts": [RANKS],
         "training": {"precision": ["bf16", "fp16"]},
@@ -109,10 +112,21 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
         )
         for rank in range(count)
     )
-    series = tuple(tuple((seconds[rank].reshape(BATCHES, -1).mean(axis=1) * 0.8).tolist()) for rank in range(count))
+    series = tuple(
+        tuple((seconds[rank].reshape(BATCHES, -1).mean(axis=1) * 0.8).tolist())
+        for rank in range(count)
+    )
     waits = tuple(tuple(value * 0.1 for value in rank) for rank in series)
-    signals = SignalDigest(compute=series, data_wait=waits, wait=waits, transfer=waits[0], blame=(1 / count,) * count)
-    use = {"busy": 0.9, "power_watts": 600.0, "energy_joules": 9000.0, "sm_clock_hertz": 1.9e9, "throttle_reasons": ()}
+    signals = SignalDigest(
+        compute=series, data_wait=waits, wait=waits, transfer=waits[0], blame=(1 / count,) * count
+    )
+    use = {
+        "busy": 0.9,
+        "power_watts": 600.0,
+        "energy_joules": 9000.0,
+        "sm_clock_hertz": 1.9e9,
+        "throttle_reasons": (),
+    }
     telemetry = Telemetry(
         seconds=sum(batches),
         readings=20,
@@ -122,7 +136,14 @@ def made_up_record(cell: TrainingCell, seed: int) -> LaunchRecord:
     )
     steps = steps_digest(seconds.max(axis=0))
     return launch_record(
-        cell, 0, batches, ranks, steps=steps, rank_steps=RankSteps.of(digests), signals=signals, telemetry=telemetry
+        cell,
+        0,
+        batches,
+        ranks,
+        steps=steps,
+        rank_steps=RankSteps.of(digests),
+        signals=signals,
+        telemetry=telemetry,
     )
 
 
@@ -140,7 +161,8 @@ def steps_digest(seconds: np.typing.NDArray[np.float64]) -> StepDigest:
 
 
 def open_page(path: Path) -> dict[str, float]:
-    """Seconds until the page is loaded and its first charts are drawn, and for a filter over all cells and a sort."""
+    """Seconds until the page is loaded and its first charts are drawn, and for a filter over all
+    cells and a sort."""
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page()
@@ -156,9 +178,13 @@ def open_page(path: Path) -> dict[str, float]:
 
 def main() -> None:
     """Generate results, write the report, open it; print times and memory."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--keep", type=Path, help="write the results to this directory and keep them")
+    parser.add_argument(
+        "--keep", type=Path, help="write the results to this directory and keep them"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         results = arguments.keep or Path(scratch) / "large"
@@ -167,7 +193,9 @@ def main() -> None:
             print(f"{arguments.cells} cells, {size / 1e6:.0f} MB of records")
         page = Path(scratch) / "report.html"
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-c", PROFILE, str(results), str(page)], check=True, timeout=600)
+        subprocess.run(
+            [sys.executable, "-c", PROFILE, str(results), str(page)], check=True, timeout=600
+        )
         seconds = time.perf_counter() - started
         own, children = (int(count) for count in Path(f"{page}.memory").read_text().split())
         memory = f"{own / 2**20:.2f} GiB, its largest child {children / 2**20:.2f} GiB"

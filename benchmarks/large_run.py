@@ -5,9 +5,9 @@
     PYTHONPATH=. python benchmarks/large_run.py                               # 200 cells of 1,024 ranks on 128 hosts
     PYTHONPATH=. python benchmarks/large_run.py --hosts 16 --cells 20 --keep DIR
 
-The results directory is synthetic: records in the form that launches write, whose figures nobody measured. They are
-input for timing; only the commands that read them are measured. In every third cell one host is slow, so that there is
-something to diagnose.
+The results directory is synthetic: records in the form that launches write, whose figures nobody
+measured. They are input for timing; only the commands that read them are measured. In every third
+cell one host is slow, so that there is something to diagnose.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from torchscale.util.files import atomic_write_model
 
 DEVICES = 8
 TEMPLATES = 6
-"""Launches with figures of their own, of which all cells are copies: to draw more takes minutes and changes nothing."""
+"""Launches with figures of their own, of which all cells are copies: to draw more takes minutes and
+changes nothing."""
 SLOW_BY = 0.15
 WINDOWS = 40
 UNSYNCHRONIZED = 12
@@ -49,7 +50,8 @@ LIMIT_SECONDS = 900
 
 
 def write_results(directory: Path, hosts: int, cells: int) -> int:
-    """Write a results directory with this many cells over all devices of all hosts. Returns its size in bytes."""
+    """Write a results directory with this many cells over all devices of all hosts. Returns its
+    size in bytes."""
     ranks = hosts * DEVICES
     content = {
         "models": ["resnet18", "resnet50", "bert-base", "gpt2", "tiny-resnet", "tiny-decoder"],
@@ -65,7 +67,9 @@ def write_results(directory: Path, hosts: int, cells: int) -> int:
     if len(plan) < cells:
         raise SystemExit(f"--cells {cells}: the plan has {len(plan)}")
     directory.mkdir(parents=True)
-    (directory / "experiment.json").write_text(experiment_file(config, plan, environment=place).model_dump_json())
+    (directory / "experiment.json").write_text(
+        experiment_file(config, plan, environment=place).model_dump_json()
+    )
     templates: list[LaunchRecord] = []
     total = 0
     for number, entry in enumerate(plan):
@@ -74,13 +78,16 @@ def write_results(directory: Path, hosts: int, cells: int) -> int:
             templates.append(made_up_launch(entry.cell, hosts, number))
         launch = directory / "cells" / entry.cell.id / "launch-0"
         launch.mkdir(parents=True)
-        atomic_write_model(launch / "record.json", _of_cell(templates[number % TEMPLATES], entry.cell))
+        atomic_write_model(
+            launch / "record.json", _of_cell(templates[number % TEMPLATES], entry.cell)
+        )
         total += (launch / "record.json").stat().st_size
     return total
 
 
 def made_up_launch(cell: TrainingCell, hosts: int, seed: int) -> LaunchRecord:
-    """A launch of 200 steps with every signal, on GPUs that nobody has; with every third seed, one host is slow."""
+    """A launch of 200 steps with every signal, on GPUs that nobody has; with every third seed, one
+    host is slow."""
     count = cell.world_size
     generator = np.random.default_rng(seed)
     mean = generator.uniform(0.02, 0.4)
@@ -149,7 +156,9 @@ def _windows(own: NDArray[np.float64], group: NDArray[np.float64]) -> StepWindow
     )
 
 
-def _rank(cell: TrainingCell, rank: int, batches: list[float], own: NDArray[np.float64]) -> RankRecord:
+def _rank(
+    cell: TrainingCell, rank: int, batches: list[float], own: NDArray[np.float64]
+) -> RankRecord:
     host, device = divmod(rank, DEVICES)
     return rank_record(
         cell,
@@ -159,14 +168,20 @@ def _rank(cell: TrainingCell, rank: int, batches: list[float], own: NDArray[np.f
         node_rank=host,
         hostname=_hostname(host),
         backend="nccl",
-        device=DeviceInfo(kind="cuda", index=device, name="NVIDIA H100", uuid=f"GPU-{host}-{device}"),
+        device=DeviceInfo(
+            kind="cuda", index=device, name="NVIDIA H100", uuid=f"GPU-{host}-{device}"
+        ),
         memory=MemoryUse(peak_allocated_bytes=2**34 + rank, peak_reserved_bytes=2**35),
         signals=RankSignals(
             unsynchronized_seconds=tuple((0.9 * own[:UNSYNCHRONIZED]).tolist()),
             unsynchronized_wall_seconds=float(own[:UNSYNCHRONIZED].sum()),
             bucket_bytes=(25 * 2**20, 8 * 2**20),
             link=LinkSample(
-                payload_bytes=33 * 2**20, as_bucketed_seconds=0.001, merged_seconds=0.0009, repeats=7, interface="ib0"
+                payload_bytes=33 * 2**20,
+                as_bucketed_seconds=0.001,
+                merged_seconds=0.0009,
+                repeats=7,
+                interface="ib0",
             ),
             collections=2,
             collection_seconds=1e-3,
@@ -177,27 +192,44 @@ def _rank(cell: TrainingCell, rank: int, batches: list[float], own: NDArray[np.f
 
 
 def _telemetry(seconds: float) -> Telemetry:
-    use = {"busy": 0.9, "power_watts": 600.0, "energy_joules": 9000.0, "sm_clock_hertz": 1.9e9, "throttle_reasons": ()}
+    use = {
+        "busy": 0.9,
+        "power_watts": 600.0,
+        "energy_joules": 9000.0,
+        "sm_clock_hertz": 1.9e9,
+        "throttle_reasons": (),
+    }
     return Telemetry(
         seconds=seconds,
         readings=20,
         cpu_busy=0.2,
         memory_used_peak_bytes=2**36,
-        gpus=tuple(GpuUse.model_validate({"uuid": f"GPU-0-{device}", **use}) for device in range(DEVICES)),
+        gpus=tuple(
+            GpuUse.model_validate({"uuid": f"GPU-0-{device}", **use}) for device in range(DEVICES)
+        ),
     )
 
 
 def _of_cell(template: LaunchRecord, cell: TrainingCell) -> LaunchRecord:
     """The same figures as a launch of ``cell``."""
     result = payload(template, TrainingResult)
-    ranks = tuple(rank.model_copy(update={"samples_per_step": cell.per_device_batch_size}) for rank in result.ranks)
-    return template.model_copy(update={"cell_id": cell.id, "payload": result.model_copy(update={"ranks": ranks})})
+    ranks = tuple(
+        rank.model_copy(update={"samples_per_step": cell.per_device_batch_size})
+        for rank in result.ranks
+    )
+    return template.model_copy(
+        update={"cell_id": cell.id, "payload": result.model_copy(update={"ranks": ranks})}
+    )
 
 
 def report(results: Path, output: Path) -> str:
     """Write a report with the real command. Returns its time, memory and size."""
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", PROFILE, str(results), str(output)], check=True, timeout=LIMIT_SECONDS)
+    subprocess.run(
+        [sys.executable, "-c", PROFILE, str(results), str(output)],
+        check=True,
+        timeout=LIMIT_SECONDS,
+    )
     seconds = time.perf_counter() - started
     own, children = (int(count) for count in Path(f"{output}.memory").read_text().split())
     memory = f"peak {own / 2**20:.2f} GiB, its largest child {children / 2**20:.2f} GiB"
@@ -206,10 +238,14 @@ def report(results: Path, output: Path) -> str:
 
 def main() -> None:
     """Generate results, write reports of each format; print times, memory and sizes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, default=128, help="of eight ranks each")
     parser.add_argument("--cells", type=int, default=200)
-    parser.add_argument("--keep", type=Path, help="write results and reports to this directory and keep them")
+    parser.add_argument(
+        "--keep", type=Path, help="write results and reports to this directory and keep them"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         directory = arguments.keep or Path(scratch)
@@ -218,7 +254,8 @@ def main() -> None:
             started = time.perf_counter()
             size = write_results(results, arguments.hosts, arguments.cells)
             print(
-                f"synthetic input: {arguments.cells} cells of {arguments.hosts * DEVICES:,} ranks on {arguments.hosts} "
+                f"synthetic input: {arguments.cells} cells of {arguments.hosts * DEVICES:,} ranks "
+                f"on {arguments.hosts} "
                 f"hosts, {size / 1e6:.0f} MB, written in {time.perf_counter() - started:.0f} s"
             )
         for name in FORMATS:

@@ -1,4 +1,5 @@
-"""A multi-layer perceptron that computes for real, and waits a known time in one pass of one rank."""
+"""A multi-layer perceptron that computes for real, and waits a known time in one pass of one
+rank."""
 
 from __future__ import annotations
 

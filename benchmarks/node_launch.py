@@ -1,13 +1,14 @@
-"""What a launch over two nodes takes by ``torchscale benchmark``, against a bare two-node torchrun of the same worker
-and task in the same two network namespaces.
+"""What a launch over two nodes takes by ``torchscale benchmark``, against a bare two-node torchrun
+of the same worker and task in the same two network namespaces.
 
 ::
 
     python benchmarks/node_launch.py --rounds 5
 
-Alternating, one launch each in every round. The bare side starts ``python -m torch.distributed.run`` on both nodes at
-the same moment and waits for both; torchscale's side is the time from its order to both nodes until all files of the
-launch are on the first one (``seconds`` of the record). Needs root or user namespaces, and iproute2.
+Alternating, one launch each in every round. The bare side starts ``python -m
+torch.distributed.run`` on both nodes at the same moment and waits for both; torchscale's side is
+the time from its order to both nodes until all files of the launch are on the first one
+(``seconds`` of the record). Needs root or user namespaces, and iproute2.
 """
 
 from __future__ import annotations
@@ -36,9 +37,15 @@ CONFIG = {
     "gpu_counts": [2],
     "device": "cpu",
     "telemetry": {"enabled": False},
-    "benchmark": {"preset": "quick", "warmup_steps": 20, "warmup_seconds": 0.1, "measure_steps": 60},
+    "benchmark": {
+        "preset": "quick",
+        "warmup_steps": 20,
+        "warmup_seconds": 0.1,
+        "measure_steps": 60,
+    },
 }
-"""A launch of a few seconds with a fixed number of steps: most of it is the start, which is what may cost more."""
+"""A launch of a few seconds with a fixed number of steps: most of it is the start, which is what
+may cost more."""
 
 
 def torchscale_seconds(cluster: network.Cluster, directory: Path) -> tuple[float, Path]:
@@ -48,11 +55,20 @@ def torchscale_seconds(cluster: network.Cluster, directory: Path) -> tuple[float
     env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32}
     running = []
     for node in cluster.nodes:
-        place = ["--nnodes", "2", "--node-rank", str(node.number), "--master", f"{cluster.nodes[0].address}:{PORT}"]
+        place = [
+            "--nnodes",
+            "2",
+            "--node-rank",
+            str(node.number),
+            "--master",
+            f"{cluster.nodes[0].address}:{PORT}",
+        ]
         command = [sys.executable, "-m", "torchscale", "--quiet", "benchmark", str(config), *place]
         there = directory / node.hostname
         there.mkdir()
-        running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=subprocess.DEVNULL))
+        running.append(
+            subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=subprocess.DEVNULL)
+        )
     if [process.wait(END_SECONDS) for process in running] != [0, 0]:
         raise RuntimeError("the sweep failed")
     (record,) = (directory / "n0").rglob("record.json")
@@ -77,8 +93,19 @@ def bare_seconds(cluster: network.Cluster, launch: Path, directory: Path) -> flo
             f"--master-port={BARE_PORT}",
             f"--local-addr={node.address}",
         ]
-        rest = ["--nproc-per-node=1", "--max-restarts=0", "-m", "torchscale.worker", str(there / "task.json")]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        rest = [
+            "--nproc-per-node=1",
+            "--max-restarts=0",
+            "-m",
+            "torchscale.worker",
+            str(there / "task.json"),
+        ]
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "eth0",
+        }
         command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, *rest]
         running.append(subprocess.Popen(node.argv(*command), env=env, stderr=subprocess.DEVNULL))
     if [process.wait(END_SECONDS) for process in running] != [0, 0]:
@@ -88,7 +115,9 @@ def bare_seconds(cluster: network.Cluster, launch: Path, directory: Path) -> flo
 
 def main() -> None:
     """Print the seconds of both sides and the ratio of their medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     ours, bare = [], []
@@ -99,9 +128,16 @@ def main() -> None:
             seconds, launch = torchscale_seconds(cluster, directory / "sweep")
             ours.append(seconds)
             bare.append(bare_seconds(cluster, launch, directory / "bare"))
-            print(f"round {number + 1}: torchscale {ours[-1]:.2f} s, bare {bare[-1]:.2f} s", flush=True)
+            print(
+                f"round {number + 1}: torchscale {ours[-1]:.2f} s, bare {bare[-1]:.2f} s",
+                flush=True,
+            )
     ratio = statistics.median(ours) / statistics.median(bare)
-    print(json.dumps({"torchscale_seconds": ours, "bare_seconds": bare, "ratio_of_medians": round(ratio, 3)}))
+    print(
+        json.dumps(
+            {"torchscale_seconds": ours, "bare_seconds": bare, "ratio_of_medians": round(ratio, 3)}
+        )
+    )
 
 
 if __name__ == "__main__":

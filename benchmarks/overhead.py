@@ -1,11 +1,13 @@
-"""Cost of a launch beyond its steps: wall time of ``torchscale``'s launch ÷ a bare torchrun of the same steps.
+"""Cost of a launch beyond its steps: wall time of ``torchscale``'s launch ÷ a bare torchrun of the
+same steps.
 
 ::
 
     python benchmarks/overhead.py --pairs 8 --ranks 2
 
-Both warm up for the same number of steps and time the same number. The bare script writes one number; the launch
-checks the ranks, writes records and digests, and ensures that no process is left.
+Both warm up for the same number of steps and time the same number. The bare script writes one
+number; the launch checks the ranks, writes records and digests, and ensures that no process is
+left.
 """
 
 from __future__ import annotations
@@ -34,12 +36,17 @@ WARMUP_STEPS = 40
 
 def main() -> None:
     """Alternate the two and print the ratio of their wall times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--steps", type=int, default=100)
     arguments = parser.parse_args()
-    print(f"tiny-resnet, batch 32 per rank, {WARMUP_STEPS} + {arguments.steps} steps; wall time, torchscale ÷ bare")
+    print(
+        f"tiny-resnet, batch 32 per rank, {WARMUP_STEPS} + {arguments.steps} steps; wall time, "
+        "torchscale ÷ bare"
+    )
     for world_size in arguments.ranks:
         plan = _plan(world_size, arguments.steps)
         ours, theirs = [], []
@@ -101,9 +108,27 @@ def _launch(plan: Plan, directory: Path) -> float:
 
 def _bare(world_size: int, steps: int, directory: Path) -> float:
     local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
-    script = [str(HERE / "bare_loop.py"), str(directory / "bare.json"), "--warmup", str(WARMUP_STEPS)]
-    command = [sys.executable, "-m", "torch.distributed.run", *local, *script, "--steps", str(steps)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+    script = [
+        str(HERE / "bare_loop.py"),
+        str(directory / "bare.json"),
+        "--warmup",
+        str(WARMUP_STEPS),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *local,
+        *script,
+        "--steps",
+        str(steps),
+    ]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "HF_HUB_OFFLINE": "1",
+    }
     started = time.perf_counter()
     subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL)
     return time.perf_counter() - started

@@ -1,13 +1,15 @@
-"""Error and coverage of ``torchscale predict`` on a table of published throughput, against simple laws.
+"""Error and coverage of ``torchscale predict`` on a table of published throughput, against simple
+laws.
 
 ::
 
     python benchmarks/prediction.py --table published.csv
 
-The table has a row for each measurement: ``series_id`` (or ``series``), ``gpus``, ``nodes``, ``throughput``; optional
-``source``, ``model`` and ``unit``. Every law is fitted to the smaller counts of a series, two or more, and judged at
-each larger one, on the cases that torchscale answers. The multiples of the interval are also derived with each source,
-and each model, left out, and the coverage on what was left out is printed.
+The table has a row for each measurement: ``series_id`` (or ``series``), ``gpus``, ``nodes``,
+``throughput``; optional ``source``, ``model`` and ``unit``. Every law is fitted to the smaller
+counts of a series, two or more, and judged at each larger one, on the cases that torchscale
+answers. The multiples of the interval are also derived with each source, and each model, left out,
+and the coverage on what was left out is printed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ Law = Callable[[Points, int, int], float]
 
 @dataclass(frozen=True)
 class Case:
-    """A count that was held out: ``errors`` by law as shares, ``score`` the error in deviations of the law."""
+    """A count that was held out: ``errors`` by law as shares, ``score`` the error in deviations of
+    the law."""
 
     source: str
     model: str
@@ -52,16 +55,23 @@ class Case:
 
 def main() -> None:
     """Print the tables in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--table", type=Path, required=True)
     cases, refused, reasons = held_out(read(parser.parse_args().table))
     asked = len(cases) + refused
-    print(f"{asked} held-out counts, {refused} refused ({refused / asked:.0%}), {len(cases)} answered\n")
+    print(
+        f"{asked} held-out counts, {refused} refused ({refused / asked:.0%}), {len(cases)} "
+        "answered\n"
+    )
     for reason, count in sorted(reasons.items()):
         print(f"- refused, {reason}: {count}")
     _print_laws(cases)
     _print_coverage(
-        "factor", cases, lambda case: f"{case.factor:g}×, {'more nodes' if case.across_nodes else 'in a node'}"
+        "factor",
+        cases,
+        lambda case: f"{case.factor:g}×, {'more nodes' if case.across_nodes else 'in a node'}",
     )
     _print_left_out("source", cases, lambda case: case.source)
     _print_left_out("model", cases, lambda case: case.model)
@@ -81,19 +91,25 @@ def read(table: Path) -> list[tuple[str, str, list[Measured]]]:
             per_gpu = "/gpu" in (row.get("unit") or "").lower()
             nodes = int(row.get("nodes") or 0) or -(-gpus // 8)
             by_count.setdefault((gpus, nodes), []).append(rate * gpus if per_gpu else rate)
-        points = [Measured(gpus, nodes, tuple(rates)) for (gpus, nodes), rates in sorted(by_count.items())]
+        points = [
+            Measured(gpus, nodes, tuple(rates)) for (gpus, nodes), rates in sorted(by_count.items())
+        ]
         if len(points) > 1:
             found.append((rows[0].get("source") or "", rows[0].get("model") or "", points))
     return found
 
 
-def held_out(table: Iterable[tuple[str, str, list[Measured]]]) -> tuple[list[Case], int, dict[str, int]]:
+def held_out(
+    table: Iterable[tuple[str, str, list[Measured]]],
+) -> tuple[list[Case], int, dict[str, int]]:
     """The answered cases, how many were refused, and how often for which reason."""
     cases, refused = [], 0
     reasons: dict[str, int] = {}
     for source, model, points in table:
         for count in range(1, len(points)):
-            known = make_series("", points[:count], gpus_per_node=max(math.ceil(point.local) for point in points))
+            known = make_series(
+                "", points[:count], gpus_per_node=max(math.ceil(point.local) for point in points)
+            )
             for point in points[count:]:
                 reason = refuse_series(known) or refuse_count(known, point.gpus)
                 if reason is not None:
@@ -113,7 +129,9 @@ def _short(reason: str) -> str:
 
 
 def _case(source: str, model: str, points: Points, held: Measured) -> Case:
-    errors = {name: law(points, held.gpus, held.nodes) / held.throughput - 1 for name, law in LAWS.items()}
+    errors = {
+        name: law(points, held.gpus, held.nodes) / held.throughput - 1 for name, law in LAWS.items()
+    }
     fit = fit_law(points)
     deviation = fit.deviation(held.gpus, held.nodes)
     score = math.log(held.throughput / fit.throughput(held.gpus, held.nodes)) / deviation
@@ -129,7 +147,9 @@ def _hold(points: Points, gpus: int, nodes: int) -> float:
 def _linear(points: Points, gpus: int, nodes: int) -> float:
     """Least squares of throughput on GPUs, as a straight line."""
     del nodes
-    slope, base = np.polyfit([point.gpus for point in points], [point.throughput for point in points], 1)
+    slope, base = np.polyfit(
+        [point.gpus for point in points], [point.throughput for point in points], 1
+    )
     return max(float(base + slope * gpus), points[-1].throughput * 0.1)
 
 
@@ -142,7 +162,8 @@ def _log(points: Points, gpus: int, nodes: int) -> float:
 
 
 def _ring(points: Points, gpus: int, nodes: int) -> float:
-    """The last two counts' cost per sample, going on as (k - 1) ÷ k: of nodes where these grow, else of GPUs."""
+    """The last two counts' cost per sample, going on as (k - 1) ÷ k: of nodes where these grow,
+    else of GPUs."""
     before, last = points[-2], points[-1]
     by_node = last.nodes > before.nodes
     a, b, c = (before.nodes, last.nodes, nodes) if by_node else (before.gpus, last.gpus, gpus)
@@ -163,7 +184,9 @@ def _usl(points: Points, gpus: int, nodes: int) -> float:
 
 def _costs(points: Points, gpus: int, terms: Callable[[int], list[float]]) -> float:
     """Non-negative least squares of relative errors."""
-    design = np.array([terms(point.gpus) for point in points]) / np.array([[point.cost] for point in points])
+    design = np.array([terms(point.gpus) for point in points]) / np.array(
+        [[point.cost] for point in points]
+    )
     weights, _ = nnls(design, np.ones(len(points)))
     return gpus / float(np.dot(terms(gpus), weights))
 
@@ -196,7 +219,10 @@ def _print_laws(cases: Sequence[Case]) -> None:
         print("|---|" + "---|" * len(factors))
         for name in LAWS:
             print(
-                f"| {name} |" + "".join(f" {_errors([abs(case.errors[name]) for case in few[f]])} |" for f in factors)
+                f"| {name} |"
+                + "".join(
+                    f" {_errors([abs(case.errors[name]) for case in few[f]])} |" for f in factors
+                )
             )
 
 
@@ -205,10 +231,16 @@ def _errors(errors: Sequence[float]) -> str:
 
 
 def _print_coverage(title: str, cases: Sequence[Case], key: Callable[[Case], str]) -> None:
-    print(f"\nInterval as shipped, by {title}\n\n| {title} | cases | coverage | median width |\n|---|---|---|---|")
+    print(
+        f"\nInterval as shipped, by {title}\n\n| {title} | cases | coverage | median width "
+        "|\n|---|---|---|---|"
+    )
     for name in [*sorted({key(case) for case in cases}), "all"]:
         chosen = [case for case in cases if name in (key(case), "all")]
-        widths = [math.exp(HIGH_MULTIPLE * c.deviation) - math.exp(-LOW_MULTIPLE * c.deviation) for c in chosen]
+        widths = [
+            math.exp(HIGH_MULTIPLE * c.deviation) - math.exp(-LOW_MULTIPLE * c.deviation)
+            for c in chosen
+        ]
         covered = np.mean([case.covered for case in chosen])
         print(f"| {name} | {len(chosen)} | {covered:.0%} | {np.median(widths):.1%} |")
 
@@ -229,10 +261,15 @@ def _print_left_out(title: str, cases: Sequence[Case], key: Callable[[Case], str
         covered += inside
         ends.append((low, high))
         error = np.mean([abs(case.errors["torchscale"]) for case in own])
-        print(f"| {name} | {len(own)} | {error:.1%} | {low:.2f} | {high:.2f} | {inside / len(own):.0%} |")
+        print(
+            f"| {name} | {len(own)} | {error:.1%} | {low:.2f} | {high:.2f} | "
+            f"{inside / len(own):.0%} |"
+        )
     if ends:
         low, high = np.mean(ends, axis=0)
-        print(f"| mean, all | {len(cases)} | | {low:.2f} | {high:.2f} | {covered / len(cases):.0%} |")
+        print(
+            f"| mean, all | {len(cases)} | | {low:.2f} | {high:.2f} | {covered / len(cases):.0%} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""``torchscale predict`` on shaped links: fitted on one and two network namespaces, held against three and four.
+"""``torchscale predict`` on shaped links: fitted on one and two network namespaces, held against
+three and four.
 
 ::
 
@@ -8,13 +9,14 @@
 
 A sweep that was interrupted goes on when the same command is started again.
 
-Each namespace stands for a node with one rank. The compute of a step waits instead of computing (``scenario_net.py``),
-so that four ranks on two cores do not slow each other; what is left of real work, small matrix products and the
-gradients' way through the kernel, is a few milliseconds. Gradients are real and go through a link of ``--rate`` in each
-direction, shaped by a token bucket. The models differ in gradients per second of compute; with ``--bucket-mb`` below
-their size, gradients go in many small messages. All counts run in one sweep, launches interleaved, after the
-collectives; the prediction sees a copy of the folder without the counts above two, once with the collectives and once
-without. Needs root or user namespaces, and iproute2.
+Each namespace stands for a node with one rank. The compute of a step waits instead of computing
+(``scenario_net.py``), so that four ranks on two cores do not slow each other; what is left of real
+work, small matrix products and the gradients' way through the kernel, is a few milliseconds.
+Gradients are real and go through a link of ``--rate`` in each direction, shaped by a token bucket.
+The models differ in gradients per second of compute; with ``--bucket-mb`` below their size,
+gradients go in many small messages. All counts run in one sweep, launches interleaved, after the
+collectives; the prediction sees a copy of the folder without the counts above two, once with the
+collectives and once without. Needs root or user namespaces, and iproute2.
 """
 
 from __future__ import annotations
@@ -68,7 +70,12 @@ def config(repeats: int, bucket_mb: float) -> dict[str, Any]:
         "device": "cpu",
         "launch": {"devices_per_node": 1, "threads_per_rank": 1, "env": {"PYTHONPATH": str(HERE)}},
         "telemetry": {"enabled": False},
-        "benchmark": {"preset": "quick", "warmup_steps": 5, "warmup_seconds": 1.0, "measure_seconds": 4.0}
+        "benchmark": {
+            "preset": "quick",
+            "warmup_steps": 5,
+            "warmup_seconds": 1.0,
+            "measure_seconds": 4.0,
+        }
         | {"repeats": repeats},
     }
 
@@ -81,7 +88,11 @@ def sweep(directory: Path, rate: str, repeats: int, bucket_mb: float) -> None:
     """
     file = directory / "config.json"
     file.write_text(json.dumps(config(repeats, bucket_mb)))
-    env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
+    env = {
+        **os.environ,
+        "TORCHSCALE_TOKEN": "0" * 32,
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
+    }
     with network.cluster(NODES) as cluster:
         for node in cluster.nodes:
             cluster.shape(node, rate)
@@ -104,7 +115,9 @@ def sweep(directory: Path, rate: str, repeats: int, bucket_mb: float) -> None:
                 "--rerun",
                 "failed",
             ]
-            running.append(subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=subprocess.DEVNULL))
+            running.append(
+                subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=subprocess.DEVNULL)
+            )
         try:
             codes = [process.wait(SWEEP_SECONDS) for process in running]
         finally:
@@ -122,13 +135,27 @@ def judge(run: Path, fitted: Path, kinds: Sequence[str]) -> list[dict[str, Any]]
     file = fitted / "experiment.json"
     content = json.loads(file.read_text())
     content["plan"] = [
-        entry for entry in content["plan"] if entry["cell"]["world_size"] <= FITTED and entry["cell"]["kind"] in kinds
+        entry
+        for entry in content["plan"]
+        if entry["cell"]["world_size"] <= FITTED and entry["cell"]["kind"] in kinds
     ]
     file.write_text(json.dumps(content))
     held_out = ",".join(str(count) for count in range(FITTED + 1, NODES + 1))
-    command = [sys.executable, "-m", "torchscale", "predict", "--source", str(fitted), "--gpus", held_out, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "torchscale",
+        "predict",
+        "--source",
+        str(fitted),
+        "--gpus",
+        held_out,
+        "--json",
+    ]
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=SWEEP_SECONDS)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, check=False, timeout=SWEEP_SECONDS
+    )
     answer = json.loads(done.stdout)
     if answer["refused"]:
         print(f"refused: {answer['refused']}")
@@ -138,10 +165,17 @@ def judge(run: Path, fitted: Path, kinds: Sequence[str]) -> list[dict[str, Any]]
         cell = as_kind(entry.planned.cell, TrainingCell)
         if cell is None:
             continue
-        results = [payload(record, TrainingResult) for record in entry.launches if record.state is State.OK]
-        measured[float(cell.model_options["width"]), cell.world_size] = [samples_per_second(one) for one in results]
+        results = [
+            payload(record, TrainingResult) for record in entry.launches if record.state is State.OK
+        ]
+        measured[float(cell.model_options["width"]), cell.world_size] = [
+            samples_per_second(one) for one in results
+        ]
     for one in answer["predictions"]:
-        names.setdefault(one["series"], next(width for width, _ in measured if f"width={width:g}" in one["series"]))
+        names.setdefault(
+            one["series"],
+            next(width for width, _ in measured if f"width={width:g}" in one["series"]),
+        )
     lines = []
     for one in answer["predictions"]:
         rates = measured[names[one["series"]], one["gpus"]]
@@ -163,26 +197,38 @@ def judge(run: Path, fitted: Path, kinds: Sequence[str]) -> list[dict[str, Any]]
 
 def main() -> None:
     """Print a line for each count held out, and the errors together."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--directory", type=Path, default=Path("results/prediction_nodes"))
     parser.add_argument("--rate", default="200mbit")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--bucket-mb", type=float, default=25.0, help="of the gradients, in MiB")
-    parser.add_argument("--judge-only", action="store_true", help="of the sweep that is in the directory")
+    parser.add_argument(
+        "--judge-only", action="store_true", help="of the sweep that is in the directory"
+    )
     arguments = parser.parse_args()
     directory = arguments.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     if not arguments.judge_only:
         sweep(directory, arguments.rate, arguments.repeats, arguments.bucket_mb)
-    for name, kinds in (("with collectives", ("collectives", "training")), ("without", ("training",))):
+    for name, kinds in (
+        ("with collectives", ("collectives", "training")),
+        ("without", ("training",)),
+    ):
         lines = judge(directory / "n0" / "run", directory / "fitted", kinds)
         for line in lines:
             print(f"{name}: {json.dumps(line)}")
         errors = [abs(line["error"]) for line in lines]
-        inside, launches = (sum(line[key] for line in lines) for key in ("launches_inside", "launches"))
+        inside, launches = (
+            sum(line[key] for line in lines) for key in ("launches_inside", "launches")
+        )
         if errors:
             mean, worst = statistics.fmean(errors), max(errors)
-            print(f"{name}: mean error {mean:.1%}, worst {worst:.1%}; in the interval: {inside}/{launches}")
+            print(
+                f"{name}: mean error {mean:.1%}, worst {worst:.1%}; in the interval: "
+                f"{inside}/{launches}"
+            )
 
 
 if __name__ == "__main__":

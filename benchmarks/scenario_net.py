@@ -1,7 +1,8 @@
-"""A model whose compute is a timed operator plus a small real network, with one injected cause of lost time.
+"""A model whose compute is a timed operator plus a small real network, with one injected cause of
+lost time.
 
-The timed operator waits instead of computing, so that several ranks on few cores do not slow each other and the
-injected cause is the only difference. A trace shows its time as an operator's.
+The timed operator waits instead of computing, so that several ranks on few cores do not slow each
+other and the injected cause is the only difference. A trace shows its time as an operator's.
 """
 
 from __future__ import annotations
@@ -47,14 +48,16 @@ compute.register_autograd(lambda _, grad: (grad, None))
 
 
 def _length(x: Tensor) -> float:
-    """Of the sequence; 1 in the pass in which a pipeline learns the shapes, on memory that nobody has written."""
+    """Of the sequence; 1 in the pass in which a pipeline learns the shapes, on memory that nobody
+    has written."""
     length = float(x[0, 0])
     return length if 1.0 <= length <= MAX_LENGTH else 1.0
 
 
 @torch.library.custom_op("scenario::compute_sequence", mutates_args=())
 def compute_sequence(x: Tensor, seconds: float) -> Tensor:
-    """Take ``seconds`` times the sequence length, which is the first value of ``x``; as long in the backward pass."""
+    """Take ``seconds`` times the sequence length, which is the first value of ``x``; as long in the
+    backward pass."""
     time.sleep(seconds * _length(x))
     return x.clone()
 
@@ -107,9 +110,12 @@ _blocks = _Blocks()
 
 
 class ScenarioNet(nn.Module):
-    """``layers`` square layers and ``seconds`` of compute in the forward pass, more if the cause adds some."""
+    """``layers`` square layers and ``seconds`` of compute in the forward pass, more if the cause
+    adds some."""
 
-    def __init__(self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int) -> None:
+    def __init__(
+        self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int
+    ) -> None:
         super().__init__()
         self.width = width
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
@@ -120,7 +126,9 @@ class ScenarioNet(nn.Module):
         """The loss."""
         self.passes += 1
         if self.cause == "uneven_batch" and dist.get_rank() == self.rank:
-            x = torch.cat([x, x[: len(x) // 2]])  # half as many samples more, and half as much compute
+            x = torch.cat(
+                [x, x[: len(x) // 2]]
+            )  # half as many samples more, and half as much compute
         if _blocks.length and _blocks.has_fault():
             fault(x[:1])
         x = compute(x, self.seconds + self._extra_now())
@@ -143,7 +151,11 @@ class ScenarioNet(nn.Module):
         elif self.cause == "moving":
             slow = self.passes % size == mine
         else:
-            slow = self.cause == "pauses" and self.passes % PAUSE_EVERY == 0 and self.rank in (-1, mine)
+            slow = (
+                self.cause == "pauses"
+                and self.passes % PAUSE_EVERY == 0
+                and self.rank in (-1, mine)
+            )
         return self.extra if slow else 0.0
 
     def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -160,8 +172,8 @@ def build(
     width: int = 512,
     blocks: int = 0,
 ) -> nn.Module:
-    """The model, with the process prepared for the cause, and for no cause of a model built before. With ``blocks`` the
-    cause is there in every other block of so many steps."""
+    """The model, with the process prepared for the cause, and for no cause of a model built before.
+    With ``blocks`` the cause is there in every other block of so many steps."""
     _injected.close()
     _blocks.length, _blocks.steps = blocks, 0
     if cause == "small_buckets":
@@ -195,25 +207,35 @@ class SequenceLayer(TimedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output; the length stays its first value."""
         mine = dist.get_rank() if dist.is_initialized() else -1
-        if not x.requires_grad:  # the samples: without it the first stage has one backward pass less than the others
+        if (
+            not x.requires_grad
+        ):  # the samples: without it the first stage has one backward pass less than the others
             x = x.detach().requires_grad_()
         x = compute_sequence(x, self.seconds + (self.extra if mine == self.rank else 0.0))
         return torch.cat([x[:, :1], torch.relu(self.linear(x))[:, 1:]], dim=1)
 
 
 class PipelineNet(nn.Module):
-    """``layers`` timed layers, to be cut into stages. With the cause ``uneven_stages`` those of the last stage take
-    60 % longer; with ``uneven_micro_batches`` a quarter of the rows are ``1 + extra`` times as long as the others, with
-    ``equal_micro_batches`` none is."""
+    """``layers`` timed layers, to be cut into stages. With the cause ``uneven_stages`` those of the
+    last stage take 60 % longer; with ``uneven_micro_batches`` a quarter of the rows are ``1 +
+    extra`` times as long as the others, with ``equal_micro_batches`` none is."""
 
-    def __init__(self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int) -> None:
+    def __init__(
+        self, cause: str, rank: int, extra: float, seconds: float, layers: int, width: int
+    ) -> None:
         super().__init__()
         self.width, self.cause, self.seconds = width, cause, seconds
         slow = rank if cause == "slow_rank" else -1
-        kind = SequenceLayer if cause in ("uneven_micro_batches", "equal_micro_batches") else TimedLayer
+        kind = (
+            SequenceLayer
+            if cause in ("uneven_micro_batches", "equal_micro_batches")
+            else TimedLayer
+        )
         self.longest = 1.0 + (extra if cause == "uneven_micro_batches" else 0.0)
         # By number, so that a stage's parameters keep their names.
-        self.layers = nn.ModuleDict({str(number): kind(width, seconds, slow, extra) for number in range(layers)})
+        self.layers = nn.ModuleDict(
+            {str(number): kind(width, seconds, slow, extra) for number in range(layers)}
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last layer."""

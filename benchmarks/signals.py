@@ -1,11 +1,12 @@
-"""Cost of the signals of every launch: throughput with and without them, alternating in one process; processor time.
+"""Cost of the signals of every launch: throughput with and without them, alternating in one
+process; processor time.
 
 ::
 
     python benchmarks/signals.py --processes 5 --pairs 15
 
-Blocks of steps with the marks of gradient synchronization alternate with blocks without, on two gloo ranks. The ratio
-is of rank 0's block times; the interval is over processes.
+Blocks of steps with the marks of gradient synchronization alternate with blocks without, on two
+gloo ranks. The ratio is of rank 0's block times; the interval is over processes.
 """
 
 from __future__ import annotations
@@ -40,9 +41,15 @@ CALLS = 20_000
 def main() -> None:
     """Start the processes, or run as a rank."""
     if "RANK" in os.environ:
-        as_rank(LaunchTask.model_validate_json(Path(sys.argv[1]).read_text()), int(sys.argv[2]), Path(sys.argv[3]))
+        as_rank(
+            LaunchTask.model_validate_json(Path(sys.argv[1]).read_text()),
+            int(sys.argv[2]),
+            Path(sys.argv[3]),
+        )
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--model", default="tiny-resnet")
@@ -57,14 +64,20 @@ def main() -> None:
         steps.append(found["step_seconds"])
     print(f"{arguments.model}, batch 32 per rank, 2 ranks, blocks of {STEPS} steps")
     print(f"  throughput with ÷ without the signals: {describe(ratios)}")
-    print(f"  processor time of the marks: {max(shares):.4%} of a step of {statistics.fmean(steps) * 1e3:.1f} ms")
     print(
-        f"  a window of 6 passes without synchronization, including discarded passes: {statistics.fmean(windows):.2f} s"
+        f"  processor time of the marks: {max(shares):.4%} of a step of "
+        f"{statistics.fmean(steps) * 1e3:.1f} ms"
+    )
+    print(
+        "  a window of 6 passes without synchronization, including discarded passes: "
+        f"{statistics.fmean(windows):.2f} s"
     )
 
 
 def _process(model: str, pairs: int) -> dict[str, float]:
-    experiment = Experiment.model_validate({"models": model, "batch_sizes": 32, "gpu_counts": 2, "device": "cpu"})
+    experiment = Experiment.model_validate(
+        {"models": model, "batch_sizes": 32, "gpu_counts": 2, "device": "cpu"}
+    )
     plan = make_plan(experiment, detect_machine())
     task = LaunchTask(
         cell=plan.cells[0].cell,
@@ -121,7 +134,10 @@ def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
             trainer._mark(Phase.GRADIENTS, Phase.SYNC)
         each = (time.process_time() - began) / CALLS
         trainer.clear_marks()
-        logs = [math.log(without / with_) for with_, without in zip(times[True], times[False], strict=True)]
+        logs = [
+            math.log(without / with_)
+            for with_, without in zip(times[True], times[False], strict=True)
+        ]
         if rank == 0:
             result = {
                 "ratio": math.exp(statistics.fmean(logs)),

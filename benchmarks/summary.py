@@ -1,12 +1,14 @@
-"""What ``summary.csv`` costs a sweep: processor time to summarize every launch and to make the file's text after it.
+"""What ``summary.csv`` costs a sweep: processor time to summarize every launch and to make the
+file's text after it.
 
 ::
 
     PYTHONPATH=. python benchmarks/summary.py                    # 2,000 launches of 2,000 cells on 8 ranks at most
     PYTHONPATH=. python benchmarks/summary.py --launches 500
 
-The records are made up, in the form that launches leave, and nothing is written; what is measured is the arithmetic and
-the text. With ``--again`` every launch is summarized again after each, as a check of what that would cost.
+The records are made up, in the form that launches leave, and nothing is written; what is measured
+is the arithmetic and the text. With ``--again`` every launch is summarized again after each, as a
+check of what that would cost.
 """
 
 from __future__ import annotations
@@ -71,17 +73,28 @@ def summarize_again(file: ExperimentFile, records: list[LaunchRecord]) -> float:
 
 def main() -> None:
     """Make up, follow, print what it took."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--launches", type=int, default=2000)
-    parser.add_argument("--again", action="store_true", help="also summarize everything again after each launch")
+    parser.add_argument(
+        "--again", action="store_true", help="also summarize everything again after each launch"
+    )
     arguments = parser.parse_args()
     file, records = make_up(arguments.launches)
     follow(*make_up(8))  # imports what the first summary needs
     summarizing, writing, text = follow(file, records)
-    runs = tuple(CellRun(entry, (record,)) for entry, record in zip(file.plan, records, strict=True))
-    assert text == summary_csv(summarize(Run("run", file, runs))), "the last text is that of the whole run"
+    runs = tuple(
+        CellRun(entry, (record,)) for entry, record in zip(file.plan, records, strict=True)
+    )
+    assert text == summary_csv(summarize(Run("run", file, runs))), (
+        "the last text is that of the whole run"
+    )
     count = len(records)
-    print(f"{count} launches: {summarizing:.2f} s of summarizing, {writing:.2f} s of CSV, {len(text) / 1e6:.2f} MB")
+    print(
+        f"{count} launches: {summarizing:.2f} s of summarizing, {writing:.2f} s of CSV, "
+        f"{len(text) / 1e6:.2f} MB"
+    )
     print(f"a launch: {(summarizing + writing) / count * 1e3:.2f} ms")
     if arguments.again:
         print(f"everything again after each: {summarize_again(file, records):.1f} s")

@@ -1,5 +1,5 @@
-"""Share of a sweep of short cells that is spent in steps, and what its launches cost: ``launch.isolation`` cell and
-group, against bare torchruns.
+"""Share of a sweep of short cells that is spent in steps, and what its launches cost:
+``launch.isolation`` cell and group, against bare torchruns.
 
 ::
 
@@ -9,13 +9,15 @@ group, against bare torchruns.
     python benchmarks/sweep_efficiency.py --cells 1 --steps 300
     python benchmarks/sweep_efficiency.py --ways group --against before=/tmp/before --repeats 5  # two versions
 
-Cells: tiny-resnet at several batch sizes on one and two ranks, each with a fixed number of warm-up and timed steps; one
-cell is batch 32 on one rank. The share is the time in warm-up and measured steps ÷ the total wall time; "with
-diagnosis" adds the steps without gradient sync that launches of several ranks run for it. CPU time is that of all
-processes: other work on the machine changes it less than wall time. Both are medians, and given as ratios to the first
-way of the same round: to the bare torchruns, which are started one after the other and check nothing, or to the group
-of another version (``--against NAME=DIRECTORY``, a checkout). Throughput of group ÷ cell: of all cells, the interval
-over cells.
+Cells: tiny-resnet at several batch sizes on one and two ranks, each with a fixed number of warm-up
+and timed steps; one cell is batch 32 on one rank. The share is the time in warm-up and measured
+steps ÷ the total wall time; "with diagnosis" adds the steps without gradient sync that launches of
+several ranks run for it. CPU time is that of all
+processes: other work on the machine changes it less than wall time. Both are medians, and given as
+ratios to the first
+way of the same round: to the bare torchruns, which are started one after the other and check
+nothing, or to the group of another version (``--against NAME=DIRECTORY``, a checkout). Throughput
+of group ÷ cell: of all cells, the interval over cells.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ class Cells:
 
 @dataclass(frozen=True)
 class Measured:
-    """A sweep: wall time, and the parts of it in steps and in the diagnosis's steps, and CPU time, in seconds; samples
-    per second by cell."""
+    """A sweep: wall time, and the parts of it in steps and in the diagnosis's steps, and CPU time,
+    in seconds; samples per second by cell."""
 
     wall: float
     cpu: float
@@ -73,7 +75,9 @@ class Measured:
 
 def main() -> None:
     """Alternate the methods and print one line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
@@ -88,7 +92,10 @@ def main() -> None:
         count = arguments.cells // 2
         batches = BATCHES if count <= len(BATCHES) else tuple(range(3, 3 + count))
         cells = Cells(batches[:count], (1, 2), arguments.warmup, arguments.steps)
-    ways = {name.partition("=")[0]: _way("group", cells, name.partition("=")[2]) for name in arguments.against}
+    ways = {
+        name.partition("=")[0]: _way("group", cells, name.partition("=")[2])
+        for name in arguments.against
+    }
     ways |= {name: _way(name, cells) for name in arguments.ways}
     measured: dict[str, list[Measured]] = {name: [] for name in ways}
     for number in range(arguments.repeats):
@@ -101,17 +108,26 @@ def main() -> None:
         cpu = statistics.median(sweep.cpu for sweep in sweeps)
         share = statistics.median(sweep.steps / sweep.wall for sweep in sweeps)
         both = statistics.median((sweep.steps + sweep.diagnosis) / sweep.wall for sweep in sweeps)
-        print(f"  {name:5}  {wall:5.1f} s, {cpu:5.1f} s of CPU, {share:5.1%} in steps, {both:5.1%} with diagnosis")
+        print(
+            f"  {name:5}  {wall:5.1f} s, {cpu:5.1f} s of CPU, {share:5.1%} in steps, {both:5.1%} "
+            "with diagnosis"
+        )
         if name != first and arguments.repeats > 1:
             pairs = list(zip(sweeps, measured[first], strict=True))
-            print(f"    wall ÷ {first}: {describe([mine.wall / theirs.wall for mine, theirs in pairs])}")
-            print(f"    CPU ÷ {first}: {describe([mine.cpu / theirs.cpu for mine, theirs in pairs])}")
+            print(
+                f"    wall ÷ {first}: "
+                f"{describe([mine.wall / theirs.wall for mine, theirs in pairs])}"
+            )
+            print(
+                f"    CPU ÷ {first}: {describe([mine.cpu / theirs.cpu for mine, theirs in pairs])}"
+            )
     if {"cell", "group"} <= set(ways) and cells.count > 1:
         print("  throughput, group ÷ cell:", describe(_throughput_ratios(measured)))
 
 
 def _way(name: str, cells: Cells, source: str = "") -> Callable[[], Measured]:
-    """Torchruns of the bare loop, or sweeps of the torchscale in ``source`` (by default the installed one)."""
+    """Torchruns of the bare loop, or sweeps of the torchscale in ``source`` (by default the
+    installed one)."""
 
     def measure() -> Measured:
         before = _children_cpu()
@@ -122,7 +138,8 @@ def _way(name: str, cells: Cells, source: str = "") -> Callable[[], Measured]:
 
 
 def _children_cpu() -> float:
-    """CPU seconds of all processes below this one, which have ended: also of those that it has adopted."""
+    """CPU seconds of all processes below this one, which have ended: also of those that it has
+    adopted."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, 0):
             pass
@@ -134,7 +151,9 @@ def _throughput_ratios(measured: dict[str, list[Measured]]) -> list[float]:
     """Of every cell, the geometric mean over the repeats."""
     group, cell = measured["group"], measured["cell"]
     return [
-        statistics.geometric_mean(mine.rates[key] / other.rates[key] for mine, other in zip(group, cell, strict=True))
+        statistics.geometric_mean(
+            mine.rates[key] / other.rates[key] for mine, other in zip(group, cell, strict=True)
+        )
         for key in cell[0].rates
     ]
 
@@ -158,13 +177,30 @@ def _sweep(isolation: str, cells: Cells, source: str) -> Measured:
         }
         config.write_text(json.dumps(content))
         out = Path(directory) / "out"
-        command = [sys.executable, "-m", "torchscale", "--quiet", "benchmark", str(config), "-o", str(out)]
-        environment = {**_environment(), "PYTHONPATH": str(Path(source).resolve())} if source else _environment()
+        command = [
+            sys.executable,
+            "-m",
+            "torchscale",
+            "--quiet",
+            "benchmark",
+            str(config),
+            "-o",
+            str(out),
+        ]
+        environment = (
+            {**_environment(), "PYTHONPATH": str(Path(source).resolve())}
+            if source
+            else _environment()
+        )
         started = time.perf_counter()
         # Its own directory is the first place that ``-m`` looks at.
-        subprocess.run(command, check=True, env=environment, cwd=source or None, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command, check=True, env=environment, cwd=source or None, stdout=subprocess.DEVNULL
+        )
         wall = time.perf_counter() - started
-        records = [json.loads(path.read_text()) for path in out.glob("cells/*/launch-0/record.json")]
+        records = [
+            json.loads(path.read_text()) for path in out.glob("cells/*/launch-0/record.json")
+        ]
     assert len(records) == cells.count
     in_steps, diagnosis, rates = 0.0, 0.0, {}
     for record in records:

@@ -1,12 +1,13 @@
-"""Cost of telemetry: processor time of the sampler, and throughput with ÷ without it, alternating in one process.
+"""Cost of telemetry: processor time of the sampler, and throughput with ÷ without it, alternating
+in one process.
 
 ::
 
     python benchmarks/telemetry.py --pairs 15
 
-Blocks of training steps with the sampler running alternate with blocks without, each rank on its own core as in a
-sweep. The sampler may run on any core and is started by a process that does not train (a fork would slow the rank that
-makes it). The interval of the ratio is over pairs.
+Blocks of training steps with the sampler running alternate with blocks without, each rank on its
+own core as in a sweep. The sampler may run on any core and is started by a process that does not
+train (a fork would slow the rank that makes it). The interval of the ratio is over pairs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ INTERVAL_SECONDS = 1.0
 
 def main() -> None:
     """Start the ranks, switch the sampler on and off, and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
@@ -50,18 +53,31 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             cpu_seconds, wall_seconds = _serve(Path(directory), ranks, arguments.pairs)
             ratios = json.loads((Path(directory) / "out.json").read_text())
-        print(f"tiny-resnet, batch 32, {ranks} gloo rank{'s' * (ranks > 1)}, a reading every {INTERVAL_SECONDS:g} s")
+        print(
+            f"tiny-resnet, batch 32, {ranks} gloo rank{'s' * (ranks > 1)}, a reading every "
+            f"{INTERVAL_SECONDS:g} s"
+        )
         print(f"  throughput with ÷ without: {describe(ratios)}")
-        print(f"  processor time of the sampler: {cpu_seconds / arguments.pairs * 1e3:.0f} ms per launch of ", end="")
+        print(
+            f"  processor time of the sampler: {cpu_seconds / arguments.pairs * 1e3:.0f} ms per "
+            "launch of ",
+            end="",
+        )
         print(f"{wall_seconds / arguments.pairs:.1f} s, start-up included", flush=True)
 
 
 def _serve(directory: Path, ranks: int, pairs: int) -> tuple[float, float]:
-    """Run the ranks, and the sampler when rank 0 requests it; returns its processor time and its run time."""
+    """Run the ranks, and the sampler when rank 0 requests it; returns its processor time and its
+    run time."""
     local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *local, __file__, "--pairs", str(pairs)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCHSCALE_OUT": str(directory)},
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TORCHSCALE_OUT": str(directory),
+        },
     )
     cpu_seconds = wall_seconds = 0.0
     for pair in range(pairs):
@@ -89,17 +105,31 @@ def _as_rank(pairs: int) -> None:
     out = Path(os.environ["TORCHSCALE_OUT"])
     cores = sorted(os.sched_getaffinity(0))
     torch.set_num_threads(1)
-    content = {"models": "tiny-resnet", "batch_sizes": 32, "gpu_counts": world_size, "device": "cpu"}
+    content = {
+        "models": "tiny-resnet",
+        "batch_sizes": 32,
+        "gpu_counts": world_size,
+        "device": "cpu",
+    }
     cell = make_plan(Experiment.model_validate(content), detect_machine()).training[0]
     task = LaunchTask(
-        cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=time.time(), collective_timeout_seconds=600
+        cell=cell,
+        launch=0,
+        device="cpu",
+        threads_per_rank=1,
+        started_at=time.time(),
+        collective_timeout_seconds=600,
     )
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     ratios = []
     with joined_ranks(task) as ranks:
         trainer = Trainer(cell, ranks)
         trainer.run_batch(20)
-        steps = int(ranks.broadcast_scalar(max(10, BLOCK_SECONDS / trainer.run_batch(20).batch.seconds * 20)))
+        steps = int(
+            ranks.broadcast_scalar(
+                max(10, BLOCK_SECONDS / trainer.run_batch(20).batch.seconds * 20)
+            )
+        )
         for pair in range(pairs):
             seconds = {}
             for sampled in (True, False) if pair % 2 else (False, True):
@@ -108,7 +138,9 @@ def _as_rank(pairs: int) -> None:
                     wait_until(here.exists, timeout_seconds=300)
                     (here / "start").touch()
                     wait_until((here / READINGS).exists, timeout_seconds=300)
-                seconds[sampled] = trainer.run_batch(steps).batch.seconds  # the ranks wait for each other first
+                seconds[sampled] = trainer.run_batch(
+                    steps
+                ).batch.seconds  # the ranks wait for each other first
                 if sampled and rank == 0:
                     (here / "stop").touch()
                     wait_until((here / "done").exists, timeout_seconds=300)

@@ -5,8 +5,10 @@
     python benchmarks/trace_analysis.py                       # creates an environment for HolisticTraceAnalysis
     python benchmarks/trace_analysis.py --hta-python PATH     # or uses an existing one
 
-Both run as complete processes on the same Kineto trace of one rank; idle, compute and window of the device and the
-overlap must be equal. Then: growth with the number of events, and an nsys export of a million kernels.
+Both run as complete processes on the same Kineto trace of one rank; idle, compute and window of the
+device and the
+overlap must be equal. Then: growth with the number of events, and an nsys export of a million
+kernels.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class Ran:
 
 def main() -> None:
     """Compare the two, then measure growth with the number of events."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--hta-python", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
@@ -61,15 +65,23 @@ def main() -> None:
         python = arguments.hta_python or _environment(directory / "hta")
         trace = directory / "rank0.pt.trace.json"
         write_trace(trace, arguments.events)
-        print(f"Kineto trace of {arguments.events:,} events, {trace.stat().st_size / 2**20:.0f} MiB")
-        ours = min((_ours(trace, "--window", "device") for _ in range(arguments.repeats)), key=lambda ran: ran.seconds)
+        print(
+            f"Kineto trace of {arguments.events:,} events, {trace.stat().st_size / 2**20:.0f} MiB"
+        )
+        ours = min(
+            (_ours(trace, "--window", "device") for _ in range(arguments.repeats)),
+            key=lambda ran: ran.seconds,
+        )
         theirs = _run([str(python), "-c", _THEIRS, str(trace)])
         _compare(ours, theirs)
         for share in (4, 2):
             part = directory / f"part{share}" / "rank0.pt.trace.json"
             part.parent.mkdir()
             write_trace(part, arguments.events // share)
-            print(f"  growth: {arguments.events // share:,} events {_words(_ours(part, '--window', 'device'))}")
+            print(
+                f"  growth: {arguments.events // share:,} events "
+                f"{_words(_ours(part, '--window', 'device'))}"
+            )
         for count in (arguments.events // 4, arguments.events):
             for launches in (False, True):
                 database = directory / f"{count}{launches}.sqlite"
@@ -81,12 +93,16 @@ def main() -> None:
 def _compare(ours: Ran, theirs: Ran) -> None:
     rank = json.loads(ours.output)["per_rank"][0]
     mine = [rank["idle"]["total_seconds"], rank["compute_seconds"], rank["window_seconds"]]
-    equal = all(abs(value * 1e6 - other) < 0.01 for value, other in zip(mine, json.loads(theirs.output), strict=False))
+    equal = all(
+        abs(value * 1e6 - other) < 0.01
+        for value, other in zip(mine, json.loads(theirs.output), strict=False)
+    )
     equal = equal and abs(round(rank["overlap"] * 100, 2) - json.loads(theirs.output)[3]) < 0.011
     print(f"  torchscale profile analyze: {_words(ours)}")
     print(f"  {HTA}: {_words(theirs)}")
     print(
-        f"  {theirs.seconds / ours.seconds:.1f} times as fast, 1/{theirs.peak_bytes / ours.peak_bytes:.1f} of the "
+        f"  {theirs.seconds / ours.seconds:.1f} times as fast, "
+        f"1/{theirs.peak_bytes / ours.peak_bytes:.1f} of the "
         f"memory, results {'equal' if equal else 'DIFFER: ' + ours.output[:300] + theirs.output}"
     )
 
@@ -96,7 +112,9 @@ def _words(ran: Ran) -> str:
 
 
 def _ours(path: Path, *options: str) -> Ran:
-    return _run([sys.executable, "-m", "torchscale", "profile", "analyze", str(path), "--json", *options])
+    return _run(
+        [sys.executable, "-m", "torchscale", "profile", "analyze", str(path), "--json", *options]
+    )
 
 
 def _run(argv: list[str]) -> Ran:
@@ -120,8 +138,12 @@ def _environment(directory: Path) -> Path:
 
 
 def write_trace(path: Path, count: int) -> None:
-    """Write one rank's training as torch.profiler does: operators, launches, flows, kernels, some all-reduces."""
-    header = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1}}
+    """Write one rank's training as torch.profiler does: operators, launches, flows, kernels, some
+    all-reduces."""
+    header = {
+        "schemaVersion": 1,
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1},
+    }
     with path.open("w") as file:
         file.write(json.dumps(header, indent=2)[:-2] + ',\n  "traceEvents": [\n  ')
         # Written line by line, because a child's peak memory starts at that of its parent.
@@ -145,12 +167,25 @@ def _events() -> Iterator[dict[str, object]]:
             category, name = "gpu_memcpy", "Memcpy DtoD (Device -> Device)"
         ids = {"External id": link, "Record function id": 0, "Ev Idx": link}
         launch = {"External id": link, "cbid": 211, "correlation": link}
-        shape = {"grid": [98, 1, 1], "block": [128, 1, 1], "registers per thread": 32, "shared memory": 0}
+        shape = {
+            "grid": [98, 1, 1],
+            "block": [128, 1, 1],
+            "registers per thread": 32,
+            "shared memory": 0,
+        }
         kernel = {**launch, "device": 0, "context": 1, "stream": stream, "queued": 0, **shape}
         yield _complete("cpu_op", "aten::linear", 9, 9, host, length, ids)
         yield _complete("cpu_op", "aten::addmm", 9, 9, host + 1, length - 3, ids)
         yield _complete("cuda_runtime", "cudaLaunchKernel", 9, 9, host + 3, 5, launch)
-        yield {"ph": "s", "id": link, "pid": 9, "tid": 9, "ts": host + 3, "cat": "ac2g", "name": "ac2g"}
+        yield {
+            "ph": "s",
+            "id": link,
+            "pid": 9,
+            "tid": 9,
+            "ts": host + 3,
+            "cat": "ac2g",
+            "name": "ac2g",
+        }
         yield _complete(category, name, 0, stream, device, busy, kernel)
         device += busy if stream == 7 else 0
         host += length
@@ -159,7 +194,16 @@ def _events() -> Iterator[dict[str, object]]:
 def _complete(
     category: str, name: str, pid: int, tid: int, ts: int, length: int, args: Mapping[str, object]
 ) -> dict[str, object]:
-    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": length, "args": args}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": ts,
+        "dur": length,
+        "args": args,
+    }
 
 
 def write_export(path: Path, count: int, *, launches: bool) -> None:
@@ -169,13 +213,21 @@ def write_export(path: Path, count: int, *, launches: bool) -> None:
         database.executescript(
             "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);"
             "CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);"
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER, "
-            "contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, "
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT "
+            "NULL, deviceId INTEGER, "
+            "contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, "
+            "demangledName INTEGER, "
             "shortName INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER);"
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, "
-            "eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER);"
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT "
+            "NULL, "
+            "eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, "
+            "returnValue INTEGER);"
         )
-        texts = [*(f"kernel_{n}" for n in range(98)), "ncclDevKernel_AllReduce_Sum_f32", "cudaLaunchKernel_v7000"]
+        texts = [
+            *(f"kernel_{n}" for n in range(98)),
+            "ncclDevKernel_AllReduce_Sum_f32",
+            "cudaLaunchKernel_v7000",
+        ]
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(texts)))
         database.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.25.0')")
         order = list(range(count // 2))
@@ -198,10 +250,16 @@ def write_export(path: Path, count: int, *, launches: bool) -> None:
                 )
                 for n in order
             )
-            database.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({','.join('?' * 12)})", kernels)
+            database.executemany(
+                f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({','.join('?' * 12)})", kernels
+            )
             if launches:
-                calls = ((n * 1000 - 500, n * 1000 - 400, 0, pid + rank, n + 1, 99, 0) for n in order)
-                database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?,?,?)", calls)
+                calls = (
+                    (n * 1000 - 500, n * 1000 - 400, 0, pid + rank, n + 1, 99, 0) for n in order
+                )
+                database.executemany(
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?,?,?)", calls
+                )
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@
     python benchmarks/tuning.py --model mlp --directory /tmp/t
     python benchmarks/tuning.py --rounds 5 --pairs 12        # as many rounds as a race, closer intervals
 
-Each space has four axes. The search runs with a budget that it does not reach. The exhaustive search launches every
-combination three times (``--rounds``), interleaved, and takes the one with the highest geometric mean. Its launches are
-as long as those of the search. Then the two choices run in alternating launches: means of few launches flatter the best
-of many, these do not. Printed: the verified gain, how far the choice is behind, and the time of the search as a share
-of the exhaustive one. Both can be continued after an interruption: launches stay in the directory.
+Each space has four axes. The search runs with a budget that it does not reach. The exhaustive
+search launches every combination three times (``--rounds``), interleaved, and takes the one with
+the highest geometric mean. Its launches are as long as those of the search. Then the two choices
+run in alternating launches: means of few launches flatter the best of many, these do not. Printed:
+the verified gain, how far the choice is behind, and the time of the search as a share of the
+exhaustive one. Both can be continued after an interruption: launches stay in the directory.
 """
 
 from __future__ import annotations
@@ -49,7 +50,13 @@ class Space:
     axes: tuple[TuningAxis, ...]
 
 
-def space(model: str, axes: Sequence[TuningAxis], *, ranks: int = 1, training: dict[str, str] | None = None) -> Space:
+def space(
+    model: str,
+    axes: Sequence[TuningAxis],
+    *,
+    ranks: int = 1,
+    training: dict[str, str] | None = None,
+) -> Space:
     """Of a model of ``family_models.py`` on ranks of one thread each."""
     config = {
         "experiment_name": model,
@@ -65,9 +72,15 @@ def space(model: str, axes: Sequence[TuningAxis], *, ranks: int = 1, training: d
 
 
 SPACES = {
-    "mlp": space("mlp", (TuningAxis.FUSED, TuningAxis.PRECISION, TuningAxis.BUCKET, TuningAxis.COMM_HOOK), ranks=2),
+    "mlp": space(
+        "mlp",
+        (TuningAxis.FUSED, TuningAxis.PRECISION, TuningAxis.BUCKET, TuningAxis.COMM_HOOK),
+        ranks=2,
+    ),
     "convolutions": space(
-        "convolutions", (TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.PRECISION, TuningAxis.BUCKET), ranks=2
+        "convolutions",
+        (TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.PRECISION, TuningAxis.BUCKET),
+        ranks=2,
     ),
     "transformer": space(
         "transformer",
@@ -79,12 +92,16 @@ SPACES = {
 
 def main() -> None:
     """Print a line for each model, and write all figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", choices=list(SPACES), action="append")
     parser.add_argument("--directory", type=Path, default=Path("results/tuning"))
     parser.add_argument("--launch-seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3, help="launches of each combination")
-    parser.add_argument("--pairs", type=int, default=8, help="alternating launches of the two choices")
+    parser.add_argument(
+        "--pairs", type=int, default=8, help="alternating launches of the two choices"
+    )
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     results = {}
@@ -99,9 +116,13 @@ def compared(asked: Space, directory: Path, arguments: argparse.Namespace) -> di
     """Both searches and the comparison of what they chose."""
     launch_seconds: float = arguments.launch_seconds
     experiment = load_experiment_from(asked.config)
-    options = TuneOptions(asked.axes, budget_seconds=7200, allow_numerics=True, launch_seconds=launch_seconds)
+    options = TuneOptions(
+        asked.axes, budget_seconds=7200, allow_numerics=True, launch_seconds=launch_seconds
+    )
     directory.mkdir(parents=True, exist_ok=True)
-    outcome = tune(experiment, options, config=directory / "tuned.yaml", output_dir=directory / "tune")
+    outcome = tune(
+        experiment, options, config=directory / "tuned.yaml", output_dir=directory / "tune"
+    )
     if outcome.interrupted:
         raise KeyboardInterrupt
     result = outcome.export()
@@ -129,12 +150,15 @@ def _exhaustive(
     chosen: Setting,
     arguments: argparse.Namespace,
 ) -> tuple[Setting, int, float, dict[str, float] | None]:
-    """The best combination, how many there are, what they took, and how far ``chosen`` is behind the best."""
+    """The best combination, how many there are, what they took, and how far ``chosen`` is behind
+    the best."""
     planned = plan_run(for_tuning(experiment, arguments.launch_seconds), SILENT)
     known: dict[Change, Candidate] = {}
     values: list[list[Setting]] = []
     for axis in axes:
-        found = candidates(planned.experiment, axis, planned.plan.device, len(planned.machine.cores))
+        found = candidates(
+            planned.experiment, axis, planned.plan.device, len(planned.machine.cores)
+        )
         changes = {Change(one.axis.value, one.value): one for one in found}
         known |= changes
         values.append([START, *((change,) for change in changes)])
@@ -152,14 +176,18 @@ def _exhaustive(
                     spent += measured.seconds
                     if measured.log is not None:
                         logs[setting].append(measured.log)
-            means = {setting: statistics.fmean(values) for setting, values in logs.items() if values}
+            means = {
+                setting: statistics.fmean(values) for setting, values in logs.items() if values
+            }
             best = max(means, key=lambda setting: means[setting])
             if best == chosen:
                 return best, len(settings), spent, None
             both = []
             for number in range(arguments.pairs):
                 order = (chosen, best) if number % 2 == 0 else (best, chosen)
-                measured_logs = {setting: launches.measure(setting, launcher).log for setting in order}
+                measured_logs = {
+                    setting: launches.measure(setting, launcher).log for setting in order
+                }
                 mine, theirs = measured_logs[chosen], measured_logs[best]
                 if mine is not None and theirs is not None:
                     both.append((mine, theirs))
@@ -167,7 +195,11 @@ def _exhaustive(
     if gain is None:
         return best, len(settings), spent, None
     low, high = gain.interval()
-    behind = {"behind": round(-math.expm1(gain.log), 4), "low": round(1 - high, 4), "high": round(1 - low, 4)}
+    behind = {
+        "behind": round(-math.expm1(gain.log), 4),
+        "low": round(1 - high, 4),
+        "high": round(1 - low, 4),
+    }
     return best, len(settings), spent, behind
 
 

@@ -1,4 +1,5 @@
-"""Is a step without its fault what the replay of the recording with it predicts? Real gloo ranks, one fault per run.
+"""Is a step without its fault what the replay of the recording with it predicts? Real gloo ranks,
+one fault per run.
 
 ::
 
@@ -7,11 +8,12 @@
     python benchmarks/what_if.py --short               # a few cases of two ranks, one minute
     python benchmarks/what_if.py --markdown table.md
 
-In one recording blocks of steps with the fault alternate with blocks without it. From each block with the fault alone
-the step without it is predicted; the median of the predictions is compared with the median step of the blocks without.
-A link cannot change within a run: recordings over both alternate. The compute of the model is a timed operator (see
-``scenario_net.py``), because ranks that share cores would slow each other. Links are those of network namespaces,
-limited in rate; they need root.
+In one recording blocks of steps with the fault alternate with blocks without it. From each block
+with the fault alone the step without it is predicted; the median of the predictions is compared
+with the median step of the blocks without. A link cannot change within a run: recordings over both
+alternate. The compute of the model is a timed operator (see ``scenario_net.py``), because ranks
+that share cores would slow each other. Links are those of network namespaces, limited in rate; they
+need root.
 """
 
 from __future__ import annotations
@@ -103,12 +105,20 @@ def cases(sizes: Sequence[int]) -> list[Case]:
         shape = Scenario("none", None, n, recorded=RECORDED, blocks=BLOCK, layers=2, width=WIDTH)
         slow = [
             replace(shape, cause="slow_rank", rank=rank, extra=extra)
-            for rank, extra in ((0, 0.004), (n - 1, 0.004), (0, 0.012), (n - 1, 0.012), (n - 1, 0.03))
+            for rank, extra in (
+                (0, 0.004),
+                (n - 1, 0.004),
+                (0, 0.012),
+                (n - 1, 0.012),
+                (n - 1, 0.03),
+            )
         ]
         slow.append(replace(shape, cause="slow_loader", rank=n - 1, extra=0.01))
         chosen += [Case(fault, Change.RANK_LIKE_PEERS, fault.rank) for fault in slow]
         for extra in (0.006, 0.015):
-            chosen.append(Case(replace(shape, cause="slow_loader", extra=extra), Change.NO_LOADER_WAIT))
+            chosen.append(
+                Case(replace(shape, cause="slow_loader", extra=extra), Change.NO_LOADER_WAIT)
+            )
         chosen.append(Case(replace(shape, cause="host_work", extra=0.01), Change.NO_HOST_GAPS))
         if n > 2:
             chosen.append(Case(replace(shape, cause="moving", extra=0.012), Change.STEADY_WORK))
@@ -120,7 +130,9 @@ def cases(sizes: Sequence[int]) -> list[Case]:
 
 def main() -> None:
     """Run the cases, print one line each, then the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--only", nargs="+", help="causes to run")
     parser.add_argument("--short", action="store_true", help="a few cases of two ranks")
@@ -129,8 +141,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write every outcome here")
     arguments = parser.parse_args()
     adopt_orphans()
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(diagnosis.HERE), os.environ.get("PYTHONPATH"))))
-    chosen = [case for case in cases(arguments.ranks) if not arguments.only or case.faulty.cause in arguments.only]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(diagnosis.HERE), os.environ.get("PYTHONPATH")))
+    )
+    chosen = [
+        case
+        for case in cases(arguments.ranks)
+        if not arguments.only or case.faulty.cause in arguments.only
+    ]
     if arguments.short:
         first = {case.faulty.cause: case for case in reversed(cases([2])) if case.rates is None}
         chosen = [first[cause] for cause in ("slow_rank", "slow_loader", "host_work")]
@@ -174,7 +192,9 @@ def _together(chosen: Sequence[Case], scratch: Path) -> Iterator[Outcome]:
 def _blocks_of(trace: Trace) -> tuple[list[ProfileAnalysis], list[ProfileAnalysis]]:
     """Analyses of the blocks with the fault, and of those without."""
     first = trace.ranks[0]
-    marks = first.spans.start[np.isin(first.spans.name, [n for n, name in enumerate(first.names) if name == FAULT])]
+    marks = first.spans.start[
+        np.isin(first.spans.name, [n for n, name in enumerate(first.names) if name == FAULT])
+    ]
     faulty = np.searchsorted(marks, first.steps.end) > np.searchsorted(marks, first.steps.start)
     edges = np.flatnonzero(np.diff(faulty)) + 1
     blocks: tuple[list[ProfileAnalysis], list[ProfileAnalysis]] = ([], [])
@@ -228,7 +248,11 @@ def _record_over_link(task: LaunchTask, directory: Path) -> None:
             "-m", "torchscale.worker", str(directory / "task.json"),
         ]  # fmt: skip
         if number:
-            others.append(subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            others.append(
+                subprocess.Popen(
+                    argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+            )
         else:
             run_bounded(argv, timeout_seconds=LIMIT_SECONDS, env=env)
     for process in others:
@@ -240,7 +264,9 @@ def _task(scenario: Scenario, directory: Path) -> LaunchTask:
     return diagnosis.launch_task(diagnosis.scenario_cell(scenario), request)
 
 
-def _judge(case: Case, faulty: Sequence[ProfileAnalysis], healthy: Sequence[ProfileAnalysis]) -> Outcome:
+def _judge(
+    case: Case, faulty: Sequence[ProfileAnalysis], healthy: Sequence[ProfileAnalysis]
+) -> Outcome:
     """Medians over blocks or recordings."""
     outcome = Outcome(case.name, case.change.value)
     outcome.with_fault = statistics.median(analysis.step_seconds or 0.0 for analysis in faulty)
@@ -252,12 +278,18 @@ def _judge(case: Case, faulty: Sequence[ProfileAnalysis], healthy: Sequence[Prof
         if what_if is None or what_if.refused is not None:
             outcome.problem = "no replay" if what_if is None else f"no replay: {what_if.refused}"
             return outcome
-        unanswered = [note for note in what_if.notes if note.startswith("no prediction for less host work")]
+        unanswered = [
+            note for note in what_if.notes if note.startswith("no prediction for less host work")
+        ]
         if unanswered and case.change is Change.NO_HOST_GAPS:
             outcome.problem = unanswered[0]
             return outcome
         errors.append(abs(what_if.replay_error_percent or 0.0) / 100)
-        rows = [row for row in what_if.rows if row.change is case.change and (not ranks or row.ranks == ranks)]
+        rows = [
+            row
+            for row in what_if.rows
+            if row.change is case.change and (not ranks or row.ranks == ranks)
+        ]
         # A rank that is no slower than its peers has nothing to gain.
         predicted.append(rows[0].step_seconds if rows else analysis.step_seconds or 0.0)
     outcome.predicted, outcome.replay_error = statistics.median(predicted), max(errors)
@@ -269,7 +301,8 @@ def line(outcome: Outcome) -> str:
     if outcome.problem:
         return f"{outcome.name}: {outcome.problem}"
     return (
-        f"{outcome.name}: {outcome.with_fault * 1e3:.2f} ms with the fault, {outcome.predicted * 1e3:.2f} predicted, "
+        f"{outcome.name}: {outcome.with_fault * 1e3:.2f} ms with the fault, "
+        f"{outcome.predicted * 1e3:.2f} predicted, "
         f"{outcome.without * 1e3:.2f} measured without it ({outcome.error:+.1%})"
     )
 
@@ -284,7 +317,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
         if item.problem:
             rows.append(f"| {item.name} | – | – | – | {item.problem} |")
         else:
-            times = " | ".join(f"{time * 1e3:.2f}" for time in (item.with_fault, item.predicted, item.without))
+            times = " | ".join(
+                f"{time * 1e3:.2f}" for time in (item.with_fault, item.predicted, item.without)
+            )
             rows.append(f"| {item.name} | {times} | {item.error * 100:+.1f} % |")
     errors = [abs(item.error) for item in outcomes if not item.problem]
     if errors:

@@ -1,4 +1,5 @@
-"""Write docs/cli-reference.md from the commands of ``torchscale.cli``. A test checks that it is current."""
+"""Write docs/cli-reference.md from the commands of ``torchscale.cli``. A test checks that it is
+current."""
 
 from __future__ import annotations
 

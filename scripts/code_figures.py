@@ -1,11 +1,13 @@
-"""Figures of the source code: size, density of lines, and how far a feature or a published figure reaches.
+"""Figures of the source code: size, density of lines, and how far a feature or a published figure
+reaches.
 
 ::
 
     python scripts/code_figures.py                 # of this checkout
     python scripts/code_figures.py --source DIR    # of another one, such as a worktree of the version before
 
-Counted are the modules under ``torchscale/``. A code line holds a token other than a comment or a docstring.
+Counted are the modules under ``torchscale/``. A code line holds a token other than a comment or a
+docstring.
 """
 
 from __future__ import annotations
@@ -38,8 +40,24 @@ FEATURES = {
 }
 """Feature → what the path of a module of it holds."""
 FIGURES = ("tokens_per_second", "joules_per_step", "peak_memory_bytes")
-_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.comprehension)
-_NOT_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.Assert,
+    ast.comprehension,
+)
+_NOT_CODE = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,9 @@ def read_modules(package: Path) -> list[Module]:
     for file in sorted(package.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         tree = ast.parse(text)
-        modules.append(Module(file.relative_to(package), text, tree, frozenset(_code_lines(text, tree))))
+        modules.append(
+            Module(file.relative_to(package), text, tree, frozenset(_code_lines(text, tree)))
+        )
     return modules
 
 
@@ -80,13 +100,18 @@ def _code_lines(text: str, tree: ast.Module) -> set[int]:
         if token.type not in _NOT_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return lines
 
 
 def complexity(function: ast.AST) -> int:
-    """McCabe's: decisions + 1; operands of ``and`` and ``or``, conditions of comprehensions and cases count."""
+    """McCabe's: decisions + 1; operands of ``and`` and ``or``, conditions of comprehensions and
+    cases count."""
     count = 1
     for node in ast.walk(function):
         if isinstance(node, _BRANCHES):
@@ -102,7 +127,11 @@ def complexity(function: ast.AST) -> int:
 
 def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """All functions and methods."""
-    return (node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (
+        node
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def _nested(module: Module) -> int:
@@ -118,8 +147,12 @@ def figures(root: Path) -> list[tuple[str, str]]:
     """Name and value of every figure, of the checkout at ``root``."""
     modules = read_modules(root / "torchscale")
     code = sum(len(module.code_lines) for module in modules)
-    statements = sum(isinstance(node, ast.stmt) for module in modules for node in ast.walk(module.tree))
-    conditional = sum(isinstance(node, ast.IfExp) for module in modules for node in ast.walk(module.tree))
+    statements = sum(
+        isinstance(node, ast.stmt) for module in modules for node in ast.walk(module.tree)
+    )
+    conditional = sum(
+        isinstance(node, ast.IfExp) for module in modules for node in ast.walk(module.tree)
+    )
     long = sum(
         len(line) > COLUMNS
         for module in modules
@@ -128,7 +161,9 @@ def figures(root: Path) -> list[tuple[str, str]]:
     )
     costly = [(complexity(one), one.name) for module in modules for one in functions(module)]
     above = sorted((count, name) for count, name in costly if count > COMPLEXITY)
-    folders = Counter(str(module.path.parent) for module in modules if module.path.name != "__init__.py")
+    folders = Counter(
+        str(module.path.parent) for module in modules if module.path.name != "__init__.py"
+    )
     full = {name: count for name, count in folders.items() if count > FOLDER}
     contracts = (root / "pyproject.toml").read_text(encoding="utf-8")
     rows = re.search(r"^layers = \[(.*?)\]", contracts, re.DOTALL | re.MULTILINE)
@@ -144,10 +179,22 @@ def figures(root: Path) -> list[tuple[str, str]]:
         ("conditional expressions per 1,000 code lines", f"{1000 * conditional / code:.1f}"),
         ("… inside another one", f"{1000 * sum(map(_nested, modules)) / code:.2f}"),
         (f"code lines over {COLUMNS} columns", f"{100 * long / code:.2f} %"),
-        (f"functions with complexity over {COMPLEXITY}", f"{len(above)} {', '.join(name for _, name in above)}".strip()),
-        *((f"rooms of {feature}", f"{len(names)} ({', '.join(names)})") for feature, names in rooms.items()),
-        *((f"modules that name {key}", str(sum(key in module.text for module in modules))) for key in FIGURES),
-        (f"folders with over {FOLDER} modules", ", ".join(f"{name} {count}" for name, count in sorted(full.items())) or "none"),
+        (
+            f"functions with complexity over {COMPLEXITY}",
+            f"{len(above)} {', '.join(name for _, name in above)}".strip(),
+        ),
+        *(
+            (f"rooms of {feature}", f"{len(names)} ({', '.join(names)})")
+            for feature, names in rooms.items()
+        ),
+        *(
+            (f"modules that name {key}", str(sum(key in module.text for module in modules)))
+            for key in FIGURES
+        ),
+        (
+            f"folders with over {FOLDER} modules",
+            ", ".join(f"{name} {count}" for name, count in sorted(full.items())) or "none",
+        ),
         ("import rows", str(len(re.findall(r'"[^"]+"', rows[1])) if rows else 0)),
         ("import contracts", str(contracts.count("[[tool.importlinter.contracts]]"))),
     ]
@@ -155,10 +202,12 @@ def figures(root: Path) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[1], help="a checkout")
     for name, value in figures(parser.parse_args().source):
-        print(f"{name:<48} {value}")
+        print(f"{name:<48} {value}")  # noqa: T201 - the table
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Write docs/configuration.md from the config models in ``torchscale.config``. A test checks that it is current."""
+"""Write docs/configuration.md from the config models in ``torchscale.config``. A test checks that
+it is current."""
 
 from __future__ import annotations
 
@@ -58,11 +59,15 @@ def page() -> str:
         "What `torchscale init` writes.\n",
         _table({key: rows[key] for key in everyday}),
     ]
-    parts += ["## Rarely needed\n", "### Top level\n", _table(_without(everyday, _rows(Experiment, "")))]
+    parts += [
+        "## Rarely needed\n",
+        "### Top level\n",
+        _table(_without(everyday, _rows(Experiment, ""))),
+    ]
     for name, section in _sections().items():
         rest = _without(everyday, _rows(section, f"{name}."))
         if rest:
-            doc = (section.__doc__ or "").strip().partition("\n")[0]
+            doc = " ".join((section.__doc__ or "").strip().partition("\n\n")[0].split())
             parts += [f"### `{name}`\n", f"{doc}\n", _table(rest)]
     parts += ["## Presets\n", _presets()]
     return "\n".join(parts)
@@ -79,7 +84,11 @@ def everyday_keys() -> list[str]:
 def _sections() -> dict[str, type[BaseModel]]:
     """Key → model of every key whose value is a mapping of keys."""
     annotations = {name: field.annotation for name, field in Experiment.model_fields.items()}
-    return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
+    return {
+        name: kind
+        for name, kind in annotations.items()
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }
 
 
 def _without(keys: Iterable[str], rows: Mapping[str, str]) -> dict[str, str]:
@@ -97,9 +106,15 @@ def _rows(model: type[BaseModel], prefix: str) -> dict[str, str]:
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             continue
-        default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
+        default = (
+            "required"
+            if field.is_required()
+            else f"`{_shown(field.get_default(call_default_factory=True))}`"
+        )
         description = (field.description or "").replace("|", "\\|")
-        rows[f"{prefix}{name}"] = f"| `{prefix}{name}` | {_takes(annotation)} | {default} | {description} |"
+        rows[f"{prefix}{name}"] = (
+            f"| `{prefix}{name}` | {_takes(annotation)} | {default} | {description} |"
+        )
     return rows
 
 

@@ -1,11 +1,13 @@
-"""Coverage-guided fuzzing of the readers of files that others wrote: ``python scripts/fuzz.py READER [OPTION …] DIR …``
+"""Coverage-guided fuzzing of the readers of files that others wrote: ``python scripts/fuzz.py
+READER [OPTION …] DIR …``
 
-Needs atheris, which is no dependency of torchscale: ``pip install --target PLACE atheris``, then run with
-``PYTHONPATH=PLACE``. Options and corpus directories are libFuzzer's: ``-max_total_time=600 found tests/corpus/config``.
-Inputs that reach new code are added to the first directory, so let it be one outside the repository.
+Needs atheris, which is no dependency of torchscale: ``pip install --target PLACE atheris``, then
+run with ``PYTHONPATH=PLACE``. Options and corpus directories are libFuzzer's: ``-max_total_time=600
+found tests/corpus/config``. Inputs that reach new code are added to the first directory, so let it
+be one outside the repository.
 
-A reader may accept its input or refuse it with the error that its callers expect. Anything else is a finding: atheris
-prints the traceback and keeps the input.
+A reader may accept its input or refuse it with the error that its callers expect. Anything else is
+a finding: atheris prints the traceback and keeps the input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Check the CUDA paths of torchscale on one machine, through its own commands, and print one table.
 
-Needs nothing but the standard library to start: packages that torchscale needs and this Python lacks are taken from
-wheels that ``pack`` has fetched before. torch has to be installed. Described in docs/gpu-check.md.
+Needs nothing but the standard library to start: packages that torchscale needs and this Python
+lacks are taken from wheels that ``pack`` has fetched before. torch has to be installed. Described
+in docs/gpu-check.md.
 """
 
 from __future__ import annotations
@@ -29,8 +30,20 @@ ALL_SECONDS = 480.0
 """For all checks together."""
 END_SECONDS = 15.0
 """A command that is interrupted ends its ranks within seconds."""
-NEEDED = ("typer", "rich", "pydantic", "pyyaml", "psutil", "nvidia-ml-py", "msgspec", "numpy", "scipy", "jinja2")
-"""Of torchscale's requirements those that the checks use: no charts, PDF, data frames, or models of transformers."""
+NEEDED = (
+    "typer",
+    "rich",
+    "pydantic",
+    "pyyaml",
+    "psutil",
+    "nvidia-ml-py",
+    "msgspec",
+    "numpy",
+    "scipy",
+    "jinja2",
+)
+"""Of torchscale's requirements those that the checks use: no charts, PDF, data frames, or models of
+transformers."""
 KEPT = ("numpy", "scipy")
 """Kept as they are installed, whatever their version: torch and others were built against them."""
 
@@ -39,15 +52,21 @@ NO_CUDA = "no CUDA device"
 
 QUICK = ("--benchmark.preset=quick", "--benchmark.warmup_max_seconds=4", "--gpus", "1")
 MODEL = ("--model", "decoder-small", "--batch-size", "4")
-ON_CPU = ("--benchmark.measure_steps=5", "--benchmark.warmup_steps=2", "--benchmark.warmup_seconds=0.1")
+ON_CPU = (
+    "--benchmark.measure_steps=5",
+    "--benchmark.warmup_steps=2",
+    "--benchmark.warmup_seconds=0.1",
+)
 """There nothing is judged."""
 SMALL = ("--model", "tiny-decoder", "--batch-size", "32")
 CLOCK_RANGE = (0.80, 1.01)
-"""Seconds of the measured steps by CUDA events ÷ wall time around them, which also holds the pauses between batches."""
+"""Seconds of the measured steps by CUDA events ÷ wall time around them, which also holds the pauses
+between batches."""
 ABOVE_PEAK = 1.03
 """Clocks may boost a little above those of the data sheet."""
 LEAST_OF_PEAK = 0.3
-"""Large products in fp16 and bf16 reach 60 to 80 % of the documented rate; far less is another device or clock."""
+"""Large products in fp16 and bf16 reach 60 to 80 % of the documented rate; far less is another
+device or clock."""
 PREDICTION_ERROR = 0.15
 """CPU predictions were within 6 % (docs/tested-on.md); kernels on GPUs keep other things."""
 SAME_LOSS = 0.01
@@ -66,7 +85,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that has ended: its exit code (``None`` where it ran out of time), its JSON, its last words."""
+    """A command that has ended: its exit code (``None`` where it ran out of time), its JSON, its
+    last words."""
 
     code: int | None
     document: Any
@@ -113,7 +133,8 @@ class Session:
         return str(self.gpus[0]["name"]) if self.gpus else ""
 
     def run(self, *arguments: str, seconds: float) -> Ran:
-        """Run a command of torchscale within ``seconds`` and the time left. Its JSON is read from standard output."""
+        """Run a command of torchscale within ``seconds`` and the time left. Its JSON is read from
+        standard output."""
         limit = max(1.0, min(seconds, self.ends - time.monotonic()))
         process = subprocess.Popen(
             [sys.executable, "-m", "torchscale", *arguments],
@@ -166,7 +187,9 @@ class Check:
     on_cpu: bool = False
 
 
-def perform(checks: Sequence[Check], session: Session, on_outcome: Callable[[Check, Outcome], None]) -> bool:
+def perform(
+    checks: Sequence[Check], session: Session, on_outcome: Callable[[Check, Outcome], None]
+) -> bool:
     """Run the checks one after the other. Returns whether none failed."""
     sound = True
     for check in checks:
@@ -198,36 +221,66 @@ def validate(session: Session, seconds: float) -> Outcome:
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     session.facts = ran.document["facts"]
-    failed = [f"{check['title']}: {check['seen']}" for check in ran.document["checks"] if check["status"] == "fail"]
-    return Outcome(FAIL, "; ".join(failed)[:300]) if failed else Outcome(PASS, ran.document["verdict"])
+    failed = [
+        f"{check['title']}: {check['seen']}"
+        for check in ran.document["checks"]
+        if check["status"] == "fail"
+    ]
+    return (
+        Outcome(FAIL, "; ".join(failed)[:300]) if failed else Outcome(PASS, ran.document["verdict"])
+    )
 
 
 def device_known(session: Session, _: float) -> Outcome:
     """The catalogue has the device, so that there is an MFU."""
     peaks = _peaks(session.device)
     if peaks is None:
-        return Outcome(NOT_APPLICABLE, f"{session.device} is not in the catalogue: no documented peak, no MFU by it")
-    return Outcome(PASS, f"{session.device}: bf16 {peaks.get('bf16', 0) / 1e12:.0f} TFLOP/s documented")
+        return Outcome(
+            NOT_APPLICABLE,
+            f"{session.device} is not in the catalogue: no documented peak, no MFU by it",
+        )
+    return Outcome(
+        PASS, f"{session.device}: bf16 {peaks.get('bf16', 0) / 1e12:.0f} TFLOP/s documented"
+    )
 
 
 def driver(session: Session, _: float) -> Outcome:
     """NVML answers for every GPU."""
-    named = ("uuid", "memory_bytes", "temperature_celsius", "throttle_reasons", "pcie_width", "foreign_processes")
-    silent = [f"GPU {gpu['index']}: {name}" for gpu in session.gpus for name in named if gpu.get(name) is None]
+    named = (
+        "uuid",
+        "memory_bytes",
+        "temperature_celsius",
+        "throttle_reasons",
+        "pcie_width",
+        "foreign_processes",
+    )
+    silent = [
+        f"GPU {gpu['index']}: {name}"
+        for gpu in session.gpus
+        for name in named
+        if gpu.get(name) is None
+    ]
     if not session.gpus or silent:
         return Outcome(FAIL, f"not answered: {', '.join(silent) or 'anything'}")
     first = session.gpus[0]
     reasons = ", ".join(first["throttle_reasons"]) or "none"
     ecc = {True: "on", False: "off", None: "none"}[first.get("ecc_enabled")]
-    return Outcome(PASS, f"throttle reasons {reasons}, {first['temperature_celsius']} °C, ECC {ecc}")
+    return Outcome(
+        PASS, f"throttle reasons {reasons}, {first['temperature_celsius']} °C, ECC {ecc}"
+    )
 
 
 def nccl(session: Session, _: float) -> Outcome:
     """The all-reduce of ``validate`` ran on every GPU."""
     found, software = session.facts["collective"], session.facts["software"]
     count = software["cuda_devices"]
-    figure = f"NCCL {software['nccl']}, {found['world_size']} of {count} GPUs, {found['elements']:,} elements each"
-    right = found["backend"] == "nccl" and found["world_size"] == count and not found["wrong_elements"]
+    figure = (
+        f"NCCL {software['nccl']}, {found['world_size']} of {count} GPUs, {found['elements']:,} "
+        "elements each"
+    )
+    right = (
+        found["backend"] == "nccl" and found["world_size"] == count and not found["wrong_elements"]
+    )
     return Outcome(PASS if right and found["error"] is None else FAIL, found["error"] or figure)
 
 
@@ -244,7 +297,11 @@ def training(precision: str) -> Callable[[Session, float], Outcome]:
             return Outcome(FAIL, f"{cell['state']}: {cell['reason']}"[:300])
         figures = cell["figures"]
         flags = f", {', '.join(cell['flags'])}" if cell["flags"] else ""
-        return Outcome(PASS, f"{figures['samples_per_second']:.1f} samples/s, loss {figures['last_loss']:.3f}{flags}")
+        return Outcome(
+            PASS,
+            f"{figures['samples_per_second']:.1f} samples/s, loss "
+            f"{figures['last_loss']:.3f}{flags}",
+        )
 
     return check
 
@@ -254,7 +311,9 @@ def _train(session: Session, precisions: Sequence[str], seconds: float) -> None:
     measure = ("--benchmark.measure_seconds=5",) if session.cuda else ON_CPU
     precision = ("--precision", ",".join(precisions), "--launch.isolation=group")
     folder = ("-o", str(session.directory / "training"))
-    ran = session.run("benchmark", *workload, *QUICK, *measure, *precision, *folder, "--json", seconds=seconds)
+    ran = session.run(
+        "benchmark", *workload, *QUICK, *measure, *precision, *folder, "--json", seconds=seconds
+    )
     cells = [] if ran.document is None else ran.document["cells"]
     missing = {"state": "missing", "reason": ran.problem()}
     session.cells = dict.fromkeys(("fp32", "bf16", "fp8"), missing)
@@ -270,7 +329,10 @@ def event_clock(session: Session, _: float) -> Outcome:
     wall = rank["measured_until"] - rank["measured_from"]
     share = by_events / wall
     right = CLOCK_RANGE[0] <= share <= CLOCK_RANGE[1]
-    return Outcome(PASS if right else FAIL, f"{by_events:.2f} s by events in {wall:.2f} s of wall time, {share:.1%}")
+    return Outcome(
+        PASS if right else FAIL,
+        f"{by_events:.2f} s by events in {wall:.2f} s of wall time, {share:.1%}",
+    )
 
 
 def mfu(session: Session, _: float) -> Outcome:
@@ -296,7 +358,9 @@ def telemetry(session: Session, _: float) -> Outcome:
     watts, celsius, busy, joules = (
         gpu[name] for name in ("power_watts", "temperature_peak_celsius", "busy", "energy_joules")
     )
-    figure = f"{watts:.0f} W, {celsius:.0f} °C, busy {busy:.0%}, {gpu['sm_clock_hertz'] / 1e6:.0f} MHz"
+    figure = (
+        f"{watts:.0f} W, {celsius:.0f} °C, busy {busy:.0%}, {gpu['sm_clock_hertz'] / 1e6:.0f} MHz"
+    )
     wrong = []
     if not WATTS[0] < watts < WATTS[1] or not CELSIUS[0] < celsius < CELSIUS[1]:
         wrong.append("power or temperature")
@@ -348,15 +412,34 @@ def collectives(session: Session, seconds: float) -> Outcome:
     if count < 2:
         return Outcome(NOT_APPLICABLE, "one GPU")
     folder = ("-o", str(session.directory / "collectives"))
-    sizes = ("--op", "all_reduce,all_gather", "-b", "1MiB", "-e", "64MiB", "--algo", "Ring,Tree", "--gpus", str(count))
+    sizes = (
+        "--op",
+        "all_reduce,all_gather",
+        "-b",
+        "1MiB",
+        "-e",
+        "64MiB",
+        "--algo",
+        "Ring,Tree",
+        "--gpus",
+        str(count),
+    )
     ran = session.run("measure", "collectives", *sizes, *folder, "--json", seconds=seconds)
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     states = {cell["state"] for cell in ran.document}
-    curves = [curve for cell in ran.document if cell["figures"] is not None for curve in cell["figures"]["curves"]]
+    curves = [
+        curve
+        for cell in ran.document
+        if cell["figures"] is not None
+        for curve in cell["figures"]["curves"]
+    ]
     rates = [curve["points"][-1]["busbw"] for curve in curves]
     verdicts = [cell["verdict"]["text"] for cell in ran.document if cell["verdict"] is not None]
-    figure = f"up to {max(rates, default=0) / 1e9:.0f} GB/s bus bandwidth; {verdicts[0] if verdicts else 'no verdict'}"
+    figure = (
+        f"up to {max(rates, default=0) / 1e9:.0f} GB/s bus bandwidth; "
+        f"{verdicts[0] if verdicts else 'no verdict'}"
+    )
     return Outcome(PASS if states == {"ok"} else FAIL, figure[:300])
 
 
@@ -364,7 +447,13 @@ def peak_rates(session: Session, seconds: float) -> Outcome:
     """Measured rates lie below the documented ones, and not far below."""
     sizes = ("--hardware.matmul_sizes=[4096,8192]", "--seconds", "0.1", "--gpus", "1")
     ran = session.run(
-        "measure", "hardware", *sizes, "-o", str(session.directory / "hardware"), "--json", seconds=seconds
+        "measure",
+        "hardware",
+        *sizes,
+        "-o",
+        str(session.directory / "hardware"),
+        "--json",
+        seconds=seconds,
     )
     if ran.document is None or ran.document[0]["figures"] is None:
         return Outcome(FAIL, ran.problem() if ran.document is None else ran.document[0]["reason"])
@@ -374,7 +463,9 @@ def peak_rates(session: Session, seconds: float) -> Outcome:
     peaks = _peaks(session.device)
     if peaks is None:
         return Outcome(NOT_APPLICABLE, f"{told}; the device's documented rates are not known")
-    above = [dtype for dtype, rate in rates.items() if rate > ABOVE_PEAK * peaks.get(dtype, float("inf"))]
+    above = [
+        dtype for dtype, rate in rates.items() if rate > ABOVE_PEAK * peaks.get(dtype, float("inf"))
+    ]
     least = {dtype: LEAST_OF_PEAK * peaks.get(dtype, 0.0) for dtype in ("fp16", "bf16")}
     below = [dtype for dtype, rate in least.items() if dtype in rates and rates[dtype] < rate]
     if above or below:
@@ -385,9 +476,13 @@ def peak_rates(session: Session, seconds: float) -> Outcome:
 def memory_prediction(session: Session, seconds: float) -> Outcome:
     """The predicted peak is that of the allocator."""
     folder = ("-o", str(session.directory / "memory"))
-    ran = session.run("measure", "memory", *MODEL, "--precision", "bf16", *folder, "--json", seconds=seconds)
+    ran = session.run(
+        "measure", "memory", *MODEL, "--precision", "bf16", *folder, "--json", seconds=seconds
+    )
     if ran.document is None or ran.document[0]["state"] != "ok":
-        return Outcome(FAIL, ran.problem() if ran.document is None else str(ran.document[0]["reason"]))
+        return Outcome(
+            FAIL, ran.problem() if ran.document is None else str(ran.document[0]["reason"])
+        )
     cell = ran.document[0]
     error, peak = cell["prediction_error"], cell["ranks"][0]["peak_bytes"]
     if error is None:
@@ -398,24 +493,42 @@ def memory_prediction(session: Session, seconds: float) -> Outcome:
 
 def max_batch(session: Session, seconds: float) -> Outcome:
     """The search for the largest batch ends with one that fits, below a limit in the allocator."""
-    search = ("--model", "decoder-small", "--find-max-batch", "--batch-size", "2", "--largest", "16", "--limit", "8GiB")
+    search = (
+        "--model",
+        "decoder-small",
+        "--find-max-batch",
+        "--batch-size",
+        "2",
+        "--largest",
+        "16",
+        "--limit",
+        "8GiB",
+    )
     folder = ("-o", str(session.directory / "max-batch"))
-    ran = session.run("measure", "memory", *search, "--precision", "bf16", *folder, "--json", seconds=seconds)
+    ran = session.run(
+        "measure", "memory", *search, "--precision", "bf16", *folder, "--json", seconds=seconds
+    )
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     trials = [f"{trial['batch_size']} {trial['state']}" for trial in ran.document["trials"]]
-    sound = ran.document["batch_size"] is not None and all(trial.endswith(("ok", "oom")) for trial in trials)
+    sound = ran.document["batch_size"] is not None and all(
+        trial.endswith(("ok", "oom")) for trial in trials
+    )
     return Outcome(PASS if sound else FAIL, f"{ran.document['batch_size']} ({', '.join(trials)})")
 
 
 def out_of_memory(session: Session, seconds: float) -> Outcome:
     """A cell above its limit ends as out of memory, and no other way."""
     folder = ("-o", str(session.directory / "oom"))
-    ran = session.run("measure", "memory", *MODEL, "--limit", "256MiB", *folder, "--json", seconds=seconds)
+    ran = session.run(
+        "measure", "memory", *MODEL, "--limit", "256MiB", *folder, "--json", seconds=seconds
+    )
     if ran.document is None:
         return Outcome(FAIL, ran.problem())
     cell = ran.document[0]
-    return Outcome(PASS if cell["state"] == "oom" else FAIL, f"{cell['state']}: {cell['reason']}"[:200])
+    return Outcome(
+        PASS if cell["state"] == "oom" else FAIL, f"{cell['state']}: {cell['reason']}"[:200]
+    )
 
 
 def recorded(tool: str) -> Callable[[Session, float], Outcome]:
@@ -432,7 +545,10 @@ def recorded(tool: str) -> Callable[[Session, float], Outcome]:
         rank, window = ran.document["per_rank"][0], ran.document["window"]
         share = rank["compute_seconds"] / rank["window_seconds"]
         right = 0 < share <= 1 and bool(window["steps"])
-        return Outcome(PASS if right else FAIL, f"{window['steps']} steps, kernels in {share:.0%} of their time")
+        return Outcome(
+            PASS if right else FAIL,
+            f"{window['steps']} steps, kernels in {share:.0%} of their time",
+        )
 
     return check
 
@@ -442,7 +558,11 @@ def report(session: Session, seconds: float) -> Outcome:
     folder = session.directory / "training"
     ran = session.run("report", str(folder), "--format", "md,csv,json", seconds=seconds)
     sizes = {path.name: path.stat().st_size for path in folder.glob("report.*")}
-    whole = ran.code == 0 and {"report.md", "report.csv", "report.json"} <= sizes.keys() and min(sizes.values()) > 0
+    whole = (
+        ran.code == 0
+        and {"report.md", "report.csv", "report.json"} <= sizes.keys()
+        and min(sizes.values()) > 0
+    )
     return Outcome(PASS, ", ".join(sorted(sizes))) if whole else Outcome(FAIL, ran.problem())
 
 
@@ -505,9 +625,14 @@ def _peaks(device: str) -> Mapping[str, float] | None:
 
 def table(rows: Sequence[tuple[str, Outcome]]) -> str:
     """The rows under a head, in columns as wide as they need."""
-    lines = [("check", "result", "figure"), *((name, outcome.result, outcome.figure) for name, outcome in rows)]
+    lines = [
+        ("check", "result", "figure"),
+        *((name, outcome.result, outcome.figure) for name, outcome in rows),
+    ]
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    shown = [f"{line[0]:<{widths[0]}} | {line[1]:<{widths[1]}} | {line[2]}".rstrip() for line in lines]
+    shown = [
+        f"{line[0]:<{widths[0]}} | {line[1]:<{widths[1]}} | {line[2]}".rstrip() for line in lines
+    ]
     rule = f"{'-' * widths[0]}-+-{'-' * widths[1]}-+-{'-' * 40}"
     return "\n".join([shown[0], rule, *shown[1:]]) + "\n"
 
@@ -528,7 +653,8 @@ def heading(facts: Mapping[str, Any]) -> str:
 
 
 def wheels_to_unpack(wheels: Sequence[Path], installed: Callable[[str], str | None]) -> list[Path]:
-    """The wheels whose package is not installed, or is older; those in ``KEPT`` only if they are missing."""
+    """The wheels whose package is not installed, or is older; those in ``KEPT`` only if they are
+    missing."""
     chosen = []
     for wheel in wheels:
         name, version = wheel.name.split("-")[:2]
@@ -553,7 +679,11 @@ def _installed(name: str) -> str | None:
 def pack(directory: Path, python: str | None) -> int:
     """Fetch the wheels that torchscale needs besides torch. Returns the exit code."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    asked = [match[0] for match in re.finditer(r"(?<=\")([\w-]+)>=[\d.]+(?=\")", text) if match[1] in NEEDED]
+    asked = [
+        match[0]
+        for match in re.finditer(r"(?<=\")([\w-]+)>=[\d.]+(?=\")", text)
+        if match[1] in NEEDED
+    ]
     directory.mkdir(parents=True, exist_ok=True)
     for wheel in directory.glob("*.whl"):
         wheel.unlink()
@@ -563,20 +693,25 @@ def pack(directory: Path, python: str | None) -> int:
     size = sum(wheel.stat().st_size for wheel in directory.glob("*.whl"))
     sys.stdout.write(f"{directory}: {size / 2**20:.1f} MiB\n")
     if size > MOST_WHEEL_BYTES:
-        sys.stdout.write(f"more than {MOST_WHEEL_BYTES >> 20} MiB: leave out what the GPU machine has\n")
+        sys.stdout.write(
+            f"more than {MOST_WHEEL_BYTES >> 20} MiB: leave out what the GPU machine has\n"
+        )
     return done.returncode or int(size > MOST_WHEEL_BYTES)
 
 
 def run_checks(directory: Path, wheels: Path, only: Sequence[str]) -> int:
-    """Run the checks, or ``validate`` and those named in ``only``, with their files in ``directory``. Returns the exit
-    code: 1 if any failed."""
+    """Run the checks, or ``validate`` and those named in ``only``, with their files in
+    ``directory``. Returns the exit code: 1 if any failed."""
     packages = directory / "packages"
     for wheel in wheels_to_unpack(sorted(wheels.glob("*.whl")), _installed):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
     paths = [str(ROOT), str(packages)]
     sys.path[:0] = paths
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).strip(":")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).strip(":"),
+    }
     session = Session(directory, environment, time.monotonic() + ALL_SECONDS)
     rows: list[tuple[str, Outcome]] = []
 
@@ -595,14 +730,26 @@ def run_checks(directory: Path, wheels: Path, only: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """``pack``, or the checks. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="gpu_check.sh", description="Check torchscale's CUDA paths on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="gpu_check.sh", description="Check torchscale's CUDA paths on this machine."
+    )
     parser.add_argument("mode", nargs="?", choices=["run", "pack"], default="run")
-    parser.add_argument("directory", nargs="?", type=Path, help="pack: for the wheels; run: for results, kept")
-    parser.add_argument("--wheels", type=Path, default=WHEELS, help=f"run: where pack put them (default {WHEELS})")
-    parser.add_argument("--python", metavar="VERSION", help="pack: of the GPU machine, such as 3.12")
+    parser.add_argument(
+        "directory", nargs="?", type=Path, help="pack: for the wheels; run: for results, kept"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, default=WHEELS, help=f"run: where pack put them (default {WHEELS})"
+    )
+    parser.add_argument(
+        "--python", metavar="VERSION", help="pack: of the GPU machine, such as 3.12"
+    )
     names = [check.name for check in CHECKS]
-    meaning = "run: validate and this check; may be repeated: " + ", ".join(names).replace("%", "%%")
-    parser.add_argument("--only", metavar="CHECK", action="append", default=[], choices=names, help=meaning)
+    meaning = "run: validate and this check; may be repeated: " + ", ".join(names).replace(
+        "%", "%%"
+    )
+    parser.add_argument(
+        "--only", metavar="CHECK", action="append", default=[], choices=names, help=meaning
+    )
     given = parser.parse_args(arguments)
     if given.mode == "pack":
         return pack(given.directory or WHEELS, given.python)

@@ -5,8 +5,8 @@
     python scripts/install_sizes.py                 # core and report
     python scripts/install_sizes.py core train      # train downloads PyTorch, of constraints.txt
 
-Writes ``build/install_sizes.md``. pip's cache is used: seconds are those of unpacking and compiling what was fetched
-before, so run it twice for a figure without the network.
+Writes ``build/install_sizes.md``. pip's cache is used: seconds are those of unpacking and compiling
+what was fetched before, so run it twice for a figure without the network.
 """
 
 from __future__ import annotations
@@ -46,20 +46,33 @@ class Installation:
 
 
 def build_wheel(directory: Path) -> Path:
-    """The wheel of this checkout, built from its sdist in an environment of its own by ``build``."""
+    """The wheel of this checkout, built from its sdist in an environment of its own by
+    ``build``."""
     _run([sys.executable, "-m", "build", "--outdir", str(directory), str(ROOT)])
     (wheel,) = directory.glob("*.whl")
     return wheel
 
 
 def install(wheel: Path, name: str, directory: Path) -> Installation:
-    """Install the wheel with an extra into a new environment, and show that the program starts there."""
+    """Install the wheel with an extra into a new environment, and show that the program starts
+    there."""
     venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"
     before = size_of(directory)
     target = str(wheel) if name == "core" else f"{wheel}[{name}]"
     start = time.perf_counter()
-    _run([str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), target])
+    _run(
+        [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            target,
+        ]
+    )
     seconds = time.perf_counter() - start
     _run([str(directory / "bin" / "torchscale"), "--version"])
     return Installation(name, (size_of(directory) - before) / 1e6, seconds, _packages(python))
@@ -67,7 +80,11 @@ def install(wheel: Path, name: str, directory: Path) -> Installation:
 
 def size_of(directory: Path) -> int:
     """Bytes of all files of a directory; links are not followed."""
-    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(
+        path.lstat().st_size
+        for path in directory.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    )
 
 
 def table(installations: Sequence[Installation]) -> str:
@@ -81,9 +98,15 @@ def table(installations: Sequence[Installation]) -> str:
 
 def _packages(python: Path) -> int:
     listed = subprocess.run(
-        [str(python), "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True, check=True, timeout=60
+        [str(python), "-m", "pip", "list", "--format=freeze"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
-    return sum(not line.startswith(("pip==", "setuptools==")) for line in listed.stdout.splitlines())
+    return sum(
+        not line.startswith(("pip==", "setuptools==")) for line in listed.stdout.splitlines()
+    )
 
 
 def _run(command: Sequence[str]) -> None:
@@ -92,7 +115,9 @@ def _run(command: Sequence[str]) -> None:
 
 def main() -> None:
     """Measure the extras that are named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("extras", nargs="*", default=["core", "report"], help=", ".join(EXTRAS))
     chosen = parser.parse_args().extras
     if unknown := [name for name in chosen if name not in EXTRAS]:

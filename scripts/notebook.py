@@ -2,8 +2,8 @@
 
     python scripts/notebook.py results/demo
 
-Needs the development dependencies. Metadata that changes with every execution (execution times, the kernel's version)
-is removed, so that the file changes only if its contents do.
+Needs the development dependencies. Metadata that changes with every execution (execution times, the
+kernel's version) is removed, so that the file changes only if its contents do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def execute(results: Path) -> nbformat.NotebookNode:
     client.execute(cwd=str(NOTEBOOK.parent), env=env)
     for cell in notebook.cells:
         cell.metadata.clear()
-    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+    }
     return notebook
 
 

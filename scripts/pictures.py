@@ -4,7 +4,8 @@
 
     .venv/bin/python scripts/pictures.py results/demo
 
-The argument is a run folder (``make demo`` writes one). Chromium takes the screenshots of its HTML report.
+The argument is a run folder (``make demo`` writes one). Chromium takes the screenshots of its HTML
+report.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ models: ["resnet50", "bert-large"]
 batch_sizes: [64, 128]
 gpu_counts: [1, 2, 4, 8]
 """
-CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-sync",
+]
 
 
 def main() -> None:
@@ -72,7 +78,14 @@ def main() -> None:
             "terminal",
             shown="report results/demo --format terminal",
         )
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        torchrun = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+        ]
         draw(
             "profile",
             place,
@@ -89,9 +102,21 @@ def measure_pair(directory: Path) -> None:
     (directory / "pair.yaml").write_text(PAIR)
     for repeats in range(1, PAIR_LAUNCHES + 1):
         for side, extra in (("before", 0), ("after", 12)):
-            options = [f"--benchmark.repeats={repeats}", f"--launch.env.EXTRA_PRODUCTS={extra}", "--output-dir"]
+            options = [
+                f"--benchmark.repeats={repeats}",
+                f"--launch.env.EXTRA_PRODUCTS={extra}",
+                "--output-dir",
+            ]
             subprocess.run(
-                [sys.executable, "-m", "torchscale", "benchmark", "pair.yaml", *options, f"results/{side}"],
+                [
+                    sys.executable,
+                    "-m",
+                    "torchscale",
+                    "benchmark",
+                    "pair.yaml",
+                    *options,
+                    f"results/{side}",
+                ],
                 cwd=directory,
                 capture_output=True,
                 check=True,
@@ -114,18 +139,27 @@ def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) 
     console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     console.print(f"$ torchscale {shown or ' '.join(arguments)}", style="bold", highlight=False)
     console.print(Text.from_ansi(done.stdout + done.stderr), soft_wrap=False)
-    (PICTURES / f"{name}.svg").write_text(console.export_svg(title=f"torchscale {arguments[0]}", unique_id=name))
+    (PICTURES / f"{name}.svg").write_text(
+        console.export_svg(title=f"torchscale {arguments[0]}", unique_id=name)
+    )
 
 
 def photograph(page: Path) -> None:
-    """Write the top of the HTML report as ``report.png`` and its lost-time charts as ``lost.png``."""
+    """Write the top of the HTML report as ``report.png`` and its lost-time charts as
+    ``lost.png``."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS
+        )
         view = browser.new_page(viewport={"width": 1280, "height": 1150})
         view.goto(page.as_uri())
         view.screenshot(path=str(PICTURES / "report.png"))
-        view.evaluate("dispatchEvent(new Event('beforeprint'))")  # unfolds what the next picture shows
-        view.locator("section[aria-labelledby=lost] .charts").screenshot(path=str(PICTURES / "lost.png"))
+        view.evaluate(
+            "dispatchEvent(new Event('beforeprint'))"
+        )  # unfolds what the next picture shows
+        view.locator("section[aria-labelledby=lost] .charts").screenshot(
+            path=str(PICTURES / "lost.png")
+        )
         browser.close()
 
 

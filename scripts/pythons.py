@@ -5,9 +5,10 @@
     python scripts/pythons.py            # make pythons; environments are kept in build/pythons
     python scripts/pythons.py 3.12       # these versions alone
 
-Further means: of the versions in pyproject.toml, other than the one that runs this. Interpreters are those of pyenv and
-those on PATH. The core needs no torch, so an environment takes seconds. Tests run on all versions at the same time;
-logs are in build/pythons. Where there is no further Python, nothing runs and all is well.
+Further means: of the versions in pyproject.toml, other than the one that runs this. Interpreters
+are those of pyenv and those on PATH. The core needs no torch, so an environment takes seconds.
+Tests run on all versions at the same time; logs are in build/pythons. Where there is no further
+Python, nothing runs and all is well.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ TESTS = (
     "tests/traces",
     "tests/util",
 )
-"""What reads files, parses, starts processes and keeps databases: there versions of Python differ. Formulas and
-reports, which take most of the time, do not."""
+"""What reads files, parses, starts processes and keeps databases: there versions of Python differ.
+Formulas and reports, which take most of the time, do not."""
 LEFT_OUT = (
     "--ignore=tests/schema/cells/test_kinds.py",  # needs torch
     "--ignore=tests/util/test_extras.py",  # needs extras
@@ -101,7 +102,13 @@ def environment(python: Path, directory: Path, needed: Sequence[str]) -> Path:
         return inside
     shutil.rmtree(directory, ignore_errors=True)
     _run([str(python), "-m", "venv", str(directory)], _INSTALL_SECONDS)
-    options = ["--quiet", "--no-compile", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    options = [
+        "--quiet",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "-c",
+        str(ROOT / "constraints.txt"),
+    ]
     _run([str(inside), "-m", "pip", "install", *options, *needed], _INSTALL_SECONDS)
     stamp.write_text(wanted, encoding="utf-8")
     return inside
@@ -112,11 +119,15 @@ def tests_on(minor: int, python: Path, needed: Sequence[str]) -> tuple[int, str]
     try:
         inside = environment(python, ENVIRONMENTS / f"3.{minor}", needed)
         options = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not quiet"]
-        done = _run([str(inside), "-m", "pytest", *options, *LEFT_OUT, *TESTS], _TEST_SECONDS, check=False)
+        done = _run(
+            [str(inside), "-m", "pytest", *options, *LEFT_OUT, *TESTS], _TEST_SECONDS, check=False
+        )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         return 1, f"{error}\n{error.stdout or ''}\n{error.stderr or ''}"
     (ENVIRONMENTS / f"3.{minor}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    shown = done.stdout.splitlines()[-1:] if done.returncode == 0 else done.stdout.splitlines()[-60:]
+    shown = (
+        done.stdout.splitlines()[-1:] if done.returncode == 0 else done.stdout.splitlines()[-60:]
+    )
     return done.returncode, "\n".join(shown)
 
 
@@ -130,23 +141,40 @@ def _minor(python: Path) -> int | None:
     return int(done.stdout)
 
 
-def _run(command: Sequence[str], seconds: float, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "COV"))}
+def _run(
+    command: Sequence[str], seconds: float, *, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST", "PYTHON", "COV"))
+    }
     return subprocess.run(
-        command, cwd=ROOT, env=variables, check=check, timeout=seconds, capture_output=True, text=True
+        command,
+        cwd=ROOT,
+        env=variables,
+        check=check,
+        timeout=seconds,
+        capture_output=True,
+        text=True,
     )
 
 
 def main() -> int:
     """Test on the versions that are named, else on the oldest and the newest further one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    supported = [int(minor) for minor in re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))]
+    supported = [
+        int(minor) for minor in re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))
+    ]
     asked = [int(version.partition(".")[2]) for version in sys.argv[1:]]
     further = asked or [minor for minor in supported if minor != sys.version_info.minor]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = interpreters(further, os.environ.get("PATH", ""), pyenv)
     if not found:
-        sys.stdout.write(f"no further Python among {', '.join(f'3.{minor}' for minor in further)}: nothing to test\n")
+        sys.stdout.write(
+            f"no further Python among {', '.join(f'3.{minor}' for minor in further)}: nothing to "
+            "test\n"
+        )
         return 0
     chosen = asked or ends(list(found))
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)

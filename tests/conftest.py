@@ -1,5 +1,5 @@
-"""What every test shares: torch on one thread (tests run side by side), no model hub, one browser a session, and the
-guard that keeps ``make fast`` fast."""
+"""What every test shares: torch on one thread (tests run side by side), no model hub, one browser a
+session, and the guard that keeps ``make fast`` fast."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 _ALLOWED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
-"""No machine is too slow to draw examples, and files of one example may be written over by the next."""
+"""No machine is too slow to draw examples, and files of one example may be written over by the
+next."""
 for _name, _fixed in (("same examples", True), ("random examples", False)):
-    settings.register_profile(_name, derandomize=_fixed, deadline=None, suppress_health_check=_ALLOWED)
+    settings.register_profile(
+        _name, derandomize=_fixed, deadline=None, suppress_health_check=_ALLOWED
+    )
 settings.load_profile("random examples" if WHOLE else "same examples")
 
 HERE = Path(__file__).parent
@@ -56,23 +59,31 @@ _guarded_test = ""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a campaign runs. Mark as slow what its directory or its fixtures make slow, and run that
-    first: then no worker is left with a long test when the others are done."""
+    """Leave out what only a campaign runs. Mark as slow what its directory or its fixtures make
+    slow, and run that first: then no worker is left with a long test when the others are done."""
     if not WHOLE:
         left_out = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     for item in items:
-        in_slow_directory = any(item.path.is_relative_to(directory) for directory in SLOW_DIRECTORIES)
+        in_slow_directory = any(
+            item.path.is_relative_to(directory) for directory in SLOW_DIRECTORIES
+        )
         if "record_property" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.faults)
         if in_slow_directory or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (not item.get_closest_marker("integration"), not item.get_closest_marker("slow")))
+    items.sort(
+        key=lambda item: (
+            not item.get_closest_marker("integration"),
+            not item.get_closest_marker("slow"),
+        )
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """In a campaign, the table of all faults that were caused: what was expected, and what was seen."""
+    """In a campaign, the table of all faults that were caused: what was expected, and what was
+    seen."""
     rows = [
         (row, report.duration)
         for reports in terminalreporter.stats.values()
@@ -90,8 +101,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 class _OneByOne(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands tests to workers one by one, those of :data:`SHARED_LAUNCHES` file by file. (xdist's own groups have no
-    effect under pytest 9.2.)"""
+    """Hands tests to workers one by one, those of :data:`SHARED_LAUNCHES` file by file. (xdist's
+    own groups have no effect under pytest 9.2.)"""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -115,13 +126,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def _refuse_interpreters(event: str, arguments: tuple[Any, ...]) -> None:
-    """Fail a guarded test that starts Python or a browser. Small tools that libraries ask (``fc-list``, ``uname``) may
-    run."""
+    """Fail a guarded test that starts Python or a browser. Small tools that libraries ask
+    (``fc-list``, ``uname``) may run."""
     if not _guarded_test or event not in ("subprocess.Popen", "os.fork"):
         return
-    program = Path(os.fsdecode(arguments[0] or arguments[1][0])).name if event == "subprocess.Popen" else "fork"
+    program = (
+        Path(os.fsdecode(arguments[0] or arguments[1][0])).name
+        if event == "subprocess.Popen"
+        else "fork"
+    )
     if program.startswith(("python", "fork", "node", "chrom", "torch")):
-        pytest.fail(f"{_guarded_test} starts {program}: mark it with `slow`, or test in process", pytrace=False)
+        pytest.fail(
+            f"{_guarded_test} starts {program}: mark it with `slow`, or test in process",
+            pytrace=False,
+        )
 
 
 sys.addaudithook(_refuse_interpreters)
@@ -129,8 +147,8 @@ sys.addaudithook(_refuse_interpreters)
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A Chromium for all tests of a session; each opens its own pages and closes them. Outside CI, tests that use it
-    are skipped where there is none."""
+    """A Chromium for all tests of a session; each opens its own pages and closes them. Outside CI,
+    tests that use it are skipped where there is none."""
     from playwright.sync_api import sync_playwright
 
     if not Path(CHROMIUM).exists() and not os.environ.get("CI"):

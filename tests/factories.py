@@ -27,7 +27,13 @@ VERSIONS = Versions(torchscale="0.1.0", python="3.11.7", torch="2.13.0")
 def environment(gpus: int = 0, capability: str = "9.0", **changes: Any) -> Environment:
     """A machine with this many GPUs."""
     devices = tuple(
-        DeviceInfo(kind="cuda", index=index, name="NVIDIA H100", uuid=f"GPU-{index}", compute_capability=capability)
+        DeviceInfo(
+            kind="cuda",
+            index=index,
+            name="NVIDIA H100",
+            uuid=f"GPU-{index}",
+            compute_capability=capability,
+        )
         for index in range(gpus)
     )
     defaults: dict[str, Any] = {
@@ -51,7 +57,9 @@ def machine(gpus: int = 0, cores: int = 2, capability: str = "9.0") -> Machine:
 
 def experiment(**content: Any) -> Experiment:
     """A small experiment; keys as in a config."""
-    return Experiment.model_validate({"models": "tiny-resnet", "batch_sizes": [8], "gpu_counts": [1, 2], **content})
+    return Experiment.model_validate(
+        {"models": "tiny-resnet", "batch_sizes": [8], "gpu_counts": [1, 2], **content}
+    )
 
 
 def cells(**content: Any) -> list[TrainingCell]:
@@ -84,13 +92,24 @@ def rank_record(
         "parameters": 1000,
         "samples_per_step": cell.per_device_batch_size,
         "tokens_per_step": None,
-        "setup": Setup(import_seconds=1, process_group_seconds=0.1, build_seconds=1, first_step_seconds=0.2),
-        "warmup": Warmup(steps=20, seconds=2.0, steady=True, batches=BatchTimes(steps=(10, 10), seconds=(1.0, 1.0))),
+        "setup": Setup(
+            import_seconds=1, process_group_seconds=0.1, build_seconds=1, first_step_seconds=0.2
+        ),
+        "warmup": Warmup(
+            steps=20,
+            seconds=2.0,
+            steady=True,
+            batches=BatchTimes(steps=(10, 10), seconds=(1.0, 1.0)),
+        ),
         "batches": BatchTimes(steps=(10,) * len(batches), seconds=tuple(batches)),
         "stop_rule": StopRule.CONVERGED,
         "memory": MemoryUse(resident_before_bytes=100, resident_peak_bytes=300 + rank),
         "host_load": HostLoad(
-            wall_seconds=measured, busy_seconds=measured, process_seconds=measured, cores=1, pinned=True
+            wall_seconds=measured,
+            busy_seconds=measured,
+            process_seconds=measured,
+            cores=1,
+            pinned=True,
         ),
         "first_loss": 2.0,
         "last_loss": 1.0,
@@ -108,8 +127,11 @@ def launch_record(
     ranks: Sequence[RankRecord] = (),
     **changes: Any,
 ) -> LaunchRecord:
-    """An ``ok`` launch; its steps are the batches' means. ``changes`` are of the record or of its payload."""
-    records = tuple(ranks) or tuple(rank_record(cell, rank, batches) for rank in range(cell.world_size))
+    """An ``ok`` launch; its steps are the batches' means. ``changes`` are of the record or of its
+    payload."""
+    records = tuple(ranks) or tuple(
+        rank_record(cell, rank, batches) for rank in range(cell.world_size)
+    )
     seconds = [value / 10 for value in batches for _ in range(10)]
     mean = sum(seconds) / len(seconds)
     steps = StepDigest(
@@ -127,9 +149,17 @@ def launch_record(
         "seconds": 2.0 + sum(batches) + 5.0,
         "exit_code": 0,
     }
-    measured: dict[str, Any] = {"ranks": records, "steps": steps, "rank_steps": RankSteps.of([steps] * len(records))}
-    of_payload = {key: changes.pop(key) for key in list(changes) if key in TrainingResult.model_fields}
-    return LaunchRecord(**{**defaults, "payload": TrainingResult(**{**measured, **of_payload}), **changes})
+    measured: dict[str, Any] = {
+        "ranks": records,
+        "steps": steps,
+        "rank_steps": RankSteps.of([steps] * len(records)),
+    }
+    of_payload = {
+        key: changes.pop(key) for key in list(changes) if key in TrainingResult.model_fields
+    }
+    return LaunchRecord(
+        **{**defaults, "payload": TrainingResult(**{**measured, **of_payload}), **changes}
+    )
 
 
 def summarize_cell(cell_run: CellRun, repeats: int | None = None) -> TrainingSummary:
@@ -147,7 +177,9 @@ def failed_record(cell: TrainingCell, state: State, reason: str, launch: int = 0
     return launch_record(cell, launch, state=state, reason=reason, payload=TrainingResult())
 
 
-def experiment_file(config: Experiment, plan: Sequence[PlannedCell], **changes: Any) -> ExperimentFile:
+def experiment_file(
+    config: Experiment, plan: Sequence[PlannedCell], **changes: Any
+) -> ExperimentFile:
     """``experiment.json`` of a plan."""
     defaults: dict[str, Any] = {
         "tool_version": "0.1.0",
@@ -162,12 +194,19 @@ def experiment_file(config: Experiment, plan: Sequence[PlannedCell], **changes: 
 
 
 def run(
-    launches: Mapping[str, Sequence[LaunchRecord]] | None = None, problems: Sequence[str] = (), **content: Any
+    launches: Mapping[str, Sequence[LaunchRecord]] | None = None,
+    problems: Sequence[str] = (),
+    **content: Any,
 ) -> Run:
-    """A run of :func:`experiment`; without ``launches`` every runnable cell has one of 100 steps in 10 s."""
+    """A run of :func:`experiment`; without ``launches`` every runnable cell has one of 100 steps in
+    10 s."""
     config = experiment(**content)
     plan = make_plan(config, machine(cores=2)).cells
     if launches is None:
-        launches = {entry.cell.id: (launch_record(trained(entry)),) for entry in plan if entry.skip_reason is None}
+        launches = {
+            entry.cell.id: (launch_record(trained(entry)),)
+            for entry in plan
+            if entry.skip_reason is None
+        }
     cell_runs = tuple(CellRun(entry, tuple(launches.get(entry.cell.id, ()))) for entry in plan)
     return Run("run", experiment_file(config, plan), cell_runs, tuple(problems))

@@ -20,7 +20,8 @@ from torchscale.schema.state import State
 
 
 class FakeLaunches:
-    """Stands for torchrun: every launch leaves a record at once, ``ok`` unless its cell is named in ``states``."""
+    """Stands for torchrun: every launch leaves a record at once, ``ok`` unless its cell is named in
+    ``states``."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
@@ -68,7 +69,9 @@ class Recorder:
     def detail(self, text: str) -> None:
         self.details.append(text)
 
-    def launches(self, device: DeviceKind, total: int, repeats: int) -> AbstractContextManager[Listener]:
+    def launches(
+        self, device: DeviceKind, total: int, repeats: int
+    ) -> AbstractContextManager[Listener]:
         self.waits.append(f"{total} launches on {device}, {repeats} per cell")
         return _silent()
 
@@ -83,7 +86,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> FakeLaunches:
     """Launches of a machine with two cores and no GPU."""
     fake = FakeLaunches()
     monkeypatch.setattr("torchscale.measure.launcher.run_launch", fake)
-    monkeypatch.setattr("torchscale.measure.launcher.shares_processes", lambda experiment, plan: False)
+    monkeypatch.setattr(
+        "torchscale.measure.launcher.shares_processes", lambda experiment, plan: False
+    )
     monkeypatch.setattr("torchscale.measure.context.detect_machine", machine)
     return fake
 

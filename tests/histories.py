@@ -7,7 +7,16 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from tests.factories import VERSIONS, cells, environment, experiment, experiment_file, launch_record, machine, trained
+from tests.factories import (
+    VERSIONS,
+    cells,
+    environment,
+    experiment,
+    experiment_file,
+    launch_record,
+    machine,
+    trained,
+)
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.metric_key import MetricKey
@@ -36,7 +45,9 @@ def nightly(
 ) -> ResultSet:
     """The results of a night: for each cell, the samples per second of its launches."""
     versions = VERSIONS.model_copy(update={"driver": driver})
-    of_cells = measured or cells(batch_sizes=[8 * (place + 1) for place in range(len(levels))], gpu_counts=[1])
+    of_cells = measured or cells(
+        batch_sizes=[8 * (place + 1) for place in range(len(levels))], gpu_counts=[1]
+    )
     return ResultSet(
         name=f"night-{number}",
         tool_version="0.1.0",
@@ -66,7 +77,9 @@ def write_night(directory: Path, number: int, seconds: float = 1.0, **of_environ
     config = experiment(gpu_counts=[1])
     plan = make_plan(config, machine()).cells
     of_night = {"created_at": night(number), "environment": environment(**of_environment)}
-    folder = RunFolder.create(directory / f"night-{number}", experiment_file(config, plan, **of_night))
+    folder = RunFolder.create(
+        directory / f"night-{number}", experiment_file(config, plan, **of_night)
+    )
     for launch in range(3):
         cell = trained(plan[0])
         folder.begin_launch(cell, launch)

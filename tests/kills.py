@@ -1,8 +1,9 @@
-"""``python -m tests.kills --count 1000``: kill -9 of torchscale at random moments of a sweep over every kind of cell,
-resumed each time. No complete launch may be lost, changed or measured again, and no process may be left.
+"""``python -m tests.kills --count 1000``: kill -9 of torchscale at random moments of a sweep over
+every kind of cell, resumed each time. No complete launch may be lost, changed or measured again,
+and no process may be left.
 
-A sweep that ends by itself is checked whole and begun again in a new folder, so that kills strike everywhere: in the
-start, in launches of every kind, between them, and in the last writes.
+A sweep that ends by itself is checked whole and begun again in a new folder, so that kills strike
+everywhere: in the start, in launches of every kind, between them, and in the last writes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ SWEEPS: dict[str, dict[str, Any]] = {
         "batch_sizes": [4, 8],
         "gpu_counts": [1, 2],
         "measure": ["hardware", "collectives", "memory", "training"],
-        "collectives": {"operations": ["all_reduce", "barrier"], "max_bytes": "4KiB", "iterations": 3},
+        "collectives": {
+            "operations": ["all_reduce", "barrier"],
+            "max_bytes": "4KiB",
+            "iterations": 3,
+        },
         "hardware": {"matmul_sizes": [64], "seconds": 0.02, "copy_bytes": "1MiB"},
         "telemetry": {"interval_seconds": 0.2},
     },
@@ -49,8 +54,9 @@ class Kills:
         program: Where it runs.
         isolation: ``cell`` or ``group``.
         content: Of the config.
-        longest_seconds: Of a session before it is killed. It grows while no launch gets done, as on a busy machine, so
-            that kills do not stay in the same launch, and shrinks where launches get done or a sweep ends by itself.
+        longest_seconds: Of a session before it is killed. It grows while no launch gets done, as on
+            a busy machine, so that kills do not stay in the same launch, and shrinks where launches
+            get done or a sweep ends by itself.
         killed: How often torchscale was killed while it ran.
         ended: Sweeps that ended by themselves.
         phases: phase of the sweep → kills in it.
@@ -69,11 +75,14 @@ class Kills:
     def told(self) -> str:
         """What was seen, in a line."""
         places = ", ".join(f"{count} {phase}" for phase, count in sorted(self.phases.items()))
-        return f"{self.killed} kills ({places}), {self.ended} sweeps ended, 0 records lost or changed, 0 processes left"
+        return (
+            f"{self.killed} kills ({places}), {self.ended} sweeps ended, 0 records lost or changed, "
+            "0 processes left"
+        )
 
     def strike(self, chance: random.Random) -> None:
-        """Start or resume the sweep, and kill it after a random time; a sweep that was over before is checked and
-        removed.
+        """Start or resume the sweep, and kill it after a random time; a sweep that was over before
+        is checked and removed.
 
         Raises:
             AssertionError: something was lost or left.
@@ -81,7 +90,9 @@ class Kills:
         before, output, phase = len(self._complete), "", ""
         with self.program.start("benchmark", self._config()) as process:
             try:
-                output, _ = process.communicate(timeout=chance.uniform(SHORTEST_SECONDS, self.longest_seconds))
+                output, _ = process.communicate(
+                    timeout=chance.uniform(SHORTEST_SECONDS, self.longest_seconds)
+                )
             except subprocess.TimeoutExpired:
                 phase = self._phase()
             finally:  # also where somebody ends these kills
@@ -141,7 +152,11 @@ class Kills:
         assert not (folder / ".group").exists()
         rows = (folder / "summary.csv").read_text().splitlines()
         assert len(rows) == 1 + len(planned)
-        left = [path for path in self.program.directory.iterdir() if path.name not in ("config.json", "results")]
+        left = [
+            path
+            for path in self.program.directory.iterdir()
+            if path.name not in ("config.json", "results")
+        ]
         assert left == []
         shutil.rmtree(folder)
         self._complete = {}
@@ -153,7 +168,9 @@ class Kills:
     def _records(self) -> dict[str, bytes]:
         """``<cell-id>/launch-K`` → its record."""
         paths = (self.program.directory / "results/run/cells").glob("*/launch-*/record.json")
-        return {f"{path.parent.parent.name}/{path.parent.name}": path.read_bytes() for path in paths}
+        return {
+            f"{path.parent.parent.name}/{path.parent.name}": path.read_bytes() for path in paths
+        }
 
     def _phase(self) -> str:
         """Where the sweep is: in a launch of a kind, between two, or before the first."""
@@ -170,9 +187,16 @@ def main() -> int:
     """Run ``--count`` kills, and print what was seen."""
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="Kills, over both isolations.")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="End after so many, also with fewer kills.")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="End after so many, also with fewer kills.",
+    )
     parser.add_argument("--seed", type=int, default=7, help="Of the moments.")
-    parser.add_argument("--stop-file", type=Path, help="Wait between two kills while this file exists.")
+    parser.add_argument(
+        "--stop-file", type=Path, help="Wait between two kills while this file exists."
+    )
     options = parser.parse_args()
     began = time.monotonic()
     chance = random.Random(options.seed)
@@ -180,7 +204,9 @@ def main() -> int:
         os.environ["TMPDIR"] = str(_directory(scratch, "tmp"))
         series = [
             Kills(
-                Program(_directory(scratch, isolation), f"{isolation}-{os.getpid()}"), isolation, SWEEPS["every kind"]
+                Program(_directory(scratch, isolation), f"{isolation}-{os.getpid()}"),
+                isolation,
+                SWEEPS["every kind"],
             )
             for isolation in ("cell", "group")
         ]

@@ -1,5 +1,6 @@
-"""Network namespaces that stand for the nodes of a cluster: each has a host name, an address on a common bridge and a
-link that can be shaped or cut. Nothing of it is visible outside, and all of it goes with its processes."""
+"""Network namespaces that stand for the nodes of a cluster: each has a host name, an address on a
+common bridge and a link that can be shaped or cut. Nothing of it is visible outside, and all of it
+goes with its processes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOLD_SECONDS = 900
-"""A namespace ends after this long whatever happens: longer than any test or benchmark that uses one."""
+"""A namespace ends after this long whatever happens: longer than any test or benchmark that uses
+one."""
 _TOOL_SECONDS = 20
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
@@ -46,15 +48,60 @@ class Cluster:
             run([*enter, tool("tc"), "qdisc", "replace", "dev", link, "root", *_bucket(rate)])
 
     def shape_link(self, first: Node, second: Node, rate: str, *, others: str) -> None:
-        """Limit what these two nodes send to each other to ``rate``, and what they send to ``others`` to that: a token
-        bucket has no classes, so the queue of each is a tree with a filter on the address of the other."""
+        """Limit what these two nodes send to each other to ``rate``, and what they send to
+        ``others`` to that: a token bucket has no classes, so the queue of each is a tree with a
+        filter on the address of the other."""
         for node, other in ((first, second), (second, first)):
             tc = [*node.enter, tool("tc")]
-            run([*tc, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "htb", "default", "10"])
+            run(
+                [
+                    *tc,
+                    "qdisc",
+                    "replace",
+                    "dev",
+                    "eth0",
+                    "root",
+                    "handle",
+                    "1:",
+                    "htb",
+                    "default",
+                    "10",
+                ]
+            )
             for name, limit in (("1:10", others), ("1:20", rate)):
-                run([*tc, "class", "replace", "dev", "eth0", "parent", "1:", "classid", name, "htb", "rate", limit])
+                run(
+                    [
+                        *tc,
+                        "class",
+                        "replace",
+                        "dev",
+                        "eth0",
+                        "parent",
+                        "1:",
+                        "classid",
+                        name,
+                        "htb",
+                        "rate",
+                        limit,
+                    ]
+                )
             match = ["u32", "match", "ip", "dst", f"{other.address}/32", "flowid", "1:20"]
-            run([*tc, "filter", "replace", "dev", "eth0", "parent", "1:", "protocol", "ip", "prio", "1", *match])
+            run(
+                [
+                    *tc,
+                    "filter",
+                    "replace",
+                    "dev",
+                    "eth0",
+                    "parent",
+                    "1:",
+                    "protocol",
+                    "ip",
+                    "prio",
+                    "1",
+                    *match,
+                ]
+            )
 
     def cut(self, node: Node) -> None:
         """Take a node's link down: what is sent is lost, and nobody is told."""
@@ -84,11 +131,29 @@ def cluster(nodes: int) -> Iterator[Cluster]:
             holder = _hold([*outside, tool("unshare"), "-n", "-u"], stack)
             enter = _enter(holder, as_user)
             node = Node(
-                number, f"n{number}", f"10.77.{number // 250}.{number % 250 + 1}", enter, cores[number % len(cores)]
+                number,
+                f"n{number}",
+                f"10.77.{number // 250}.{number % 250 + 1}",
+                enter,
+                cores[number % len(cores)],
             )
             run([*enter, tool("hostname"), node.hostname])
             link = f"v{number}"
-            run([*ip, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(holder)])
+            run(
+                [
+                    *ip,
+                    "link",
+                    "add",
+                    link,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    "eth0",
+                    "netns",
+                    str(holder),
+                ]
+            )
             run([*ip, "link", "set", link, "master", "br0", "up"])
             run([*enter, tool("ip"), "link", "set", "lo", "up"])
             run([*enter, tool("ip"), "link", "set", "eth0", "up"])
@@ -103,7 +168,9 @@ def run(command: Sequence[str]) -> None:
     Raises:
         RuntimeError: it fails.
     """
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
 
@@ -119,7 +186,9 @@ def _hub(stack: ExitStack) -> tuple[int, bool]:
 def _hold(unshare: Sequence[str], stack: ExitStack) -> int:
     """A process that holds new namespaces until ``stack`` is closed. Returns its id."""
     holder = subprocess.Popen(
-        [*unshare, tool("sleep"), str(HOLD_SECONDS)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [*unshare, tool("sleep"), str(HOLD_SECONDS)],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
     stack.callback(_end, holder)
     ours = Path("/proc/self/ns/net").readlink()
@@ -131,7 +200,9 @@ def _hold(unshare: Sequence[str], stack: ExitStack) -> int:
         if program == "sleep" and Path(f"/proc/{holder.pid}/ns/net").readlink() != ours:
             return holder.pid
         time.sleep(0.01)
-    stderr = holder.stderr.read() if holder.stderr is not None and holder.poll() is not None else b""
+    stderr = (
+        holder.stderr.read() if holder.stderr is not None and holder.poll() is not None else b""
+    )
     raise PermissionError(f"{' '.join(unshare)}: {stderr.decode().strip() or 'no namespace'}")
 
 
@@ -160,5 +231,7 @@ def tool(name: str) -> str:
     """
     found = shutil.which(name, path=_PATH)
     if found is None:
-        raise FileNotFoundError(f"{name} is not installed; scripts/system-packages.sh tests installs it")
+        raise FileNotFoundError(
+            f"{name} is not installed; scripts/system-packages.sh tests installs it"
+        )
     return found

@@ -10,15 +10,19 @@ import pytest
 from tests.campaign import cases
 
 DEFAULT = "2023.4"
-"""Fetched for every `make test` (Makefile): of a stable release, so that it stays in the archive for years."""
+"""Fetched for every `make test` (Makefile): of a stable release, so that it stays in the archive
+for years."""
 VERSIONS = cases([DEFAULT], ["2022.4", "2024.2"])
 
 
 def nsys_path(version: str) -> str:
-    """``PATH`` with this version first. Outside CI, tests that use it are skipped where it could not be fetched."""
+    """``PATH`` with this version first. Outside CI, tests that use it are skipped where it could
+    not be fetched."""
     directory = Path(__file__).parents[1] / "build" / "nsight-systems" / version / "usr" / "bin"
     if not (directory / "nsys").exists():
-        told = f"no Nsight Systems {version}: scripts/nsight-systems.sh {version} could not fetch it"
+        told = (
+            f"no Nsight Systems {version}: scripts/nsight-systems.sh {version} could not fetch it"
+        )
         if os.environ.get("CI"):
             pytest.fail(told)
         pytest.skip(told)

@@ -1,6 +1,7 @@
-"""A real Slurm of two or more nodes on one machine, from Debian's packages: a controller, and one ``slurmd`` for each
-network namespace of :mod:`tests.network`, where the names of the nodes resolve. Its files are in one directory, its
-munge has a socket and a key of its own, and all of it ends with the context, or with the process that made it.
+"""A real Slurm of two or more nodes on one machine, from Debian's packages: a controller, and one
+``slurmd`` for each network namespace of :mod:`tests.network`, where the names of the nodes resolve.
+Its files are in one directory, its munge has a socket and a key of its own, and all of it ends with
+the context, or with the process that made it.
 
 ``python -m tests.slurm sinfo`` runs a command on the first node of such a cluster.
 """
@@ -30,8 +31,9 @@ _COMMAND_SECONDS = 20
 _CPUS = 2
 _NEEDED = ("slurmctld", "slurmd", "sbatch", "srun", "munged")
 
-# proctrack/linuxproc and task/none need no control groups, which containers have not. A requeued job may start again
-# once its credential has expired, after 120 s by default. KillWait, between TERM and KILL, is 30 s by default.
+# proctrack/linuxproc and task/none need no control groups, which containers have not. A requeued
+# job may start again once its credential has expired, after 120 s by default. KillWait, between
+# TERM and KILL, is 30 s by default.
 _CONFIG = """\
 ClusterName=test
 SlurmctldHost={first}({address})
@@ -112,7 +114,8 @@ class Slurm:
         return self.run("sbatch", "--parsable", *options, str(script), directory=script.parent)
 
     def state(self, job: str) -> str:
-        """``PENDING``, ``RUNNING``, ``COMPLETED``, ``FAILED``, ``CANCELLED``, ``TIMEOUT``, … of a job."""
+        """``PENDING``, ``RUNNING``, ``COMPLETED``, ``FAILED``, ``CANCELLED``, ``TIMEOUT``, … of a
+        job."""
         return self._job(job)["JobState"]
 
     def restarts(self, job: str) -> int:
@@ -128,14 +131,18 @@ class Slurm:
         deadline = time.monotonic() + seconds
         while (state := self.state(job)) not in states:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"job {job} is {state} after {seconds:g} s, not {' or '.join(states)}")
+                raise TimeoutError(
+                    f"job {job} is {state} after {seconds:g} s, not {' or '.join(states)}"
+                )
             time.sleep(0.2)
         return state
 
     def logs(self) -> str:
         """The last lines of every daemon."""
         paths = sorted(self.directory.glob("*.log"))
-        return "\n".join(f"{path.name}: {line}" for path in paths for line in path.read_text().splitlines()[-15:])
+        return "\n".join(
+            f"{path.name}: {line}" for path in paths for line in path.read_text().splitlines()[-15:]
+        )
 
     def _job(self, job: str) -> dict[str, str]:
         fields = (item.partition("=") for item in self.run("scontrol", "show", "job", job).split())
@@ -150,7 +157,8 @@ def slurm(
 
     Args:
         nodes: How many.
-        kill_wait_seconds: Between TERM and KILL of a job that is cancelled or requeued, or reaches its time limit.
+        kill_wait_seconds: Between TERM and KILL of a job that is cancelled or requeued, or reaches
+            its time limit.
         extra_env: Variables for daemons, and so for whatever they start.
 
     Raises:
@@ -162,24 +170,43 @@ def slurm(
         network.tool(name)
     if os.geteuid() != 0:
         raise PermissionError(
-            f"slurmd starts jobs as their users, which root alone may do; this is {getpass.getuser()}"
+            "slurmd starts jobs as their users, which root alone may do; this is "
+            f"{getpass.getuser()}"
         )
     with ExitStack() as stack:
         made = stack.enter_context(network.cluster(nodes))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-")))
-        environment = {**os.environ, **(extra_env or {}), "SLURM_CONF": str(directory / "slurm.conf")}
+        environment = {
+            **os.environ,
+            **(extra_env or {}),
+            "SLURM_CONF": str(directory / "slurm.conf"),
+        }
         cluster = Slurm(tuple(made.nodes), directory, environment)
         stack.callback(_kill_all, cluster)
         _configure(cluster, kill_wait_seconds)
         start = _Starter(cluster, stack)
-        # A directory that only its owner may enter is refused as a place for the socket unless forced.
+        # A directory that only its owner may enter is refused as a place for the socket unless
+        # forced.
         files = [f"--{name}-file={directory / name}" for name in ("pid", "log", "seed")]
         socket, key = directory / "munge.socket", directory / "munge.key"
-        start("munged", (), ["munged", "--foreground", "--force", f"--socket={socket}", f"--key-file={key}", *files])
+        start(
+            "munged",
+            (),
+            [
+                "munged",
+                "--foreground",
+                "--force",
+                f"--socket={socket}",
+                f"--key-file={key}",
+                *files,
+            ],
+        )
         _wait(socket.exists, "munged", cluster)
         start("slurmctld", cluster.enter(cluster.nodes[0]), ["slurmctld", "-D", "-c"])
         for node in cluster.nodes:
-            start(f"slurmd-{node.hostname}", cluster.argv(node), ["slurmd", "-D", "-N", node.hostname])
+            start(
+                f"slurmd-{node.hostname}", cluster.argv(node), ["slurmd", "-D", "-N", node.hostname]
+            )
         _wait(lambda: _idle_nodes(cluster) == nodes, "Slurm", cluster)
         try:
             yield cluster
@@ -196,7 +223,14 @@ class _Starter:
     def __call__(self, name: str, enter: Sequence[str], command: Sequence[str]) -> None:
         log = self._stack.enter_context((self._cluster.directory / f"{name}.log").open("wb"))
         # It is told to end when this process is killed, which then can end nothing.
-        argv = [*enter, network.tool("setpriv"), "--pdeathsig", "TERM", network.tool(command[0]), *command[1:]]
+        argv = [
+            *enter,
+            network.tool("setpriv"),
+            "--pdeathsig",
+            "TERM",
+            network.tool(command[0]),
+            *command[1:],
+        ]
         process = subprocess.Popen(
             argv, env=self._cluster.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
@@ -218,7 +252,8 @@ def _configure(cluster: Slurm, kill_wait_seconds: int) -> None:
     key.write_bytes(secrets.token_bytes(128))
     first = cluster.nodes[0]
     lines = [
-        f"NodeName={node.hostname} NodeHostname={node.hostname} NodeAddr={node.address} CPUs={_CPUS} State=UNKNOWN"
+        f"NodeName={node.hostname} NodeHostname={node.hostname} NodeAddr={node.address} "
+        f"CPUs={_CPUS} State=UNKNOWN"
         for node in cluster.nodes
     ]
     text = _CONFIG.format(
@@ -236,7 +271,9 @@ def _configure(cluster: Slurm, kill_wait_seconds: int) -> None:
 
 def _idle_nodes(cluster: Slurm) -> int:
     try:
-        return cluster.run("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N").count("n")
+        return cluster.run("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N").count(
+            "n"
+        )
     except RuntimeError:
         return 0  # the controller is not up yet
 
@@ -245,7 +282,9 @@ def _wait(condition: Callable[[], bool], what: str, cluster: Slurm) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{what} did not come up within {START_SECONDS} s:\n{cluster.logs()}")
+            raise RuntimeError(
+                f"{what} did not come up within {START_SECONDS} s:\n{cluster.logs()}"
+            )
         time.sleep(0.1)
 
 

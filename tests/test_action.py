@@ -22,7 +22,8 @@ EXAMPLES = ROOT / "examples" / "action"
 
 
 class Runner:
-    """What of GitHub's runner the action uses: expressions, conditions on inputs, the files of outputs and summary."""
+    """What of GitHub's runner the action uses: expressions, conditions on inputs, the files of
+    outputs and summary."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,8 +41,8 @@ class Runner:
         }
 
     def run(self, only: str = "", **given: str) -> dict[str, int]:
-        """Exit code of every script whose condition holds, or of ``only`` one; as on a runner, after a failed step only
-        of those with always()."""
+        """Exit code of every script whose condition holds, or of ``only`` one; as on a runner,
+        after a failed step only of those with always()."""
         inputs = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
         inputs |= {name.replace("_", "-"): value for name, value in given.items()}
         self.summary.write_text("")
@@ -49,7 +50,9 @@ class Runner:
         codes: dict[str, int] = {}
         for step in STEPS:
             condition = step.get("if", "")
-            wanted = all(inputs[name] != "" for name in re.findall(r"inputs\.([\w-]+) != ''", condition))
+            wanted = all(
+                inputs[name] != "" for name in re.findall(r"inputs\.([\w-]+) != ''", condition)
+            )
             failed = any(codes.values()) and "always()" not in condition
             if "run" not in step or not wanted or failed or (only and step["name"] != only):
                 continue
@@ -90,14 +93,21 @@ def test_a_run_is_measured_summarized_reported_and_compared(tmp_path: Path) -> N
     assert first == {"Benchmark": 0, "Job summary": 0, "Report": 0}, runner.last_errors
     assert "samples/s" in runner.summary.read_text()
     assert runner.output.read_text() == "results=results/action\n"
-    uploaded = STEPS[-1]["with"]["path"].replace("${{ inputs.output-dir }}", "results/action").split()
+    uploaded = (
+        STEPS[-1]["with"]["path"].replace("${{ inputs.output-dir }}", "results/action").split()
+    )
     assert [path for path in uploaded if not (tmp_path / path).is_file()] == []
 
     save = ["torchscale", "compare", "results/action", "--save", "main"]
     subprocess.run(save, cwd=tmp_path, env=runner.env, check=True, capture_output=True, timeout=60)
     # Results against themselves: both sides are equal, whatever this machine does meanwhile.
     compare = "Compare with the baseline"
-    same = {"config": config, "install": "", "baseline": "main", "compare_options": "--accept unclear,flags"}
+    same = {
+        "config": config,
+        "install": "",
+        "baseline": "main",
+        "compare_options": "--accept unclear,flags",
+    }
     assert runner.run(compare, **same) == {compare: 0}, runner.last_errors
     assert runner.output.read_text() == "regression=false\n"
     assert "0.0 %" in runner.summary.read_text()
@@ -129,7 +139,8 @@ def test_a_wrong_config_fails_and_later_steps_do_not_hide_it(tmp_path: Path) -> 
 
 
 def test_no_input_is_pasted_into_a_script() -> None:
-    """An expression within a script would run what its value holds; values go through the environment."""
+    """An expression within a script would run what its value holds; values go through the
+    environment."""
     assert all("${{" not in step.get("run", "") for step in STEPS)
     used = set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text()))
     assert used == set(ACTION["inputs"])
@@ -139,4 +150,6 @@ def test_the_example_names_inputs_that_exist() -> None:
     (job,) = yaml.safe_load((EXAMPLES / "workflow.yml").read_text())["jobs"].values()
     (step,) = (step for step in job["steps"] if "/torchscale@" in step["uses"])
     assert set(step["with"]) <= set(ACTION["inputs"])
-    assert {name for name, one in ACTION["inputs"].items() if one.get("required")} <= set(step["with"])
+    assert {name for name, one in ACTION["inputs"].items() if one.get("required")} <= set(
+        step["with"]
+    )

@@ -35,7 +35,8 @@ def test_importing_it_loads_neither_torch_nor_pandas() -> None:
         "import sys, torchscale\n"
         "assert not {'pydantic', 'pandas', 'torch'} & set(sys.modules)\n"
         "torchscale.load_results\n"
-        "assert not {'torch', 'pandas', 'plotly', 'matplotlib'} & set(sys.modules), sys.modules.keys()"
+        "assert not {'torch', 'pandas', 'plotly', 'matplotlib'} & set(sys.modules), "
+        "sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
@@ -77,13 +78,17 @@ def test_a_failed_cell_is_a_state_and_no_exception(tmp_path: Path, launches: Fak
     runs = torchscale.benchmark(CONFIG, output_dir=tmp_path / "run")
     assert list(runs.cells["state"]) == ["ok", "oom"]
     launches.states.clear()
-    assert list(torchscale.benchmark(CONFIG, rerun="failed", output_dir=tmp_path / "run").cells["state"]) == [
+    assert list(
+        torchscale.benchmark(CONFIG, rerun="failed", output_dir=tmp_path / "run").cells["state"]
+    ) == [
         "ok",
         "ok",
     ]
 
 
-def test_ctrl_c_is_a_keyboard_interrupt_and_loses_nothing(tmp_path: Path, launches: FakeLaunches) -> None:
+def test_ctrl_c_is_a_keyboard_interrupt_and_loses_nothing(
+    tmp_path: Path, launches: FakeLaunches
+) -> None:
     launches.stop_after = 1
     with pytest.raises(KeyboardInterrupt):
         torchscale.benchmark(CONFIG, output_dir=tmp_path / "run")

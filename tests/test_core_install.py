@@ -1,4 +1,5 @@
-"""The core without extras: what an installation without extras must be able to do, and what it says of the rest."""
+"""The core without extras: what an installation without extras must be able to do, and what it says
+of the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ import pytest
 from tests.cli.test_compare import measured
 from torchscale.util.extras import EXTRA_OF
 
-tomllib = pytest.importorskip("tomllib") if sys.version_info >= (3, 11) else pytest.importorskip("tomli")
+tomllib = (
+    pytest.importorskip("tomllib") if sys.version_info >= (3, 11) else pytest.importorskip("tomli")
+)
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +56,10 @@ def normal(requirement: str) -> str:
 
 def core_distributions() -> set[str]:
     """The core's requirements, and theirs."""
-    pending, known = [normal(one) for one in PROJECT["dependencies"]], {PROJECT["name"], "torchscale"}
+    pending, known = (
+        [normal(one) for one in PROJECT["dependencies"]],
+        {PROJECT["name"], "torchscale"},
+    )
     while pending:
         name = pending.pop()
         if name in known:
@@ -81,7 +87,8 @@ ABSENT = absent_modules()
 
 
 def core(directory: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each command, in a process in which only the core can be imported."""
+    """Exit code, output and errors of each command, in a process in which only the core can be
+    imported."""
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(names=set(ABSENT))],
         cwd=directory,
@@ -119,9 +126,14 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     while pending:
         name = pending.pop()
         whole.add(name)
-        inner = [part for one in extras[name] for part in re.findall(rf"^{PROJECT['name']}\[(.*)\]", one)]
+        inner = [
+            part for one in extras[name] for part in re.findall(rf"^{PROJECT['name']}\[(.*)\]", one)
+        ]
         pending += ",".join(inner).split(",") if inner else []
-    assert whole == set(extras) - {"docs", "dev"}  # those two are for who works on torchscale itself
+    assert whole == set(extras) - {
+        "docs",
+        "dev",
+    }  # those two are for who works on torchscale itself
 
 
 def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
@@ -150,7 +162,10 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(results: Path) -> None:
     report = "needs {}, which is not installed\nhint: pip install 'torchscale-bench[report]'\n"
-    train = "error: training needs torch, which is not installed\nhint: pip install 'torchscale-bench[train]'\n"
+    train = (
+        "error: training needs torch, which is not installed\nhint: pip install "
+        "'torchscale-bench[train]'\n"
+    )
     expected = {
         ("report", "before"): "error: the format html " + report.format("jinja2"),
         ("report", "before", "-o", "a.pdf"): "error: the format pdf " + report.format("weasyprint"),
@@ -160,4 +175,6 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(results: Pat
     }
     ended = core(results, list(expected))
     for (arguments, message), (code, _, err) in zip(expected.items(), ended, strict=True):
-        assert (code, err.removeprefix("Config: from the options alone\n")) == (2, message), arguments
+        assert (code, err.removeprefix("Config: from the options alone\n")) == (2, message), (
+            arguments
+        )

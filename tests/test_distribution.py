@@ -1,4 +1,5 @@
-"""The packages that a release publishes: complete, accepted by twine, and working from what they hold."""
+"""The packages that a release publishes: complete, accepted by twine, and working from what they
+hold."""
 
 from __future__ import annotations
 
@@ -21,7 +22,15 @@ from tests.test_core_install import PROJECT
 from torchscale.version import DISTRIBUTION, __version__
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("LICENSE", "README.md", "pyproject.toml", "configs", "docs", "torchscale", "torchscale_bench.py")
+PARTS = (
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+    "configs",
+    "docs",
+    "torchscale",
+    "torchscale_bench.py",
+)
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -34,10 +43,20 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, copy / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source, copy / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy2(source, copy / part)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place / "dist"), str(copy)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(place / "dist"),
+        str(copy),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return place / "dist"
@@ -56,12 +75,17 @@ def unpacked(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shipped() -> set[str]:
     """Every file that an installation needs, as it is named in the wheel."""
     package = ROOT / "torchscale"
-    modules = {path.relative_to(ROOT) for path in package.rglob("*.py") if "_docs" not in path.parts}
+    modules = {
+        path.relative_to(ROOT) for path in package.rglob("*.py") if "_docs" not in path.parts
+    }
     data = [package / "py.typed", *(package / "report" / "formats" / "templates").iterdir()]
     pages = [*(package / "_docs").glob("*.md"), *(package / "_configs").glob("*.yaml")]
     return {
         "torchscale_bench.py",
-        *(path.as_posix() for path in {*modules, *(path.relative_to(ROOT) for path in (*data, *pages))}),
+        *(
+            path.as_posix()
+            for path in {*modules, *(path.relative_to(ROOT) for path in (*data, *pages))}
+        ),
     }
 
 
@@ -99,17 +123,26 @@ def test_the_metadata_names_extras_versions_of_python_and_types(unpacked: Path) 
     assert set(metadata.get_all("Provides-Extra") or []) == set(PROJECT["optional-dependencies"])
     classifiers = metadata.get_all("Classifier") or []
     assert "Typing :: Typed" in classifiers
-    assert all(f"Programming Language :: Python :: 3.{minor}" in classifiers for minor in range(10, 15))
+    assert all(
+        f"Programming Language :: Python :: 3.{minor}" in classifiers for minor in range(10, 15)
+    )
     core = [one for one in metadata.get_all("Requires-Dist") or [] if "extra ==" not in one]
     assert sorted(core) == sorted(PROJECT["dependencies"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["docs", "stability"], ["init", "--list"]], ids=" ".join)
-def test_the_wheel_runs_without_the_checkout(unpacked: Path, tmp_path: Path, arguments: list[str]) -> None:
-    program = f"import sys; sys.path.insert(0, {str(unpacked)!r}); from torchscale_bench import run; run()"
+def test_the_wheel_runs_without_the_checkout(
+    unpacked: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(unpacked)!r}); from torchscale_bench import run; "
+        "run()"
+    )
     command = [sys.executable, "-I", "-c", program, *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
@@ -117,18 +150,25 @@ def test_the_wheel_runs_without_the_checkout(unpacked: Path, tmp_path: Path, arg
 @pytest.fixture(scope="module")
 def other_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files and metadata as of PyPI's project ``torchscale``."""
-    metadata = "Metadata-Version: 2.1\nName: torchscale\nVersion: 0.3.0\nSummary: Transformers at any scale\n"
+    metadata = (
+        "Metadata-Version: 2.1\nName: torchscale\nVersion: 0.3.0\nSummary: Transformers at any "
+        "scale\n"
+    )
     files = {
         "torchscale/__init__.py": "# Another project.\n",
         "torchscale/architecture/__init__.py": "",
         "torchscale-0.3.0.dist-info/METADATA": metadata,
-        "torchscale-0.3.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "torchscale-0.3.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: "
+        "py3-none-any\n",
         "torchscale-0.3.0.dist-info/top_level.txt": "torchscale\n",
     }
     record = "torchscale-0.3.0.dist-info/RECORD"
     path = tmp_path_factory.mktemp("other") / "torchscale-0.3.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        for name, text in {**files, record: "".join(f"{name},,\n" for name in (*files, record))}.items():
+        for name, text in {
+            **files,
+            record: "".join(f"{name},,\n" for name in (*files, record)),
+        }.items():
             archive.writestr(name, text)
     return path
 
@@ -163,14 +203,18 @@ class Environment:
         """Exit code, output and errors of ``torchscale --version``."""
         command = [str(self.python.with_name("torchscale")), "--version"]
         environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "1000", **variables}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
         return done.returncode, done.stdout, done.stderr
 
     def namesakes(self) -> str:
         """What :func:`torchscale.util.namesake.namesakes` finds there."""
         program = "from torchscale.util.namesake import namesakes; print(*namesakes())"
         command = [str(self.python), "-I", "-c", program]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
 
 
 RUNS = (0, f"torchscale {__version__}\n", "")
@@ -205,7 +249,10 @@ def test_the_other_torchscale_on_top_of_ours_is_one_error_whose_hint_mends_it(
     environment.install(ours, other_wheel)
     code, _, error = environment.torchscale()
     assert code == 3
-    assert f"__init__.py is of {OTHER}, whose package has the same name\nhint: pip uninstall torchscale && " in error
+    assert (
+        f"__init__.py is of {OTHER}, whose package has the same name\nhint: pip uninstall "
+        "torchscale && " in error
+    )
     environment.repair(error)
     assert (environment.torchscale(), environment.namesakes()) == (RUNS, "")
 
@@ -222,7 +269,9 @@ def test_the_other_torchscale_that_hides_ours_is_named_with_its_place(
     code, out, error = environment.torchscale(PYTHONPATH=str(tmp_path / "clone"))
     assert (code, out) == (3, "")
     place = tmp_path / "clone" / "torchscale"
-    assert error.startswith(f"error: the package torchscale of {place} is another project's, "), error
+    assert error.startswith(f"error: the package torchscale of {place} is another project's, "), (
+        error
+    )
     assert "pip uninstall torchscale, or take it off PYTHONPATH" in error
 
 
@@ -238,7 +287,9 @@ def test_the_conda_recipe_is_of_this_version_and_its_core() -> None:
 
 def scripts_of(workflow: dict[str, Any]) -> list[str]:
     """Every shell script of a workflow."""
-    return [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    return [
+        step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
+    ]
 
 
 @pytest.mark.slow
@@ -248,7 +299,9 @@ def test_the_scripts_of_workflows_are_shell_and_jobs_end(path: Path) -> None:
     assert all(0 < job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
     for script in scripts_of(workflow):
         command = ["/bin/bash", "-n"]
-        done = subprocess.run(command, input=script, text=True, capture_output=True, check=False, timeout=30)
+        done = subprocess.run(
+            command, input=script, text=True, capture_output=True, check=False, timeout=30
+        )
         assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,4 +1,5 @@
-"""The test of a file is found by the file's name: ``torchscale/a/b.py`` is tested by ``tests/a/test_b.py``."""
+"""The test of a file is found by the file's name: ``torchscale/a/b.py`` is tested by
+``tests/a/test_b.py``."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "torchscale"
 LINES = 80
 LINES_IN_FUNCTIONS = 60
-"""Declarations (models, enums, tables) have no behaviour of their own; what uses them tests them."""
+"""Declarations (models, enums, tables) have no behaviour of their own; what uses them tests
+them."""
 
 TESTED_BY: dict[str, str] = {
-    # Steps of one computation, tested where it is whole: on worked inputs whose result is known by hand.
+    # Steps of one computation, tested where it is whole: on worked inputs whose result is known by
+    # hand.
     "analysis/diagnosis/rules_communication.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/health/gpu.py": "analysis/health/test_node.py",
@@ -114,12 +117,18 @@ def lines_in_functions(source: str) -> int:
 
 
 def own_test_file(module: Path) -> Path | None:
-    """The test file that is named after a module, if there is one; a package's is beside or inside its directory."""
+    """The test file that is named after a module, if there is one; a package's is beside or inside
+    its directory."""
     relative = module.relative_to(PACKAGE)
     name, directories = f"test_{module.stem}.py", [relative.parent]
     if module.name == "__init__.py":
-        name, directories = f"test_{relative.parent.name}.py", [relative.parent, relative.parent.parent]
-    return next((path for directory in directories if (path := TESTS / directory / name).is_file()), None)
+        name, directories = (
+            f"test_{relative.parent.name}.py",
+            [relative.parent, relative.parent.parent],
+        )
+    return next(
+        (path for directory in directories if (path := TESTS / directory / name).is_file()), None
+    )
 
 
 def modules_with_behaviour() -> list[Path]:
@@ -133,13 +142,21 @@ def modules_with_behaviour() -> list[Path]:
 
 
 def test_every_module_with_behaviour_has_a_test_file_of_its_name() -> None:
-    missing = {str(module.relative_to(PACKAGE)) for module in modules_with_behaviour() if own_test_file(module) is None}
+    missing = {
+        str(module.relative_to(PACKAGE))
+        for module in modules_with_behaviour()
+        if own_test_file(module) is None
+    }
     untested = sorted(missing - set(TESTED_BY))
-    assert untested == [], "add tests/<same path>/test_<module>.py, or say in TESTED_BY which file tests it"
+    assert untested == [], (
+        "add tests/<same path>/test_<module>.py, or say in TESTED_BY which file tests it"
+    )
 
 
 @pytest.mark.parametrize("module", TESTED_BY)
 def test_an_exception_is_one_and_leads_to_a_test_file(module: str) -> None:
     assert (PACKAGE / module).is_file(), "gone: drop it from TESTED_BY"
-    assert own_test_file(PACKAGE / module) is None, "has a test file of its name: drop it from TESTED_BY"
+    assert own_test_file(PACKAGE / module) is None, (
+        "has a test file of its name: drop it from TESTED_BY"
+    )
     assert (TESTS / TESTED_BY[module]).is_file()

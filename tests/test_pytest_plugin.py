@@ -46,8 +46,12 @@ class Project:
         self.baseline = directory / "baselines" / "pytest.json"
         installed = directory / "site" / "torchscale_bench-1.dist-info"
         installed.mkdir(parents=True)
-        (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: torchscale-bench\nVersion: 1\n")
-        entries = [f"{name} = {module}" for name, module in PROJECT["entry-points"]["pytest11"].items()]
+        (installed / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: torchscale-bench\nVersion: 1\n"
+        )
+        entries = [
+            f"{name} = {module}" for name, module in PROJECT["entry-points"]["pytest11"].items()
+        ]
         (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *entries, ""]))
         (directory / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
         (directory / "tests").mkdir()
@@ -55,12 +59,21 @@ class Project:
     def write(self, test: str) -> None:
         (self.directory / "tests" / "test_speed.py").write_text(test)
 
-    def pytest(self, *arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    def pytest(
+        self, *arguments: str, python: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST", "COV"))
+        }
         return subprocess.run(
             [sys.executable, *python, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
             cwd=self.directory,
-            env={**environment, "PYTHONPATH": os.pathsep.join([str(self.directory / "site"), str(ROOT)])},
+            env={
+                **environment,
+                "PYTHONPATH": os.pathsep.join([str(self.directory / "site"), str(ROOT)]),
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -84,7 +97,9 @@ def test_a_regression_fails_and_equal_speed_passes(project: Project) -> None:
     (before,) = tests["tests/test_speed.py::test_slower"]
     before["seconds"] = [seconds / 20 for seconds in before["seconds"]]
     (same,) = tests["tests/test_speed.py::test_sum"]
-    same["seconds"] = [seconds * 3 for seconds in same["seconds"]]  # whatever else this machine does meanwhile
+    same["seconds"] = [
+        seconds * 3 for seconds in same["seconds"]
+    ]  # whatever else this machine does meanwhile
     del tests["tests/test_speed.py::test_new"]
     project.baseline.write_text(json.dumps(content))
 
@@ -93,7 +108,10 @@ def test_a_regression_fails_and_equal_speed_passes(project: Project) -> None:
     assert "PASSED tests/test_speed.py::test_sum" in done.stdout
     assert "baseline of 1 session: noise between sessions is unknown" in done.stdout
     assert "slower than the baseline, measured twice: time per call" in done.stdout
-    assert "has no baseline of tests/test_speed.py::test_new: run pytest --torchscale-update-baseline" in done.stdout
+    assert (
+        "has no baseline of tests/test_speed.py::test_new: run pytest --torchscale-update-baseline"
+        in done.stdout
+    )
     assert "2 failed, 1 passed" in done.stdout
 
 
@@ -186,14 +204,26 @@ def test_a_run_that_does_not_use_the_fixture_loads_nothing_of_ours(project: Proj
     (line,) = (line for line in done.stdout.splitlines() if "loaded:" in line)
     loaded = set(line.partition("loaded:")[2].split())
     ours = {name for name in loaded if name.partition(".")[0] == "torchscale"}
-    assert ours == {"torchscale", "torchscale.pytest_plugin", "torchscale.step_profiler", "torchscale.version"}
+    assert ours == {
+        "torchscale",
+        "torchscale.pytest_plugin",
+        "torchscale.step_profiler",
+        "torchscale.version",
+    }
     assert {"numpy", "pydantic", "torch", "typer"} & loaded == set()
 
 
 def test_the_example_runs(project: Project, tmp_path: Path) -> None:
     example = str(ROOT / "examples" / "pytest")
     baseline = tmp_path / "speed.json"
-    options = ("--rootdir", str(tmp_path), "-c", str(tmp_path / "pytest.ini"), "--torchscale-baseline", str(baseline))
+    options = (
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        str(tmp_path / "pytest.ini"),
+        "--torchscale-baseline",
+        str(baseline),
+    )
     done = project.pytest(example, "--torchscale-update-baseline", ACCEPT, *options)
     assert done.returncode == 0, done.stdout
     assert len(json.loads(baseline.read_text())["tests"]) == 3
@@ -205,7 +235,9 @@ def test_a_config_is_measured_and_compared(project: Project) -> None:
     config["benchmark"] |= FAST
     config["launch"] |= {"isolation": "group"}
     (project.directory / "ci.yaml").write_text(yaml.safe_dump(config))
-    project.write("def test_training(torchscale):\n    torchscale.config('ci.yaml', baseline='main')\n")
+    project.write(
+        "def test_training(torchscale):\n    torchscale.config('ci.yaml', baseline='main')\n"
+    )
     written = project.pytest("--torchscale-update-baseline", ACCEPT)
     assert written.returncode == 0, written.stdout
     baseline = project.baseline.with_name("main.json")

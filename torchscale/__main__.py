@@ -6,7 +6,8 @@ import signal
 
 
 def run() -> None:
-    """Run the program. Ctrl-C ends it also while its modules are imported, and without a traceback."""
+    """Run the program. Ctrl-C ends it also while its modules are imported, and without a
+    traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from torchscale.cli.main import main  # noqa: PLC0415 - takes some tenths of a second
 

@@ -8,8 +8,8 @@
     runs.cells[["model", "batch_size", "gpu_count", "samples_per_second", "efficiency"]]
     runs.throughput_figures()["ResNet-18, fp32"].show()
 
-The calling process never imports torch: ranks are processes of their own. Every error is a subclass of
-:class:`torchscale.errors.TorchscaleError` with a ``message`` and a ``hint``.
+The calling process never imports torch: ranks are processes of their own. Every error is a subclass
+of :class:`torchscale.errors.TorchscaleError` with a ``message`` and a ``hint``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from typing import TypeVar
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
 from torchscale.analysis.comparison.pair import Pair
-from torchscale.config.choices import MatchKey, ProfileTarget, Requirement, Rerun, ToolChoice, WindowChoice
+from torchscale.config.choices import (
+    MatchKey,
+    ProfileTarget,
+    Requirement,
+    Rerun,
+    ToolChoice,
+    WindowChoice,
+)
 from torchscale.config.dump import to_json
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
@@ -39,7 +46,15 @@ from torchscale.schema.node.check import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
 
-__all__ = ["Results", "analyze", "benchmark", "compare_results", "load_results", "profile", "validate"]
+__all__ = [
+    "Results",
+    "analyze",
+    "benchmark",
+    "compare_results",
+    "load_results",
+    "profile",
+    "validate",
+]
 
 E = TypeVar("E", bound=Enum)
 
@@ -57,8 +72,9 @@ def benchmark(
 ) -> Results:
     """Measure an experiment and return everything in its run folder.
 
-    The same call resumes an interrupted sweep: completed launches are kept. A cell that fails ends in a named state
-    with its reason and raises nothing; look at the ``state`` column of ``Results.cells``.
+    The same call resumes an interrupted sweep: completed launches are kept. A cell that fails ends
+    in a named state with its reason and raises nothing; look at the ``state`` column of
+    ``Results.cells``.
 
     Args:
         config: What to measure.
@@ -95,7 +111,8 @@ def validate(
     burn_in_seconds: float | None = None,
     observer: Observer = SILENT,
 ) -> Validation:
-    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
+    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real
+    all-reduce over its GPUs.
 
     Args:
         require: ``"cuda"``, ``"nccl"``, ``"nsys"``: what the node must have.
@@ -140,7 +157,8 @@ def profile(
         overrides: As of :func:`benchmark`.
         output_dir: A run folder, new or to be joined; ``results/profile-<what>-<time>`` by default.
         seconds: Record this long, in whole steps,
-        max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by default.
+        max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by
+            default.
         target: ``"sync_stalls"``, ``"kernels"``, ``"memory"``, ``"input"`` or ``"all"``.
         tool: ``"auto"``, ``"nsys"`` or ``"kineto"``.
         observer: Receives messages.
@@ -172,12 +190,15 @@ def analyze(
     window: WindowChoice | str = WindowChoice.AUTO,
     output_dir: str | Path | None = None,
 ) -> ProfileAnalysis:
-    """Analyze recordings of nsys or torch.profiler, of one or many ranks. Needs no torch and no GPU.
+    """Analyze recordings of nsys or torch.profiler, of one or many ranks. Needs no torch and no
+    GPU.
 
     Args:
-        paths: A file or directory, or several: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``.
+        paths: A file or directory, or several: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``,
+            ``.tar.gz``.
         window: ``"auto"``, ``"steps"`` or ``"device"``: which part is analyzed.
-        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; by default nothing is written.
+        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; by default
+            nothing is written.
 
     Raises:
         TraceError: they cannot be read, or hold nothing that can be analyzed.
@@ -199,21 +220,25 @@ def compare_results(
     match: Sequence[MatchKey | str] = (),
     accept_flags: bool = False,
 ) -> Pair:
-    """``other`` against ``reference``: results directories, records or baselines, as ``torchscale compare`` takes them.
+    """``other`` against ``reference``: results directories, records or baselines, as ``torchscale
+    compare`` takes them.
 
     Args:
         reference: The side that ratios divide by.
         other: The side that is judged.
         threshold: Relative changes up to this count as none.
-        match: Compare training and memory cells that are equal in these, whatever else differs: ``["model",
-            "global_batch"]``.
+        match: Compare training and memory cells that are equal in these, whatever else differs:
+            ``["model", "global_batch"]``.
         accept_flags: Give a verdict also where only one side was contended or throttled.
 
     Raises:
         UsageError: a side does not exist, or ``match`` is wrong or does not tell cells apart.
         StoreError: a side cannot be read.
     """
-    sides = [side if isinstance(side, ResultSet) else load_source(str(side)) for side in (reference, other)]
+    sides = [
+        side if isinstance(side, ResultSet) else load_source(str(side))
+        for side in (reference, other)
+    ]
     keys = [_choice(MatchKey, "match", key) for key in match]
     return compare(sides[0], sides[1], threshold=threshold, match=keys, accept_flags=accept_flags)
 
@@ -221,7 +246,9 @@ def compare_results(
 def _experiment(config: Config, overrides: Mapping[str, object] | None) -> Experiment:
     values = [ConfigValue(key, value) for key, value in (overrides or {}).items()]
     if isinstance(config, Experiment):
-        return load_experiment_from(json.loads(to_json(config)), values=values) if values else config
+        return (
+            load_experiment_from(json.loads(to_json(config)), values=values) if values else config
+        )
     if isinstance(config, Mapping):
         return load_experiment_from(config, values=values)
     return load_experiment(Path(config), values=values)

@@ -1,4 +1,5 @@
-"""The exception tree. Every error that a user may cause or see has a message, an optional hint and an exit code."""
+"""The exception tree. Every error that a user may cause or see has a message, an optional hint and
+an exit code."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class TorchscaleError(Exception):
 
 
 class ConfigError(TorchscaleError):
-    """The experiment's configuration is invalid: the message names the key, the line, the value and what was
-    expected."""
+    """The experiment's configuration is invalid: the message names the key, the line, the value and
+    what was expected."""
 
     exit_code = ExitCode.USAGE
 

@@ -30,12 +30,15 @@ class Listener(Protocol):
     def profile_started(self, cell: TrainingCell) -> None:
         """The recording of a measured cell starts."""
 
-    def profile_finished(self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str) -> None:
+    def profile_finished(
+        self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str
+    ) -> None:
         """The recording has ended; without an analysis, ``problem`` says why."""
 
 
 class Observer(Protocol):
-    """Receives what a command reports while it runs. The command line shows it; programs may ignore it."""
+    """Receives what a command reports while it runs. The command line shows it; programs may ignore
+    it."""
 
     def status(self, text: str) -> AbstractContextManager[None]:
         """Something that may take seconds runs inside the context."""
@@ -47,7 +50,9 @@ class Observer(Protocol):
     def detail(self, text: str) -> None:
         """One line for users who ask for details."""
 
-    def launches(self, device: DeviceKind, total: int, repeats: int) -> AbstractContextManager[Listener]:
+    def launches(
+        self, device: DeviceKind, total: int, repeats: int
+    ) -> AbstractContextManager[Listener]:
         """``total`` launches run inside the context; each cell has ``repeats`` of them."""
         ...
 
@@ -67,7 +72,9 @@ class SilentListener:
     def profile_started(self, cell: TrainingCell) -> None:
         """Ignored."""
 
-    def profile_finished(self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str) -> None:
+    def profile_finished(
+        self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str
+    ) -> None:
         """Ignored."""
 
 

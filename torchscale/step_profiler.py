@@ -1,5 +1,5 @@
-"""``step_profiler()``: lets ``torchscale profile`` record a training script by torch.profiler. Does not import
-torch."""
+"""``step_profiler()``: lets ``torchscale profile`` record a training script by torch.profiler. Does
+not import torch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _NoRecording:
 
 @contextmanager
 def step_profiler() -> Iterator[Stepper]:
-    """Let ``torchscale profile --tool kineto -- …`` record steps of a training loop; without that command it has no
-    effect.
+    """Let ``torchscale profile --tool kineto -- …`` record steps of a training loop; without that
+    command it has no effect.
 
     ::
 
@@ -43,7 +43,8 @@ def step_profiler() -> Iterator[Stepper]:
         yield _NoRecording()
         return
 
-    # By name, so that type checkers and import linters see no import of torch from the package's root.
+    # By name, so that type checkers and import linters see no import of torch from the package's
+    # root.
     worker = importlib.import_module("torchscale.worker.step_profiler")
     with worker.profiled_steps(request_json) as profiler:
         yield profiler

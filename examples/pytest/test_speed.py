@@ -8,7 +8,9 @@ Record a baseline on your machine, then compare with it:
 
 import json
 
-DOCUMENT = json.dumps({"cells": [{"model": "resnet50", "samples_per_second": n / 7} for n in range(500)]})
+DOCUMENT = json.dumps(
+    {"cells": [{"model": "resnet50", "samples_per_second": n / 7} for n in range(500)]}
+)
 
 
 def test_reading_is_as_fast_as_before(torchscale):

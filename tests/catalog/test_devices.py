@@ -57,6 +57,10 @@ def test_a_slice_has_no_rates_of_the_whole_and_a_stranger_none(name: str) -> Non
 
 def test_narrower_types_are_at_least_as_fast() -> None:
     for device in DEVICES:
-        rates = [device.peak_flops[name] for name in ("fp32", "tf32", "bf16", "fp8") if name in device.peak_flops]
+        rates = [
+            device.peak_flops[name]
+            for name in ("fp32", "tf32", "bf16", "fp8")
+            if name in device.peak_flops
+        ]
         assert rates == sorted(rates), device.title
         assert device.memory_bytes_per_second > 1e11

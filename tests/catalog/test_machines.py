@@ -9,12 +9,20 @@ from torchscale.catalog.presets import HARDWARE_PRESETS, fitted_preset
 
 @pytest.mark.parametrize(
     ("name", "count", "accelerator"),
-    [("8xh100", 8, "h100"), ("4xv100-nvlink", 4, "v100"), (" 2xA100 ", 2, "a100"), ("cpu", 2, None)],
+    [
+        ("8xh100", 8, "h100"),
+        ("4xv100-nvlink", 4, "v100"),
+        (" 2xA100 ", 2, "a100"),
+        ("cpu", 2, None),
+    ],
 )
 def test_a_machine_is_a_count_and_a_gpu(name: str, count: int, accelerator: str | None) -> None:
     found = find_machine_named(name)
     assert found is not None
-    assert (found.count, found.accelerator) == (count, None if accelerator is None else ACCELERATORS[accelerator])
+    assert (found.count, found.accelerator) == (
+        count,
+        None if accelerator is None else ACCELERATORS[accelerator],
+    )
 
 
 @pytest.mark.parametrize("name", ["", "h100", "0xh100", "8xh1000", "999xh100", "apple-mps"])

@@ -14,10 +14,16 @@ from torchscale.catalog.models import OptionValue, find_model, model_title
         ("net:build", {"bad": 1}, "net:build (bad=1)"),
         ("net:build", {}, "net:build"),
         ("decoder", {"d_model": 256, "num_layers": 2, "num_heads": 4}, "decoder dm256 l2 h4"),
-        ("net:build", {"first_width": 1024, "dropout": False, "act": "relu"}, "net:build fw1024 d=False a=relu"),
+        (
+            "net:build",
+            {"first_width": 1024, "dropout": False, "act": "relu"},
+            "net:build fw1024 d=False a=relu",
+        ),
     ],
 )
-def test_a_title_names_the_options_that_differ(name: str, changed: dict[str, OptionValue], title: str) -> None:
+def test_a_title_names_the_options_that_differ(
+    name: str, changed: dict[str, OptionValue], title: str
+) -> None:
     facts = find_model(name)
     defaults = {} if facts is None else facts.options
     assert model_title(name, {**defaults, **changed}) == title

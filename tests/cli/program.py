@@ -1,4 +1,5 @@
-"""The program in this process: what a shell shows of it, without the start of an interpreter for every command."""
+"""The program in this process: what a shell shows of it, without the start of an interpreter for
+every command."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ from torchscale.cli.main import main
 
 
 def torchscale(directory: Path, *arguments: str, columns: int = 140) -> CompletedProcess[str]:
-    """Exit code and output of ``torchscale`` with these arguments, called in ``directory`` on a terminal so wide."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    """Exit code and output of ``torchscale`` with these arguments, called in ``directory`` on a
+    terminal so wide."""
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)

@@ -34,7 +34,9 @@ def test_dumps_in_a_directory(tmp_path: Path, dumps: Path) -> None:
 
 
 def test_the_verdict_as_json(tmp_path: Path, dumps: Path) -> None:
-    verdict = Autopsy.model_validate_json(torchscale(tmp_path, "autopsy", "--log-dir", "traces", "--json").stdout)
+    verdict = Autopsy.model_validate_json(
+        torchscale(tmp_path, "autopsy", "--log-dir", "traces", "--json").stdout
+    )
     assert (verdict.cause, verdict.ranks) == (HangCause.RANK_MISSING, (1,))
 
 
@@ -48,7 +50,9 @@ def test_the_verdict_as_json(tmp_path: Path, dumps: Path) -> None:
         (("--log-dir", "."), ". holds no dump of torch's flight recorder"),
     ],
 )
-def test_wrong_input_is_one_line(tmp_path: Path, dumps: Path, arguments: tuple[str, ...], error: str) -> None:
+def test_wrong_input_is_one_line(
+    tmp_path: Path, dumps: Path, arguments: tuple[str, ...], error: str
+) -> None:
     done = torchscale(tmp_path, "autopsy", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"error: {error}" in done.stderr

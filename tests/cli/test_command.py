@@ -29,10 +29,20 @@ OPTIONS = {"--format": True, "-f": True, "--open": False, "-q": False}
     ("arguments", "own", "words", "unknown"),
     [
         (["results/a"], [], ["results/a"], []),
-        (["--format", "pdf", "results/a", "--open"], ["--format", "pdf", "--open"], ["results/a"], []),
+        (
+            ["--format", "pdf", "results/a", "--open"],
+            ["--format", "pdf", "--open"],
+            ["results/a"],
+            [],
+        ),
         (["--format=pdf", "a", "b"], ["--format=pdf"], ["a", "b"], []),
         (["-fpdf", "a"], ["-fpdf"], ["a"], []),
-        (["-q", "serve", "results/a", "--port", "0"], ["-q", "serve", "results/a", "--port", "0"], [], []),
+        (
+            ["-q", "serve", "results/a", "--port", "0"],
+            ["-q", "serve", "results/a", "--port", "0"],
+            [],
+            [],
+        ),
         (["--format", "serve"], ["--format", "serve"], [], []),
         (["--a.b=1", "--c.d", "2", "--open"], ["--open"], [], ["--a.b=1", "--c.d", "2"]),
     ],
@@ -68,7 +78,9 @@ def program() -> tuple[typer.Typer, dict[str, object]]:
 
     @group.callback()
     def show(context: typer.Context, name: Annotated[str, typer.Option("--name")] = "") -> None:
-        seen.update(name=name, words=words_of(context), overrides=overrides_of(context), quiet=is_quiet())
+        seen.update(
+            name=name, words=words_of(context), overrides=overrides_of(context), quiet=is_quiet()
+        )
 
     app.add_typer(group, name="show")
     finish_commands(app)
@@ -97,8 +109,18 @@ def test_quiet_also_stands_after_the_command(arguments: list[str]) -> None:
 
 def test_a_group_takes_words_and_overrides() -> None:
     app, seen = program()
-    assert CliRunner().invoke(app, ["show", "here", "--name", "x", "--training.precision=bf16"]).exit_code == 0
-    assert seen == {"name": "x", "words": ["here"], "overrides": ["--training.precision=bf16"], "quiet": False}
+    assert (
+        CliRunner()
+        .invoke(app, ["show", "here", "--name", "x", "--training.precision=bf16"])
+        .exit_code
+        == 0
+    )
+    assert seen == {
+        "name": "x",
+        "words": ["here"],
+        "overrides": ["--training.precision=bf16"],
+        "quiet": False,
+    }
 
 
 def test_flags_have_no_type_in_the_help(tmp_path: Path) -> None:
@@ -124,5 +146,10 @@ def test_other_spellings_are_not_taken_from_a_subcommand() -> None:
 
     app.add_typer(group, name="show")
     finish_commands(app)
-    assert CliRunner().invoke(app, ["show", "--batch-sizes", "8", "deep", "--batch-sizes", "9"]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(app, ["show", "--batch-sizes", "8", "deep", "--batch-sizes", "9"])
+        .exit_code
+        == 0
+    )
     assert seen == {"batch": "8", "sizes": "9"}

@@ -22,7 +22,10 @@ from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.load import load_experiment
 from torchscale.store.run_folder import RunFolder
 
-CONFIG = "models: [resnet50, bert-large]\nbatch_sizes: [64, 128, 256]\ngpu_counts: [1, 2, 4, 8]\ndevice: cpu\n"
+CONFIG = (
+    "models: [resnet50, bert-large]\nbatch_sizes: [64, 128, 256]\ngpu_counts: [1, 2, 4, 8]\ndevice: "
+    "cpu\n"
+)
 
 
 @pytest.fixture
@@ -74,12 +77,18 @@ def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) ->
 @pytest.mark.slow
 def test_a_plan_without_a_run(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    done = torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--no-predict", "--launch.devices=[0]")
+    done = torchscale(
+        tmp_path, "benchmark", "config.yaml", "--dry-run", "--no-predict", "--launch.devices=[0]"
+    )
     assert done.returncode == 0, done.stderr
     assert "24 cells: 6 to run (6 launches), 18 skipped." in done.stdout
     assert "needs 8 devices" in done.stdout
     assert not (tmp_path / "results").exists()
-    plan = json.loads(torchscale(tmp_path, "benchmark", "config.yaml", "--dry-run", "--no-predict", "--json").stdout)
+    plan = json.loads(
+        torchscale(
+            tmp_path, "benchmark", "config.yaml", "--dry-run", "--no-predict", "--json"
+        ).stdout
+    )
     assert len(plan["cells"]) == 24
     assert plan["device"] == "cpu"
 
@@ -93,7 +102,9 @@ def test_a_plan_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
     assert "18 cells: 9 to run (9 launches), 9 skipped. On 8 × NVIDIA H100 80GB HBM3" in done.stdout
     assert "planned for 8xh100, not this machine" in done.stdout
     assert "needs 16 devices; this machine has 8 GPUs" in done.stdout
-    v100 = torchscale(tmp_path, "benchmark", "h100.yaml", "--dry-run", "--hardware", "8xv100", "--no-predict")
+    v100 = torchscale(
+        tmp_path, "benchmark", "h100.yaml", "--dry-run", "--hardware", "8xv100", "--no-predict"
+    )
     assert "bf16 needs compute capability 8.0; Tesla V100-SXM2 has 7.0" in v100.stdout
     unknown = torchscale(tmp_path, "benchmark", "h100.yaml", "--dry-run", "--hardware", "8xh10")
     assert (unknown.returncode, "did you mean '8xh100'?" in unknown.stderr) == (2, True)
@@ -102,12 +113,24 @@ def test_a_plan_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
 def test_a_plan_knows_what_was_measured(tmp_path: Path, run_folder: Path) -> None:
     config = "models: tiny-resnet\nbatch_sizes: [8]\ngpu_counts: [1, 2]\n"
     (tmp_path / "config.yaml").write_text(config)
-    line = ("benchmark", "config.yaml", "--dry-run", "--hardware", "cpu", "--no-predict", "-o", str(run_folder))
-    assert "2 cells: 2 done, none to run (2 launches: 2 done, 0 left), 0 skipped." in torchscale(tmp_path, *line).stdout
+    line = (
+        "benchmark",
+        "config.yaml",
+        "--dry-run",
+        "--hardware",
+        "cpu",
+        "--no-predict",
+        "-o",
+        str(run_folder),
+    )
+    assert (
+        "2 cells: 2 done, none to run (2 launches: 2 done, 0 left), 0 skipped."
+        in torchscale(tmp_path, *line).stdout
+    )
     again = torchscale(tmp_path, *line, "--rerun", "all", "--json")
-    assert [(cell["launches_done"], cell["launches_left"]) for cell in json.loads(again.stdout)["cells"]] == [
-        (0, 1)
-    ] * 2
+    assert [
+        (cell["launches_done"], cell["launches_left"]) for cell in json.loads(again.stdout)["cells"]
+    ] == [(0, 1)] * 2
     thrice = torchscale(tmp_path, *line, "--benchmark.repeats=3").stdout
     assert "2 cells: 2 to run (6 launches: 2 done, 4 left), 0 skipped." in thrice
 
@@ -120,7 +143,9 @@ def test_a_config_is_written_as_json_where_its_name_says_so(tmp_path: Path) -> N
 
 
 def test_a_config_of_another_tool_is_translated(tmp_path: Path) -> None:
-    (tmp_path / "old.yaml").write_text("model: tiny-resnet\ndata: {batch_size: 8}\ngpus: [1, 2]\ncoolant: water\n")
+    (tmp_path / "old.yaml").write_text(
+        "model: tiny-resnet\ndata: {batch_size: 8}\ngpus: [1, 2]\ncoolant: water\n"
+    )
     done = torchscale(tmp_path, "init", "new.yaml", "--from", "old.yaml", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["left_out"] == {"coolant": "unknown key"}
@@ -151,7 +176,9 @@ def test_the_documentation_comes_with_the_program(tmp_path: Path) -> None:
 def test_the_suffix_of_a_file_is_its_format(tmp_path: Path, run_folder: Path) -> None:
     assert torchscale(tmp_path, "report", str(run_folder), "-o", "out.pdf").returncode == 0
     assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF")
-    done = torchscale(tmp_path, "report", str(run_folder), "--format", "html", "--output", "other.pdf")
+    done = torchscale(
+        tmp_path, "report", str(run_folder), "--format", "html", "--output", "other.pdf"
+    )
     assert (done.returncode, (tmp_path / "other.pdf").exists()) == (2, False)
 
 
@@ -184,7 +211,9 @@ def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
         (("report", "--format", "html,doc"), "--format doc: expected one of html, pdf, md"),
     ],
 )
-def test_wrong_input_is_told_in_a_line_and_exits_with_2(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_told_in_a_line_and_exits_with_2(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     done = torchscale(tmp_path, *arguments)
     assert done.returncode == 2
@@ -208,14 +237,18 @@ def test_a_started_config_loads_for_every_machine(tmp_path: Path) -> None:
 
 def test_a_config_is_shown_with_every_default_and_has_a_schema(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    shown = torchscale(tmp_path, "benchmark", "config.yaml", "--training.precision=amp", "--show-config")
+    shown = torchscale(
+        tmp_path, "benchmark", "config.yaml", "--training.precision=amp", "--show-config"
+    )
     assert yaml.safe_load(shown.stdout)["training"]["precision"] == ["fp16"]
     assert "models: [resnet50, bert-large]\n" in shown.stdout
     (tmp_path / "again.yaml").write_text(shown.stdout)
     assert torchscale(tmp_path, "benchmark", "again.yaml", "--show-config").stdout == shown.stdout
     as_json = torchscale(tmp_path, "benchmark", "config.yaml", "--show-config", "--json")
     assert json.loads(as_json.stdout)["batch_sizes"] == [64, 128, 256]
-    assert json.loads(torchscale(tmp_path, "docs", "schema", "config").stdout)["title"] == "Experiment"
+    assert (
+        json.loads(torchscale(tmp_path, "docs", "schema", "config").stdout)["title"] == "Experiment"
+    )
 
 
 def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
@@ -224,11 +257,19 @@ def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
     assert [line.split(maxsplit=1)[0] for line in listed] == [path.stem for path in ready]
     assert all(line.split(maxsplit=1)[1].endswith((".", "?")) for line in listed), "whole sentences"
     done = torchscale(tmp_path, "init", "--example", "hybrid")
-    assert (done.returncode, "torchscale benchmark hybrid.yaml --dry-run" in done.stderr) == (0, True)
-    assert (tmp_path / "hybrid.yaml").read_text() == ready[[path.stem for path in ready].index("hybrid")].read_text()
+    assert (done.returncode, "torchscale benchmark hybrid.yaml --dry-run" in done.stderr) == (
+        0,
+        True,
+    )
+    assert (tmp_path / "hybrid.yaml").read_text() == ready[
+        [path.stem for path in ready].index("hybrid")
+    ].read_text()
     assert torchscale(tmp_path, "init", "--example", "hybrid").returncode == 2, "it exists"
     assert torchscale(tmp_path, "init", "mine.json", "--example", "llm_fsdp").returncode == 0
-    assert [model.name for model in load_experiment(tmp_path / "mine.json").models] == ["llama-1b", "llama-8b"]
+    assert [model.name for model in load_experiment(tmp_path / "mine.json").models] == [
+        "llama-1b",
+        "llama-8b",
+    ]
     for arguments, message in (
         (("--example", "hybird"), "did you mean 'hybrid'?"),
         (("--example", "../hybrid"), "no such experiment"),
@@ -240,7 +281,16 @@ def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
 
 def test_the_names_that_a_config_may_use(tmp_path: Path) -> None:
     everything = json.loads(torchscale(tmp_path, "docs", "names", "--json").stdout)
-    kinds = {"models", "strategies", "precisions", "optimizers", "presets", "hardware", "devices", "links"}
+    kinds = {
+        "models",
+        "strategies",
+        "precisions",
+        "optimizers",
+        "presets",
+        "hardware",
+        "devices",
+        "links",
+    }
     assert set(everything) == kinds
     assert {"name": "nvlink4", "per direction": 450e9}.items() <= everything["links"][2].items()
     models = {row["name"]: row for row in everything["models"]}
@@ -263,7 +313,11 @@ def test_the_names_that_a_config_may_use(tmp_path: Path) -> None:
 
 def test_reports_both_ways_in_every_format(tmp_path: Path, run_folder: Path) -> None:
     for arguments in (("report", "--source"), ("report", "generate", "--source")):
-        formats = ["--format", "html,pdf", *(part for name in ("md", "csv", "json") for part in ("--format", name))]
+        formats = [
+            "--format",
+            "html,pdf",
+            *(part for name in ("md", "csv", "json") for part in ("--format", name)),
+        ]
         done = torchscale(tmp_path, *arguments, str(run_folder), *formats)
         assert done.returncode == 0, done.stderr
         for name in ("html", "pdf", "md", "csv", "json"):
@@ -291,7 +345,9 @@ def test_one_cell_as_a_vertical_table(tmp_path: Path, run_folder: Path) -> None:
 
 def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path) -> None:
     source = ("report", "--source", str(run_folder))
-    assert torchscale(tmp_path, *source, "-f", "md", "-o", "-").stdout.startswith("# Training scaling")
+    assert torchscale(tmp_path, *source, "-f", "md", "-o", "-").stdout.startswith(
+        "# Training scaling"
+    )
     assert "Measured? all: 2 of 2 cells" in torchscale(tmp_path, *source, "-f", "terminal").stdout
     assert torchscale(tmp_path, *source, "-f", "csv", "-o", "out.csv").returncode == 0
     assert (tmp_path / "out.csv").read_text().startswith("cell_id,")
@@ -332,7 +388,17 @@ def test_a_price_puts_costs_into_the_report(tmp_path: Path, run_folder: Path) ->
 
 @pytest.mark.slow
 def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_folder: Path) -> None:
-    command = [sys.executable, "-m", "torchscale", "report", "serve", "--source", str(run_folder), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "torchscale",
+        "report",
+        "serve",
+        "--source",
+        str(run_folder),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
@@ -354,10 +420,15 @@ def test_serving_tells_its_address_and_ends_with_ctrl_c(tmp_path: Path, run_fold
         (("--source", "no-run"), "no-run is not a results directory"),
         (("--cost", "0"), "expected a price above 0"),
         (("--port", "70000"), "less than or equal to 65535"),
-        (("--host", "no.such.host.invalid", "--port", "0"), "cannot listen on no.such.host.invalid"),
+        (
+            ("--host", "no.such.host.invalid", "--port", "0"),
+            "cannot listen on no.such.host.invalid",
+        ),
     ],
 )
-def test_what_cannot_be_served_is_told(tmp_path: Path, run_folder: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_served_is_told(
+    tmp_path: Path, run_folder: Path, arguments: tuple[str, ...], told: str
+) -> None:
     (tmp_path / "no-run").mkdir()
     (tmp_path / "no-run" / "notes.txt").touch()
     done = torchscale(tmp_path, "report", "serve", *arguments)

@@ -20,7 +20,9 @@ from torchscale.store.run_folder import RunFolder
 STEADY = (1.0, 1.001, 0.999)
 
 
-def measured(path: Path, seconds: Sequence[float] = STEADY, device: str = "Test Processor", **content: Any) -> Path:
+def measured(
+    path: Path, seconds: Sequence[float] = STEADY, device: str = "Test Processor", **content: Any
+) -> Path:
     """A results directory; each launch's batches of ten steps took so many seconds."""
     planned = run({}, gpu_counts=[1], **content)
     folder = RunFolder.create(path, planned.experiment)
@@ -29,7 +31,9 @@ def measured(path: Path, seconds: Sequence[float] = STEADY, device: str = "Test 
         assert isinstance(cell, TrainingCell)
         for launch, taken in enumerate(seconds):
             batches = [taken] * 10
-            rank = rank_record(cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device))
+            rank = rank_record(
+                cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device)
+            )
             folder.begin_launch(cell, launch)
             folder.finish_launch(cell, launch_record(cell, launch, batches, [rank]))
     return path
@@ -46,7 +50,10 @@ def test_equal_results_pass_and_slower_ones_fail(tmp_path: Path) -> None:
     assert slow.returncode == 1
     assert "-9.1 %" in slow.stdout
     assert "worse" in slow.stdout
-    assert slow.stderr == "Failed: slow against before: 1 cell worse or lost; worse over all cells: samples/s.\n"
+    assert (
+        slow.stderr
+        == "Failed: slow against before: 1 cell worse or lost; worse over all cells: samples/s.\n"
+    )
     assert torchscale(tmp_path, "compare", "before", "slow", "--fail-on", "never").returncode == 0
     assert torchscale(tmp_path, "compare", "before", "slow", "--threshold", "15%").returncode == 0
 
@@ -88,10 +95,15 @@ def test_a_killed_job_and_a_run_of_another_kind_do_not_pass(tmp_path: Path) -> N
     assert "(2 of 3 launches)" in killed.stdout
     other = torchscale(tmp_path, "compare", "before", "other")
     assert other.returncode == 1
-    assert "before holds 1 training cell, 1 measured, other holds 1 training cell, 1 measured" in other.stdout
+    assert (
+        "before holds 1 training cell, 1 measured, other holds 1 training cell, 1 measured"
+        in other.stdout
+    )
 
 
-def test_other_counts_are_compared_by_name_with_what_differs_on_top_and_the_cost(tmp_path: Path) -> None:
+def test_other_counts_are_compared_by_name_with_what_differs_on_top_and_the_cost(
+    tmp_path: Path,
+) -> None:
     measured(tmp_path / "small", batch_sizes=[8])
     measured(tmp_path / "large", batch_sizes=[16], device="Another Processor")
     arguments = ("--match", "model,gpus", "--cost", "1", "4", "--fail-on", "never")
@@ -102,7 +114,9 @@ def test_other_counts_are_compared_by_name_with_what_differs_on_top_and_the_cost
     assert rest[0] == "  batch of cells: 8 | 16"
     assert "samples/$" in rest
     assert re.search(r"^tiny ResNet +8 \| 16 1 ", done.stdout, re.MULTILINE)
-    assert torchscale(tmp_path, "compare", "small", "large", "--match", "model,batch").returncode == 1, "no match"
+    assert (
+        torchscale(tmp_path, "compare", "small", "large", "--match", "model,batch").returncode == 1
+    ), "no match"
 
 
 def test_a_directory_of_runs_is_compared_with_a_named_one(tmp_path: Path) -> None:
@@ -134,13 +148,26 @@ def test_an_older_baseline_without_flags_of_launches_is_read(tmp_path: Path) -> 
 def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
     for name, factor in (("a", 1.0), ("b", 0.8), ("c", 0.5)):
         measured(tmp_path / name, [second * factor for second in STEADY])
-    arguments = ("--cost", "3.00", "5.50", "8.00", "--format", "json", "--output", "-", "--fail-on", "never")
+    arguments = (
+        "--cost",
+        "3.00",
+        "5.50",
+        "8.00",
+        "--format",
+        "json",
+        "--output",
+        "-",
+        "--fail-on",
+        "never",
+    )
     done = torchscale(tmp_path, "compare", "a", "b", "c", *arguments)
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["prices"] == [3.0, 5.5, 8.0]
     assert [pair["other"] for pair in content["pairs"]] == ["b", "c"]
-    changes = {change["metric"]: change["ratio"] for change in content["pairs"][1]["cells"][0]["changes"]}
+    changes = {
+        change["metric"]: change["ratio"] for change in content["pairs"][1]["cells"][0]["changes"]
+    }
     assert changes["throughput"] == pytest.approx(2.0)
     assert changes["cost"] == pytest.approx(2.0 * 3 / 8)
     assert content["pairs"][1]["score"]["value"] == pytest.approx(200)
@@ -155,18 +182,29 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
         (("a", "a", "--cost", "-1"), "expected a price above 0"),
         (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sides"),
         (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
-        (("a", "a", "--reference", "b"), "--reference b: no such side; expected one of a (1), a (2)"),
+        (
+            ("a", "a", "--reference", "b"),
+            "--reference b: no such side; expected one of a (1), a (2)",
+        ),
         (("a", "a", "--fail-on", "unclear", "--accept", "unclear"), "contradicts"),
         (("a", "a", "--accept", "undecided"), "write --accept unclear"),
-        (("a", "a", "--accept", "noise"), "--accept noise: expected one of missing, unclear, flags, versions"),
+        (
+            ("a", "a", "--accept", "noise"),
+            "--accept noise: expected one of missing, unclear, flags, versions",
+        ),
         (("a", "a", "--save", "kept"), "--save kept keeps one result, not 2"),
-        (("a", "--save", "kept", "--threshold", "3%"), "--threshold is for a comparison, and --save kept makes none"),
+        (
+            ("a", "--save", "kept", "--threshold", "3%"),
+            "--threshold is for a comparison, and --save kept makes none",
+        ),
         (("a", "a", "--replace"), "--replace is for --save"),
         (("1.5", "--cost", "2"), "only prices of --cost were given"),
         (("a", "a", "--format", "md", "--format", "html", "--output", "x"), "takes one --format"),
     ],
 )
-def test_bad_input_is_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_told_in_a_line(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     measured(tmp_path / "a")
     done = torchscale(tmp_path, "compare", *arguments)
     assert done.returncode == 2
@@ -230,7 +268,9 @@ def test_a_kept_result_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert (tmp_path / "baselines" / "main.json").read_bytes() != kept
 
 
-@pytest.mark.parametrize("content", ["[" * 200_000, '{"cells":' * 100_000, "\0", "", "[1, 2]", "null"])
+@pytest.mark.parametrize(
+    "content", ["[" * 200_000, '{"cells":' * 100_000, "\0", "", "[1, 2]", "null"]
+)
 def test_a_file_that_is_nothing_of_ours_is_told_in_a_line(tmp_path: Path, content: str) -> None:
     measured(tmp_path / "before")
     (tmp_path / "strange.json").write_text(content)
@@ -249,7 +289,9 @@ def test_a_file_that_is_nothing_of_ours_is_told_in_a_line(tmp_path: Path, conten
         ("banana/fp32", 1.0, "'banana/fp32' is not the key of a metric"),
     ],
 )
-def test_a_baseline_with_figures_that_cannot_be_is_refused(tmp_path: Path, key: str, value: float, told: str) -> None:
+def test_a_baseline_with_figures_that_cannot_be_is_refused(
+    tmp_path: Path, key: str, value: float, told: str
+) -> None:
     measured(tmp_path / "a")
     torchscale(tmp_path, "compare", "a", "--save", "main")
     path = tmp_path / "baselines" / "main.json"
@@ -277,15 +319,24 @@ def test_the_reference_can_be_an_earlier_run(tmp_path: Path) -> None:
     for number in range(6):
         write_night(tmp_path / "results", number, git_branch="main" if number < 5 else "topic")
     write_night(tmp_path / "results", 6, 1.2, git_branch="topic")
-    for text, name in (("last", "night-5"), ("main", "night-4"), ("median-of-5", "median of 5 runs")):
+    for text, name in (
+        ("last", "night-5"),
+        ("main", "night-4"),
+        ("median-of-5", "median of 5 runs"),
+    ):
         done = torchscale(tmp_path, "compare", "results/night-6", "--against", text)
         assert done.returncode == 1, done.stderr
         assert name in done.stdout
         assert f"Failed: night-6 against {name}: 1 cell worse or lost" in done.stderr
-    assert torchscale(tmp_path, "compare", "results/night-5", "--against", "median-of-5").returncode == 0
+    assert (
+        torchscale(tmp_path, "compare", "results/night-5", "--against", "median-of-5").returncode
+        == 0
+    )
     kept = torchscale(tmp_path, "history", "results", "--db", "kept.sqlite")
     assert kept.returncode == 0, kept.stderr
-    of_file = torchscale(tmp_path, "compare", "results/night-6", "--against", "main", "--history", "kept.sqlite")
+    of_file = torchscale(
+        tmp_path, "compare", "results/night-6", "--against", "main", "--history", "kept.sqlite"
+    )
     assert "night-4" in of_file.stdout
 
 
@@ -293,13 +344,24 @@ def test_the_reference_can_be_an_earlier_run(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (("results/night-0", "--against", "last"), "was measured before night-0"),
-        (("results/night-0", "--against", "newest"), "--against newest: expected last, main or median-of-N"),
+        (
+            ("results/night-0", "--against", "newest"),
+            "--against newest: expected last, main or median-of-N",
+        ),
         (("results/night-0", "results/night-0", "--against", "last"), "takes one run, not 2"),
-        (("results/night-0", "--against", "last", "--history", "none.sqlite"), "no history none.sqlite"),
-        (("results/night-0", "results/night-0", "--history", "results"), "--history results is for --against"),
+        (
+            ("results/night-0", "--against", "last", "--history", "none.sqlite"),
+            "no history none.sqlite",
+        ),
+        (
+            ("results/night-0", "results/night-0", "--history", "results"),
+            "--history results is for --against",
+        ),
     ],
 )
-def test_a_reference_that_is_not_there(arguments: Sequence[str], expected: str, tmp_path: Path) -> None:
+def test_a_reference_that_is_not_there(
+    arguments: Sequence[str], expected: str, tmp_path: Path
+) -> None:
     write_night(tmp_path / "results", 0)
     done = torchscale(tmp_path, "compare", *arguments)
     assert done.returncode == 2

@@ -1,4 +1,5 @@
-"""Names of earlier versions and of other tools answer with the line to type, and that line is understood."""
+"""Names of earlier versions and of other tools answer with the line to type, and that line is
+understood."""
 
 from __future__ import annotations
 
@@ -18,13 +19,22 @@ LINES = [
     ("comm --sizes 1K,2K --json", "measure collectives --sizes 1K,2K --json"),
     ("hardware --disk '/a b' -o out", "measure hardware --disk '/a b' -o out"),
     ("memory --model gpt2 --find-max-batch", "measure memory --model gpt2 --find-max-batch"),
-    ("baseline save main --source results/new --replace", "compare results/new --save main --replace"),
-    ("baseline save --baselines=kept -s results/new main", "compare results/new --save main --baselines kept"),
+    (
+        "baseline save main --source results/new --replace",
+        "compare results/new --save main --replace",
+    ),
+    (
+        "baseline save --baselines=kept -s results/new main",
+        "compare results/new --save main --baselines kept",
+    ),
     ("baseline save main", "compare RUN --save main"),
     ("baseline list --json --baselines kept", "runs baselines --json --baselines kept"),
     ("baseline show main --json", "runs baselines main --json"),
     ("baseline", "runs baselines"),
-    ("config show a.yaml --training.precision=bf16", "benchmark a.yaml --training.precision=bf16 --show-config"),
+    (
+        "config show a.yaml --training.precision=bf16",
+        "benchmark a.yaml --training.precision=bf16 --show-config",
+    ),
     ("config show a.yaml --format json", "benchmark a.yaml --show-config --json"),
     ("config show a.yaml -f yaml", "benchmark a.yaml --show-config"),
     ("config schema", "docs schema config"),
@@ -33,11 +43,17 @@ LINES = [
     ("gen-config -o 'a b.yaml'", "init -o 'a b.yaml'"),
     ("gen-config --hardware m4-metal", "init --hardware apple-mps"),
     ("run --model gpt2", "benchmark --model gpt2"),
-    ("suite a.yaml --output out --no-amp --single", "benchmark a.yaml --output out --precision fp32 --gpus 1"),
+    (
+        "suite a.yaml --output out --no-amp --single",
+        "benchmark a.yaml --output out --precision fp32 --gpus 1",
+    ),
     ("suite", "benchmark"),
     ("serve results/demo", "report serve results/demo"),
     ("compare a b --force", "compare a b --accept versions"),
-    ("compare a --allow-missing b --accept-flags --allow-undecided", "compare a --accept missing,flags,unclear b"),
+    (
+        "compare a --allow-missing b --accept-flags --allow-undecided",
+        "compare a --accept missing,flags,unclear b",
+    ),
     ("history results --accept-flags", "history results --accept flags"),
     ("benchmark a.yaml --full", "benchmark a.yaml --benchmark.preset=standard"),
     ("benchmark --model gpt2 --no-amp", "benchmark --model gpt2 --precision fp32"),
@@ -85,7 +101,9 @@ def test_what_follows_two_dashes_is_the_users_own(tmp_path: Path) -> None:
     assert caught.value.hint == "type: torchscale profile --gpus 1 -- train.py --single"
 
 
-def test_a_run_called_schema_can_be_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_called_schema_can_be_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "schema").mkdir()
     monkeypatch.chdir(tmp_path)
     refuse_earlier_command(["report", "schema"], ["report"])

@@ -36,7 +36,9 @@ def test_every_format_is_written_whole(tmp_path: Path, run_folder: Path, target:
     assert done.returncode == 0, done.stderr
     path = tmp_path / "out"
     path.write_text("before")
-    to_file = torchscale(tmp_path, "export", "--to", target, "--source", str(run_folder), "-o", str(path))
+    to_file = torchscale(
+        tmp_path, "export", "--to", target, "--source", str(run_folder), "-o", str(path)
+    )
     assert (to_file.returncode, to_file.stdout) == (0, "")
     assert path.read_text() == done.stdout
     assert sorted(tmp_path.iterdir()) == [path, tmp_path / "results"]
@@ -71,7 +73,10 @@ def test_a_missing_library_is_one_line_with_what_to_install(
 def test_parquet_is_written_to_a_directory(tmp_path: Path, run_folder: Path) -> None:
     done = torchscale(tmp_path, "export", "--to", "parquet", str(run_folder), "-o", "tables")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert "Wrote tables: cells.parquet: 2 rows, launches.parquet: 2 rows, steps.parquet: 0 rows" in done.stderr
+    assert (
+        "Wrote tables: cells.parquet: 2 rows, launches.parquet: 2 rows, steps.parquet: 0 rows"
+        in done.stderr
+    )
     assert "no launch kept its steps (benchmark.log_step_times)" in done.stderr
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [
         *("cells.parquet", "launches.parquet", "steps.parquet"),
@@ -84,7 +89,11 @@ def test_the_checks_of_a_node_are_exported_from_its_json(tmp_path: Path) -> None
     (tmp_path / "node.json").write_text(validation.model_dump_json())
     done = torchscale(tmp_path, "export", "--to", "junit", "node.json")
     root = fromstring(done.stdout)  # noqa: S314 - our own
-    assert (root.get("name"), root.get("tests"), root.get("failures")) == ("torchscale node", "2", "1")
+    assert (root.get("name"), root.get("tests"), root.get("failures")) == (
+        "torchscale node",
+        "2",
+        "1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,9 +104,21 @@ def test_the_checks_of_a_node_are_exported_from_its_json(tmp_path: Path) -> None
         (["--to", "junit", "other.json"], 2, "other.json: neither a run folder nor the JSON of"),
         (["--to", "junit", "a", "--source", "b"], 2, "one run at a time, not a and b"),
         (["--to", "junit", "results/run", "-o", "no/where.xml"], 3, "no is not a directory"),
-        (["--to", "parquet", "results/run"], 2, "--to parquet writes three files: which directory?"),
-        (["--to", "parquet", "results/run", "-o", "-"], 2, "--to parquet does not go to standard output"),
-        (["--to", "parquet", "results/run", "-o", "other.json"], 3, "cannot create other.json: File exists"),
+        (
+            ["--to", "parquet", "results/run"],
+            2,
+            "--to parquet writes three files: which directory?",
+        ),
+        (
+            ["--to", "parquet", "results/run", "-o", "-"],
+            2,
+            "--to parquet does not go to standard output",
+        ),
+        (
+            ["--to", "parquet", "results/run", "-o", "other.json"],
+            3,
+            "cannot create other.json: File exists",
+        ),
         (
             ["--to", "parquet", "other.json", "-o", "tables"],
             2,

@@ -34,7 +34,10 @@ def test_a_paragraph_becomes_one_line_and_code_keeps_its_lines() -> None:
     def second() -> None: ...
 
     finish_commands(program)
-    assert program.registered_commands[0].help == "Do one thing.\n\nAnd another one:\n\n    with code:\n        pass"
+    assert (
+        program.registered_commands[0].help
+        == "Do one thing.\n\nAnd another one:\n\n    with code:\n        pass"
+    )
     assert program.registered_commands[1].help is None
 
 
@@ -60,7 +63,9 @@ def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 def test_no_line_of_any_help_is_broken_before_the_terminals_edge(path: tuple[str, ...]) -> None:
     """In a paragraph of prose, the next line's first word would not have fitted."""
     width = 80
-    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(width), "TERM": "dumb", "NO_COLOR": "1"})
+    shown = CliRunner().invoke(
+        app, [*path, "--help"], env={"COLUMNS": str(width), "TERM": "dumb", "NO_COLOR": "1"}
+    )
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
     checked = 0
@@ -69,7 +74,9 @@ def test_no_line_of_any_help_is_broken_before_the_terminals_edge(path: tuple[str
             checked += 1
             assert len(line) <= width
             assert len(line) + 1 + len(following.split()[0]) > width, (line, following)
-    assert checked or len(shown.output) < 4000, "a long help has at least one paragraph of two lines"
+    assert checked or len(shown.output) < 4000, (
+        "a long help has at least one paragraph of two lines"
+    )
 
 
 def test_examples_follow_each_other_and_only_names_and_titles_are_coloured() -> None:
@@ -89,16 +96,30 @@ def test_examples_follow_each_other_and_only_names_and_titles_are_coloured() -> 
     finish_commands(program)
     environment = {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""}
     shown = CliRunner().invoke(program, ["--help"], env=environment, color=True).output
-    plain = CliRunner().invoke(program, ["--help"], env={**environment, "NO_COLOR": "1"}, color=True).output
+    plain = (
+        CliRunner()
+        .invoke(program, ["--help"], env={**environment, "NO_COLOR": "1"}, color=True)
+        .output
+    )
     assert "\x1b" not in plain
     assert re.sub(r"\x1b\[\d+m", "", shown) == plain
-    assert "\x1b[1mExamples:\x1b[0m\n  \x1b[36mfirst --count 1\x1b[0m\n  \x1b[36mfirst --count 2" in shown
-    assert "Do one thing.\n\nExamples:\n  first --count 1\n  first --count 2\n\nOptions:\n  --count N " in plain
+    assert (
+        "\x1b[1mExamples:\x1b[0m\n  \x1b[36mfirst --count 1\x1b[0m\n  \x1b[36mfirst --count 2"
+        in shown
+    )
+    assert (
+        "Do one thing.\n\nExamples:\n  first --count 1\n  first --count 2\n\nOptions:\n  --count N "
+        in plain
+    )
     assert "How many.  [default: 2; x>=1]" in plain
 
 
 def test_commands_stand_in_groups_in_the_order_of_use() -> None:
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}).output
+    shown = (
+        CliRunner()
+        .invoke(app, ["--help"], env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
+        .output
+    )
     titles = re.findall(r"^(\w+):$", shown, re.MULTILINE)
     assert titles == ["Options", *COMMANDS]
     listed = re.findall(r"^  ([a-z]+)  ", shown.partition("Start:")[2], re.MULTILINE)
@@ -107,7 +128,11 @@ def test_commands_stand_in_groups_in_the_order_of_use() -> None:
 
 
 def test_a_group_of_commands_without_titles_lists_them_under_one() -> None:
-    shown = CliRunner().invoke(app, ["measure", "--help"], env={"COLUMNS": "100", "NO_COLOR": "1"}).output
+    shown = (
+        CliRunner()
+        .invoke(app, ["measure", "--help"], env={"COLUMNS": "100", "NO_COLOR": "1"})
+        .output
+    )
     assert re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE) == [
         "collectives",
         "hardware",

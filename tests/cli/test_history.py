@@ -68,7 +68,10 @@ def test_exit_code_only_if_asked_for(measured: Path) -> None:
     failed = torchscale(measured, "history", "results", "--fail-on-regression")
     assert failed.returncode == 1
     assert failed.stderr.startswith("Failed: 1 of 1 series is worse now; most: tiny ResNet")
-    assert torchscale(measured, "history", "--fail-on-regression", "--threshold", "15%").returncode == 0
+    assert (
+        torchscale(measured, "history", "--fail-on-regression", "--threshold", "15%").returncode
+        == 0
+    )
     wrong = torchscale(measured, "history", "--threshold", "much")
     assert (wrong.returncode, "--threshold much" in wrong.stderr) == (2, True)
 
@@ -101,7 +104,9 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
         write_night(tmp_path / "results", number)
     done = torchscale(tmp_path, "history")
     assert done.returncode == 0, done.stderr
-    assert "Too few runs to tell a change: 3 runs in the longest series; 10 are needed" in done.stdout
+    assert (
+        "Too few runs to tell a change: 3 runs in the longest series; 10 are needed" in done.stdout
+    )
 
 
 def test_wrong_input_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""``--json``: every command that prints results has it, and standard output is then one JSON document."""
+"""``--json``: every command that prints results has it, and standard output is then one JSON
+document."""
 
 from __future__ import annotations
 
@@ -94,7 +95,12 @@ def test_standard_output_is_one_document(folder: Path, line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["report demo -o -", "compare main demo -o -", "predict --table points.csv --gpus 32 -o -", "history --html -"],
+    [
+        "report demo -o -",
+        "compare main demo -o -",
+        "predict --table points.csv --gpus 32 -o -",
+        "history --html -",
+    ],
 )
 def test_two_documents_on_standard_output_are_refused(folder: Path, line: str) -> None:
     done = torchscale(folder, *line.split(), "--json")
@@ -104,7 +110,11 @@ def test_two_documents_on_standard_output_are_refused(folder: Path, line: str) -
 
 def test_what_is_printed_as_json_is_not_written_unless_a_file_is_asked_for(folder: Path) -> None:
     before = {path for path in folder.rglob("*") if path.is_file()}
-    for line in ("report demo", "compare main demo --fail-on never", "compare main demo --fail-on never --format json"):
+    for line in (
+        "report demo",
+        "compare main demo --fail-on never",
+        "compare main demo --fail-on never --format json",
+    ):
         assert torchscale(folder, *line.split(), "--json").returncode == 0
     assert {path for path in folder.rglob("*") if path.is_file()} == before
     assert torchscale(folder, "report", "demo", "--json", "-o", "asked.html").returncode == 0
@@ -112,7 +122,13 @@ def test_what_is_printed_as_json_is_not_written_unless_a_file_is_asked_for(folde
 
 
 def test_md_or_json_alone_is_printed_and_several_are_written(folder: Path, tmp_path: Path) -> None:
-    line = ("compare", str(folder / "results" / "demo"), str(folder / "results" / "demo"), "--fail-on", "never")
+    line = (
+        "compare",
+        str(folder / "results" / "demo"),
+        str(folder / "results" / "demo"),
+        "--fail-on",
+        "never",
+    )
     for name in ("md", "json"):
         done = torchscale(tmp_path, *line, "--format", name)
         assert done.returncode == 0, done.stderr

@@ -41,20 +41,32 @@ def test_a_name_that_no_file_can_have_is_a_mistake_of_the_user(
 @pytest.mark.parametrize(
     "arguments", [("docs", "names"), ("--version",), ("docs", "schema", "config"), ("docs", "cli")]
 )
-def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_output_that_cannot_be_written_is_an_error_in_one_line(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     with Path("/dev/full").open("wb") as full:
         done = run_program(tmp_path, *arguments, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 3
-    assert done.stderr.decode().splitlines()[0] == "error: cannot write the output: No space left on device"
+    assert (
+        done.stderr.decode().splitlines()[0]
+        == "error: cannot write the output: No space left on device"
+    )
 
 
 @pytest.mark.slow
 def test_messages_that_cannot_be_written_keep_the_exit_code(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
-        assert run_program(tmp_path, "report", "nowhere", stdout=subprocess.PIPE, stderr=full).returncode == 2
+        assert (
+            run_program(
+                tmp_path, "report", "nowhere", stdout=subprocess.PIPE, stderr=full
+            ).returncode
+            == 2
+        )
 
 
-def run_program(directory: Path, *arguments: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+def run_program(
+    directory: Path, *arguments: str, **streams: Any
+) -> subprocess.CompletedProcess[bytes]:
     """In a process of its own."""
     command = [sys.executable, "-m", "torchscale", *arguments]
     return subprocess.run(command, cwd=directory, timeout=60, check=False, **streams)

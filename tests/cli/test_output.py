@@ -32,7 +32,9 @@ def test_a_long_wait_says_so_in_a_log_and_a_short_one_does_not(
     assert capsys.readouterr().err == ""
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(output, "FIRST_LINE_SECONDS", 0.01)
     output.configure_output(verbose=False, quiet=True)
     with output.status("Looking"):

@@ -17,7 +17,9 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_a_table_gives_predictions_with_intervals(table: Path) -> None:
-    done = torchscale(table, "predict", "--table", "points.csv", "--gpus", "32,64", "--cost", "2.5", columns=80)
+    done = torchscale(
+        table, "predict", "--table", "points.csv", "--gpus", "32,64", "--cost", "2.5", columns=80
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "Predicted from 8, 16 GPUs: the table"
@@ -51,10 +53,14 @@ def test_json_has_the_promised_keys(table: Path) -> None:
 
 
 def test_a_report_with_a_chart_is_written(table: Path) -> None:
-    done = torchscale(table, "predict", "--table", "points.csv", "--gpus", "32", "-o", "predict.html")
+    done = torchscale(
+        table, "predict", "--table", "points.csv", "--gpus", "32", "-o", "predict.html"
+    )
     assert done.returncode == 0, done.stderr
     assert "Predicted scaling" in (table / "predict.html").read_text()
-    wrong = torchscale(table, "predict", "--table", "points.csv", "--gpus", "32", "-o", "predict.csv")
+    wrong = torchscale(
+        table, "predict", "--table", "points.csv", "--gpus", "32", "-o", "predict.csv"
+    )
     assert wrong.returncode == 2
     assert not (table / "predict.csv").exists()
 
@@ -63,7 +69,10 @@ def test_a_report_with_a_chart_is_written(table: Path) -> None:
     ("arguments", "expected"),
     [
         (["--gpus", "32"], "no run is named, and there is none in ./results"),
-        (["--gpus", "32", "--table", "points.csv", "--source", "."], "one source at a time, not 2: ., points.csv"),
+        (
+            ["--gpus", "32", "--table", "points.csv", "--source", "."],
+            "one source at a time, not 2: ., points.csv",
+        ),
         (["--table", "points.csv"], "no count of GPUs"),
         (["--gpus", "many", "--table", "points.csv"], "expected a whole number"),
         (["--gpus", "32", "--table", "none.csv"], "cannot read none.csv"),
@@ -71,7 +80,9 @@ def test_a_report_with_a_chart_is_written(table: Path) -> None:
         (["--gpus", "32", "--table", "points.csv", "--link", "x"], "unknown link"),
     ],
 )
-def test_wrong_input_is_one_line_and_exit_code_2(table: Path, arguments: list[str], expected: str) -> None:
+def test_wrong_input_is_one_line_and_exit_code_2(
+    table: Path, arguments: list[str], expected: str
+) -> None:
     done = torchscale(table, "predict", *arguments)
     assert done.returncode == 2
     assert expected in done.stderr
@@ -81,7 +92,9 @@ def test_wrong_input_is_one_line_and_exit_code_2(table: Path, arguments: list[st
 def test_many_refusals_are_a_line_each_and_at_most_a_screen(tmp_path: Path) -> None:
     lines = [f"s{number},{gpus},{gpus}" for number in range(30) for gpus in (4, 8)]
     (tmp_path / "many.csv").write_text("\n".join(["series,gpus,throughput", *lines]))
-    done = torchscale(tmp_path, "predict", "--table", "many.csv", "--gpus", "64", "--gpus-per-node", "8")
+    done = torchscale(
+        tmp_path, "predict", "--table", "many.csv", "--gpus", "64", "--gpus-per-node", "8"
+    )
     assert done.returncode == 3
     told = done.stderr.splitlines()
     assert told[0].startswith("refused: s0: 64 GPUs take 8 nodes of 8")

@@ -41,7 +41,8 @@ def test_the_suffix_decides_where_no_format_is_named(
         (
             None,
             "out.txt",
-            "--output out.txt: .txt names no format; expected one of .html, .htm, .pdf, .md, .markdown, .csv",
+            "--output out.txt: .txt names no format; expected one of .html, .htm, .pdf, .md, "
+            ".markdown, .csv",
         ),
         (None, "run.2024", ".2024 names no format"),
         ([HTML], "foo.pdf", "--format html contradicts --output foo.pdf"),
@@ -66,9 +67,15 @@ def test_a_suffix_of_a_format_that_a_command_does_not_write_is_refused() -> None
 ODD = "a\x1b[31mred\x9b1m \u202eback\r\n"
 
 
-@pytest.mark.parametrize(("terminal", "shown"), [(True, "a\ufffd[31mred\ufffd1m \ufffdback\r\n"), (False, ODD)])
+@pytest.mark.parametrize(
+    ("terminal", "shown"), [(True, "a\ufffd[31mred\ufffd1m \ufffdback\r\n"), (False, ODD)]
+)
 def test_a_terminal_is_not_controlled_by_what_is_printed_to_it(
-    terminal: bool, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    terminal: bool,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A pipe or a file gets the bytes as they are."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)

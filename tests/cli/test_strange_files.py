@@ -1,5 +1,6 @@
-"""Pipes, devices and links in place of the files of a results directory: every command that reads one ends soon, with a
-clear error or without what it cannot read, and shows nothing from outside the directory."""
+"""Pipes, devices and links in place of the files of a results directory: every command that reads
+one ends soon, with a clear error or without what it cannot read, and shows nothing from outside the
+directory."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def directory_out(path: Path) -> None:
 
 
 def outside(path: Path) -> Path:
-    """A file with a secret beside the results directory, whose first line every reader would quote in an error."""
+    """A file with a secret beside the results directory, whose first line every reader would quote
+    in an error."""
     root = next(parent for parent in path.parents if parent.name == "run").parent
     (root / "private").mkdir(exist_ok=True)
     secret = root / "private" / "secret.json"
@@ -121,7 +123,10 @@ def test_no_command_hangs_fails_or_looks_outside(
     shutil.copytree(sound / "run", tmp_path / "run")
     shutil.copytree(sound / "run", tmp_path / "sound")
     parent, _, name = place.rpartition("/")
-    (target,) = (path / name for path in ([tmp_path / "run"] if not parent else first(tmp_path / "run", parent)))
+    (target,) = (
+        path / name
+        for path in ([tmp_path / "run"] if not parent else first(tmp_path / "run", parent))
+    )
     if target.is_dir():
         shutil.rmtree(target)
     target.unlink(missing_ok=True)
@@ -136,7 +141,11 @@ def test_no_command_hangs_fails_or_looks_outside(
 
 def first(run: Path, pattern: str) -> list[Path]:
     """The launched cell's directory of this pattern."""
-    return [path for path in run.glob(pattern) if any(run.glob("cells/*/launch-0")) and _is_launched(path)][:1]
+    return [
+        path
+        for path in run.glob(pattern)
+        if any(run.glob("cells/*/launch-0")) and _is_launched(path)
+    ][:1]
 
 
 def _is_launched(path: Path) -> bool:

@@ -14,8 +14,14 @@ WORKLOAD = ("--model", "tiny-resnet", "--batch-size", "8", "--device", "cpu")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*WORKLOAD, "--gpus", "1", "--search", "speed"), "--search speed: expected one of precision, compile"),
-        ((*WORKLOAD, "--gpus", "1", "--search", "batch"), "--search batch: changes what is computed"),
+        (
+            (*WORKLOAD, "--gpus", "1", "--search", "speed"),
+            "--search speed: expected one of precision, compile",
+        ),
+        (
+            (*WORKLOAD, "--gpus", "1", "--search", "batch"),
+            "--search batch: changes what is computed",
+        ),
         ((*WORKLOAD, "--gpus", "1", "--budget", "soon"), "--budget: 'soon' is not a duration"),
         ((*WORKLOAD, "--gpus", "1", "--launch-seconds", "0"), "--launch-seconds: 0 is not above 0"),
         ((), "no config: there is no benchmark_config.yaml here"),
@@ -30,7 +36,9 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: tuple[str, ...], messa
 
 
 def test_the_start_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "tuned.yaml").write_text("models: tiny-resnet\nbatch_sizes: 8\ngpu_counts: 1\ndevice: cpu\n")
+    (tmp_path / "tuned.yaml").write_text(
+        "models: tiny-resnet\nbatch_sizes: 8\ngpu_counts: 1\ndevice: cpu\n"
+    )
     done = torchscale(tmp_path, "tune", "tuned.yaml")
     assert done.returncode == 2
     assert "--output tuned.yaml: is the config to start from" in done.stderr
@@ -41,6 +49,15 @@ def test_the_start_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_the_help_names_every_axis(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "tune", "--help", columns=200)
-    for axis in ("precision", "compile", "fused", "channels_last", "bucket", "comm_hook", "checkpointing", "workers"):
+    for axis in (
+        "precision",
+        "compile",
+        "fused",
+        "channels_last",
+        "bucket",
+        "comm_hook",
+        "checkpointing",
+        "workers",
+    ):
         assert axis in done.stdout
     assert "--allow-numerics" in done.stdout

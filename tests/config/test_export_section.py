@@ -11,11 +11,15 @@ from torchscale.config.export_section import ExportSettings
 
 def test_there_is_a_key_for_every_exporter_but_the_dashboard() -> None:
     keys = {name.replace("_", "-") for name in ExportSettings.model_fields} - {"timeout-seconds"}
-    assert keys == {target.value for target in ExportTarget} - {ExportTarget.GRAFANA_DASHBOARD.value}
+    assert keys == {target.value for target in ExportTarget} - {
+        ExportTarget.GRAFANA_DASHBOARD.value
+    }
 
 
 def test_places_are_those_that_are_named() -> None:
-    settings = ExportSettings.model_validate({"mlflow": "auto", "prometheus": "x.prom", "timeout_seconds": 5})
+    settings = ExportSettings.model_validate(
+        {"mlflow": "auto", "prometheus": "x.prom", "timeout_seconds": 5}
+    )
     assert settings.places == {"prometheus": "x.prom", "mlflow": "auto"}
     assert ExportSettings().places == {}
 

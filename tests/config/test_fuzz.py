@@ -75,12 +75,18 @@ def test_configs_that_once_were_hostile(path: Path) -> None:
 @settings(max_examples=2000 if WHOLE else 60)
 @given(
     st.lists(
-        st.tuples(st.integers(0, len(SOUND)), st.integers(0, 30), st.sampled_from(PIECES) | st.text(max_size=8)),
+        st.tuples(
+            st.integers(0, len(SOUND)),
+            st.integers(0, 30),
+            st.sampled_from(PIECES) | st.text(max_size=8),
+        ),
         min_size=1,
         max_size=5,
     )
 )
-def test_a_config_with_pieces_cut_out_and_put_in(tmp_path: Path, changes: list[tuple[int, int, str]]) -> None:
+def test_a_config_with_pieces_cut_out_and_put_in(
+    tmp_path: Path, changes: list[tuple[int, int, str]]
+) -> None:
     text = SOUND
     for start, length, piece in changes:
         text = text[:start] + piece + text[start + length :]
@@ -91,7 +97,8 @@ def test_a_config_with_pieces_cut_out_and_put_in(tmp_path: Path, changes: list[t
 
 @settings(max_examples=2000 if WHOLE else 60)
 @given(
-    st.binary(max_size=200) | st.lists(st.sampled_from(PIECES), max_size=60).map(lambda parts: "".join(parts).encode())
+    st.binary(max_size=200)
+    | st.lists(st.sampled_from(PIECES), max_size=60).map(lambda parts: "".join(parts).encode())
 )
 def test_any_bytes_as_a_config(tmp_path: Path, content: bytes) -> None:
     for name in ("config.yaml", "config.json"):

@@ -57,34 +57,61 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
     ("line", "told"),
     [
         ("trainin: {}", "config.yaml:3: trainin: unknown key; did you mean 'training'?"),
-        ("training: {precison: fp32}", "config.yaml:3: training.precison: unknown key; did you mean 'precision'?"),
-        ("batch_sizes: 8", "config.yaml:3: batch_sizes: is listed twice (first in line 2); keep one"),
+        (
+            "training: {precison: fp32}",
+            "config.yaml:3: training.precison: unknown key; did you mean 'precision'?",
+        ),
+        (
+            "batch_sizes: 8",
+            "config.yaml:3: batch_sizes: is listed twice (first in line 2); keep one",
+        ),
         ("seed: !!python/name:os.system ''", "tags are not supported"),
         ("training: {seed: &a 3}", "anchors and aliases"),
-        ("gpu_counts: 0", "config.yaml:3: gpu_counts: expected a number of at least 1 or 'auto', got 0"),
-        ("gpu_counts: [1, 0]", "config.yaml:3: gpu_counts[1]: expected a number of at least 1, got 0"),
+        (
+            "gpu_counts: 0",
+            "config.yaml:3: gpu_counts: expected a number of at least 1 or 'auto', got 0",
+        ),
+        (
+            "gpu_counts: [1, 0]",
+            "config.yaml:3: gpu_counts[1]: expected a number of at least 1, got 0",
+        ),
         ("gpu_counts: 1e3", "got '1e3'; 1e3 is text in YAML: write 1000"),
         ("training: {learning_rate: 1e-4}", "1e-4 is text in YAML: write 0.0001 or 1.0e-4"),
         ("gpu_counts: [2, 2]", "gpu_counts: 2 is listed twice; list each value of an axis once"),
-        ("benchmark: {measure_seconds: 10s}", "expected a number, got '10s'; a time is a number of seconds: 10"),
+        (
+            "benchmark: {measure_seconds: 10s}",
+            "expected a number, got '10s'; a time is a number of seconds: 10",
+        ),
         ("benchmark: {measure_seconds: 2m}", "a time is a number of seconds: 120"),
         ("training: {precision: bfloat16}", "got 'bfloat16'; write 'bf16'"),
         ("training: {precision: [half]}", "got 'half'; write 'fp16'"),
-        ("model: resnet50", "model: holds the settings of all models; models are named by 'models: [resnet50]'"),
+        (
+            "model: resnet50",
+            "model: holds the settings of all models; models are named by 'models: [resnet50]'",
+        ),
         ("gpu_counts: []", "an axis needs at least one value"),
         ("gpu_counts: true", "expected a whole number or 'auto', got true"),
         ("gpu_counts: 010", "expected a whole number or 'auto', got '010'"),
         ("experiment_name: ../x", "must be a plain file name"),
         ("experiment_name: a/b", "must be a plain file name"),
         ("training: {cudnn_benchmark: yes}", "expected true or false, got 'yes'"),
-        ("parallel: {strategy: [fsdpp]}", "parallel.strategy[0]: expected 'none', 'ddp', 'zero1', 'fsdp'"),
-        ("parallel: {strategy: {name: hybrid, tensr: 2}}", "strategy.tensr: unknown key; did you mean 'tensor'?"),
+        (
+            "parallel: {strategy: [fsdpp]}",
+            "parallel.strategy[0]: expected 'none', 'ddp', 'zero1', 'fsdp'",
+        ),
+        (
+            "parallel: {strategy: {name: hybrid, tensr: 2}}",
+            "strategy.tensr: unknown key; did you mean 'tensor'?",
+        ),
         (
             "parallel: {strategy: [{data: 2}]}",
             "parallel.strategy[0]: the key 'name' is required: one of none, ddp, zero1",
         ),
         ("parallel: {strategy: [ddp, {name: ddp, bucket_cap_mb: 25}]}", "ddp is listed twice"),
-        ("parallel: {strategy: {name: pipeline, schedule: x}}", "expected 'gpipe', '1f1b' or 'interleaved', got 'x'"),
+        (
+            "parallel: {strategy: {name: pipeline, schedule: x}}",
+            "expected 'gpipe', '1f1b' or 'interleaved', got 'x'",
+        ),
         ("model: {compile: [true, default]}", "true and 'default' are the same mode; keep one"),
         (
             "training: {precision: bf61}",
@@ -92,30 +119,54 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ),
         ("training: 3", "config.yaml:3: training: expected a mapping of keys to values, got 3"),
         ("training: {learning_rate: .inf}", "got '.inf'"),
-        ("benchmark: {measure_steps: 3, measure_seconds: 4}", "measure_steps and measure_seconds cannot be combined"),
+        (
+            "benchmark: {measure_steps: 3, measure_seconds: 4}",
+            "measure_steps and measure_seconds cannot be combined",
+        ),
         (
             "training: {epochs: 1}\nbenchmark: {measure_steps: 3}",
             "config.yaml:3: training.epochs: cannot be combined with benchmark.",
         ),
-        ("benchmark: {preset: [quick]}", "benchmark.preset: expected 'standard' or 'quick', got ['quick']"),
+        (
+            "benchmark: {preset: [quick]}",
+            "benchmark.preset: expected 'standard' or 'quick', got ['quick']",
+        ),
         ("training: {seed: 1_0e3}", "training.seed: expected a whole number, got '1_0e3'"),
         ("training: {seed: 1e300}", "training.seed: expected a whole number, got '1e300'"),
-        (f"training: {{seed: {'9' * 30}}}", "config.yaml:3: 999999999999999999999999… is too large a number"),
+        (
+            f"training: {{seed: {'9' * 30}}}",
+            "config.yaml:3: 999999999999999999999999… is too large a number",
+        ),
         ("training:", "training: expected a mapping of keys to values, got null; remove the key"),
         ("seed: 3", "config.yaml:3: seed: unknown key; did you mean 'training.seed'?"),
-        ("benchmark: {timeout_seconds: 3}", "timeout_seconds: unknown key; did you mean 'launch.timeout_seconds'?"),
+        (
+            "benchmark: {timeout_seconds: 3}",
+            "timeout_seconds: unknown key; did you mean 'launch.timeout_seconds'?",
+        ),
         ("Training: {}", "config.yaml:3: Training: unknown key; did you mean 'training'?"),
         ("gpu_counts: 1,2", "got '1,2'; write a list as [1, 2]"),
         ("experiment_name: 2024", "expected text, got 2024; quote it to make it text: '2024'"),
         ('experiment_name: "x\\n"', "experiment_name: must be a plain file name"),
         ("experiment_name: 'x '", "experiment_name: must be a plain file name"),
-        ('experiment_name: "\\UFFFFFFFF"', "config.yaml:3: not valid YAML: an escape or a number out of range"),
-        ("experiment_name: \x1b[31m", "config.yaml:3: not valid YAML: character U+001B is not allowed"),
-        ('launch: {env: {A: "\\ud800"}}', "config.yaml:3: launch.env.A: contains an unpaired surrogate"),
+        (
+            'experiment_name: "\\UFFFFFFFF"',
+            "config.yaml:3: not valid YAML: an escape or a number out of range",
+        ),
+        (
+            "experiment_name: \x1b[31m",
+            "config.yaml:3: not valid YAML: character U+001B is not allowed",
+        ),
+        (
+            'launch: {env: {A: "\\ud800"}}',
+            "config.yaml:3: launch.env.A: contains an unpaired surrogate",
+        ),
         ('launch: {env: {"A\\n": x}}', "'A\\n' is not a valid environment variable"),
         ('"\\ud83d": 1', "config.yaml:3: \\ud83d: contains an unpaired surrogate"),
         ('"\\e[31m\\n": 1', "config.yaml:3: \\x1b[31m\\n: unknown key"),
-        ("launch:\n\tdevices: auto", "config.yaml:4:1: not valid YAML: a tab cannot indent; use spaces"),
+        (
+            "launch:\n\tdevices: auto",
+            "config.yaml:4:1: not valid YAML: a tab cannot indent; use spaces",
+        ),
         ("launch: {env: {A B: x}}", "'A B' is not a valid environment variable"),
         ("launch: {env: {A: 3}}", "launch.env.A: expected text, got 3"),
         (
@@ -128,7 +179,9 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("x: [1, 2", "not valid YAML"),
     ],
 )
-def test_each_mistake_is_one_line_that_says_where_and_what(tmp_path: Path, line: str, told: str) -> None:
+def test_each_mistake_is_one_line_that_says_where_and_what(
+    tmp_path: Path, line: str, told: str
+) -> None:
     text = complaint(tmp_path, f"{SMALL}{line}\n")
     assert told in text
     assert "\n" not in text
@@ -147,15 +200,22 @@ def test_all_mistakes_are_told_at_once_in_the_files_order(tmp_path: Path) -> Non
 
 def test_models_that_would_be_measured_twice_or_not_at_all(tmp_path: Path) -> None:
     twice = "models: [gpt2, {name: gpt2, sequence_length: 1024}]\nbatch_sizes: 4\n"
-    assert complaint(tmp_path, twice) == "config.yaml:1: models[1]: builds the same model as models[0]; keep one"
+    assert (
+        complaint(tmp_path, twice)
+        == "config.yaml:1: models[1]: builds the same model as models[0]; keep one"
+    )
     same = "models: [{name: a:b, x: 1, y: 2}, {name: a:b, y: 2, x: 1}]\nbatch_sizes: 4\n"
     assert "is listed twice" in complaint(tmp_path, same)
     options = 'models: [{name: gpt2, "a.b": 1, "²": 2}, resnet5]\nbatch_sizes: 4\n'
     assert complaint(tmp_path, options.replace(", resnet5", "")).splitlines() == [
-        "config.yaml:1: models[0].a.b: no model of this config has the option 'a.b'; known: sequence_length",
-        "config.yaml:1: models[0].²: no model of this config has the option '²'; known: sequence_length",
+        "config.yaml:1: models[0].a.b: no model of this config has the option 'a.b'; known: "
+        "sequence_length",
+        "config.yaml:1: models[0].²: no model of this config has the option '²'; known: "
+        "sequence_length",
     ]
-    assert "models[0]: expected a model's name, or a mapping" in complaint(tmp_path, "models: [5]\nbatch_sizes: 4\n")
+    assert "models[0]: expected a model's name, or a mapping" in complaint(
+        tmp_path, "models: [5]\nbatch_sizes: 4\n"
+    )
 
 
 def test_keys_that_stand_twice_are_told_with_all_else(tmp_path: Path) -> None:
@@ -168,7 +228,9 @@ def test_keys_that_stand_twice_are_told_with_all_else(tmp_path: Path) -> None:
 
 
 def test_a_flood_of_mistakes_is_cut(tmp_path: Path) -> None:
-    lines = complaint(tmp_path, SMALL + "".join(f"key{number}: 1\n" for number in range(2000))).splitlines()
+    lines = complaint(
+        tmp_path, SMALL + "".join(f"key{number}: 1\n" for number in range(2000))
+    ).splitlines()
     assert len(lines) == 51
     assert lines[-1] == "… and 1,950 more"
 
@@ -204,10 +266,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_json_mistakes_are_told_with_their_line(tmp_path: Path) -> None:
     assert "config.json:1:12" in complaint(tmp_path, '{"models": , 3}', name="config.json")
-    text = complaint(tmp_path, '{"models": "gpt2",\n"batch_sizes": 4,\n"models": "gpt2"}', name="config.json")
+    text = complaint(
+        tmp_path, '{"models": "gpt2",\n"batch_sizes": 4,\n"models": "gpt2"}', name="config.json"
+    )
     assert text == "config.json:3: models: is listed twice (first in line 1); keep one"
     deep = '{"models": ' + "[" * 900 + "]" * 900 + "}"
-    assert complaint(tmp_path, deep, name="config.json") == "config.json:1: nested more than 20 deep"
+    assert (
+        complaint(tmp_path, deep, name="config.json") == "config.json:1: nested more than 20 deep"
+    )
     large = '{"models": "gpt2", "batch_sizes": ' + "9" * 4000 + "}"
     assert "is too large a number" in complaint(tmp_path, large, name="config.json")
     text = complaint(tmp_path, '{"models": "gpt2",\n\t"batch_sizes": 0}', name="config.json")
@@ -236,22 +302,35 @@ def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> 
     [
         (
             "--training.precision=bf61",
-            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got 'bf61'",
+            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got "
+            "'bf61'",
         ),
-        ("--training.presicion=bf16", "--training.presicion=bf16: unknown key; did you mean 'precision'?"),
+        (
+            "--training.presicion=bf16",
+            "--training.presicion=bf16: unknown key; did you mean 'precision'?",
+        ),
         ("--dry-rnu", "--dry-rnu: no such option or config key; did you mean '--dry-run'?"),
-        ("--batch_size=3", "--batch_size: no such option or config key; did you mean '--batch_sizes'?"),
+        (
+            "--batch_size=3",
+            "--batch_size: no such option or config key; did you mean '--batch_sizes'?",
+        ),
         ("--batch_sizes=", "empty value"),
         ("--batch_sizes", "missing value"),
         ("--d_model=3", "--d_model: no such option or config key"),
         ("--batch_sizes=[1", "expected ',' or ']'"),
         ("--batch_sizes.x=1", "batch_sizes is not a mapping of keys"),
-        ("--batch_sizes=[1,x]", "--batch_sizes=[1,x]: batch_sizes[1]: expected a whole number, got 'x'"),
+        (
+            "--batch_sizes=[1,x]",
+            "--batch_sizes=[1,x]: batch_sizes[1]: expected a whole number, got 'x'",
+        ),
         ("stray", "unexpected argument 'stray'"),
         ("--seed=3", "--seed: no such option or config key; did you mean '--training.seed'?"),
         ("--trainin.seed=3", "--trainin.seed=3: trainin: unknown key; did you mean 'training'?"),
         ("--batch_sizes=64,128", "got '64,128'; write a list as [64, 128]"),
-        ("--models=resnet50,gpt2", "unknown model 'resnet50,gpt2'; write a list as [resnet50, gpt2]"),
+        (
+            "--models=resnet50,gpt2",
+            "unknown model 'resnet50,gpt2'; write a list as [resnet50, gpt2]",
+        ),
         ("--training.seed=x\ny", "--training.seed=x\\ny: expected a whole number, got 'x y'"),
     ],
 )
@@ -266,9 +345,12 @@ def test_of_two_overrides_of_a_key_the_last_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "value"), [("4", "4"), ("", ""), ("'4'", "4"), ("true", "true"), ("a:b [", "a:b ["), ("1.50", "1.50")]
+    ("typed", "value"),
+    [("4", "4"), ("", ""), ("'4'", "4"), ("true", "true"), ("a:b [", "a:b ["), ("1.50", "1.50")],
 )
-def test_an_environment_variable_on_the_command_line_is_text(tmp_path: Path, typed: str, value: str) -> None:
+def test_an_environment_variable_on_the_command_line_is_text(
+    tmp_path: Path, typed: str, value: str
+) -> None:
     assert load(tmp_path, SMALL, f"--launch.env.A={typed}").launch.env == {"A": value}
 
 
@@ -288,7 +370,9 @@ def test_any_bytes_give_an_experiment_or_a_clear_error(tmp_path: Path, content: 
             assert error.message
 
 
-words = st.sampled_from(["models", "batch_sizes", "training", "precision", "gpt2", "x", "auto", "launch", "devices"])
+words = st.sampled_from(
+    ["models", "batch_sizes", "training", "precision", "gpt2", "x", "auto", "launch", "devices"]
+)
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 9) | st.floats(allow_nan=False) | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=4),
@@ -298,7 +382,9 @@ values = st.recursive(
 
 @settings(max_examples=300)
 @given(st.dictionaries(words, values, max_size=6))
-def test_any_structure_gives_an_experiment_or_a_clear_error(tmp_path: Path, content: dict[str, object]) -> None:
+def test_any_structure_gives_an_experiment_or_a_clear_error(
+    tmp_path: Path, content: dict[str, object]
+) -> None:
     (tmp_path / "fuzz.yaml").write_text(yaml.safe_dump(content))
     try:
         load_experiment(tmp_path / "fuzz.yaml")
@@ -317,10 +403,17 @@ def test_any_structure_gives_an_experiment_or_a_clear_error(tmp_path: Path, cont
             "training": {"precision": ["amp", "bf16"]},
             "gpu_counts": "auto",
         },
-        {"models": "gpt2", "batch_sizes": 4, "launch": {"devices": [0, 3]}, "benchmark": {"preset": "quick"}},
+        {
+            "models": "gpt2",
+            "batch_sizes": 4,
+            "launch": {"devices": [0, 3]},
+            "benchmark": {"preset": "quick"},
+        },
     ],
 )
-def test_the_schema_for_editors_accepts_what_the_reader_accepts(tmp_path: Path, content: dict[str, object]) -> None:
+def test_the_schema_for_editors_accepts_what_the_reader_accepts(
+    tmp_path: Path, content: dict[str, object]
+) -> None:
     load(tmp_path, json.dumps(content), name="config.json")
     jsonschema.validate(content, Experiment.model_json_schema())
 
@@ -334,17 +427,21 @@ def test_the_schema_for_editors_accepts_what_the_reader_accepts(tmp_path: Path, 
         {"models": "gpt2", "batch_sizes": 4, "training": {"precision": "fp61"}},
     ],
 )
-def test_the_schema_for_editors_refuses_what_the_reader_refuses(tmp_path: Path, content: dict[str, object]) -> None:
+def test_the_schema_for_editors_refuses_what_the_reader_refuses(
+    tmp_path: Path, content: dict[str, object]
+) -> None:
     complaint(tmp_path, json.dumps(content), name="config.json")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(content, Experiment.model_json_schema())
 
 
-option_values = st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-own_models = st.dictionaries(texts.filter(lambda key: key != "name"), option_values | texts, max_size=3).map(
-    lambda options: {**options, "name": "pkg.mod:build"}
+option_values = (
+    st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
 )
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+own_models = st.dictionaries(
+    texts.filter(lambda key: key != "name"), option_values | texts, max_size=3
+).map(lambda options: {**options, "name": "pkg.mod:build"})
 
 
 def axis(*values: object) -> st.SearchStrategy[object]:
@@ -355,10 +452,12 @@ def axis(*values: object) -> st.SearchStrategy[object]:
 configs = st.fixed_dictionaries(
     {
         "models": axis("resnet50", "gpt2", "tiny-bert") | own_models,
-        "batch_sizes": st.integers(1, 512) | st.lists(st.integers(1, 512), min_size=1, max_size=3, unique=True),
+        "batch_sizes": st.integers(1, 512)
+        | st.lists(st.integers(1, 512), min_size=1, max_size=3, unique=True),
     },
     optional={
-        "experiment_name": st.from_regex(r"\A[A-Za-z0-9]{1,8}\Z") | st.sampled_from(["null", "1e3", "0x1F", "yes"]),
+        "experiment_name": st.from_regex(r"\A[A-Za-z0-9]{1,8}\Z")
+        | st.sampled_from(["null", "1e3", "0x1F", "yes"]),
         "gpu_counts": axis(1, 2, 8) | st.just("auto"),
         "training": st.fixed_dictionaries(
             {},
@@ -370,7 +469,8 @@ configs = st.fixed_dictionaries(
         ),
         "model": st.fixed_dictionaries({}, optional={"channels_last": axis(True, False)}),
         "benchmark": st.fixed_dictionaries(
-            {"preset": st.sampled_from(["quick", "standard"])}, optional={"max_seconds": st.floats(1e-9, 1e9)}
+            {"preset": st.sampled_from(["quick", "standard"])},
+            optional={"max_seconds": st.floats(1e-9, 1e9)},
         ),
         "launch": st.fixed_dictionaries(
             {},
@@ -378,7 +478,8 @@ configs = st.fixed_dictionaries(
                 "devices": st.just("auto") | st.lists(st.integers(0, 9), min_size=1, unique=True),
                 "env": st.dictionaries(
                     st.from_regex(r"\A[A-Z_]{1,5}\Z"),
-                    texts.filter(lambda text: "\0" not in text) | st.sampled_from(["-.5", ".5", "010", "~", "&a", "*"]),
+                    texts.filter(lambda text: "\0" not in text)
+                    | st.sampled_from(["-.5", ".5", "010", "~", "&a", "*"]),
                     max_size=3,
                 ),
             },
@@ -389,7 +490,9 @@ configs = st.fixed_dictionaries(
 
 @settings(max_examples=200 if WHOLE else 60)
 @given(configs)
-def test_what_config_show_prints_loads_to_the_same(tmp_path: Path, content: dict[str, object]) -> None:
+def test_what_config_show_prints_loads_to_the_same(
+    tmp_path: Path, content: dict[str, object]
+) -> None:
     experiment = load(tmp_path, json.dumps(content), name="config.json")
     jsonschema.Draft202012Validator(EDITOR_SCHEMA).validate(content)
     for name, printed in (("again.yaml", to_yaml(experiment)), ("again.json", to_json(experiment))):
@@ -400,22 +503,36 @@ def test_what_config_show_prints_loads_to_the_same(tmp_path: Path, content: dict
 def test_models_are_needed_only_where_something_is_trained() -> None:
     alone = load_experiment(None, ["--measure=[collectives, hardware]"])
     assert (alone.models, alone.batch_sizes) == ((), ())
-    assert Experiment.model_validate_json(alone.model_dump_json()) == alone  # as a run folder keeps it
+    assert (
+        Experiment.model_validate_json(alone.model_dump_json()) == alone
+    )  # as a run folder keeps it
     with pytest.raises(ConfigError, match="models: this key is required"):
         load_experiment(None, ["--measure=[collectives, memory]"])
-    with pytest.raises(ConfigError, match="expected 'training', 'collectives', 'hardware' or 'memory'"):
+    with pytest.raises(
+        ConfigError, match="expected 'training', 'collectives', 'hardware' or 'memory'"
+    ):
         load_experiment(None, ["--measure=[comm]"])
 
 
 def test_sizes_are_read_as_people_write_them() -> None:
     read = load_experiment(
-        None, ["--measure=collectives", "--collectives.max_bytes=64MiB", "--collectives.min_bytes=8"]
+        None,
+        ["--measure=collectives", "--collectives.max_bytes=64MiB", "--collectives.min_bytes=8"],
     )
     assert (read.collectives.min_bytes, read.collectives.max_bytes) == (8, 64 << 20)
-    for wrong, said in (("64MB/s", "not a number of bytes"), ("0", "at least 1"), ("1KB", "below min_bytes")):
+    for wrong, said in (
+        ("64MB/s", "not a number of bytes"),
+        ("0", "at least 1"),
+        ("1KB", "below min_bytes"),
+    ):
         with pytest.raises(ConfigError, match=said):
             load_experiment(
-                None, ["--measure=collectives", "--collectives.min_bytes=4KiB", f"--collectives.max_bytes={wrong}"]
+                None,
+                [
+                    "--measure=collectives",
+                    "--collectives.min_bytes=4KiB",
+                    f"--collectives.max_bytes={wrong}",
+                ],
             )
 
 
@@ -433,7 +550,9 @@ def test_an_option_that_does_not_exist_comes_before_the_config_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="--modle: no such option or config key; did you mean '--model'"):
+    with pytest.raises(
+        UsageError, match="--modle: no such option or config key; did you mean '--model'"
+    ):
         load_from_arguments(["--modle", "gpt2"], known_options=["--model"])
 
 

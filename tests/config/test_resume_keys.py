@@ -25,6 +25,11 @@ def test_every_key_is_one_of_the_config(key: str) -> None:
 
 def test_what_must_stay_is_all_the_rest() -> None:
     fixed = set(fixed_values(experiment()))
-    assert {"scaling", "training.seed", "benchmark.warmup_steps", "launch.threads_per_rank"} <= fixed
+    assert {
+        "scaling",
+        "training.seed",
+        "benchmark.warmup_steps",
+        "launch.threads_per_rank",
+    } <= fixed
     assert not fixed & set(MAY_CHANGE)
     assert not {key for key in fixed if key.partition(".")[0] in MAY_CHANGE}

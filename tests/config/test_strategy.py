@@ -55,7 +55,11 @@ def test_an_impossible_product_tells_every_degree(world_size: int) -> None:
         ({"name": "pipeline", "degree": 2}, 8, Degrees(8, replicate=4, pipeline=2)),
         ("model", 4, Degrees(4, pipeline=4)),
         ({"name": "hybrid", "data": 2, "tensor": 2, "pipeline": 2}, 8, Degrees(8, 2, 1, 2, 2)),
-        ({"name": "hybrid", "shard": 2, "tensor": 2}, 8, Degrees(8, replicate=2, shard=2, tensor=2)),
+        (
+            {"name": "hybrid", "shard": 2, "tensor": 2},
+            8,
+            Degrees(8, replicate=2, shard=2, tensor=2),
+        ),
     ],
 )
 def test_degrees_of_strategies(strategy: object, world_size: int, expected: Degrees) -> None:
@@ -94,7 +98,10 @@ def test_text_is_short_for_a_mapping_and_comes_back_as_text() -> None:
     written = ["ddp", {"name": "hybrid", "tensor": 2}]
     config = experiment(parallel={"strategy": written})
     assert "strategy: [ddp, {name: hybrid, tensor: 2}]" in to_yaml(config)
-    assert [strategy_label(strategy) for strategy in config.parallel.strategy] == ["ddp", "hybrid tensor=2"]
+    assert [strategy_label(strategy) for strategy in config.parallel.strategy] == [
+        "ddp",
+        "hybrid tensor=2",
+    ]
     cell = cells(parallel={"strategy": {"name": "ddp"}})[0]
     assert cell.id == cells()[0].id
     assert cell.model_validate_json(cell.model_dump_json()) == cell
@@ -109,7 +116,8 @@ def test_an_option_makes_another_cell_and_its_default_does_not() -> None:
 
 
 def test_the_same_samples_a_step_whatever_the_strategy() -> None:
-    """Weak scaling fixes the samples per device, so strategies at one count are compared on the same work."""
+    """Weak scaling fixes the samples per device, so strategies at one count are compared on the
+    same work."""
     names = ["ddp", "fsdp", "tensor", "pipeline", {"name": "hybrid", "data": 2, "tensor": 2}]
     found = cells(models="tiny-decoder", batch_sizes=8, gpu_counts=4, parallel={"strategy": names})
     assert {cell.global_batch_size for cell in found} == {32}
@@ -117,7 +125,9 @@ def test_the_same_samples_a_step_whatever_the_strategy() -> None:
 
 
 def test_every_strategy_declares_its_signals() -> None:
-    assert {name for name, kind in STRATEGIES.items() if Signal.EXPOSED_SYNC in kind.signals} == {"ddp"}
+    assert {name for name, kind in STRATEGIES.items() if Signal.EXPOSED_SYNC in kind.signals} == {
+        "ddp"
+    }
     assert {name for name, kind in STRATEGIES.items() if Signal.BUBBLE in kind.signals} == {
         "pipeline",
         "model",

@@ -47,7 +47,10 @@ def test_a_config_of_this_version_stays_as_it_is() -> None:
 
 
 def test_the_shortest_config_of_another_tool() -> None:
-    assert translated({"model": "resnet50", "batch_size": 64}).data == {"models": "resnet50", "batch_sizes": 64}
+    assert translated({"model": "resnet50", "batch_size": 64}).data == {
+        "models": "resnet50",
+        "batch_sizes": 64,
+    }
 
 
 def test_two_keys_for_one_place_keep_the_first() -> None:
@@ -68,7 +71,11 @@ def test_a_name_that_only_resembles_a_key_is_left_out_with_the_key_it_resembles(
 
 
 def test_options_and_variables_keep_names_that_are_the_users_own() -> None:
-    data = {"model": {"options": {"gpus": 4}}, "launch": {"env": {"runs": "1"}}, "models": "resnet50"}
+    data = {
+        "model": {"options": {"gpus": 4}},
+        "launch": {"env": {"runs": "1"}},
+        "models": "resnet50",
+    }
     assert translated(data).data == data  # type: ignore[arg-type]
 
 

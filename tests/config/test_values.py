@@ -30,7 +30,8 @@ def complaint(*values: ConfigValue, overrides: tuple[str, ...] = ()) -> str:
 
 @settings(max_examples=150)
 @given(
-    st.text(st.characters(), max_size=60) | st.sampled_from(["true", "null", "1e3", "'", "[1, 2]", "a: b", "&a", ""])
+    st.text(st.characters(), max_size=60)
+    | st.sampled_from(["true", "null", "1e3", "'", "[1, 2]", "a: b", "&a", ""])
 )
 def test_text_arrives_unchanged_or_as_one_clear_line(text: str) -> None:
     try:
@@ -51,21 +52,40 @@ def test_text_arrives_unchanged_or_as_one_clear_line(text: str) -> None:
     max_leaves=8,
 ))  # fmt: skip
 def test_any_value_of_any_key_is_taken_or_gives_printable_lines(value: object) -> None:
-    for key in ("hardware.link", "gpu_counts", "collectives.algorithms", "launch.env", "launch", "memory.limit"):
+    for key in (
+        "hardware.link",
+        "gpu_counts",
+        "collectives.algorithms",
+        "launch.env",
+        "launch",
+        "memory.limit",
+    ):
         try:
             load(ConfigValue(key, value, "--option"))
         except ConfigError as error:
-            assert all(line.startswith("--option") and line.isprintable() for line in error.message.split("\n"))
+            assert all(
+                line.startswith("--option") and line.isprintable()
+                for line in error.message.split("\n")
+            )
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         (ConfigValue("hardware.link", "true", "--link"), "--link true: unknown link; known: "),
-        (ConfigValue("hardware.seconds", -1.0, "--seconds"), "--seconds -1.0: expected a number above 0, got -1.0"),
-        (ConfigValue("gpu_counts", [1, 0], "--gpus"), "--gpus 1,0: expected a number of at least 1, got 0"),
+        (
+            ConfigValue("hardware.seconds", -1.0, "--seconds"),
+            "--seconds -1.0: expected a number above 0, got -1.0",
+        ),
+        (
+            ConfigValue("gpu_counts", [1, 0], "--gpus"),
+            "--gpus 1,0: expected a number of at least 1, got 0",
+        ),
         (ConfigValue("gpu_counts", 2**63, "--gpus"), "--gpus: 9.223e+18 is too large a number"),
-        (ConfigValue("gpu_counts", 10**5000, "--gpus"), "a number of more than 300 digits is too large a number"),
+        (
+            ConfigValue("gpu_counts", 10**5000, "--gpus"),
+            "a number of more than 300 digits is too large a number",
+        ),
         (ConfigValue("hardware.link", object(), "--link"), "a list or a mapping, got object"),
         (ConfigValue("hardware.lnik", "pcie4", "--link"), "unknown key; did you mean 'link'?"),
         (ConfigValue("device.kind", "cpu"), "device.kind=cpu: "),
@@ -83,12 +103,18 @@ def test_a_long_value_is_cut_in_the_message() -> None:
 
 
 def test_the_error_of_a_section_names_the_option_that_caused_it() -> None:
-    values = (ConfigValue("collectives.min_bytes", "4KiB", "--min"), ConfigValue("collectives.max_bytes", 8, "--max"))
+    values = (
+        ConfigValue("collectives.min_bytes", "4KiB", "--min"),
+        ConfigValue("collectives.max_bytes", 8, "--max"),
+    )
     assert complaint(*values).startswith("--max 8: max_bytes 8 is below min_bytes 4096")
 
 
 def test_paths_tuples_and_enum_members_are_taken() -> None:
-    values = (ConfigValue("hardware.disk_path", Path("/mnt/ann's disk")), ConfigValue("gpu_counts", (1, 2)))
+    values = (
+        ConfigValue("hardware.disk_path", Path("/mnt/ann's disk")),
+        ConfigValue("gpu_counts", (1, 2)),
+    )
     experiment = load(*values, ConfigValue("experiment_name", Rerun.ALL))
     assert experiment.hardware.disk_path == "/mnt/ann's disk"
     assert experiment.gpu_counts == (1, 2)
@@ -98,11 +124,17 @@ def test_paths_tuples_and_enum_members_are_taken() -> None:
 def test_an_override_wins_over_a_value_and_is_named() -> None:
     value = ConfigValue("hardware.link", "true", "--link")
     assert load(value, overrides=("--hardware.link=null",)).hardware.link is None
-    assert complaint(value, overrides=("--hardware.link=x",)).startswith("--hardware.link=x: unknown link")
+    assert complaint(value, overrides=("--hardware.link=x",)).startswith(
+        "--hardware.link=x: unknown link"
+    )
 
 
 def test_a_mapping_is_a_config() -> None:
-    data: dict[str, object] = {**TRAINED, "training": {"precision": ("bf16", "fp32")}, "launch": {"env": {"A": "1"}}}
+    data: dict[str, object] = {
+        **TRAINED,
+        "training": {"precision": ("bf16", "fp32")},
+        "launch": {"env": {"A": "1"}},
+    }
     experiment = load_experiment_from(data)
     assert experiment == load_experiment(None, ["--models=gpt2", "--batch_sizes=4", "--training.precision=[bf16,fp32]",
                                                 "--launch.env.A=1"])  # fmt: skip
@@ -113,14 +145,22 @@ def test_a_mapping_is_a_config() -> None:
     ("changes", "message"),
     [
         ({"trainin": {}}, r"config: trainin: unknown key; did you mean 'training'\?"),
-        ({"gpu_counts": [1, 0]}, r"config: gpu_counts\[1\]: expected a number of at least 1, got 0"),
-        ({"data": {"data_dir": "a\0b"}}, r"config: data.data_dir: text must not contain a NUL character"),
+        (
+            {"gpu_counts": [1, 0]},
+            r"config: gpu_counts\[1\]: expected a number of at least 1, got 0",
+        ),
+        (
+            {"data": {"data_dir": "a\0b"}},
+            r"config: data.data_dir: text must not contain a NUL character",
+        ),
         ({"data": object()}, r"config: data: expected text, a number, .* got object"),
         ({3: 4}, r"config: keys must be text, got 3"),
         ({"batch_sizes": "4"}, r"config: batch_sizes: expected a whole number, got '4'"),
     ],
 )
-def test_a_mapping_has_the_error_messages_of_a_file(changes: Mapping[str, object], message: str) -> None:
+def test_a_mapping_has_the_error_messages_of_a_file(
+    changes: Mapping[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load_experiment_from({**TRAINED, **changes})
     assert re.match(message, caught.value.message)

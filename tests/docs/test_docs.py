@@ -43,7 +43,9 @@ def test_a_generated_page_is_current(script: str, page: str) -> None:
 def test_the_page_of_keys_begins_with_a_dozen_and_has_every_key_once() -> None:
     page, _, _ = (ROOT / "docs" / "configuration.md").read_text().partition("## Presets")
     everyday, _, rest = page.partition("## Rarely needed")
-    first, others = (re.findall(r"^\| `([a-z_.0-9]+)` \|", part, re.MULTILINE) for part in (everyday, rest))
+    first, others = (
+        re.findall(r"^\| `([a-z_.0-9]+)` \|", part, re.MULTILINE) for part in (everyday, rest)
+    )
     assert 6 <= len(first) <= 12
     written = yaml.safe_load(config_text(HARDWARE_PRESETS["8xh100"]))
     assert {key.partition(".")[0] for key in first} == set(written), "what `init` writes"
@@ -51,7 +53,9 @@ def test_the_page_of_keys_begins_with_a_dozen_and_has_every_key_once() -> None:
     assert sorted([*first, *others]) == sorted(key for key in dotted_keys() if key not in sections)
 
 
-@pytest.mark.parametrize("path", [ROOT / "benchmark_config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))], ids=str)
+@pytest.mark.parametrize(
+    "path", [ROOT / "benchmark_config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))], ids=str
+)
 def test_every_ready_config_loads(path: Path) -> None:
     assert load_experiment(path).models
 
@@ -66,7 +70,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_pages_that_the_program_names_exist() -> None:
     pattern = re.compile(r"torchscale docs(?:\[/cyan\])? ([a-z-]+)")
     commands = {"names", "schema"}
-    named = {page for path in (ROOT / "torchscale").rglob("*.py") for page in pattern.findall(path.read_text())}
+    named = {
+        page
+        for path in (ROOT / "torchscale").rglob("*.py")
+        for page in pattern.findall(path.read_text())
+    }
     assert {"method", "diagnosis", "compare", "history", "predict", "profile", "nodes"} <= named
     assert named - commands <= {name for name, _ in list_pages()}
 
@@ -76,7 +84,9 @@ def test_configs_in_the_docs_load(page: Path, tmp_path: Path) -> None:
     for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)):
         path = tmp_path / f"{number}.yaml"
         content = yaml.safe_load(block)
-        path.write_text(block if "batch_sizes" in content else block + "\nbatch_sizes: 1\nmodels: gpt2\n")
+        path.write_text(
+            block if "batch_sizes" in content else block + "\nbatch_sizes: 1\nmodels: gpt2\n"
+        )
         load_experiment(path)
 
 
@@ -103,9 +113,16 @@ def code_blocks(text: str) -> list[tuple[str, str]]:
 
 
 def shell_lines() -> list[str]:
-    """The lines of code blocks that run torchscale, an indented line belonging to the one before it."""
-    blocks = [block for page in PAGES for language, block in code_blocks(page.read_text()) if not language]
-    lines = [line.partition("#")[0] for block in blocks for line in block.replace("\n    ", " ").splitlines()]
+    """The lines of code blocks that run torchscale, an indented line belonging to the one before
+    it."""
+    blocks = [
+        block for page in PAGES for language, block in code_blocks(page.read_text()) if not language
+    ]
+    lines = [
+        line.partition("#")[0]
+        for block in blocks
+        for line in block.replace("\n    ", " ").splitlines()
+    ]
     return sorted({line.strip() for line in lines if line.strip().startswith("torchscale ")})
 
 
@@ -118,7 +135,11 @@ def test_shell_lines_name_commands_and_options_that_exist(line: str) -> None:
         command = command.commands[word]
     assert command.name != "torchscale", "no such command"
     own, _, _ = line.partition(" -- ")
-    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     for option in re.findall(r"(?<!\S)\[?(--[a-z][\w.-]*)", own):
         takes_keys = command.context_settings.get("ignore_unknown_options", False)
         is_config_key = takes_keys and option[2:].partition(".")[0] in Experiment.model_fields
@@ -126,7 +147,9 @@ def test_shell_lines_name_commands_and_options_that_exist(line: str) -> None:
 
 
 def test_every_state_and_flag_is_explained() -> None:
-    benchmark, method = ((ROOT / "docs" / name).read_text() for name in ("benchmark.md", "method.md"))
+    benchmark, method = (
+        (ROOT / "docs" / name).read_text() for name in ("benchmark.md", "method.md")
+    )
     assert all(f"| `{state.value}` |" in benchmark for state in State)
     assert all(f"| `{flag.value}` |" in method for flag in Flag)
 

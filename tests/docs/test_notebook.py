@@ -15,8 +15,14 @@ PICTURES = 4
 
 
 def pictures(notebook: nbformat.NotebookNode) -> int:
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
+    assert not [
+        output
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 

@@ -1,5 +1,5 @@
-"""The documentation as a site: every link and anchor leads somewhere, no page is left out, nothing is loaded from other
-hosts."""
+"""The documentation as a site: every link and anchor leads somewhere, no page is left out, nothing
+is loaded from other hosts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,21 @@ pytestmark = pytest.mark.slow
 
 def build(place: Path, site: Path) -> subprocess.CompletedProcess[str]:
     """``make site`` for the documentation at ``place``."""
-    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", str(site)]
+    argv = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--config-file",
+        "mkdocs.yml",
+        "--site-dir",
+        str(site),
+    ]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        argv, cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def test_the_site_builds_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
@@ -33,7 +45,9 @@ def test_the_site_builds_and_loads_nothing_from_other_hosts(tmp_path: Path) -> N
     pages = list((tmp_path / "site").glob("*.html"))
     assert {page.stem for page in pages} >= {page.stem for page in (ROOT / "docs").glob("*.md")}
     for file in [*pages, *(tmp_path / "site").glob("assets/stylesheets/*.css")]:
-        loaded = [address for match in LOADED.findall(file.read_text()) for address in match if address]
+        loaded = [
+            address for match in LOADED.findall(file.read_text()) for address in match if address
+        ]
         assert loaded == [], file.name
 
 

@@ -20,7 +20,9 @@ def link(latency: float, buckets: int, payload: int = 8 * MIB) -> LinkProbe:
 @pytest.mark.parametrize("buckets", [2, 10, 100])
 @pytest.mark.parametrize("latency", [1e-5, 1e-3])
 @pytest.mark.parametrize("payload", [8 * MIB, 60 * MIB])
-def test_the_share_is_that_of_the_link_with_and_without_a_curve(buckets: int, latency: float, payload: int) -> None:
+def test_the_share_is_that_of_the_link_with_and_without_a_curve(
+    buckets: int, latency: float, payload: int
+) -> None:
     truth = buckets * latency / (buckets * latency + payload / BYTES_PER_SECOND)
     with_curve = gradient_latency(link(latency, buckets, payload), buckets, latency, of_ring=False)
     assert with_curve is not None and with_curve.share == pytest.approx(truth)

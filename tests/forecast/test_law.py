@@ -38,8 +38,11 @@ def test_a_costly_first_step_to_two_nodes_is_not_repeated_at_four() -> None:
     assert fit.cost(32, 4) > fit.cost(16, 2) * 0.99
 
 
-def over_nodes(local: int, nodes: int, *, latency: float, of_bytes: float, of_ring: bool) -> Measured:
-    """Latency and bytes are what each costs at two nodes, relative to compute; all of it is exposed."""
+def over_nodes(
+    local: int, nodes: int, *, latency: float, of_bytes: float, of_ring: bool
+) -> Measured:
+    """Latency and bytes are what each costs at two nodes, relative to compute; all of it is
+    exposed."""
     gpus = local * nodes
     growth = nodes - 1 if of_ring else math.log2(nodes)
     carried = (gpus - 1) / gpus * 2 * local / (2 * local - 1) if nodes > 1 else 0.0
@@ -55,7 +58,10 @@ def over_nodes(local: int, nodes: int, *, latency: float, of_bytes: float, of_ri
 def test_measured_latency_grows_with_nodes_where_bytes_do_not(
     local: int, latency: float, of_bytes: float, of_ring: bool
 ) -> None:
-    points = [over_nodes(local, nodes, latency=latency, of_bytes=of_bytes, of_ring=of_ring) for nodes in (1, 2)]
+    points = [
+        over_nodes(local, nodes, latency=latency, of_bytes=of_bytes, of_ring=of_ring)
+        for nodes in (1, 2)
+    ]
     fit = fit_law(points)
     for nodes in (4, 8):
         truth = over_nodes(local, nodes, latency=latency, of_bytes=of_bytes, of_ring=of_ring)
@@ -74,12 +80,15 @@ def test_latency_that_was_not_measured_is_taken_for_bytes() -> None:
 def test_latency_that_is_hidden_widens_nothing() -> None:
     points = [Measured(8, 1, (8.0,) * 3), Measured(16, 2, (16.0,) * 3, exposed_share=0.0)]
     hidden = [points[0], replace(points[1], latency=Latency(0.9))]
-    assert fit_law(hidden).deviation(32, 4) == pytest.approx(fit_law(points).deviation(32, 4), rel=0.05)
+    assert fit_law(hidden).deviation(32, 4) == pytest.approx(
+        fit_law(points).deviation(32, 4), rel=0.05
+    )
 
 
 def test_the_fit_goes_through_precise_points() -> None:
     points = [
-        Measured(gpus, nodes, (gpus / cost,) * 3) for gpus, nodes, cost in ((8, 1, 1.0), (16, 2, 1.2), (32, 4, 1.24))
+        Measured(gpus, nodes, (gpus / cost,) * 3)
+        for gpus, nodes, cost in ((8, 1, 1.0), (16, 2, 1.2), (32, 4, 1.24))
     ]
     fit = fit_law(points)
     for point in points:
@@ -126,7 +135,9 @@ def test_costs_that_fall_predict_no_negative_cost() -> None:
 
 def test_measured_waiting_for_stragglers_replaces_its_prior() -> None:
     def predicted(share: float | None) -> float:
-        points = [Measured(n, k, (float(n),) * 3, straggler_share=share) for n, k in ((8, 1), (16, 2))]
+        points = [
+            Measured(n, k, (float(n),) * 3, straggler_share=share) for n, k in ((8, 1), (16, 2))
+        ]
         return fit_law(points).cost(256, 32)
 
     assert predicted(0.05) > predicted(None) > predicted(0.0)

@@ -17,9 +17,19 @@ def table(path: Path, *lines: str) -> Path:
 
 
 def test_launches_of_a_count_are_one_point(tmp_path: Path) -> None:
-    path = table(tmp_path, "gpus,nodes,launch,throughput", "16,2,0,1900", "8,1,0,1000", "8,1,1,1010", "8,1,2,990")
+    path = table(
+        tmp_path,
+        "gpus,nodes,launch,throughput",
+        "16,2,0,1900",
+        "8,1,0,1000",
+        "8,1,1,1010",
+        "8,1,2,990",
+    )
     (series,), notes = read_table(path)
-    assert [(point.gpus, point.nodes, point.throughput) for point in series.points] == [(8, 1, 1000), (16, 2, 1900)]
+    assert [(point.gpus, point.nodes, point.throughput) for point in series.points] == [
+        (8, 1, 1000),
+        (16, 2, 1900),
+    ]
     assert len(series.points[0].launches) == 3
     assert (series.gpus_per_node, notes) == (8, [])
 
@@ -43,7 +53,9 @@ def test_part_of_one_node_is_taken_as_part_of_eight_gpus(tmp_path: Path) -> None
 
 
 def test_a_unit_per_gpu_is_multiplied_and_other_columns_are_ignored(tmp_path: Path) -> None:
-    path = table(tmp_path, "model,gpus,throughput,unit", "bert,8,100,tokens/s/GPU", "bert,16,95,tokens/s/GPU")
+    path = table(
+        tmp_path, "model,gpus,throughput,unit", "bert,8,100,tokens/s/GPU", "bert,16,95,tokens/s/GPU"
+    )
     (series,), _ = read_table(path)
     assert [point.throughput for point in series.points] == [800, 1520]
     assert series.unit == "tokens/s"
@@ -52,7 +64,12 @@ def test_a_unit_per_gpu_is_multiplied_and_other_columns_are_ignored(tmp_path: Pa
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_columns_are_separated_by_commas_semicolons_or_tabs(tmp_path: Path, separator: str) -> None:
     (series,), _ = read_table(
-        table(tmp_path, separator.join(["gpus", "throughput"]), f"8{separator}100.5", f"16{separator}190")
+        table(
+            tmp_path,
+            separator.join(["gpus", "throughput"]),
+            f"8{separator}100.5",
+            f"16{separator}190",
+        )
     )
     assert [point.throughput for point in series.points] == [100.5, 190]
 
@@ -68,7 +85,9 @@ def test_columns_are_separated_by_commas_semicolons_or_tabs(tmp_path: Path, sepa
     ],
 )
 def test_units(tmp_path: Path, unit: str, expected: str, factor: int) -> None:
-    (series,), _ = read_table(table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,95,{unit}"))
+    (series,), _ = read_table(
+        table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,95,{unit}")
+    )
     assert (series.unit, series.points[0].throughput) == (expected, 100 * factor)
 
 
@@ -97,23 +116,38 @@ def test_work_of_a_step_and_several_series(tmp_path: Path) -> None:
         ([""], "no measurements"),
         (["gpus,throughput,gpus", "8,1,8"], "two columns 'gpus'"),
         (["gpus,throughput", "8,1000"], "one point (8 GPUs)"),
-        (["gpus,throughput", "8,1000", "16,-5"], "line 3: throughput '-5': expected a number above 0"),
+        (
+            ["gpus,throughput", "8,1000", "16,-5"],
+            "line 3: throughput '-5': expected a number above 0",
+        ),
         (["gpus,throughput", "8,1000", "16,nan"], "line 3: throughput 'nan'"),
         (["gpus,throughput", "8,1000", "16,inf"], "line 3: throughput 'inf': expected at most"),
         (["gpus,throughput", "8,1000", '16,"1,900"'], "line 3: throughput '1,900'"),
         (["gpus;throughput", "8;1000,5", "16;1900,5"], "line 2: throughput '1000,5'"),
-        (["gpus,throughput,unit", "8,100,ms", "16,101,ms"], "line 2: unit 'ms': expected a rate per second"),
+        (
+            ["gpus,throughput,unit", "8,100,ms", "16,101,ms"],
+            "line 2: unit 'ms': expected a rate per second",
+        ),
         (["gpus,throughput,unit", "8,100,s/step", "16,101,s/step"], "line 2: unit 's/step'"),
-        (["gpus,throughput,unit", "8,100,tokens per minute", "16,190,tokens per minute"], "expected a rate per second"),
+        (
+            ["gpus,throughput,unit", "8,100,tokens per minute", "16,190,tokens per minute"],
+            "expected a rate per second",
+        ),
         (["gpus,throughput", "8,1000", "16,0"], "line 3: throughput '0'"),
         (["gpus,throughput", "8,1000", "16,"], "line 3: throughput is empty"),
         (["gpus,throughput", "8,1000", ",1900"], "line 3: gpus is empty"),
         (["gpus,throughput", "8,1000", "16,1900 samples/s"], "line 3: throughput '1900 samples/s'"),
         (["gpus,throughput", "8,1000", "16,1_900"], "line 3: throughput '1_900'"),
         (["gpus,throughput", "8,1000", "16"], "line 3: 1 values, but the header names 2 columns"),
-        (["gpus,throughput", "8,1000", "12.5,1900"], "line 3: gpus '12.5': expected a whole number"),
+        (
+            ["gpus,throughput", "8,1000", "12.5,1900"],
+            "line 3: gpus '12.5': expected a whole number",
+        ),
         (["gpus,throughput", "8,1000", "0,1900"], "line 3: gpus '0'"),
-        (["gpus,throughput", "8,1000", "99999999,1900"], "line 3: gpus '99999999': expected a whole number from 1"),
+        (
+            ["gpus,throughput", "8,1000", "99999999,1900"],
+            "line 3: gpus '99999999': expected a whole number from 1",
+        ),
         (["gpus,throughput", "8,1000", "8,1010"], "line 3: repeats 8 GPUs of line 2"),
         (["gpus,throughput,nodes", "8,1000,1", "2,1900,4"], "line 3: nodes 4 exceeds gpus 2"),
         (["gpus,throughput,nodes", "8,1000,1", "16,1900,"], "nodes are given in some lines alone"),
@@ -123,7 +157,10 @@ def test_work_of_a_step_and_several_series(tmp_path: Path) -> None:
         (["gpus,throughput,samples", "8,1000,1", "16,1900,"], "given in some lines alone"),
         (["gpus,throughput,link", "8,1000,ib-ndr", "16,1900,ib-hdr"], "links are mixed"),
         (["gpus,throughput", '8,"1000'], "not CSV"),
-        (["gpus,throughput", *(f"{number},{number}" for number in range(1, 10_050))], "more than 10,000"),
+        (
+            ["gpus,throughput", *(f"{number},{number}" for number in range(1, 10_050))],
+            "more than 10,000",
+        ),
     ],
 )
 def test_a_wrong_table_is_one_line(tmp_path: Path, lines: list[str], expected: str) -> None:

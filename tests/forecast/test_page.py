@@ -16,7 +16,9 @@ from torchscale.forecast.series import Latency, Measured, make_series
 
 def report(*counts: int, rates: tuple[float, float] = (100.0, 95.0)) -> PredictionReport:
     points = [Measured(8, 1, (8 * rates[0], 8.1 * rates[0])), Measured(32, 4, (32 * rates[1],))]
-    return PredictionReport("points.csv", (predict_series(make_series("bert", points), counts, price=2.0),), 2.0)
+    return PredictionReport(
+        "points.csv", (predict_series(make_series("bert", points), counts, price=2.0),), 2.0
+    )
 
 
 def test_the_chart_has_measured_points_and_a_band_only_where_it_predicts() -> None:
@@ -53,11 +55,16 @@ def test_a_series_without_predictions_has_no_chart() -> None:
 
 def test_exposure_is_said_either_way() -> None:
     assert exposure_sentence(report(64).outcomes[0]).startswith("From 32 GPUs on")
-    assert "communication is hidden" in exposure_sentence(report(64, rates=(100.0, 100.0)).outcomes[0])
+    assert "communication is hidden" in exposure_sentence(
+        report(64, rates=(100.0, 100.0)).outcomes[0]
+    )
 
 
 def test_measured_gradient_sync_is_named_as_such() -> None:
-    points = [Measured(n, k, (n * 100.0,), exposed_share=share) for n, k, share in ((8, 1, 0.0), (16, 2, 0.04))]
+    points = [
+        Measured(n, k, (n * 100.0,), exposed_share=share)
+        for n, k, share in ((8, 1, 0.0), (16, 2, 0.04))
+    ]
     outcome = predict_series(make_series("bert", points), [32])
     assert exposure_sentence(outcome) == "From 16 GPUs on gradient sync is exposed."
 
@@ -69,7 +76,10 @@ def test_measured_latency_is_said_of_the_largest_count_over_nodes() -> None:
     ]
     outcome = predict_series(make_series("bert", points), (32,))
     assert exposure_sentence(outcome) == (
-        "From 16 GPUs on gradient sync is exposed; over 2 nodes 70.5 % of the time of its all-reduces is latency, "
+        "From 16 GPUs on gradient sync is exposed; over 2 nodes 70.5 % of the time of its "
+        "all-reduces is latency, "
         "which grows with the number of nodes."
     )
-    assert "latency" not in exposure_sentence(predict_series(make_series("bert", points[:1] * 2), (32,)))
+    assert "latency" not in exposure_sentence(
+        predict_series(make_series("bert", points[:1] * 2), (32,))
+    )

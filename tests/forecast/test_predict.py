@@ -12,7 +12,9 @@ from torchscale.forecast.predict import Basis, SeriesPrediction, exposed_from, p
 from torchscale.forecast.series import Measured, MeasuredSeries, make_series
 
 
-def series(*points: tuple[int, int, float], gpus_per_node: int = 8, link: str | None = None) -> MeasuredSeries:
+def series(
+    *points: tuple[int, int, float], gpus_per_node: int = 8, link: str | None = None
+) -> MeasuredSeries:
     """GPUs, nodes, throughput per GPU."""
     measured = [Measured(gpus, nodes, (gpus * rate,)) for gpus, nodes, rate in points]
     return make_series("resnet50", measured, gpus_per_node=gpus_per_node, link=link)
@@ -71,7 +73,9 @@ def test_the_interval_widens_with_the_distance() -> None:
         (series((1, 1, 100.0), (4, 1, 70.0)), 8, ["loses 30%", "full node"]),
     ],
 )
-def test_where_no_honest_answer_exists_it_is_refused(measured: MeasuredSeries, gpus: int, expected: list[str]) -> None:
+def test_where_no_honest_answer_exists_it_is_refused(
+    measured: MeasuredSeries, gpus: int, expected: list[str]
+) -> None:
     reason = refusal(predict_series(measured, [gpus]))
     for words in expected:
         assert words in reason
@@ -85,7 +89,9 @@ def test_counts_that_can_be_answered_are_answered_beside_refused_ones() -> None:
 
 def test_another_network_than_the_measured_one_is_refused() -> None:
     measured = series((8, 1, 100.0), (16, 2, 95.0), link="ib-hdr")
-    assert "ib-ndr was never measured, only ib-hdr" in refusal(predict_series(measured, [32], link="ib-ndr"))
+    assert "ib-ndr was never measured, only ib-hdr" in refusal(
+        predict_series(measured, [32], link="ib-ndr")
+    )
     assert predict_series(measured, [32], link="ib-hdr").refusals == ()
 
 
@@ -108,13 +114,16 @@ def test_exposure_begins_at_the_first_count_that_stays_dearer() -> None:
 
 def test_measured_gradient_sync_says_where_it_is_exposed() -> None:
     shares = ((8, 1, 0.001), (16, 2, 0.05), (32, 4, 0.08))
-    points = [Measured(gpus, nodes, (gpus * 100.0,), exposed_share=share) for gpus, nodes, share in shares]
+    points = [
+        Measured(gpus, nodes, (gpus * 100.0,), exposed_share=share) for gpus, nodes, share in shares
+    ]
     assert exposed_from(make_series("", points)) == 16
     assert exposed_from(make_series("", points[:1])) is None
 
 
 def test_the_interval_holds_what_the_law_itself_would_measure() -> None:
-    """Series drawn from the law and its priors: at least nine in ten of held-out counts lie within the interval."""
+    """Series drawn from the law and its priors: at least nine in ten of held-out counts lie within
+    the interval."""
     generator = random.Random(7)
     inside = 0
     trials = 200
@@ -123,8 +132,12 @@ def test_the_interval_holds_what_the_law_itself_would_measure() -> None:
                  (0.025, 0.03), (0, 0), (0.005, 0.005)))]  # fmt: skip
         points = []
         for gpus, nodes in ((8, 1), (16, 2), (32, 4)):
-            cost = sum(term * feature for term, feature in zip(terms, features(gpus, nodes), strict=True))
-            points.append(Measured(gpus, nodes, (gpus / cost * math.exp(generator.gauss(0, 0.01)),)))
+            cost = sum(
+                term * feature for term, feature in zip(terms, features(gpus, nodes), strict=True)
+            )
+            points.append(
+                Measured(gpus, nodes, (gpus / cost * math.exp(generator.gauss(0, 0.01)),))
+            )
         (one,) = predict_series(make_series("", points[:2]), [32]).predictions
         inside += one.low <= points[2].throughput <= one.high
     assert inside / trials >= 0.88

@@ -1,7 +1,8 @@
 """Ranks that train with DDP over gloo until one of them goes wrong.
 
-Reads a case a line, as ``sleep 2 1`` (fault, ranks, which rank), forks its ranks, prints a line when the fault has
-struck, and ends them at the next line. The ranks are forked from one process that has imported torch.
+Reads a case a line, as ``sleep 2 1`` (fault, ranks, which rank), forks its ranks, prints a line
+when the fault has struck, and ends them at the next line. The ranks are forked from one process
+that has imported torch.
 """
 
 from __future__ import annotations
@@ -55,10 +56,16 @@ def next_case() -> tuple[str, int, int, int, str] | None:
 
 
 def become(rank: int, size: int) -> None:
-    """Write the rank over the placeholders in the environment that the kernel shows of this process."""
+    """Write the rank over the placeholders in the environment that the kernel shows of this
+    process."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
-    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size), ("LOCAL_WORLD_SIZE", size)):
+    for name, value in (
+        ("RANK", rank),
+        ("LOCAL_RANK", rank),
+        ("WORLD_SIZE", size),
+        ("LOCAL_WORLD_SIZE", size),
+    ):
         ctypes.memmove(getenv(name.encode()), str(value).encode(), 1)
     sys.stdin.close()
 
@@ -91,7 +98,9 @@ class Job:
 
     def leaves_early(self) -> bool:
         """Whether this rank has one batch less."""
-        return (self.fault in ("uneven", "inline") and self.is_odd) or (self.fault == "most" and not self.is_odd)
+        return (self.fault in ("uneven", "inline") and self.is_odd) or (
+            self.fault == "most" and not self.is_odd
+        )
 
     def train(self, batches: int) -> None:
         """One epoch."""

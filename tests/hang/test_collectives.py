@@ -45,15 +45,24 @@ def test_what_is_due_is_what_earlier_rounds_called() -> None:
     (stall,) = find_stalls(group_logs(logs(first, second), (0, 1)))
     assert due_signature(stall) == stall.signatures[0]
     assert odd_ranks(stall) == ((1,), False)
-    irregular = [call(number, name) for number, name in enumerate(["broadcast", "broadcast", "all_gather"], 1)]
-    a, b = [*irregular, call(4, "broadcast", done=False)], [*irregular, call(4, "all_reduce", done=False)]
+    irregular = [
+        call(number, name)
+        for number, name in enumerate(["broadcast", "broadcast", "all_gather"], 1)
+    ]
+    a, b = (
+        [*irregular, call(4, "broadcast", done=False)],
+        [*irregular, call(4, "all_reduce", done=False)],
+    )
     (stall,) = find_stalls(group_logs(logs(a, b), (0, 1)))
     assert due_signature(stall) is None
     assert odd_ranks(stall) == ((0, 1), False)
 
 
 def test_a_tie_between_four_ranks_names_all() -> None:
-    sides = [[call(1, name, done=False)] for name in ("broadcast", "broadcast", "all_reduce", "all_reduce")]
+    sides = [
+        [call(1, name, done=False)]
+        for name in ("broadcast", "broadcast", "all_reduce", "all_reduce")
+    ]
     (stall,) = find_stalls(group_logs(logs(*sides), range(4)))
     assert odd_ranks(stall) == ((0, 1, 2, 3), False)
 
@@ -120,9 +129,13 @@ def test_sends_that_gloo_counts_do_not_shift_collectives() -> None:
 
 @pytest.mark.parametrize("numbers", [(101, 103, 105), (102, 103, 104)])
 def test_numbers_that_cannot_be_compared_are_not(numbers: tuple[int, ...]) -> None:
-    """The recorder has dropped the start, and a number is missing or the ranks are shifted against each other."""
+    """The recorder has dropped the start, and a number is missing or the ranks are shifted against
+    each other."""
     recorded = logs(numbered(101, 102, 103, 104, last_done=False), numbered(*numbers))
     cut = {rank: replace(log, is_complete=False) for rank, log in recorded.items()}
     assert group_logs(cut, (0, 1)) == []
-    whole = {rank: replace(log, is_complete=False) for rank, log in logs(numbered(101, 102), numbered(101)).items()}
+    whole = {
+        rank: replace(log, is_complete=False)
+        for rank, log in logs(numbered(101, 102), numbered(101)).items()
+    }
     assert len(group_logs(whole, (0, 1))) == 1

@@ -41,7 +41,9 @@ def test_files_of_torch_are_read_by_the_rank_in_their_names(tmp_path: Path, suff
         data = pickle.dumps(content) if suffix != ".json" else json.dumps(content).encode()
         (tmp_path / f"nccl_trace_rank_{rank}{suffix}").write_bytes(data)
     (tmp_path / "README.md").write_text("not a dump")
-    (tmp_path / "rank-0.stderr.log").write_text('Thread 0x1 (most recent call first):\n  File "/a.py", line 3 in f\n')
+    (tmp_path / "rank-0.stderr.log").write_text(
+        'Thread 0x1 (most recent call first):\n  File "/a.py", line 3 in f\n'
+    )
     found = verdict(tmp_path)
     assert (found.cause, found.ranks) == (HangCause.RANK_MISSING, (1,))
     assert found.summary == "all_reduce #4 (25.0 MiB): rank 1 never called it"
@@ -56,7 +58,11 @@ def test_a_rank_without_a_file_is_the_suspect(tmp_path: Path) -> None:
 
 
 def test_the_newest_file_of_a_rank_counts(tmp_path: Path) -> None:
-    for name, age, entries in (("old_1", 100, [DONE, WAITING]), ("new_1", 0, [DONE]), ("new_0", 0, [DONE, WAITING])):
+    for name, age, entries in (
+        ("old_1", 100, [DONE, WAITING]),
+        ("new_1", 0, [DONE]),
+        ("new_0", 0, [DONE, WAITING]),
+    ):
         path = tmp_path / name
         path.write_text(json.dumps(dump(*entries)))
         os.utime(path, (1_700_000_000 - age,) * 2)
@@ -66,7 +72,14 @@ def test_the_newest_file_of_a_rank_counts(tmp_path: Path) -> None:
 def test_a_launch_directory_has_stacks_and_states_as_well(tmp_path: Path) -> None:
     frames = (StackFrame(file="/home/me/dataset.py", line=88, function="read"),)
     dumps = [
-        RankDump(rank=0, pid=1, time=1.0, since=0.0, flight_recorder=dump(DONE, WAITING), groups={"0": (0, 1, 2)}),
+        RankDump(
+            rank=0,
+            pid=1,
+            time=1.0,
+            since=0.0,
+            flight_recorder=dump(DONE, WAITING),
+            groups={"0": (0, 1, 2)},
+        ),
         RankDump(
             rank=1,
             pid=2,
@@ -80,9 +93,14 @@ def test_a_launch_directory_has_stacks_and_states_as_well(tmp_path: Path) -> Non
     for item in dumps:
         (tmp_path / dump_file(item.rank)).write_text(item.model_dump_json())
     states = [RankProcess(rank=0, pid=1), RankProcess(rank=1, pid=2), RankProcess(rank=2, pid=3)]
-    (tmp_path / FACTS_FILE).write_text(HangFacts(processes=tuple(states), notes=("a note",)).model_dump_json())
+    (tmp_path / FACTS_FILE).write_text(
+        HangFacts(processes=tuple(states), notes=("a note",)).model_dump_json()
+    )
     found = verdict(tmp_path)
-    assert found.summary == "all_reduce #4 (25.0 MiB): rank 1 never called it; it is in dataset.py:88 `read`"
+    assert (
+        found.summary
+        == "all_reduce #4 (25.0 MiB): rank 1 never called it; it is in dataset.py:88 `read`"
+    )
     assert found.evidence[-1] == "a note"
     stopped = [*states[:2], RankProcess(rank=2, pid=3, condition=RankCondition.STOPPED)]
     (tmp_path / FACTS_FILE).write_text(HangFacts(processes=tuple(stopped)).model_dump_json())
@@ -94,7 +112,9 @@ def test_a_directory_without_dumps_is_an_error(tmp_path: Path) -> None:
         read_directory(tmp_path)
     assert "TORCH_FR_DUMP_TEMP_FILE" in str(caught.value.hint)
     (tmp_path / "trace_0").write_text("{}")
-    with pytest.raises(UsageError, match=r"trace_0: no dump of torch's flight recorder: it has no 'version'"):
+    with pytest.raises(
+        UsageError, match=r"trace_0: no dump of torch's flight recorder: it has no 'version'"
+    ):
         read_directory(tmp_path)
     with pytest.raises(UsageError, match="cannot read"):
         read_directory(tmp_path / "nowhere")

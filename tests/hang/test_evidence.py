@@ -35,13 +35,18 @@ from torchscale.schema.launch.hang import (
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hang_autopsy.py"
 TWO_RANKS = ("sleep", "skip", "size", "loader", "gone", "teardown")
-"""Causes of the short run; `make campaign` injects all of them in all places with the same benchmark."""
+"""Causes of the short run; `make campaign` injects all of them in all places with the same
+benchmark."""
 
 
 def inject(*arguments: str) -> list[dict[str, Any]]:
     """What the benchmark prints of its cases."""
     done = subprocess.run(
-        [sys.executable, str(BENCHMARK), "--json", *arguments], capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, str(BENCHMARK), "--json", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )
     assert done.returncode in (0, 1), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -51,7 +56,8 @@ def wrong(cases: Sequence[dict[str, Any]]) -> list[str]:
     """Cases whose rank, collective or cause is not the injected one, with the verdict."""
     checks = ("right_rank", "right_collective", "right_cause")
     return [
-        f"{case['cause']} rank {case['rank']} of {case['world_size']} ({case['groups']}): {case['autopsy']['summary']}"
+        f"{case['cause']} rank {case['rank']} of {case['world_size']} ({case['groups']}): "
+        f"{case['autopsy']['summary']}"
         for case in cases
         if not all(case[check] for check in checks)
     ]
@@ -59,19 +65,39 @@ def wrong(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.slow
 def test_two_real_ranks_that_hang() -> None:
-    cases = inject("--ranks", "2", "--groups", "default", "--rank", "1", *(f"--cause={cause}" for cause in TWO_RANKS))
+    cases = inject(
+        "--ranks",
+        "2",
+        "--groups",
+        "default",
+        "--rank",
+        "1",
+        *(f"--cause={cause}" for cause in TWO_RANKS),
+    )
     assert len(cases) == len(TWO_RANKS)
     assert wrong(cases) == []
 
 
 @pytest.mark.slow
 def test_four_real_ranks_that_hang_in_sub_groups() -> None:
-    cases = inject("--ranks", "4", "--groups", "sub", "--rank", "2", "--cause=sleep", "--cause=stop", "--cause=dtype")
+    cases = inject(
+        "--ranks",
+        "4",
+        "--groups",
+        "sub",
+        "--rank",
+        "2",
+        "--cause=sleep",
+        "--cause=stop",
+        "--cause=dtype",
+    )
     assert len(cases) == 3
     assert wrong(cases) == []
 
 
-def test_ranks_that_are_gone_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_are_gone_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(autopsy, "_ANSWER_SECONDS", 0.2)
     monkeypatch.setenv("NCCL_RAS_ADDR", "127.0.0.1:1")
     process = subprocess.Popen(["/bin/sleep", "300"])
@@ -81,7 +107,10 @@ def test_ranks_that_are_gone_are_not_waited_for(tmp_path: Path, monkeypatch: pyt
         process.kill()
         process.wait()
     facts = read_facts(tmp_path)
-    assert [state.condition for state in facts.processes] == [RankCondition.RUNNING, RankCondition.GONE]
+    assert [state.condition for state in facts.processes] == [
+        RankCondition.RUNNING,
+        RankCondition.GONE,
+    ]
     assert not (tmp_path / REQUEST_FILE).exists(), "the request is withdrawn"
     verdict = hang_autopsy(tmp_path, 2)
     assert (verdict.cause, verdict.ranks) == (HangCause.RANK_GONE, (1,))
@@ -95,11 +124,17 @@ def test_a_rank_that_answers_is_there_whatever_its_process_is_called(tmp_path: P
         answer = RankDump(rank=rank, pid=1, time=1.0, since=0.0, threads=(main,))
         (tmp_path / dump_file(rank)).write_text(answer.model_dump_json())
     gone = RankProcess(rank=1, condition=RankCondition.GONE)
-    (tmp_path / FACTS_FILE).write_text(HangFacts(processes=(RankProcess(rank=0), gone)).model_dump_json())
-    assert [position.condition for position in hang_autopsy(tmp_path, 2).positions] == [RankCondition.RUNNING] * 2
+    (tmp_path / FACTS_FILE).write_text(
+        HangFacts(processes=(RankProcess(rank=0), gone)).model_dump_json()
+    )
+    assert [position.condition for position in hang_autopsy(tmp_path, 2).positions] == [
+        RankCondition.RUNNING
+    ] * 2
     raised = RankDump(rank=1, pid=1, time=1.0, since=0.0, threads=(main,), error="ValueError: x")
     (tmp_path / dump_file(1)).write_text(raised.model_dump_json())
-    assert hang_autopsy(tmp_path, 2).cause is HangCause.RANK_GONE, "it wrote its dump when it raised"
+    assert hang_autopsy(tmp_path, 2).cause is HangCause.RANK_GONE, (
+        "it wrote its dump when it raised"
+    )
 
 
 def test_states_of_processes() -> None:
@@ -120,11 +155,15 @@ def test_states_of_processes() -> None:
 
 def test_facts_of_all_nodes_are_joined(tmp_path: Path) -> None:
     stack = (StackFrame(file="train.py", line=3, function="step"),)
-    first = HangFacts(processes=(RankProcess(rank=0, pid=7),), notes=("a note",), moved_seconds_ago=2.0)
+    first = HangFacts(
+        processes=(RankProcess(rank=0, pid=7),), notes=("a note",), moved_seconds_ago=2.0
+    )
     stopped = RankProcess(rank=1, pid=7, condition=RankCondition.STOPPED)
     (tmp_path / FACTS_FILE).write_text(first.model_dump_json())
     (tmp_path / f"node-1.{FACTS_FILE}").write_text(
-        HangFacts(processes=(stopped,), stacks={1: stack}, notes=("a note", "another")).model_dump_json()
+        HangFacts(
+            processes=(stopped,), stacks={1: stack}, notes=("a note", "another")
+        ).model_dump_json()
     )
     (tmp_path / f"node-2.{FACTS_FILE}").write_text("{")
     facts = read_facts(tmp_path)

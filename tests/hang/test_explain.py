@@ -46,7 +46,9 @@ IN_LOADER = (
 )
 IN_TEARDOWN = (
     StackFrame(file="/home/me/train.py", line=50, function="main"),
-    StackFrame(file=f"{TORCH}/distributed/distributed_c10d.py", line=2200, function="destroy_process_group"),
+    StackFrame(
+        file=f"{TORCH}/distributed/distributed_c10d.py", line=2200, function="destroy_process_group"
+    ),
 )
 
 
@@ -76,7 +78,10 @@ def call(
 
 def looped(count: int, *, group: str = "0", done: bool = True) -> list[CollectiveCall]:
     """The first ``count`` collectives of a training loop."""
-    return [call(number, LOOP[(number - 1) % 3], group=group, done=done) for number in range(1, count + 1)]
+    return [
+        call(number, LOOP[(number - 1) % 3], group=group, done=done)
+        for number in range(1, count + 1)
+    ]
 
 
 def rank(
@@ -112,19 +117,35 @@ def test_the_rank_that_never_called_is_named_with_its_line(
     for missing in range(world_size):
         others = [waiting(number, IN_BACKWARD) for number in range(world_size) if number != missing]
         verdict = explain_hang([*others, rank(missing, looped(19), frames)])
-        assert (verdict.cause, verdict.ranks, verdict.confidence) == (cause, (missing,), Confidence.HIGH)
+        assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+            cause,
+            (missing,),
+            Confidence.HIGH,
+        )
         assert verdict.collective is not None and verdict.collective.sequence == 20
-        assert verdict.summary == (f"all_reduce #20 (gradients, 4.00 KiB): rank {missing} never called it; {where}")
+        assert verdict.summary == (
+            f"all_reduce #20 (gradients, 4.00 KiB): rank {missing} never called it; {where}"
+        )
         assert [position.rank for position in verdict.positions] == list(range(world_size))
         line = where.rpartition(" in ")[2]
-        assert f"rank {missing}: at {line}; its last collective was broadcast #19" in verdict.evidence
+        assert (
+            f"rank {missing}: at {line}; its last collective was broadcast #19" in verdict.evidence
+        )
 
 
 @pytest.mark.parametrize(
     ("wrong", "cause", "said"),
     [
-        (call(20, "all_gather", done=False), HangCause.COLLECTIVE_MISMATCH, "all_gather of 32.0 B float32"),
-        (call(20, "all_reduce", elements=512, done=False), HangCause.SIZE_MISMATCH, "all_reduce of 2.00 KiB float32"),
+        (
+            call(20, "all_gather", done=False),
+            HangCause.COLLECTIVE_MISMATCH,
+            "all_gather of 32.0 B float32",
+        ),
+        (
+            call(20, "all_reduce", elements=512, done=False),
+            HangCause.SIZE_MISMATCH,
+            "all_reduce of 2.00 KiB float32",
+        ),
         (
             call(20, "all_reduce", dtype="float64", done=False),
             HangCause.DTYPE_MISMATCH,
@@ -132,7 +153,9 @@ def test_the_rank_that_never_called_is_named_with_its_line(
         ),
     ],
 )
-@pytest.mark.parametrize(("world_size", "confidence"), [(2, Confidence.MEDIUM), (4, Confidence.HIGH)])
+@pytest.mark.parametrize(
+    ("world_size", "confidence"), [(2, Confidence.MEDIUM), (4, Confidence.HIGH)]
+)
 def test_the_rank_whose_call_differs_is_named(
     wrong: CollectiveCall, cause: HangCause, said: str, world_size: int, confidence: Confidence
 ) -> None:
@@ -153,18 +176,26 @@ def test_two_ranks_without_a_history_are_both_named() -> None:
 
 
 def test_swapped_collectives_are_an_order_where_both_were_called() -> None:
-    first = rank(0, [*looped(19), call(20, "all_reduce", done=False), call(21, "all_gather", done=False)])
-    second = rank(1, [*looped(19), call(20, "all_gather", done=False), call(21, "all_reduce", done=False)])
+    first = rank(
+        0, [*looped(19), call(20, "all_reduce", done=False), call(21, "all_gather", done=False)]
+    )
+    second = rank(
+        1, [*looped(19), call(20, "all_gather", done=False), call(21, "all_reduce", done=False)]
+    )
     verdict = explain_hang([first, second])
     assert (verdict.cause, verdict.ranks) == (HangCause.ORDER, (1,))
-    assert verdict.confidence is Confidence.MEDIUM, "two ranks: only earlier rounds say which order is right"
+    assert verdict.confidence is Confidence.MEDIUM, (
+        "two ranks: only earlier rounds say which order is right"
+    )
 
 
 @pytest.mark.parametrize(
     ("condition", "cause"),
     [(RankCondition.STOPPED, HangCause.RANK_STOPPED), (RankCondition.GONE, HangCause.RANK_GONE)],
 )
-def test_a_rank_that_is_stopped_or_has_ended_is_the_cause(condition: RankCondition, cause: HangCause) -> None:
+def test_a_rank_that_is_stopped_or_has_ended_is_the_cause(
+    condition: RankCondition, cause: HangCause
+) -> None:
     silent = rank(2, None, (), condition=condition, pid=4711)
     verdict = explain_hang([waiting(0), waiting(1), silent, waiting(3)])
     assert (verdict.cause, verdict.ranks, verdict.confidence) == (cause, (2,), Confidence.HIGH)
@@ -181,18 +212,28 @@ def pairs(number: int) -> dict[str, ProcessGroup]:
 
 
 def test_a_victim_in_another_group_is_not_named() -> None:
-    """Ranks 2 and 3 wait for 0 and 1; rank 0 waits for rank 1 in their group; rank 1 is the one to look at."""
+    """Ranks 2 and 3 wait for 0 and 1; rank 0 waits for rank 1 in their group; rank 1 is the one to
+    look at."""
     own = looped(9, group="1")
     evidence = [
         rank(0, [*own, call(10, "broadcast", group="1", done=False)], groups=pairs(0)),
         rank(1, own, IN_OWN_CODE, groups=pairs(1)),
-        *(rank(n, [*looped(9, group="2"), call(4, "all_reduce", done=False)], groups=pairs(n)) for n in (2, 3)),
+        *(
+            rank(n, [*looped(9, group="2"), call(4, "all_reduce", done=False)], groups=pairs(n))
+            for n in (2, 3)
+        ),
     ]
     verdict = explain_hang(evidence)
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.HIGH)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.RANK_MISSING,
+        (1,),
+        Confidence.HIGH,
+    )
     assert verdict.collective is not None
     assert (verdict.collective.group, verdict.collective.group_ranks) == ("1", (0, 1))
-    assert verdict.summary.startswith("broadcast #10 (256 B, group 1 of ranks 0 and 1): rank 1 never called it")
+    assert verdict.summary.startswith(
+        "broadcast #10 (256 B, group 1 of ranks 0 and 1): rank 1 never called it"
+    )
 
 
 def test_ranks_that_wait_for_each_other_in_two_groups_call_in_different_orders() -> None:
@@ -222,25 +263,36 @@ def test_a_rank_that_left_its_loop_for_another_group_is_named() -> None:
     victim = [*rounds, call(10, "all_gather", group="1", done=False, time=42)]
     leaver = [*rounds, call(5, "all_reduce", done=False, time=42)]
     verdict = explain_hang([rank(0, leaver, groups=groups), rank(1, victim, groups=groups)])
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.ORDER, (0,), Confidence.MEDIUM)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.ORDER,
+        (0,),
+        Confidence.MEDIUM,
+    )
     assert verdict.collective is not None
     assert (verdict.collective.group, verdict.collective.sequence) == ("1", 10)
 
 
 def test_gloo_ends_a_rank_that_receives_too_much() -> None:
     text = (
-        "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1024 vs 512. Received data size doesn't match"
+        "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1024 vs 512. Received data "
+        "size doesn't match"
     )
     assert size_error(text) == (1024, 512)
     assert size_error("preamble") is None
     dead = rank(1, None, (), condition=RankCondition.GONE, size_error=(1024, 512))
     verdict = explain_hang([waiting(0), dead])
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.SIZE_MISMATCH, (1,), Confidence.MEDIUM)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.SIZE_MISMATCH,
+        (1,),
+        Confidence.MEDIUM,
+    )
     assert "rank 1 received 1.00 KiB where its call expects 512 B" in verdict.summary
     assert explain_hang([waiting(0), dead, waiting(2)]).confidence is Confidence.HIGH
     wide = rank(0, [*looped(19), call(20, "all_reduce", dtype="float64", done=False)])
     verdict = explain_hang([wide, dead])
-    assert (verdict.cause, verdict.ranks) == (HangCause.DTYPE_MISMATCH, (0,)), "the rank that sent too much"
+    assert (verdict.cause, verdict.ranks) == (HangCause.DTYPE_MISMATCH, (0,)), (
+        "the rank that sent too much"
+    )
     assert explain_hang([wide, dead, waiting(2), waiting(3)]).ranks == (0,)
     unseen = explain_hang([waiting(0), dead, waiting(2), rank(3, None, ())])
     assert (unseen.ranks, unseen.confidence) == ((1, 3), Confidence.LOW), "rank 3 may have sent it"
@@ -252,7 +304,9 @@ def test_gloo_ends_a_rank_that_receives_too_much() -> None:
 
 def in_recv(line: int) -> tuple[StackFrame, ...]:
     own = StackFrame(file="/home/me/train.py", line=line, function="step")
-    return own, StackFrame(file=f"{TORCH}/distributed/distributed_c10d.py", line=2600, function="recv")
+    return own, StackFrame(
+        file=f"{TORCH}/distributed/distributed_c10d.py", line=2600, function="recv"
+    )
 
 
 def test_a_rank_that_waits_to_receive_is_a_victim() -> None:
@@ -267,7 +321,11 @@ def test_a_rank_that_waits_to_receive_is_a_victim() -> None:
 
 def test_a_collective_that_all_have_called_names_nobody() -> None:
     verdict = explain_hang([waiting(0), waiting(1)])
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.UNKNOWN, (), Confidence.LOW)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.UNKNOWN,
+        (),
+        Confidence.LOW,
+    )
     assert "every rank has called it" in verdict.summary
 
 
@@ -289,7 +347,11 @@ def test_a_difference_in_a_collective_that_completed_is_found() -> None:
 def test_a_stack_decides_where_there_is_no_recorder() -> None:
     blind = [rank(0, None), rank(1, None, IN_OWN_CODE), rank(2, None)]
     verdict = explain_hang(blind)
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.MEDIUM)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.RANK_MISSING,
+        (1,),
+        Confidence.MEDIUM,
+    )
     assert verdict.summary == "all_reduce: rank 1 is not in it; it is in dataset.py:88 `read`"
     assert verdict.collective is not None and verdict.collective.sequence is None
 
@@ -309,31 +371,47 @@ LOOPS = {50: None, 45: None, 31: (30, 33)}
 """Line of the user's code → its loop."""
 
 
-def with_loops(number: int, frames: tuple[StackFrame, ...], activity: Activity | None = IDLE) -> RankEvidence:
+def with_loops(
+    number: int, frames: tuple[StackFrame, ...], activity: Activity | None = IDLE
+) -> RankEvidence:
     """A rank without a recorder whose sources are known."""
     loops = tuple(LOOPS.get(frame.line) for frame in frames)
     return rank(number, None, frames, activity=activity, loops=loops)
 
 
 def test_a_busy_rank_without_a_stack_is_named_where_all_others_sleep() -> None:
-    verdict = explain_hang([rank(number, None, (), activity=BUSY if number == 2 else IDLE) for number in range(4)])
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (2,), Confidence.LOW)
-    assert verdict.summary == ("rank 2 is busy while all others sleep: it has not arrived where the others wait")
+    verdict = explain_hang(
+        [rank(number, None, (), activity=BUSY if number == 2 else IDLE) for number in range(4)]
+    )
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.RANK_MISSING,
+        (2,),
+        Confidence.LOW,
+    )
+    assert verdict.summary == (
+        "rank 2 is busy while all others sleep: it has not arrived where the others wait"
+    )
 
 
 @pytest.mark.parametrize(
-    ("busy_frames", "idle_frames"), [(IN_ALL_REDUCE, ()), ((), IN_OWN_CODE), ((), IN_LOADER), (IN_OWN_CODE, IN_LOADER)]
+    ("busy_frames", "idle_frames"),
+    [(IN_ALL_REDUCE, ()), ((), IN_OWN_CODE), ((), IN_LOADER), (IN_OWN_CODE, IN_LOADER)],
 )
 def test_a_busy_rank_is_not_named_against_a_stack(
     busy_frames: tuple[StackFrame, ...], idle_frames: tuple[StackFrame, ...]
 ) -> None:
     """It waits busily, or a rank that sleeps does not wait for others."""
-    verdict = explain_hang([rank(0, None, idle_frames, activity=IDLE), rank(1, None, busy_frames, activity=BUSY)])
+    verdict = explain_hang(
+        [rank(0, None, idle_frames, activity=IDLE), rank(1, None, busy_frames, activity=BUSY)]
+    )
     assert verdict.ranks != (1,)
 
 
 def test_a_rank_that_computes_in_the_backward_pass_does_not_wait_there() -> None:
-    stuck = [rank(number, None, IN_BACKWARD, activity=BUSY if number == 1 else IDLE) for number in range(3)]
+    stuck = [
+        rank(number, None, IN_BACKWARD, activity=BUSY if number == 1 else IDLE)
+        for number in range(3)
+    ]
     verdict = explain_hang(stuck)
     assert (verdict.ranks, verdict.confidence) == ((1,), Confidence.MEDIUM)
     assert explain_hang([replace(one, activity=None) for one in stuck]).cause is HangCause.UNKNOWN
@@ -346,13 +424,15 @@ def test_a_rank_that_computes_in_the_backward_pass_does_not_wait_there() -> None
             (1,),
             HangCause.TEARDOWN,
             (1,),
-            "backward pass: rank 1 has left the loop before ranks 0 and 2, and waits in barrier, at train.py:50 `main`",
+            "backward pass: rank 1 has left the loop before ranks 0 and 2, and waits in barrier, "
+            "at train.py:50 `main`",
         ),
         (
             (0, 2),
             HangCause.RANK_MISSING,
             (1,),
-            "barrier: rank 1 waits in the backward pass, at train.py:31 `step`, in a loop that ranks 0 and 2 have left",
+            "barrier: rank 1 waits in the backward pass, at train.py:31 `step`, in a loop that "
+            "ranks 0 and 2 have left",
         ),
     ],
 )
@@ -368,7 +448,9 @@ def test_ranks_that_left_the_loop_are_told_from_those_in_it(
         text,
     )
     unsure = explain_hang([replace(one, activity=None) for one in ranks])
-    assert (unsure.ranks, unsure.confidence) == (named, Confidence.LOW), "they may compute in the backward pass"
+    assert (unsure.ranks, unsure.confidence) == (named, Confidence.LOW), (
+        "they may compute in the backward pass"
+    )
 
 
 def test_nobody_is_named_where_sources_do_not_say_who_left() -> None:
@@ -383,16 +465,27 @@ def test_a_rank_that_computes_while_another_waits_at_the_end_is_late() -> None:
 
 
 def test_a_rank_in_its_own_code_is_missing_and_not_those_in_the_backward_pass() -> None:
-    ranks = [rank(0, None), rank(1, None, IN_OWN_CODE), rank(2, None, IN_BACKWARD), rank(3, None, IN_BACKWARD)]
+    ranks = [
+        rank(0, None),
+        rank(1, None, IN_OWN_CODE),
+        rank(2, None, IN_BACKWARD),
+        rank(3, None, IN_BACKWARD),
+    ]
     assert explain_hang(ranks).ranks == (1,)
 
 
 def test_a_rank_that_did_not_answer_is_named_with_low_confidence() -> None:
     verdict = explain_hang([waiting(0), rank(1, None, (), problem="it did not answer"), waiting(2)])
-    assert (verdict.cause, verdict.ranks, verdict.confidence) == (HangCause.RANK_MISSING, (1,), Confidence.LOW)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.RANK_MISSING,
+        (1,),
+        Confidence.LOW,
+    )
     assert any("it did not answer" in line for line in verdict.evidence)
     located = explain_hang([waiting(0), rank(1, None, IN_OWN_CODE), waiting(2)])
-    assert (located.ranks, located.confidence) == ((1,), Confidence.MEDIUM), "its stack is in no collective"
+    assert (located.ranks, located.confidence) == ((1,), Confidence.MEDIUM), (
+        "its stack is in no collective"
+    )
 
 
 def test_a_single_rank_is_described() -> None:
@@ -415,11 +508,16 @@ def test_a_job_that_may_only_be_slow_names_nobody() -> None:
     verdict = explain_hang([waiting(0), rank(1, looped(19), IN_OWN_CODE)], moved_seconds_ago=2.0)
     assert (verdict.cause, verdict.ranks) == (HangCause.UNKNOWN, ())
     assert verdict.summary == "the last progress was 2.00 s earlier, so the ranks may not hang"
-    assert "rank 0: in all_reduce #20, at train.py:30 `step`" in verdict.evidence, "where they are is still said"
+    assert "rank 0: in all_reduce #20, at train.py:30 `step`" in verdict.evidence, (
+        "where they are is still said"
+    )
 
 
 def test_notes_are_part_of_the_evidence() -> None:
-    assert explain_hang([waiting(0), rank(1, looped(19))], ["NCCL RAS: rank 1"]).evidence[-1] == "NCCL RAS: rank 1"
+    assert (
+        explain_hang([waiting(0), rank(1, looped(19))], ["NCCL RAS: rank 1"]).evidence[-1]
+        == "NCCL RAS: rank 1"
+    )
 
 
 def test_labels() -> None:
@@ -437,7 +535,10 @@ def test_labels() -> None:
         group="mesh_dp",
         group_ranks=(0, 2),
     )
-    assert collective_label(full) == "all_reduce #4312 (gradients, 25.0 MiB, group mesh_dp of ranks 0 and 2)"
+    assert (
+        collective_label(full)
+        == "all_reduce #4312 (gradients, 25.0 MiB, group mesh_dp of ranks 0 and 2)"
+    )
 
 
 @given(
@@ -458,14 +559,19 @@ def test_labels() -> None:
     ),
     st.data(),
 )
-def test_any_evidence_gives_a_verdict(logs: list[list[CollectiveCall]], data: st.DataObject) -> None:
+def test_any_evidence_gives_a_verdict(
+    logs: list[list[CollectiveCall]], data: st.DataObject
+) -> None:
     stacks = [(), IN_ALL_REDUCE, IN_BACKWARD, IN_OWN_CODE, IN_LOADER, IN_TEARDOWN]
     evidence = [
         rank(
             number,
             data.draw(st.sampled_from([calls, None])),
             data.draw(st.sampled_from(stacks)),
-            {"0": ProcessGroup("default_pg"), "1": ProcessGroup("undefined", tuple(range(len(logs) + 1)))},
+            {
+                "0": ProcessGroup("default_pg"),
+                "1": ProcessGroup("undefined", tuple(range(len(logs) + 1))),
+            },
             condition=data.draw(st.sampled_from(list(RankCondition))),
             activity=data.draw(st.sampled_from([None, *Activity])),
         )

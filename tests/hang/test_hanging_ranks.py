@@ -1,4 +1,5 @@
-"""Autopsies of a foreign job on real ranks, with py-spy and without it: what is named is what was done to them."""
+"""Autopsies of a foreign job on real ranks, with py-spy and without it: what is named is what was
+done to them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from torchscale.schema.profiles.finding import Confidence
 pytestmark = pytest.mark.slow
 
 PLACEHOLDER = "-"
-"""In the environment of the process that forks ranks, for which a rank writes a digit of its own."""
+"""In the environment of the process that forks ranks, for which a rank writes a digit of its
+own."""
 SETTLE_SECONDS = 1.5
 """From the fault until the other ranks wait: a step takes a millisecond."""
 SIZES = {"uneven": 4, "most": 3}

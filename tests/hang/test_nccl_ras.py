@@ -27,8 +27,11 @@ STATUS = {
 
 
 @contextlib.contextmanager
-def service(format_reply: bytes, status: bytes, *, stays_open: bool = False) -> Iterator[tuple[str, int]]:
-    """A server that answers as RAS does: ``OK`` to settings, the status, then the end of the connection."""
+def service(
+    format_reply: bytes, status: bytes, *, stays_open: bool = False
+) -> Iterator[tuple[str, int]]:
+    """A server that answers as RAS does: ``OK`` to settings, the status, then the end of the
+    connection."""
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -71,7 +74,10 @@ def test_the_status_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_older_service_is_no_error_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    with service(b"ERROR: unknown command\n", b"") as address, pytest.raises(TraceError, match="SET FORMAT json"):
+    with (
+        service(b"ERROR: unknown command\n", b"") as address,
+        pytest.raises(TraceError, match="SET FORMAT json"),
+    ):
         nccl_ras.ask_ras(address)
     with service(b"ERROR: unknown command\n", b"") as (host, port):
         monkeypatch.setenv("NCCL_RAS_ADDR", f"{host}:{port}")
@@ -93,6 +99,10 @@ def test_no_service_is_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_address_is_nccls_unless_it_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NCCL_RAS_ADDR", raising=False)
     assert nccl_ras._address() == ("127.0.0.1", 28028)
-    for value, expected in (("[::1]:5", ("::1", 5)), ("nonsense", nccl_ras._ADDRESS), ("h:99999", nccl_ras._ADDRESS)):
+    for value, expected in (
+        ("[::1]:5", ("::1", 5)),
+        ("nonsense", nccl_ras._ADDRESS),
+        ("h:99999", nccl_ras._ADDRESS),
+    ):
         monkeypatch.setenv("NCCL_RAS_ADDR", value)
         assert nccl_ras._address() == expected

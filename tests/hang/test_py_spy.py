@@ -31,7 +31,12 @@ THREADS = [
         "active": True,
         "owns_gil": True,
         "frames": [
-            {"name": "read", "filename": "/home/me/dataset.py", "short_filename": "dataset.py", "line": 88},
+            {
+                "name": "read",
+                "filename": "/home/me/dataset.py",
+                "short_filename": "dataset.py",
+                "line": 88,
+            },
             {"name": "main", "filename": "/home/me/train.py", "line": 12},
         ],
     },
@@ -82,7 +87,10 @@ def test_without_py_spy_there_is_no_stack(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_the_real_one_reads_where_a_process_is() -> None:
-    code = "import sys\ndef reads_its_data():\n    sys.stdin.read()\nprint('ready', flush=True)\nreads_its_data()"
+    code = (
+        "import sys\ndef reads_its_data():\n    sys.stdin.read()\nprint('ready', "
+        "flush=True)\nreads_its_data()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -90,7 +98,10 @@ def test_the_real_one_reads_where_a_process_is() -> None:
         process.stdout.readline()
         program = Path(sys.executable).with_name("py-spy")
         asked = subprocess.run(
-            [program, "dump", "--pid", str(process.pid)], capture_output=True, text=True, check=False
+            [program, "dump", "--pid", str(process.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         stack = py_spy_stack(process.pid)
         process.communicate("", timeout=30)

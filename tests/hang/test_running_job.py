@@ -31,20 +31,30 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def job(ranks: int, world_size: int, local: int) -> Iterator[tuple[subprocess.Popen[bytes], dict[int, psutil.Process]]]:
+def job(
+    ranks: int, world_size: int, local: int
+) -> Iterator[tuple[subprocess.Popen[bytes], dict[int, psutil.Process]]]:
     """A shell with ``ranks`` sleeping children, each with a child of its own."""
     starts = "".join(
-        f"RANK={rank} LOCAL_RANK={rank} WORLD_SIZE={world_size} LOCAL_WORLD_SIZE={local} sh -c 'sleep 300 & wait' & "
+        f"RANK={rank} LOCAL_RANK={rank} WORLD_SIZE={world_size} LOCAL_WORLD_SIZE={local} sh -c "
+        "'sleep 300 & wait' & "
         for rank in range(ranks)
     )
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    shell = subprocess.Popen(["/bin/sh", "-c", f"{starts}wait"], env=environment, start_new_session=True)
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")
+    }
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", f"{starts}wait"], env=environment, start_new_session=True
+    )
     try:
         deadline = time.monotonic() + START_SECONDS
         while len(children := psutil.Process(shell.pid).children(recursive=True)) < 2 * ranks:
             assert time.monotonic() < deadline, children
             time.sleep(0.02)
-        yield shell, {int(child.environ()["RANK"]): child for child in psutil.Process(shell.pid).children()}
+        yield (
+            shell,
+            {int(child.environ()["RANK"]): child for child in psutil.Process(shell.pid).children()},
+        )
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
@@ -53,9 +63,13 @@ def job(ranks: int, world_size: int, local: int) -> Iterator[tuple[subprocess.Po
 def test_the_ranks_below_a_launcher() -> None:
     with job(2, world_size=2, local=2) as (shell, children):
         evidence, notes = inspect_job(shell.pid)
-        assert {found.rank: found.pid for found in evidence} == {rank: child.pid for rank, child in children.items()}
+        assert {found.rank: found.pid for found in evidence} == {
+            rank: child.pid for rank, child in children.items()
+        }
         beside, _ = inspect_job(children[1].pid)
-        assert {found.pid for found in beside} == {found.pid for found in evidence}, "of a rank: its whole job"
+        assert {found.pid for found in beside} == {found.pid for found in evidence}, (
+            "of a rank: its whole job"
+        )
     assert {found.condition for found in evidence} == {RankCondition.RUNNING}
     assert any("rank 0: pid" in note and "mostly idle" in note for note in notes)
 

@@ -56,13 +56,19 @@ def test_the_outermost_loop_of_the_function_around_each_line(source: Path, tmp_p
     assert outermost_loops([frame("<frozen runpy>", 198)], tmp_path, LATER) == (None,)
 
 
-@pytest.mark.parametrize("file", ["/home/gone.py", "train.py", "<string>", "/home", "/home/broken.py"])
-def test_a_source_that_cannot_be_read_makes_all_unknown(source: Path, tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize(
+    "file", ["/home/gone.py", "train.py", "<string>", "/home", "/home/broken.py"]
+)
+def test_a_source_that_cannot_be_read_makes_all_unknown(
+    source: Path, tmp_path: Path, file: str
+) -> None:
     source.with_name("broken.py").write_text("for (")
     assert outermost_loops([frame("/home/train.py", 6), frame(file, 1)], tmp_path, LATER) == ()
 
 
-def test_a_file_that_was_changed_since_the_start_is_not_what_runs(source: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_changed_since_the_start_is_not_what_runs(
+    source: Path, tmp_path: Path
+) -> None:
     os.utime(source, (1000.0, 1000.0))
     stack = [frame("/home/train.py", 6)]
     assert outermost_loops(stack, tmp_path, 1000.5) == ((3, 9),)

@@ -23,7 +23,10 @@ TORCH = "/venv/lib/python3.11/site-packages/torch"
 
 
 def frames(*lines: tuple[str, str]) -> tuple[StackFrame, ...]:
-    return tuple(StackFrame(file=file, line=number, function=name) for number, (file, name) in enumerate(lines, 1))
+    return tuple(
+        StackFrame(file=file, line=number, function=name)
+        for number, (file, name) in enumerate(lines, 1)
+    )
 
 
 LOG = """Thread 0x00007f1 (most recent call first):
@@ -64,10 +67,24 @@ def test_the_place_is_the_users_own_line() -> None:
     [
         (f"{TORCH}/utils/data/dataloader.py", "__next__", True, False, False, ""),
         ("/opt/torchscale/worker/data/loader.py", "next_batch", True, False, False, ""),
-        (f"{TORCH}/distributed/distributed_c10d.py", "destroy_process_group", False, True, False, ""),
+        (
+            f"{TORCH}/distributed/distributed_c10d.py",
+            "destroy_process_group",
+            False,
+            True,
+            False,
+            "",
+        ),
         ("/usr/lib/python3.11/threading.py", "_shutdown", False, True, False, ""),
         (f"{TORCH}/distributed/distributed_c10d.py", "init_process_group", False, False, True, ""),
-        (f"{TORCH}/distributed/distributed_c10d.py", "all_gather_object", False, False, False, "all_gather_object"),
+        (
+            f"{TORCH}/distributed/distributed_c10d.py",
+            "all_gather_object",
+            False,
+            False,
+            False,
+            "all_gather_object",
+        ),
         ("/home/me/net.py", "forward", False, False, False, ""),
     ],
 )
@@ -81,21 +98,32 @@ def test_what_a_rank_does(
 
 def test_the_outermost_collective_is_the_one_that_was_called() -> None:
     c10d = f"{TORCH}/distributed/distributed_c10d.py"
-    stack = frames(("/home/me/a.py", "f"), (c10d, "wrapper"), (c10d, "all_gather_object"), (c10d, "all_gather"))
+    stack = frames(
+        ("/home/me/a.py", "f"), (c10d, "wrapper"), (c10d, "all_gather_object"), (c10d, "all_gather")
+    )
     assert collective_in(stack) == "all_gather_object"
 
 
 def test_the_purpose_of_a_collective() -> None:
-    backward = frames((f"{TORCH}/_tensor.py", "backward"), (f"{TORCH}/autograd/graph.py", "_engine_run_backward"))
+    backward = frames(
+        (f"{TORCH}/_tensor.py", "backward"), (f"{TORCH}/autograd/graph.py", "_engine_run_backward")
+    )
     assert purpose("all_reduce", backward) == "gradients"
     assert purpose("all_gather", backward) == ""
-    assert purpose("all_reduce", frames(("/opt/torchscale/worker/process_group.py", "barrier"))) == "barrier"
+    assert (
+        purpose("all_reduce", frames(("/opt/torchscale/worker/process_group.py", "barrier")))
+        == "barrier"
+    )
     assert purpose("all_reduce", ()) == ""
 
 
-def calls(*lines: tuple[str, int, LineRange | None]) -> tuple[tuple[StackFrame, ...], tuple[LineRange | None, ...]]:
+def calls(
+    *lines: tuple[str, int, LineRange | None],
+) -> tuple[tuple[StackFrame, ...], tuple[LineRange | None, ...]]:
     """A stack of functions at lines, in loops."""
-    stack = tuple(StackFrame(file="/home/me/train.py", line=line, function=name) for name, line, _ in lines)
+    stack = tuple(
+        StackFrame(file="/home/me/train.py", line=line, function=name) for name, line, _ in lines
+    )
     return stack, tuple(loop for _, _, loop in lines)
 
 
@@ -105,12 +133,28 @@ def calls(*lines: tuple[str, int, LineRange | None]) -> tuple[tuple[StackFrame, 
         (calls(("main", 50, None)), calls(("main", 45, None), ("train", 31, (30, 33))), True),
         (calls(("main", 50, None), ("finish", 9, None)), calls(("main", 45, (44, 46))), True),
         (calls(("main", 45, (44, 46))), calls(("main", 50, None)), False),  # the one is behind
-        (calls(("main", 50, (40, 51))), calls(("main", 45, (40, 51)), ("train", 31, (30, 33))), False),  # other epochs
-        (calls(("main", 8, (7, 9)), ("run", 50, None)), calls(("main", 8, (7, 9)), ("run", 45, (44, 46))), False),
-        (calls(("main", 50, None)), calls(("main", 45, None), ("train", 31, None)), False),  # no loop
+        (
+            calls(("main", 50, (40, 51))),
+            calls(("main", 45, (40, 51)), ("train", 31, (30, 33))),
+            False,
+        ),  # other epochs
+        (
+            calls(("main", 8, (7, 9)), ("run", 50, None)),
+            calls(("main", 8, (7, 9)), ("run", 45, (44, 46))),
+            False,
+        ),
+        (
+            calls(("main", 50, None)),
+            calls(("main", 45, None), ("train", 31, None)),
+            False,
+        ),  # no loop
         (calls(("main", 50, None)), calls(("other", 45, (44, 46))), False),
         (calls(("main", 50, None)), calls(("main", 50, None)), False),
-        (calls(("main", 50, None)), (calls(("main", 45, (44, 46)))[0], ()), False),  # a source is not known
+        (
+            calls(("main", 50, None)),
+            (calls(("main", 45, (44, 46)))[0], ()),
+            False,
+        ),  # a source is not known
     ],
 )
 def test_a_loop_is_left_only_where_nothing_leads_back(mine: Any, others: Any, left: bool) -> None:

@@ -1,4 +1,5 @@
-"""The reference of ``compare --against``: which earlier runs it is, and what is said where there are none."""
+"""The reference of ``compare --against``: which earlier runs it is, and what is said where there
+are none."""
 
 from __future__ import annotations
 
@@ -32,8 +33,12 @@ def stored(directory: Path, nights: Sequence[ResultSet]) -> Path:
     return path
 
 
-def chosen(directory: Path, nights: Sequence[ResultSet], text: str, new: ResultSet = NEW) -> ResultSet:
-    return earlier_side(Side("new", new), Against.from_text(text), stored(directory, nights)).results
+def chosen(
+    directory: Path, nights: Sequence[ResultSet], text: str, new: ResultSet = NEW
+) -> ResultSet:
+    return earlier_side(
+        Side("new", new), Against.from_text(text), stored(directory, nights)
+    ).results
 
 
 def test_last_is_the_newest_sound_run_before(tmp_path: Path) -> None:
@@ -56,36 +61,50 @@ def test_last_has_the_same_cells_if_any_run_has(tmp_path: Path) -> None:
 
 def test_main_is_the_newest_of_that_branch(tmp_path: Path) -> None:
     branches = ("main", "master", "faster-loader", None)
-    nights = [nightly(number, [levels(number, 100)], git_branch=branch) for number, branch in enumerate(branches)]
+    nights = [
+        nightly(number, [levels(number, 100)], git_branch=branch)
+        for number, branch in enumerate(branches)
+    ]
     assert chosen(tmp_path, nights, "main").name == "night-1"
 
 
 def test_the_median_is_over_runs_with_an_interval_from_their_scatter(tmp_path: Path) -> None:
     of_runs = [100.0, 101.0, 99.0, 102.0, 98.0, 100.5, 50.0]
-    nights = [nightly(number, [[level * 0.999, level, level * 1.001]]) for number, level in enumerate(of_runs)]
+    nights = [
+        nightly(number, [[level * 0.999, level, level * 1.001]])
+        for number, level in enumerate(of_runs)
+    ]
     reference = chosen(tmp_path, nights, "median-of-7")
     assert reference.name == "median of 7 runs"
     assert len(reference.cells[0].launches) == 21
     assert len(reference.sessions) == 7
     pair = compare(reference, nightly(40, [[99.9, 100.0, 100.1]]), median=True)
     (change,) = [change for change in pair.cells[0].changes if change.key == THROUGHPUT]
-    assert change.before == pytest.approx(100.0, rel=1e-5)  # the median: the run at 50 does not move it
+    assert change.before == pytest.approx(
+        100.0, rel=1e-5
+    )  # the median: the run at 50 does not move it
     assert change.ratio.value == pytest.approx(1.0, rel=1e-4)
     assert change.ratio.interval is not None
     spread = statistics.stdev(math.log(level) for level in of_runs)
-    assert change.ratio.interval[1] - 1 > spread  # one session on the other side is as uncertain as a night is
+    assert (
+        change.ratio.interval[1] - 1 > spread
+    )  # one session on the other side is as uncertain as a night is
     assert change.verdict is Verdict.UNCLEAR
 
 
 def test_a_steady_median_tells_a_slower_run(tmp_path: Path) -> None:
-    reference = chosen(tmp_path, [nightly(number, [levels(number, 100)]) for number in range(10)], "median-of-10")
+    reference = chosen(
+        tmp_path, [nightly(number, [levels(number, 100)]) for number in range(10)], "median-of-10"
+    )
     slower = compare(reference, nightly(40, [levels(40, 90)]), median=True)
     assert slower.cells[0].changes[0].verdict is Verdict.WORSE
     equal = compare(reference, nightly(40, [levels(40, 100)]), median=True)
     assert equal.cells[0].changes[0].verdict is Verdict.SAME
 
 
-def test_a_median_of_fewer_runs_says_so_and_other_versions_of_torch_are_left_out(tmp_path: Path) -> None:
+def test_a_median_of_fewer_runs_says_so_and_other_versions_of_torch_are_left_out(
+    tmp_path: Path,
+) -> None:
     nights = [nightly(number, [levels(number, 100)]) for number in range(5)]
     older = nights[0]
     nights[0] = older.model_copy(
@@ -113,7 +132,9 @@ def test_where_there_is_none_the_error_says_why(
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["", "first", "median", "median-of-2", "median-of-1000", "median-of-x", "Last"])
+@pytest.mark.parametrize(
+    "text", ["", "first", "median", "median-of-2", "median-of-1000", "median-of-x", "Last"]
+)
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected last, main or median-of-N"):
         Against.from_text(text)

@@ -1,4 +1,5 @@
-"""Change points: planted ones found at their place, none in series without one, whatever the noise."""
+"""Change points: planted ones found at their place, none in series without one, whatever the
+noise."""
 
 from __future__ import annotations
 
@@ -11,23 +12,30 @@ import pytest
 from torchscale.history.change_points import MIN_LENGTH, NoisySeries, change_points
 
 
-def series(random: np.random.Generator, *levels: tuple[int, float], noise: float = 0.015) -> NoisySeries:
+def series(
+    random: np.random.Generator, *levels: tuple[int, float], noise: float = 0.015
+) -> NoisySeries:
     """So many values at each level, with heavy tails (Student's t with three degrees)."""
     count = sum(length for length, _ in levels)
     steps = itertools.chain.from_iterable([math.log(level)] * length for length, level in levels)
-    return NoisySeries(tuple(np.fromiter(steps, float) + noise * random.standard_t(3, count) / math.sqrt(3)))
+    return NoisySeries(
+        tuple(np.fromiter(steps, float) + noise * random.standard_t(3, count) / math.sqrt(3))
+    )
 
 
 def test_series_without_a_change_are_left_alone() -> None:
     random = np.random.default_rng(11)
     rounds = [change_points([series(random, (60, 1.0)) for _ in range(20)]) for _ in range(20)]
-    # 20 histories of 20 series; a rate of 1 % makes 0.2 of these histories speak, and 3 has a probability of 0.001.
+    # 20 histories of 20 series; a rate of 1 % makes 0.2 of these histories speak, and 3 has a
+    # probability of 0.001.
     assert sum(any(places) for one in rounds for places in one) < 3
 
 
 def test_a_change_is_found_at_its_place() -> None:
     random = np.random.default_rng(12)
-    found = change_points([series(random, (60, 1.0), (40, level)) for level in (0.9, 0.95, 1.05, 1.1)])
+    found = change_points(
+        [series(random, (60, 1.0), (40, level)) for level in (0.9, 0.95, 1.05, 1.1)]
+    )
     assert [len(places) for places in found] == [1, 1, 1, 1]
     assert all(abs(places[0] - 60) <= 2 for places in found)
 
@@ -36,7 +44,9 @@ def test_several_changes_and_one_that_was_taken_back() -> None:
     random = np.random.default_rng(13)
     (places,) = change_points([series(random, (50, 1.0), (30, 0.93), (40, 1.0), (30, 1.08))])
     assert len(places) == 3
-    assert all(abs(place - expected) <= 2 for place, expected in zip(places, (50, 80, 120), strict=True))
+    assert all(
+        abs(place - expected) <= 2 for place, expected in zip(places, (50, 80, 120), strict=True)
+    )
 
 
 def test_a_large_change_is_told_from_the_fewest_runs_and_not_from_fewer() -> None:
@@ -67,7 +77,9 @@ def test_runs_of_few_launches_weigh_less() -> None:
 def test_figures_that_repeat_exactly() -> None:
     constant, stepped = (0.5,) * 40, (0.5,) * 20 + (0.6,) * 20
     assert change_points([NoisySeries(constant), NoisySeries(stepped)]) == [(), (20,)]
-    below = (0.5,) * 20 + (0.50001,) * 20  # far below what is told from equal, and still no division by zero
+    below = (0.5,) * 20 + (
+        0.50001,
+    ) * 20  # far below what is told from equal, and still no division by zero
     assert all(math.isfinite(place) for place in change_points([NoisySeries(below)])[0])
 
 

@@ -1,4 +1,5 @@
-"""A run as a history keeps it: its figures with intervals, what identifies it, what makes it new."""
+"""A run as a history keeps it: its figures with intervals, what identifies it, what makes it
+new."""
 
 from __future__ import annotations
 
@@ -40,14 +41,20 @@ def test_a_run_that_went_on_has_the_same_identity_and_another_digest() -> None:
 
 def test_a_renamed_folder_is_the_same_run() -> None:
     results = nightly(0, [[100.0]])
-    renamed = history_entry(results.model_copy(update={"name": "renamed", "problems": ("a file is damaged",)}))
+    renamed = history_entry(
+        results.model_copy(update={"name": "renamed", "problems": ("a file is damaged",)})
+    )
     assert renamed.digest == history_entry(results).digest
     assert renamed.run.name == "renamed"
 
 
 def test_what_can_explain_a_change_is_kept() -> None:
     entry = history_entry(nightly(0, [[1.0]], driver="570.1", git_commit="abc", git_branch="main"))
-    assert (entry.run.driver, entry.run.git_commit, entry.run.git_branch) == ("570.1", "abc", "main")
+    assert (entry.run.driver, entry.run.git_commit, entry.run.git_branch) == (
+        "570.1",
+        "abc",
+        "main",
+    )
     assert entry.facts["driver"] == "570.1"
     assert entry.facts["git commit"] == "abc"
     assert entry.run.config_hash

@@ -1,4 +1,5 @@
-"""The file of a history: rows are only added, one file, and clear errors for whatever else lies at its path."""
+"""The file of a history: rows are only added, one file, and clear errors for whatever else lies at
+its path."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("history") / "torchscale.sqlite"
     with open_history(path, create=True) as history:
         for number in range(3):
-            assert history.add(history_entry(nightly(number, [[100.0, 101.0], [50.0]])), f"folder-{number}")
+            assert history.add(
+                history_entry(nightly(number, [[100.0, 101.0], [50.0]])), f"folder-{number}"
+            )
     return path
 
 
@@ -83,7 +86,10 @@ def test_a_run_that_went_on_is_added_and_counts_once(file: Path) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET rowid = rowid"])
 def test_rows_are_never_changed(file: Path, table: str, statement: str) -> None:
     before = file.read_bytes()
-    with closing(sqlite3.connect(file)) as connection, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+    with (
+        closing(sqlite3.connect(file)) as connection,
+        pytest.raises(sqlite3.IntegrityError, match="append-only"),
+    ):
         connection.execute(statement.format(table))
     assert file.read_bytes() == before
 
@@ -101,7 +107,9 @@ def test_one_that_is_only_read_is_not_written(file: Path) -> None:
         history.add(history_entry(nightly(9, [[1.0]])))
 
 
-def test_an_interrupted_run_leaves_nothing_of_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_leaves_nothing_of_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*arguments: object) -> None:
         raise KeyboardInterrupt
 
@@ -149,7 +157,10 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="is a directory"), open_history(tmp_path, create=True):
         pass
-    with pytest.raises(OutputError, match="is not a directory"), open_history(tmp_path / "a" / "b", create=True):
+    with (
+        pytest.raises(OutputError, match="is not a directory"),
+        open_history(tmp_path / "a" / "b", create=True),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -199,7 +210,9 @@ def test_damaged_rows_are_one_clear_error(file: Path, statement: str) -> None:
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("packed", [b"", b"no zlib", zlib.compress(b"{}"), zlib.compress(b"0" * (65 * 2**20))])
+@pytest.mark.parametrize(
+    "packed", [b"", b"no zlib", zlib.compress(b"{}"), zlib.compress(b"0" * (65 * 2**20))]
+)
 def test_damaged_results_of_a_run(file: Path, packed: bytes) -> None:
     changed(file, f"UPDATE run SET results = x'{packed.hex()}', facts = '[1]'")
     with open_history(file) as history:
@@ -213,7 +226,9 @@ def test_damaged_results_of_a_run(file: Path, packed: bytes) -> None:
 
 def test_a_view_in_place_of_a_table_is_not_read(file: Path) -> None:
     """It may never end."""
-    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS run, x AS cell"
+    endless = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS run, x AS cell"
+    )
     columns = ["state", "reason", "device", "flags", "conditions", "measured_at"]
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("DROP TABLE outcome")

@@ -1,4 +1,5 @@
-"""Results over time as a document, JSON and a table: one number everywhere, and bounded whatever is in it."""
+"""Results over time as a document, JSON and a table: one number everywhere, and bounded whatever is
+in it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from torchscale.analysis.comparison.matching import Difference
 from torchscale.history.export import history_export
 from torchscale.history.page import HistoryReport, history_document
 from torchscale.history.tables import print_history
-from torchscale.history.text import difference_texts, format_change_point, history_sentence, trend_label
+from torchscale.history.text import (
+    difference_texts,
+    format_change_point,
+    history_sentence,
+    trend_label,
+)
 from torchscale.history.trends import trends
 from torchscale.report.document import Bullets, Chart, Table, Tone
 
@@ -25,7 +31,9 @@ def changed_history(share: float = 0.9) -> HistoryReport:
     of_nights = content(slower_from(14, share=share))
     (trend,) = trends(of_nights)
     changes = tuple(replace(change, differences=(DRIVER,)) for change in trend.changes)
-    return HistoryReport(of_nights.runs, (replace(trend, changes=changes),), 0.02, ("Left out: a folder.",))
+    return HistoryReport(
+        of_nights.runs, (replace(trend, changes=changes),), 0.02, ("Left out: a folder.",)
+    )
 
 
 def shown(report: HistoryReport) -> str:
@@ -94,7 +102,9 @@ def test_a_time_that_is_none_is_no_error() -> None:
     report = changed_history()
     (trend,) = report.trends
     points = tuple(
-        replace(point, outcome=point.outcome.model_copy(update={"measured_at": "yesterday\x1b[31m"}))
+        replace(
+            point, outcome=point.outcome.model_copy(update={"measured_at": "yesterday\x1b[31m"})
+        )
         for point in trend.points
     )
     damaged = replace(report, trends=(replace(trend, points=points, changes=()),))

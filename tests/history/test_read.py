@@ -26,7 +26,9 @@ def history() -> Iterator[HistoryFile]:
 def test_run_folders_at_any_depth(tmp_path: Path) -> None:
     deep = [write_night(tmp_path / "node-1" / "2026", 1), write_night(tmp_path, 2)]
     (deep[1] / "cells" / "inner").mkdir(parents=True)
-    (deep[1] / "cells" / "inner" / "experiment.json").touch()  # what is inside a run is none of its own
+    (
+        deep[1] / "cells" / "inner" / "experiment.json"
+    ).touch()  # what is inside a run is none of its own
     (tmp_path / "loop").symlink_to(tmp_path)
     assert run_folders(tmp_path) == sorted(deep)
     assert run_folders(deep[0]) == [deep[0]]
@@ -50,13 +52,17 @@ def test_every_folder_is_added_once_and_read_once(tmp_path: Path, history: Histo
     assert len(history.content().runs) == 3
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_added(tmp_path: Path, history: HistoryFile) -> None:
+def test_what_cannot_be_read_is_named_and_the_rest_added(
+    tmp_path: Path, history: HistoryFile
+) -> None:
     broken, empty, good = (write_night(tmp_path, number) for number in range(3))
     (broken / "experiment.json").write_text("{")
     shutil.rmtree(empty / "cells")
     added = add_folders(history, [broken, empty, good], lambda number, folder: None)
     assert added.new == 1
-    assert [str(folder) in text for folder, text in zip((broken, empty), added.left_out, strict=True)] == [True, True]
+    assert [
+        str(folder) in text for folder, text in zip((broken, empty), added.left_out, strict=True)
+    ] == [True, True]
     assert "no figures" in added.left_out[1]
 
 

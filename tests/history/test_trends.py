@@ -29,8 +29,12 @@ def content(nights: Sequence[ResultSet]) -> HistoryContent:
             row = known.setdefault(one.cell.model_dump_json(), len(known) + 1)
             by_number[row] = one.cell
             outcomes.append(one.outcome.model_copy(update={"run": number, "cell": row}))
-            figures += [figure.model_copy(update={"run": number, "cell": row}) for figure in one.figures]
-    return HistoryContent(runs=tuple(runs), cells=by_number, outcomes=tuple(outcomes), figures=tuple(figures))
+            figures += [
+                figure.model_copy(update={"run": number, "cell": row}) for figure in one.figures
+            ]
+    return HistoryContent(
+        runs=tuple(runs), cells=by_number, outcomes=tuple(outcomes), figures=tuple(figures)
+    )
 
 
 def levels(number: int, level: float) -> list[float]:
@@ -38,7 +42,10 @@ def levels(number: int, level: float) -> list[float]:
 
 
 def slower_from(first: int, count: int = 24, share: float = 0.9) -> list[ResultSet]:
-    return [nightly(number, [levels(number, 100 * (share if number >= first else 1))]) for number in range(count)]
+    return [
+        nightly(number, [levels(number, 100 * (share if number >= first else 1))])
+        for number in range(count)
+    ]
 
 
 def only(nights: Sequence[ResultSet], *, accept_flags: bool = False) -> Trend:
@@ -65,7 +72,9 @@ def test_a_faster_cell_is_no_regression_nor_is_one_that_recovered() -> None:
     assert len(faster.changes) == 1
     assert not faster.changes[0].worse
     assert faster.regression(0.02) is None
-    nights = [nightly(number, [levels(number, 90 if 12 <= number < 24 else 100)]) for number in range(36)]
+    nights = [
+        nightly(number, [levels(number, 90 if 12 <= number < 24 else 100)]) for number in range(36)
+    ]
     recovered = only(nights)
     assert [change.worse for change in recovered.changes] == [True, False]
     assert recovered.regression(0.02) is None
@@ -82,7 +91,10 @@ def test_contended_and_failed_runs_are_shown_and_do_not_count() -> None:
     trend = only(nights)
     assert not trend.changes
     assert len(trend.points) == 24
-    assert [point.left_out for point in trend.points if point.left_out] == ["crashed", *["contended"] * 12]
+    assert [point.left_out for point in trend.points if point.left_out] == [
+        "crashed",
+        *["contended"] * 12,
+    ]
     assert len(only(nights, accept_flags=True).changes) == 1
 
 
@@ -91,7 +103,8 @@ def test_a_series_is_one_workload_however_it_was_measured() -> None:
     other_seed = cell.model_copy(update={"seed": 7})
     larger = cell.model_copy(update={"batch_size": 64})
     nights = [
-        nightly(number, [levels(number, 100)], measured=[cell if number % 2 else other_seed]) for number in range(4)
+        nightly(number, [levels(number, 100)], measured=[cell if number % 2 else other_seed])
+        for number in range(4)
     ]
     assert [len(trend.points) for trend in trends(content(nights))] == [4]
     nights.append(nightly(4, [levels(4, 100)], measured=[larger]))
@@ -99,9 +112,13 @@ def test_a_series_is_one_workload_however_it_was_measured() -> None:
 
 
 def test_another_device_is_another_series_and_another_host_is_not() -> None:
-    nights = [nightly(number, [levels(number, 100)], hostname=f"node-{number}") for number in range(3)]
+    nights = [
+        nightly(number, [levels(number, 100)], hostname=f"node-{number}") for number in range(3)
+    ]
     elsewhere = nightly(3, [levels(3, 300)])
-    moved = tuple(cell.model_copy(update={"device": "Another Processor"}) for cell in elsewhere.cells)
+    moved = tuple(
+        cell.model_copy(update={"device": "Another Processor"}) for cell in elsewhere.cells
+    )
     nights.append(elsewhere.model_copy(update={"cells": moved}))
     assert [(trend.device, len(trend.points)) for trend in trends(content(nights))] == [
         ("Test Processor", 3),

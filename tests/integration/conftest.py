@@ -1,4 +1,5 @@
-"""The real program in a subprocess, in a directory of its own, with the faulty models on its path."""
+"""The real program in a subprocess, in a directory of its own, with the faulty models on its
+path."""
 
 from __future__ import annotations
 
@@ -65,18 +66,31 @@ class Program:
     def env(self) -> dict[str, str]:
         """This environment, the faulty models, and a mark that every descendant inherits."""
         path = os.pathsep.join([str(MODELS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return {**os.environ, "PYTHONPATH": path, "TORCHSCALE_TEST_MARK": self.mark, "COLUMNS": "120"}
+        return {
+            **os.environ,
+            "PYTHONPATH": path,
+            "TORCHSCALE_TEST_MARK": self.mark,
+            "COLUMNS": "120",
+        }
 
     def config(self, name: str = "config.json", **content: Any) -> str:
         """Write a config (fast unless told otherwise) and return its name."""
-        defaults: dict[str, Any] = {"experiment_name": "run", "batch_sizes": [8], "device": "cpu", "benchmark": FAST}
+        defaults: dict[str, Any] = {
+            "experiment_name": "run",
+            "batch_sizes": [8],
+            "device": "cpu",
+            "benchmark": FAST,
+        }
         (self.directory / name).write_text(json.dumps({**defaults, **content}))
         return name
 
     def records(self, run: str = "results/run") -> dict[str, dict[str, Any]]:
         """Every complete record: ``<cell-id>/launch-K`` → content."""
         paths = sorted((self.directory / run / "cells").glob("*/launch-*/record.json"))
-        return {f"{path.parent.parent.name}/{path.parent.name}": json.loads(path.read_text()) for path in paths}
+        return {
+            f"{path.parent.parent.name}/{path.parent.name}": json.loads(path.read_text())
+            for path in paths
+        }
 
     def leftovers(self) -> list[psutil.Process]:
         """Living processes that descend from this program's runs."""

@@ -17,7 +17,8 @@ INJECTED = Path(__file__).parent / "injected"
 """On ``PYTHONPATH``, it causes faults in every Python process (its sitecustomize.py)."""
 SOON_SECONDS = 7.0
 TORCH_CACHE = "torchinductor_"
-"""torch makes an empty directory of this name in TMPDIR, and leaves it there for the next program."""
+"""torch makes an empty directory of this name in TMPDIR, and leaves it there for the next
+program."""
 Done = subprocess.CompletedProcess[str]
 
 
@@ -47,9 +48,11 @@ class Fault:
             ``{soon}`` a time while ranks start or measure.
         limits: Of the process, as :func:`resource.setrlimit` takes them.
         namespace: Options of ``unshare`` beside a user namespace; empty for none.
-        script: Commands of sh in that namespace, before torchscale starts there; ``$D`` is the test's directory.
+        script: Commands of sh in that namespace, before torchscale starts there; ``$D`` is the
+            test's directory.
         look: What was seen, after checks of its own; it may raise AssertionError.
-        leaves: Patterns of what the command may leave in the test's directory, beside what was there.
+        leaves: Patterns of what the command may leave in the test's directory, beside what was
+            there.
     """
 
     name: str
@@ -86,14 +89,22 @@ class Fault:
         before = _names(program.directory)
         done = self.run(program)
         told = " ".join((done.stdout + done.stderr).split())
-        assert done.returncode in self.codes, (done.returncode, done.stdout[-2000:], done.stderr[-3000:])
+        assert done.returncode in self.codes, (
+            done.returncode,
+            done.stdout[-2000:],
+            done.stderr[-3000:],
+        )
         assert re.search(self.said, told), told[-3000:]
         assert not re.search(r"^Traceback", done.stdout + done.stderr, re.MULTILINE), told[-3000:]
         seen = self.look(program, done)
         assert program.leftovers() == []
         new = sorted(_names(program.directory) - before)
-        assert [name for name in new if not any(re.fullmatch(pattern, name) for pattern in self.leaves)] == []
-        assert [path.name for path in scratch.iterdir() if not path.name.startswith(TORCH_CACHE)] == []
+        assert [
+            name for name in new if not any(re.fullmatch(pattern, name) for pattern in self.leaves)
+        ] == []
+        assert [
+            path.name for path in scratch.iterdir() if not path.name.startswith(TORCH_CACHE)
+        ] == []
         assert not [path for path in program.directory.rglob("*.tmp") if path.is_file()]
         return seen
 
@@ -102,7 +113,16 @@ class Fault:
         argv: Sequence[str] = program.argv(*self.argv)
         if self.namespace:
             commands = f'set -e; D="$1"; shift; {self.script or ":"}; exec "$@"'
-            argv = ["unshare", *self.namespace.split(), "sh", "-c", commands, "sh", str(program.directory), *argv]
+            argv = [
+                "unshare",
+                *self.namespace.split(),
+                "sh",
+                "-c",
+                commands,
+                "sh",
+                str(program.directory),
+                *argv,
+            ]
         return subprocess.run(
             [os.fsencode(part) for part in argv],
             cwd=program.directory,
@@ -133,12 +153,16 @@ class Fault:
 def injected(program_path: str = "") -> str:
     """``PYTHONPATH`` with the injected faults before everything else."""
     models = Path(__file__).parent / "models"
-    return os.pathsep.join(filter(None, [str(INJECTED), str(models), program_path, os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(
+        filter(None, [str(INJECTED), str(models), program_path, os.environ.get("PYTHONPATH")])
+    )
 
 
 def can_unshare(options: str) -> bool:
     """Whether this machine lets us make such a namespace."""
-    done = subprocess.run(["/usr/bin/unshare", *options.split(), "true"], capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        ["/usr/bin/unshare", *options.split(), "true"], capture_output=True, timeout=30, check=False
+    )
     return done.returncode == 0
 
 

@@ -1,4 +1,5 @@
-"""``validate --burn-in`` with real ranks: to its end, with a wrong bit in one rank, and ended by the user."""
+"""``validate --burn-in`` with real ranks: to its end, with a wrong bit in one rank, and ended by
+the user."""
 
 from __future__ import annotations
 
@@ -33,7 +34,12 @@ def test_a_short_burn_in(program: Program) -> None:
     burn_in = validation["burn_in"]
     assert done.returncode == 0, done.stderr
     assert burn_in["rounds"] >= 1
-    assert (burn_in["backend"], burn_in["wrong_results"], burn_in["error"], burn_in["interrupted"]) == (
+    assert (
+        burn_in["backend"],
+        burn_in["wrong_results"],
+        burn_in["error"],
+        burn_in["interrupted"],
+    ) == (
         "gloo",
         0,
         None,
@@ -41,7 +47,9 @@ def test_a_short_burn_in(program: Program) -> None:
     )
     assert {rate["rank"] for rate in burn_in["rates"]} == set(range(burn_in["world_size"]))
     assert all(rate["rate"] > 0 for rate in burn_in["rates"])
-    assert "burn_in_results" in {check["id"] for check in validation["checks"] if check["status"] == "pass"}
+    assert "burn_in_results" in {
+        check["id"] for check in validation["checks"] if check["status"] == "pass"
+    }
 
 
 @pytest.mark.campaign
@@ -65,12 +73,17 @@ def test_a_rank_that_computes_a_wrong_bit(program: Program, record_property: obj
 
 
 @pytest.mark.campaign
-def test_ctrl_c_ends_it_with_what_was_seen(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_it_with_what_was_seen(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(program.directory))  # where the ranks' files are
     process = program.start("validate", "--burn-in", "10m", "--json")
     try:
         assert wait_until(
-            lambda: any(path.stat().st_size for path in program.directory.glob("torchscale-burn-in-*/rank-*.jsonl")),
+            lambda: any(
+                path.stat().st_size
+                for path in program.directory.glob("torchscale-burn-in-*/rank-*.jsonl")
+            ),
             timeout_seconds=RUN_SECONDS,
         )
         process.send_signal(signal.SIGINT)

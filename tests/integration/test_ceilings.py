@@ -17,13 +17,19 @@ from tests.integration.conftest import FAST, Program
 pytestmark = pytest.mark.integration
 
 SMALL: dict[str, Any] = {
-    "collectives": {"operations": ["all_reduce", "pairs", "barrier"], "max_bytes": "4KiB", "iterations": 3},
+    "collectives": {
+        "operations": ["all_reduce", "pairs", "barrier"],
+        "max_bytes": "4KiB",
+        "iterations": 3,
+    },
     "hardware": {"matmul_sizes": [64], "seconds": 0.02, "copy_bytes": "1MiB"},
 }
 
 
 @pytest.mark.parametrize("gpu_counts", cases([[2]], [[1, 2]]))
-def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_counts: list[int]) -> None:
+def test_one_config_measures_the_machine_and_the_training(
+    program: Program, gpu_counts: list[int]
+) -> None:
     config = program.config(
         models="tiny-resnet",
         gpu_counts=gpu_counts,
@@ -46,7 +52,13 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
         assert 0 < cell["compute"]["mfu"] < 1.5
         assert "measured matrix products" in cell["compute"]["peak"]["source"]
         assert cell["compute"]["intensity"] > 0
-        assert cell["compute"]["bound"] in ("compute", "memory", "overhead", "communication", "input")
+        assert cell["compute"]["bound"] in (
+            "compute",
+            "memory",
+            "overhead",
+            "communication",
+            "input",
+        )
         assert cell["figures"]["flops"]["forward"] == pytest.approx(3_172_864)
         assert cell["figures"]["joules_per_step"] is None  # no GPU
         telemetry = cell["figures"]["telemetry"]
@@ -56,7 +68,9 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
         assert telemetry["memory_used_peak_bytes"] > 0
         assert telemetry["sampler_cpu_seconds"] > 0
         assert telemetry["gpus"] == []
-    rows = list(csv.DictReader(io.StringIO((program.directory / "results/run/summary.csv").read_text())))
+    rows = list(
+        csv.DictReader(io.StringIO((program.directory / "results/run/summary.csv").read_text()))
+    )
     assert [row["kind"] for row in rows] == [*kinds, *["training"] * counts]
     assert [bool(row["mfu"]) for row in rows] == [False] * len(kinds) + [True] * counts
 
@@ -73,7 +87,20 @@ def test_one_config_measures_the_machine_and_the_training(program: Program, gpu_
 
 
 def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
-    options = ("--op", "all_reduce,barrier", "-b", "8", "-e", "1KiB", "--iters", "3", "-w", "1", "-o", "here")
+    options = (
+        "--op",
+        "all_reduce,barrier",
+        "-b",
+        "8",
+        "-e",
+        "1KiB",
+        "--iters",
+        "3",
+        "-w",
+        "1",
+        "-o",
+        "here",
+    )
     first = program.run("measure", "collectives", *options)
     assert first.returncode == 0, first.stderr
     assert "all_reduce, in place" in first.stdout
@@ -86,7 +113,18 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     quarantined = list((program.directory / "here/quarantine").iterdir())
     assert quarantined  # set aside, not lost
     joined = program.run(
-        "measure", "hardware", "--size", "64", "--seconds", "0.02", "--dtype", "fp32", "-n", "1", "-o", "here"
+        "measure",
+        "hardware",
+        "--size",
+        "64",
+        "--seconds",
+        "0.02",
+        "--dtype",
+        "fp32",
+        "-n",
+        "1",
+        "-o",
+        "here",
     )
     assert joined.returncode == 0, joined.stderr
     report = program.run("report", "--source", "here", "--format", "json", "--output", "-")
@@ -97,12 +135,17 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
 
 @pytest.mark.quiet
 def test_a_link_far_below_what_it_should_carry_fails(program: Program) -> None:
-    one_size = "--op all_reduce -b 16MiB -e 16MiB --iters 3 --hardware.link_bytes_per_second=1.0e+15 --json -o here"
+    one_size = (
+        "--op all_reduce -b 16MiB -e 16MiB --iters 3 --hardware.link_bytes_per_second=1.0e+15 "
+        "--json -o here"
+    )
     for _ in range(10):
         judged = program.run("measure", "collectives", *one_size.split())
         if judged.returncode == 1:
             break
-        assert "noisy" in judged.stderr or "contended" in judged.stderr, judged.stderr  # no verdict on a busy machine
+        assert "noisy" in judged.stderr or "contended" in judged.stderr, (
+            judged.stderr
+        )  # no verdict on a busy machine
     (content,) = json.loads(judged.stdout)
     assert content["verdict"]["fits"] is False
     assert content["verdict"]["causes"]
@@ -112,14 +155,19 @@ def test_a_link_far_below_what_it_should_carry_fails(program: Program) -> None:
     ("arguments", "said"),
     [
         (("measure", "collectives", "--op", "all_redcue"), "all_redcue"),
-        (("measure", "collectives", "-b", "1MiB", "-e", "1KiB"), "max_bytes 1024 is below min_bytes 1048576"),
+        (
+            ("measure", "collectives", "-b", "1MiB", "-e", "1KiB"),
+            "max_bytes 1024 is below min_bytes 1048576",
+        ),
         (("measure", "collectives", "--link", "nvlink9"), "nvlink9"),
         (("measure", "hardware", "--dtype", "fp7"), "fp7"),
         (("measure", "memory", "--model", "tiny-gpt2", "--limit", "lots"), "lots"),
         (("measure", "collectives", "stray"), "stray"),
     ],
 )
-def test_wrong_input_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_input_is_said_in_a_line(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     done = torchscale(tmp_path, *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
@@ -133,7 +181,8 @@ def test_one_device_is_too_few_for_a_collective(program: Program) -> None:
 
 
 GROUP = ("--launch.isolation=group",)
-"""All cells of a world size in the processes of one torchrun: less to start, for tests to which it is the same."""
+"""All cells of a world size in the processes of one torchrun: less to start, for tests to which it
+is the same."""
 
 
 def peaks(program: Program, batches: range) -> dict[int, int]:
@@ -142,7 +191,9 @@ def peaks(program: Program, batches: range) -> dict[int, int]:
     done = program.run("measure", "memory", "-m", "tiny-decoder", *options, *GROUP, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    return {cell["cell"]["training"]["batch_size"]: cell["ranks"][0]["peak_bytes"] for cell in found}
+    return {
+        cell["cell"]["training"]["batch_size"]: cell["ranks"][0]["peak_bytes"] for cell in found
+    }
 
 
 @pytest.mark.campaign
@@ -151,10 +202,14 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
     assert sorted(measured.values()) == list(measured.values())
     limit = (measured[3] + measured[4]) // 2
     search = ("--find-max-batch", "--limit", str(limit))
-    done = program.run("measure", "memory", "-m", "tiny-decoder", *search, *GROUP, "--json", "-o", "search")
+    done = program.run(
+        "measure", "memory", "-m", "tiny-decoder", *search, *GROUP, "--json", "-o", "search"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["batch_size"] == max(batch for batch, peak in measured.items() if peak <= limit) == 3
+    assert (
+        found["batch_size"] == max(batch for batch, peak in measured.items() if peak <= limit) == 3
+    )
     assert [(trial["batch_size"], trial["state"]) for trial in found["trials"]] == [
         (1, "ok"), (2, "ok"), (4, "oom"), (3, "ok"),
     ]  # fmt: skip
@@ -181,10 +236,23 @@ def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isol
 def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
     strategies = "ddp,zero1,fsdp,tensor,pipeline"
     done = program.run(
-        "measure", "memory", "-m", "tiny-decoder", "-b", "8", "--strategy", strategies, "-n", "2", *GROUP, "--json"
+        "measure",
+        "memory",
+        "-m",
+        "tiny-decoder",
+        "-b",
+        "8",
+        "--strategy",
+        strategies,
+        "-n",
+        "2",
+        *GROUP,
+        "--json",
     )
     assert done.returncode == 0, done.stderr
-    found = {cell["cell"]["training"]["strategy"]: cell["ranks"] for cell in json.loads(done.stdout)}
+    found = {
+        cell["cell"]["training"]["strategy"]: cell["ranks"] for cell in json.loads(done.stdout)
+    }
 
     def whole(strategy: str, part: str) -> int:
         return sum(rank["parts"][part] for rank in found[strategy])
@@ -199,26 +267,38 @@ def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
         assert whole(split, "parameters") == pytest.approx(parameters, rel=0.01)
         assert whole(split, "gradients") == pytest.approx(parameters, rel=0.01)
         assert whole(split, "optimizer_states") == pytest.approx(states, rel=0.02)
-    assert parameters < whole("tensor", "parameters") < 2 * parameters  # norms and embeddings are whole on both
+    assert (
+        parameters < whole("tensor", "parameters") < 2 * parameters
+    )  # norms and embeddings are whole on both
     for strategy, ranks in found.items():
         for rank in ranks:
             # A split embedding's gradient arrives whole before the optimizer takes its part of it.
             enough = rank["parts"]["gradients"] >= rank["parts"]["parameters"]
-            assert enough if strategy == "tensor" else rank["parts"]["gradients"] == rank["parts"]["parameters"]
+            assert (
+                enough
+                if strategy == "tensor"
+                else rank["parts"]["gradients"] == rank["parts"]["parameters"]
+            )
             assert 0 < rank["parts"]["activations"] < rank["peak_bytes"]
 
 
 def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
-    none = program.run("measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", "1MiB")
+    none = program.run(
+        "measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", "1MiB"
+    )
     assert none.returncode == 1
     assert "No batch of tiny-decoder fits" in none.stdout
-    unlimited = program.run("measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--device", "cpu")
+    unlimited = program.run(
+        "measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--device", "cpu"
+    )
     assert unlimited.returncode == 3
     assert "--limit" in unlimited.stderr
 
 
 @pytest.mark.campaign
-def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(program: Program) -> None:
+def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(
+    program: Program,
+) -> None:
     content: dict[str, Any] = {
         "models": "tiny-decoder",
         "batch_sizes": [2, 4, 8],
@@ -227,7 +307,9 @@ def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(progr
         "memory": {"limit": "20MiB"},
         "launch": {"isolation": "group"},
     }
-    done = program.run("benchmark", program.config(**content), "--benchmark.skip_larger_batches=true", "--json")
+    done = program.run(
+        "benchmark", program.config(**content), "--benchmark.skip_larger_batches=true", "--json"
+    )
     assert done.returncode == 1  # one of them did run out of memory
     cells = json.loads(done.stdout)["machine"]
     assert [cell["state"] for cell in cells] == ["oom", "skipped", "skipped"]

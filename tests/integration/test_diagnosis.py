@@ -41,7 +41,8 @@ TORCHRUN = [
 
 
 def once_more(test: Callable[[Program], None]) -> Callable[[Program], None]:
-    """A figure that others on the machine disturbed is measured once more, in a directory of its own."""
+    """A figure that others on the machine disturbed is measured once more, in a directory of its
+    own."""
 
     @functools.wraps(test)
     def measured(program: Program) -> None:
@@ -56,7 +57,8 @@ def once_more(test: Callable[[Program], None]) -> Callable[[Program], None]:
 
 
 def cells(program: Program, *causes: dict[str, Any]) -> list[dict[int, dict[str, Any]]]:
-    """Results by count of a benchmark of ``straggling`` with each of these causes on 1 and 2 ranks."""
+    """Results by count of a benchmark of ``straggling`` with each of these causes on 1 and 2
+    ranks."""
     config = program.config(
         models=[{"name": "straggling:build", **options} for options in causes],
         gpu_counts=[1, 2],
@@ -69,7 +71,9 @@ def cells(program: Program, *causes: dict[str, Any]) -> list[dict[int, dict[str,
     results: list[dict[int, dict[str, Any]]] = [{} for _ in causes]
     for cell in json.loads(done.stdout)["cells"]:
         cause = next(
-            number for number, options in enumerate(causes) if options.items() <= cell["cell"]["model_options"].items()
+            number
+            for number, options in enumerate(causes)
+            if options.items() <= cell["cell"]["model_options"].items()
         )
         results[cause][cell["cell"]["world_size"]] = cell
     return results
@@ -80,25 +84,37 @@ def parts(cell: dict[str, Any]) -> dict[str, float]:
 
 
 def assert_it_adds_up(lost: dict[str, float]) -> None:
-    names = ("ideal", "compute", "data_wait", "straggler_wait", "exposed_communication", "unexplained")
+    names = (
+        "ideal",
+        "compute",
+        "data_wait",
+        "straggler_wait",
+        "exposed_communication",
+        "unexplained",
+    )
     assert sum(lost[name] for name in names) == pytest.approx(lost["step"], rel=1e-9)
     assert abs(lost["unexplained"]) < 0.05 * lost["step"]
 
 
 @pytest.mark.quiet
 @once_more
-def test_a_straggler_and_a_slow_loader_are_named_and_cost_what_was_injected(program: Program) -> None:
+def test_a_straggler_and_a_slow_loader_are_named_and_cost_what_was_injected(
+    program: Program,
+) -> None:
     extra = 0.01
     found, loading = cells(program, {"rank": 1, "extra": extra}, {"loader": 0.01})
     lost = parts(found[2])
     assert_it_adds_up(lost)
-    # Rank 1 computes longer, which is half a rank's mean; rank 0 waits as long, which is the other half.
+    # Rank 1 computes longer, which is half a rank's mean; rank 0 waits as long, which is the other
+    # half.
     assert lost["straggler_wait"] == pytest.approx(extra / 2, rel=0.25)
     first = next(item for item in found[2]["diagnosis"]["findings"] if item["kind"] == "straggler")
     assert first["rank"] == 1
     assert first["cost_seconds"] == pytest.approx(extra, rel=0.25)
     assert found[1]["decomposition"] is None
-    record = next(value for key, value in program.records().items() if key.startswith(found[2]["cell_id"]))
+    record = next(
+        value for key, value in program.records().items() if key.startswith(found[2]["cell_id"])
+    )
     for rank in record["payload"]["ranks"]:
         signals = rank["signals"]
         assert len(signals["unsynchronized_seconds"]) == 12
@@ -131,14 +147,18 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
     analysis = json.loads((directory / "analysis.json").read_text())
     straggler = next(item for item in analysis["findings"] if item["kind"] == "straggler")
     assert (straggler["rank"], straggler["cost_seconds"]) == (1, pytest.approx(0.02, rel=0.25))
-    events = json.loads(gzip.decompress((directory / "timeline.perfetto.json.gz").read_bytes()))["traceEvents"]
+    events = json.loads(gzip.decompress((directory / "timeline.perfetto.json.gz").read_bytes()))[
+        "traceEvents"
+    ]
     assert any("Straggler" in event["name"] for event in events)
     before = program.records()
     again = program.run("benchmark", config)
     assert again.returncode == 0
     assert "Sync stall time" not in again.stderr
     assert program.records() == before
-    shown = program.run("report", "--source", "results/run", "--format", "md", "--output", "-").stdout
+    shown = program.run(
+        "report", "--source", "results/run", "--format", "md", "--output", "-"
+    ).stdout
     assert "## Profiles" in shown
     assert "Sync stall time" in shown
     assert "## Where the time goes" in shown
@@ -146,7 +166,18 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
 
 
 def test_a_workload_of_ours_is_profiled_into_a_run_folder(program: Program) -> None:
-    arguments = ["--model", "tiny-resnet", "--batch-size", "4", "--gpus", "2", "--duration", "1s", "--max-steps", "24"]
+    arguments = [
+        "--model",
+        "tiny-resnet",
+        "--batch-size",
+        "4",
+        "--gpus",
+        "2",
+        "--duration",
+        "1s",
+        "--max-steps",
+        "24",
+    ]
     done = program.run("profile", *arguments, "--output-dir", "out", "--json")
     assert done.returncode == 0, done.stderr
     analysis = json.loads(done.stdout)
@@ -171,7 +202,9 @@ def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
     assert "Straggler: rank 1" in done.stdout
     assert program.leftovers() == []
     # What was recorded can be analyzed by itself, where there is no torch.
-    blocked = "import sys; sys.modules['torch'] = None; from torchscale.cli.main import main; main()"
+    blocked = (
+        "import sys; sys.modules['torch'] = None; from torchscale.cli.main import main; main()"
+    )
     alone = subprocess.run(
         [sys.executable, "-c", blocked, "profile", "analyze", "out", "--json"],
         cwd=program.directory,
@@ -181,7 +214,9 @@ def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
         check=False,
     )
     assert alone.returncode == 0, alone.stderr
-    straggler = next(item for item in json.loads(alone.stdout)["findings"] if item["kind"] == "straggler")
+    straggler = next(
+        item for item in json.loads(alone.stdout)["findings"] if item["kind"] == "straggler"
+    )
     assert straggler["rank"] == 1
     assert straggler["cost_seconds"] == pytest.approx(0.02, rel=0.25)
     shown = program.run("report", "--source", "out", "--format", "md", "--output", "-")
@@ -197,17 +232,23 @@ def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
 
 def test_a_program_that_goes_on_and_one_that_records_nothing(program: Program) -> None:
     short = [*TORCHRUN, str(MODELS / "user_training.py"), "0.0", "60"]
-    done = program.run("profile", "--max-steps", "20", "--keep-running", "-o", "out", "--json", "--", *short)
+    done = program.run(
+        "profile", "--max-steps", "20", "--keep-running", "-o", "out", "--json", "--", *short
+    )
     assert done.returncode == 0, done.stderr
     assert "training is over" in done.stderr
     assert json.loads(done.stdout)["window"]["steps"] == 19
 
     told = "--hub-token=planted-value"
-    silent = program.run("profile", "-o", "silent", "--", sys.executable, "-c", "print('hello')", told)
+    silent = program.run(
+        "profile", "-o", "silent", "--", sys.executable, "-c", "print('hello')", told
+    )
     assert silent.returncode == 1
     assert "planted-value" not in (program.directory / "silent" / "recording.json").read_text()
     assert "torchscale.step_profiler()" in silent.stderr
-    broken = program.run("profile", "-o", "broken", "--", sys.executable, "-c", "raise ValueError('mine')")
+    broken = program.run(
+        "profile", "-o", "broken", "--", sys.executable, "-c", "raise ValueError('mine')"
+    )
     assert broken.returncode == 1
     assert "exited with 1" in broken.stderr
     assert "ValueError: mine" in broken.stderr
@@ -218,7 +259,9 @@ def test_a_program_that_goes_on_and_one_that_records_nothing(program: Program) -
 
 def test_ctrl_c_ends_a_users_program_and_leaves_nothing(program: Program) -> None:
     script = [*TORCHRUN, str(MODELS / "user_training.py"), "0.0", "100000"]
-    running = program.start("profile", "--max-steps", "1000000", "--duration", "1h", "-o", "out", "--", *script)
+    running = program.start(
+        "profile", "--max-steps", "1000000", "--duration", "1h", "-o", "out", "--", *script
+    )
     log = program.directory / "out" / "output.log"
     deadline = time.monotonic() + 60
     while not (log.exists() and b"training begins" in log.read_bytes()):
@@ -243,7 +286,9 @@ def test_ctrl_c_ends_a_users_program_and_leaves_nothing(program: Program) -> Non
         (["strip", "absent.sqlite", "-o", "x"], 2, "no such file"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_done_is_said(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
     (tmp_path / "broken.json").write_text('{"traceEvents": [{"ph": "X"')
     done = torchscale(tmp_path, "profile", *arguments)
     assert done.returncode == code, done.stderr
@@ -252,7 +297,9 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], code:
     assert not (tmp_path / "x").exists()
 
 
-def test_without_nsys_it_cannot_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nsys_it_cannot_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", path_without_nsys())
     done = torchscale(tmp_path, "profile", "--tool", "nsys", "--gpus", "1")
     assert done.returncode == 3

@@ -1,4 +1,5 @@
-"""A table of faults through the real program: each ends in its own state, stops no other cell, and leaves nothing."""
+"""A table of faults through the real program: each ends in its own state, stops no other cell, and
+leaves nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .conftest import FAST, Program
 pytestmark = pytest.mark.integration
 
 SURE = {**FAST, "max_seconds": 60.0}
-"""At least its ten steps are measured, however slow the machine is, so that the fault in the twelfth pass strikes."""
+"""At least its ten steps are measured, however slow the machine is, so that the fault in the
+twelfth pass strikes."""
 LEFT = ("incomplete", "rank 1 exited before the measurement was complete")
 HANGS = ("timeout", "rank 1 never called it; it is in faulty.py")
 FAULTS = {
@@ -27,7 +29,10 @@ FAULTS = {
     "exit": LEFT,
     "nan": ("invalid", "was not a finite number"),
     "no_reduction": ("invalid", "gradients were not reduced"),
-    "uneven": ("crashed", "rank 1 received "),  # of which collective, where rank 0 lived to tell; else its size
+    "uneven": (
+        "crashed",
+        "rank 1 received ",
+    ),  # of which collective, where rank 0 lived to tell; else its size
     "hang": HANGS,
     "deaf": HANGS,
 }
@@ -37,28 +42,42 @@ FAULTS = {
     ("isolation", "kinds"),
     [
         ("cell", ["kill", "oom", *cases(["leave"], ["raise", "segfault", "exit", "uneven"])]),
-        ("group", ["nan", "no_reduction"]),  # they end like sound ones, and what they found is in the record
+        (
+            "group",
+            ["nan", "no_reduction"],
+        ),  # they end like sound ones, and what they found is in the record
         ("cell", ["hang", *cases([], ["deaf"])]),
     ],
     ids=["die", "mislead", "hang"],
 )
 def test_a_fault_on_one_of_two_ranks(
-    program: Program, isolation: str, kinds: list[str], record_property: Callable[[str, object], None]
+    program: Program,
+    isolation: str,
+    kinds: list[str],
+    record_property: Callable[[str, object], None],
 ) -> None:
     """One sweep over faults; the sound cell after them is measured all the same."""
     models = [{"name": "faulty:build", "fault": fault, "rank": 1} for fault in (*kinds, "none")]
     launch = {"stall_timeout_seconds": 25.0 if "hang" in kinds else 300.0, "isolation": isolation}
     done = program.run(
-        "benchmark", program.config(models=models, gpu_counts=[2], launch=launch, benchmark=SURE), "--json"
+        "benchmark",
+        program.config(models=models, gpu_counts=[2], launch=launch, benchmark=SURE),
+        "--json",
     )
     assert done.returncode == 1, done.stderr
-    found = {cell["cell"]["model_options"]["fault"]: cell for cell in json.loads(done.stdout)["cells"]}
+    found = {
+        cell["cell"]["model_options"]["fault"]: cell for cell in json.loads(done.stdout)["cells"]
+    }
     assert len(found) == len(program.records()) == len(kinds) + 1
     for fault in kinds:
         state, reason = FAULTS[fault]
         seen = f"{found[fault]['state']}: {found[fault]['reason']}"
         tell_fault(
-            record_property, f"a rank: {fault} ({isolation})", "faulty.py on rank 1 of 2", f"{state}: {reason}", seen
+            record_property,
+            f"a rank: {fault} ({isolation})",
+            "faulty.py on rank 1 of 2",
+            f"{state}: {reason}",
+            seen,
         )
         assert found[fault]["state"] == state, (fault, found[fault]["reason"], done.stderr)
         assert reason in found[fault]["reason"]
@@ -91,7 +110,9 @@ def test_a_builder_that_is_not_there_is_found_before_the_sweep(program: Program)
 
 
 def test_a_budget_that_nothing_fits_in_is_a_timeout(program: Program) -> None:
-    config = program.config(models={"name": "faulty:build", "fault": "hang", "step": 1}, gpu_counts=[1])
+    config = program.config(
+        models={"name": "faulty:build", "fault": "hang", "step": 1}, gpu_counts=[1]
+    )
     done = program.run("benchmark", config, "--benchmark.cell_seconds=1")
     assert done.returncode == 1
     (record,) = program.records().values()

@@ -1,4 +1,5 @@
-"""``validate`` and ``measure collectives`` over several nodes: the program on every node of network namespaces."""
+"""``validate`` and ``measure collectives`` over several nodes: the program on every node of network
+namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ PORT = 29531
 END_SECONDS = 170
 
 
-def run_on_all(program: Program, cluster: network.Cluster, command: str, *options: str) -> list[tuple[int, str, str]]:
+def run_on_all(
+    program: Program, cluster: network.Cluster, command: str, *options: str
+) -> list[tuple[int, str, str]]:
     """Run a command on all nodes at once. Returns exit code, output and messages of each."""
     running = []
     try:
@@ -25,11 +28,22 @@ def run_on_all(program: Program, cluster: network.Cluster, command: str, *option
             directory = program.directory / node.hostname
             directory.mkdir(exist_ok=True)
             master = f"{cluster.nodes[0].address}:{PORT}"
-            place = ["--nnodes", str(len(cluster.nodes)), "--node-rank", str(node.number), "--master", master]
+            place = [
+                "--nnodes",
+                str(len(cluster.nodes)),
+                "--node-rank",
+                str(node.number),
+                "--master",
+                master,
+            ]
             argv = program.argv(*command.split(), *place, *options)
             env = {**program.env(), "TORCHSCALE_TOKEN": TOKEN, "TMPDIR": str(directory)}
             with (directory / "out").open("w") as out, (directory / "err").open("w") as err:
-                running.append(subprocess.Popen(node.argv(*argv), cwd=directory, env=env, stdout=out, stderr=err))
+                running.append(
+                    subprocess.Popen(
+                        node.argv(*argv), cwd=directory, env=env, stdout=out, stderr=err
+                    )
+                )
         codes = [process.wait(END_SECONDS) for process in running]
     finally:
         for process in running:
@@ -47,7 +61,10 @@ def test_two_nodes_are_checked_together(program: Program) -> None:
         first, second = run_on_all(program, cluster, "validate", "--pairwise", "--json")
     content = json.loads(first[1])
     assert (first[0], second[0]) == (0 if content["fit"] else 1,) * 2, first[2] + second[2]
-    assert [(node["hostname"], node["error"]) for node in content["nodes"]] == [("n0", ""), ("n1", "")]
+    assert [(node["hostname"], node["error"]) for node in content["nodes"]] == [
+        ("n0", ""),
+        ("n1", ""),
+    ]
     assert all(node["validation"]["checks"] for node in content["nodes"])
     assert (content["collective"]["world_size"], content["collective"]["error"]) == (2, None)
     assert content["collective"]["wrong_elements"] == 0
@@ -57,7 +74,20 @@ def test_two_nodes_are_checked_together(program: Program) -> None:
 
 
 def test_collectives_over_two_nodes(program: Program) -> None:
-    sizes = ("--op", "all_reduce", "-b", "1KiB", "-e", "4KiB", "--iters", "3", "-w", "1", "--device", "cpu")
+    sizes = (
+        "--op",
+        "all_reduce",
+        "-b",
+        "1KiB",
+        "-e",
+        "4KiB",
+        "--iters",
+        "3",
+        "-w",
+        "1",
+        "--device",
+        "cpu",
+    )
     with network.cluster(2) as cluster:
         first, second = run_on_all(program, cluster, "measure collectives", *sizes, "--json")
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]

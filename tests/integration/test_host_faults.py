@@ -1,5 +1,5 @@
-"""A host that lacks something: space, descriptors, a home, an encoding, a network. A command works, or says what is
-wrong; nothing is left behind."""
+"""A host that lacks something: space, descriptors, a home, an encoding, a network. A command works,
+or says what is wrong; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def two_ranks(program: Program) -> None:
 
 def raising(program: Program) -> None:
     """A rank that fails, and so writes why."""
-    config(program, models={"name": "faulty:build", "fault": "raise"}, benchmark={**FAST, "max_seconds": 60.0})
+    config(
+        program,
+        models={"name": "faulty:build", "fault": "raise"},
+        benchmark={**FAST, "max_seconds": 60.0},
+    )
 
 
 def growing(program: Program) -> None:
@@ -87,12 +91,27 @@ def reasons(program: Program, done: Done) -> str:
 
 def full(name: str, pattern: str, codes: tuple[int, ...], said: str, **changes: Any) -> Fault:
     """A disk that is full when files of one kind are written."""
-    given: dict[str, Any] = {"argv": SWEEP, "prepare": config, "look": reasons, "leaves": ("results",), **changes}
+    given: dict[str, Any] = {
+        "argv": SWEEP,
+        "prepare": config,
+        "look": reasons,
+        "leaves": ("results",),
+        **changes,
+    }
     variables = {"TORCHSCALE_TEST_FULL": pattern, "PYTHONPATH": injected()}
-    return Fault(f"full disk: {name}", "the file cannot be made", codes=codes, said=said, variables=variables, **given)
+    return Fault(
+        f"full disk: {name}",
+        "the file cannot be made",
+        codes=codes,
+        said=said,
+        variables=variables,
+        **given,
+    )
 
 
-def swept(name: str, how: str, codes: tuple[int, ...] = (0,), said: str = "", **changes: Any) -> Fault:
+def swept(
+    name: str, how: str, codes: tuple[int, ...] = (0,), said: str = "", **changes: Any
+) -> Fault:
     """A sweep on a host that lacks something."""
     given: dict[str, Any] = {"prepare": config, "leaves": ("results",), **changes}
     given.setdefault("look", all_ok if codes == (0,) else reasons)
@@ -138,10 +157,21 @@ ALWAYS = [
         prepare=results,
         variables={**NO_LOCALE, "PYTHONIOENCODING": "ascii:strict"},
     ),
-    full("torchrun.log", r"torchrun\.log", (3,), r"cannot write .*torchrun\.log: No space left on device"),
+    full(
+        "torchrun.log",
+        r"torchrun\.log",
+        (3,),
+        r"cannot write .*torchrun\.log: No space left on device",
+    ),
 ]
 CAMPAIGN = [
-    Fault("a Latin-1 terminal", "variables", TERMINAL, prepare=results, variables={"PYTHONIOENCODING": "latin-1"}),
+    Fault(
+        "a Latin-1 terminal",
+        "variables",
+        TERMINAL,
+        prepare=results,
+        variables={"PYTHONIOENCODING": "latin-1"},
+    ),
     Fault(
         "a report with 32 descriptors",
         "RLIMIT_NOFILE",
@@ -169,7 +199,12 @@ CAMPAIGN = [
             results,
             variables={"TORCHSCALE_TEST_FULL": rf"\.{name}\.", "PYTHONPATH": injected()},
         )
-        for kind, name in (("html", "out.html"), ("pdf", "out.pdf"), ("csv", "out.csv"), ("json", "out.json"))
+        for kind, name in (
+            ("html", "out.html"),
+            ("pdf", "out.pdf"),
+            ("csv", "out.csv"),
+            ("json", "out.json"),
+        )
     ),
     Fault(
         "a working directory that is gone",
@@ -191,7 +226,12 @@ CAMPAIGN = [
         leaves=("out.md",),
     ),
     full("record.json", r"\.record\.json", (3,), rf"cannot write .*record\.json: {NO_SPACE}"),
-    full("experiment.json", r"\.experiment\.json", (3,), rf"cannot write .*experiment\.json: {NO_SPACE}"),
+    full(
+        "experiment.json",
+        r"\.experiment\.json",
+        (3,),
+        rf"cannot write .*experiment\.json: {NO_SPACE}",
+    ),
     full("the lock", r"\.lock$", (3,), rf"cannot create results/run: {NO_SPACE}"),
     full("cell.json", r"\.cell\.json", (3,), rf"cannot write .*cell\.json: {NO_SPACE}"),
     full("task.json", r"\.task\.json", (3,), rf"cannot write .*task\.json: {NO_SPACE}"),
@@ -202,7 +242,10 @@ CAMPAIGN = [
     full("telemetry", "telemetry", (0,), "", look=all_ok),
     full("summary.csv", r"summary\.csv", (0,), rf"cannot write .*summary\.csv: {NO_SPACE}"),
     full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}"),
-    *(small_disk(f"{size}k") for size in (4, 12, 20, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 4096)),
+    *(
+        small_disk(f"{size}k")
+        for size in (4, 12, 20, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 4096)
+    ),
     swept("no home and no TMPDIR", "variables", variables={"HOME": None, "TMPDIR": "/not/there"}),
     swept(
         "no /proc",
@@ -213,8 +256,16 @@ CAMPAIGN = [
         script="mount -t tmpfs none /proc",
         look=reasons,
     ),
-    swept("64 descriptors", "RLIMIT_NOFILE", limits={resource.RLIMIT_NOFILE: 64}, prepare=two_ranks),
-    swept("32 descriptors", "RLIMIT_NOFILE", (0, 1), limits={resource.RLIMIT_NOFILE: 32}, prepare=two_ranks),
+    swept(
+        "64 descriptors", "RLIMIT_NOFILE", limits={resource.RLIMIT_NOFILE: 64}, prepare=two_ranks
+    ),
+    swept(
+        "32 descriptors",
+        "RLIMIT_NOFILE",
+        (0, 1),
+        limits={resource.RLIMIT_NOFILE: 32},
+        prepare=two_ranks,
+    ),
     swept(
         "16 descriptors",
         "RLIMIT_NOFILE",
@@ -239,7 +290,11 @@ CAMPAIGN = [
     ),
     swept("locale C", "variables", variables=NO_LOCALE),
     swept("locale POSIX", "variables", variables={**NO_LOCALE, "LC_ALL": "POSIX", "LANG": "POSIX"}),
-    swept("locale ISO-8859-1", "variables", variables={"LC_ALL": "en_US.ISO-8859-1", "PYTHONIOENCODING": "latin-1"}),
+    swept(
+        "locale ISO-8859-1",
+        "variables",
+        variables={"LC_ALL": "en_US.ISO-8859-1", "PYTHONIOENCODING": "latin-1"},
+    ),
     swept(
         "/dev/shm of 64 KiB with loaders",
         "tmpfs in a private mount namespace",
@@ -256,14 +311,16 @@ CAMPAIGN = [
         (3,),
         "cannot create results/run: Read-only file system",
         namespace="-rm",
-        script='mount --bind "$D" "$D"; mount -o remount,ro,bind "$D"; mount -t tmpfs none "$D/tmp"; cd "$D"',
+        script='mount --bind "$D" "$D"; mount -o remount,ro,bind "$D"; mount -t tmpfs none '
+        '"$D/tmp"; cd "$D"',
         leaves=(),
     ),
     swept(
         "localhost cannot be resolved",
         "empty /etc/hosts, a network of its own",
         namespace="-rmn",
-        script="mount --bind /dev/null /etc/hosts; mount --bind /dev/null /etc/resolv.conf; ip link set lo up",
+        script="mount --bind /dev/null /etc/hosts; mount --bind /dev/null /etc/resolv.conf; ip "
+        "link set lo up",
         prepare=two_ranks,
     ),
     swept(
@@ -282,15 +339,27 @@ def test_a_host_that_lacks_something(
     program: Program, fault: Fault, record_property: Callable[[str, object], None]
 ) -> None:
     if fault.namespace and not can_unshare(fault.namespace):
-        tell_fault(record_property, fault.name, fault.how, fault.expected, "not possible here: no namespaces")
+        tell_fault(
+            record_property,
+            fault.name,
+            fault.how,
+            fault.expected,
+            "not possible here: no namespaces",
+        )
         pytest.skip(f"no unshare {fault.namespace} here")
     tell_fault(record_property, fault.name, fault.how, fault.expected, fault.cause(program))
 
 
 @pytest.mark.campaign
-def test_the_kernel_runs_out_of_memory(program: Program, record_property: Callable[[str, object], None]) -> None:
+def test_the_kernel_runs_out_of_memory(
+    program: Program, record_property: Callable[[str, object], None]
+) -> None:
     """A memory cgroup of 900 MiB around the whole command."""
-    row = ("the kernel's out-of-memory killer", "a memory cgroup of 900 MiB", "exit 1, oom: killed by the kernel")
+    row = (
+        "the kernel's out-of-memory killer",
+        "a memory cgroup of 900 MiB",
+        "exit 1, oom: killed by the kernel",
+    )
     group = CGROUP / f"torchscale-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -320,20 +389,28 @@ def test_the_kernel_runs_out_of_memory(program: Program, record_property: Callab
 
 
 @pytest.mark.campaign
-def test_a_port_that_is_taken(program: Program, record_property: Callable[[str, object], None]) -> None:
+def test_a_port_that_is_taken(
+    program: Program, record_property: Callable[[str, object], None]
+) -> None:
     results(program)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = program.run("report", "serve", "results/run", "--port", str(port))
     tell_fault(
-        record_property, "report serve: the port is taken", "a server on it", "exit 3", f"exit {done.returncode}"
+        record_property,
+        "report serve: the port is taken",
+        "a server on it",
+        "exit 3",
+        f"exit {done.returncode}",
     )
     assert done.returncode == 3
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
 
 
 @pytest.mark.campaign
-def test_two_sweeps_on_the_same_devices(program: Program, record_property: Callable[[str, object], None]) -> None:
+def test_two_sweeps_on_the_same_devices(
+    program: Program, record_property: Callable[[str, object], None]
+) -> None:
     """Each measures what it gets; that another one computes there is flagged."""
     names = []
     for number in range(2):
@@ -352,7 +429,13 @@ def test_two_sweeps_on_the_same_devices(program: Program, record_property: Calla
     codes = [sweep.returncode for sweep in sweeps]
     flagged = sum("contended" in output for output in outputs)
     seen = f"exit {codes}, {flagged} flagged as contended"
-    tell_fault(record_property, "two sweeps on the same devices", "both at once", "exit 0, flagged as contended", seen)
+    tell_fault(
+        record_property,
+        "two sweeps on the same devices",
+        "both at once",
+        "exit 0, flagged as contended",
+        seen,
+    )
     assert codes == [0, 0], outputs
     assert flagged >= 1
     assert program.leftovers() == []

@@ -23,15 +23,26 @@ OTHER = "battery-staple-9"
 
 
 def everything_written(program: Program) -> dict[str, str]:
-    files = (path for path in program.directory.rglob("*") if path.is_file() and path.name != "config.json")
+    files = (
+        path
+        for path in program.directory.rglob("*")
+        if path.is_file() and path.name != "config.json"
+    )
     return {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
 
 
 def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
-    """In an exception, the ranks' output, options, data_dir, variables and the command line; and the model gets it."""
+    """In an exception, the ranks' output, options, data_dir, variables and the command line; and
+    the model gets it."""
     address = f"https://bob:{SECRET}@hub/x"
     models = [
-        {"name": "hostile:build", "kind": kind, "address": address, "expects": "HUB_ADDRESS", "api_token": OTHER}
+        {
+            "name": "hostile:build",
+            "kind": kind,
+            "address": address,
+            "expects": "HUB_ADDRESS",
+            "api_token": OTHER,
+        }
         for kind in ("none", "raises")
     ]
     config = program.config(
@@ -41,12 +52,16 @@ def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
         launch={"env": {"DB_PASS": OTHER}, "isolation": "group"},
     )
     variables = {"HUB_TOKEN": SECRET, "HUB_ADDRESS": address}
-    done = program.run("--verbose", "benchmark", config, f"--launch.env.OTHER_PASS={OTHER}", **variables)
+    done = program.run(
+        "--verbose", "benchmark", config, f"--launch.env.OTHER_PASS={OTHER}", **variables
+    )
     assert done.returncode == 1, done.stderr
     states = {record["state"] for record in program.records().values()}
     assert states == {"ok", "crashed"}
     again = program.run("benchmark", config, f"--launch.env.OTHER_PASS={OTHER}", **variables)
-    assert "2 done before" in again.stderr.replace("\n", " "), again.stderr  # the cells are the same, secrets aside
+    assert "2 done before" in again.stderr.replace("\n", " "), (
+        again.stderr
+    )  # the cells are the same, secrets aside
     outputs = [done.stdout, done.stderr, again.stdout, again.stderr]
     for kind in ("html", "md", "csv", "json"):
         shown = program.run("report", "results/run", "--format", kind)
@@ -54,22 +69,37 @@ def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
         outputs += [shown.stdout, shown.stderr]
     outputs.append(program.run("report", "results/run", "--format", "terminal").stdout)
     written = everything_written(program)
-    assert any("cannot fetch https://<redacted>@hub/x with <redacted>" in text for text in written.values())
+    assert any(
+        "cannot fetch https://<redacted>@hub/x with <redacted>" in text for text in written.values()
+    )
     assert any("s3://<redacted>@bucket/x" in text for text in written.values())
-    for name, text in [*written.items(), *((f"output {place}", text) for place, text in enumerate(outputs))]:
+    for name, text in [
+        *written.items(),
+        *((f"output {place}", text) for place, text in enumerate(outputs)),
+    ]:
         for secret in (SECRET, OTHER):
             assert secret not in text, (name, text[max(0, text.index(secret) - 200) :][:400])
 
 
-KINDS = ["none", "clocks", "chdir", "signals", "prints", *cases([], ["closes", "forks", "starts a session"])]
+KINDS = [
+    "none",
+    "clocks",
+    "chdir",
+    "signals",
+    "prints",
+    *cases([], ["closes", "forks", "starts a session"]),
+]
 
 
 def test_models_that_do_things_to_their_process(
     program: Program, record_property: Callable[[str, object], None]
 ) -> None:
-    """Clocks that go slower, another directory, other signal handlers, 20 MB of output: none of it ends the launch."""
+    """Clocks that go slower, another directory, other signal handlers, 20 MB of output: none of it
+    ends the launch."""
     models = [{"name": "hostile:build", "kind": kind} for kind in KINDS]
-    config = program.config(models=models, gpu_counts=[1], launch={"isolation": "group"}, benchmark=FAST)
+    config = program.config(
+        models=models, gpu_counts=[1], launch={"isolation": "group"}, benchmark=FAST
+    )
     done = program.run("benchmark", config)
     assert done.returncode == 0, done.stderr
     for name, record in program.records().items():
@@ -77,12 +107,18 @@ def test_models_that_do_things_to_their_process(
         kind = next(kind for kind in KINDS if f'"kind": "{kind}"' in task)
         (rank,) = record["payload"]["ranks"]
         times = [
-            seconds / steps for seconds, steps in zip(rank["batches"]["seconds"], rank["batches"]["steps"], strict=True)
+            seconds / steps
+            for seconds, steps in zip(
+                rank["batches"]["seconds"], rank["batches"]["steps"], strict=True
+            )
         ]
         step = statistics.median(times)
         measured = sum(rank["batches"]["seconds"])
         assert rank["measured_until"] - rank["measured_from"] >= 0.9 * measured
-        size = sum(path.stat().st_size for path in (program.directory / "results/run/cells" / name).glob("*.log"))
+        size = sum(
+            path.stat().st_size
+            for path in (program.directory / "results/run/cells" / name).glob("*.log")
+        )
         assert size < 17 * 2**20
         seen = f"{record['state']}, {step * 1e3:.2f} ms a step, {size:,} bytes of logs"
         tell_fault(record_property, f"a model: {kind}", "hostile.py in its fifth step", "ok", seen)
@@ -90,11 +126,17 @@ def test_models_that_do_things_to_their_process(
 
 
 @pytest.mark.parametrize("isolation", ["group", "cell"])
-def test_a_model_that_removes_the_folder_of_its_launch_ends_its_cell_alone(program: Program, isolation: str) -> None:
+def test_a_model_that_removes_the_folder_of_its_launch_ends_its_cell_alone(
+    program: Program, isolation: str
+) -> None:
     models = [{"name": "hostile:build", "kind": kind} for kind in ("removes its folder", "none")]
-    config = program.config(models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST)
+    config = program.config(
+        models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST
+    )
     plan = program.run("benchmark", config, "--dry-run", "--json")
-    removed = program.directory / "results/run/cells" / json.loads(plan.stdout)["cells"][0]["cell_id"]
+    removed = (
+        program.directory / "results/run/cells" / json.loads(plan.stdout)["cells"][0]["cell_id"]
+    )
     done = program.run("benchmark", config, REMOVED=str(removed))
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr.partition("log:")[0]
@@ -132,7 +174,9 @@ def test_a_gigabyte_of_output_takes_little_space(
     program: Program, record_property: Callable[[str, object], None]
 ) -> None:
     """While it is printed, and afterwards."""
-    config = program.config(models={"name": "hostile:build", "kind": "prints a gigabyte"}, gpu_counts=[1])
+    config = program.config(
+        models={"name": "hostile:build", "kind": "prints a gigabyte"}, gpu_counts=[1]
+    )
     process = program.start("benchmark", config)
     largest = 0
     while process.poll() is None:
@@ -142,7 +186,13 @@ def test_a_gigabyte_of_output_takes_little_space(
     assert process.returncode == 0, output
     kept = log_bytes(program)
     seen = f"ok, at most {largest / 1e6:.0f} MB on disk, {kept / 1e6:.0f} MB kept"
-    tell_fault(record_property, "a model: prints a gigabyte", "hostile.py in its fifth step", "ok, below 300 MB", seen)
+    tell_fault(
+        record_property,
+        "a model: prints a gigabyte",
+        "hostile.py in its fifth step",
+        "ok, below 300 MB",
+        seen,
+    )
     assert kept < 20e6
     assert 10e6 < largest < 300e6
     assert program.leftovers() == []
@@ -159,9 +209,12 @@ def log_bytes(program: Program) -> int:
 
 @pytest.mark.parametrize("isolation", cases(["group"], ["cell"]))
 def test_a_process_that_a_model_leaves_is_named(program: Program, isolation: str) -> None:
-    """It has a session of its own, no parent of ours and a clean environment; its launch succeeds."""
+    """It has a session of its own, no parent of ours and a clean environment; its launch
+    succeeds."""
     models = [{"name": "hostile:build", "kind": "daemon"}]
-    config = program.config(models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST)
+    config = program.config(
+        models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST
+    )
     done = program.run("benchmark", config)
     told = re.findall(r"warning: pid (\d+) \(sleep 300\) still runs", " ".join(done.stderr.split()))
     for pid in told:

@@ -1,5 +1,5 @@
-"""Ctrl-C at many moments of the commands that take a while: it ends soon, says nothing of Python, and leaves no process
-and no half file."""
+"""Ctrl-C at many moments of the commands that take a while: it ends soon, says nothing of Python,
+and leaves no process and no half file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def check_files(directory: Path) -> None:
             (("profile", *MODEL, "--max-steps", "400"), LONG),
             (("export", "--to", "parquet", "results/run", "-o", "tables"), SHORT),
             (("report", "results/run", "-o", "out.html"), SHORT),
-            (("compare", "results/run", "results/run", "--accept", "unclear", "-o", "out.html"), SHORT),
+            (
+                ("compare", "results/run", "results/run", "--accept", "unclear", "-o", "out.html"),
+                SHORT,
+            ),
             (("history", "results/run", "--html", "out.html", "--db", "out.sqlite"), SHORT),
             (("predict", "--source", "results/run", "--gpus", "4", "-o", "out.html"), SHORT),
         ],
@@ -59,7 +62,10 @@ def check_files(directory: Path) -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
 def test_ctrl_c_at_many_moments(
-    program: Program, arguments: tuple[str, ...], seconds: float, record_property: Callable[[str, object], None]
+    program: Program,
+    arguments: tuple[str, ...],
+    seconds: float,
+    record_property: Callable[[str, object], None],
 ) -> None:
     measured(program.directory / "results" / "run")
     codes: Counter[int] = Counter()

@@ -54,14 +54,18 @@ class NodesOfProgram:
         """``--master`` of every node."""
         return f"{self.cluster.nodes[0].address}:{PORT}"
 
-    def start(self, number: int, config: str, *arguments: str, nodes: int | None = None, **variables: str) -> Started:
+    def start(
+        self, number: int, config: str, *arguments: str, nodes: int | None = None, **variables: str
+    ) -> Started:
         """Start a sweep's node ``number``, in a directory of its own."""
         node = self.cluster.nodes[number]
         directory = self.program.directory / node.hostname
         (directory / "tmp").mkdir(parents=True, exist_ok=True)
         count = len(self.cluster.nodes) if nodes is None else nodes
         options = ["--nnodes", str(count), "--node-rank", str(number), "--master", self.master]
-        argv = self.program.argv("benchmark", str(self.program.directory / config), *options, *arguments)
+        argv = self.program.argv(
+            "benchmark", str(self.program.directory / config), *options, *arguments
+        )
         env = {
             **self.program.env(),
             "TORCHSCALE_TOKEN": TOKEN,
@@ -71,7 +75,9 @@ class NodesOfProgram:
         }
         path = directory / f"output-{len(self._running)}.txt"
         with path.open("w") as output:
-            process = subprocess.Popen(node.argv(*argv), cwd=directory, env=env, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                node.argv(*argv), cwd=directory, env=env, stdout=output, stderr=output
+            )
         started = Started(process, path)
         self._running.append(started)
         return started
@@ -83,7 +89,10 @@ class NodesOfProgram:
 
     def hold_launch(self, *ranks: int) -> None:
         """Wait until the ranks of a launch have stopped at that step."""
-        wait_for(lambda: all((self.hold.parent / f"held-{rank}").exists() for rank in ranks), "the held step")
+        wait_for(
+            lambda: all((self.hold.parent / f"held-{rank}").exists() for rank in ranks),
+            "the held step",
+        )
 
     def records(self) -> dict[str, dict[str, Any]]:
         """Of node 0: ``<cell-id>/launch-K`` → content."""
@@ -92,7 +101,10 @@ class NodesOfProgram:
     def by_size(self) -> dict[int, dict[str, Any]]:
         """Of node 0: world size → record, with one cell a world size."""
         folder = self.program.directory / "n0/results/run/cells"
-        sizes = {path.parent.name: json.loads(path.read_text())["world_size"] for path in folder.glob("*/cell.json")}
+        sizes = {
+            path.parent.name: json.loads(path.read_text())["world_size"]
+            for path in folder.glob("*/cell.json")
+        }
         return {sizes[name.partition("/")[0]]: record for name, record in self.records().items()}
 
     def end(self) -> None:
@@ -125,18 +137,33 @@ def two_nodes(program: Program) -> Iterator[NodesOfProgram]:
 
 def config(program: Program, **content: Any) -> str:
     """A config of one tiny model at one and two ranks, and bounds that fit a test."""
-    launch = {"join_timeout_seconds": 60.0, "node_timeout_seconds": 6.0, **content.pop("launch", {})}
-    defaults: dict[str, Any] = {"models": ["tiny-decoder"], "gpu_counts": [1, 2], "batch_sizes": [2]}
+    launch = {
+        "join_timeout_seconds": 60.0,
+        "node_timeout_seconds": 6.0,
+        **content.pop("launch", {}),
+    }
+    defaults: dict[str, Any] = {
+        "models": ["tiny-decoder"],
+        "gpu_counts": [1, 2],
+        "batch_sizes": [2],
+    }
     return program.config(**{**defaults, "launch": launch, **content})
 
 
 def check_folder(nodes: NodesOfProgram) -> None:
-    """A complete sweep over one and two nodes: all of it is on node 0, and every rank says where it ran."""
+    """A complete sweep over one and two nodes: all of it is on node 0, and every rank says where it
+    ran."""
     records = nodes.by_size()
     assert [records[size]["state"] for size in (1, 2)] == ["ok", "ok"]
     ranks = records[2]["payload"]["ranks"]
-    assert [(rank["hostname"], rank["node_rank"], rank["local_rank"]) for rank in ranks] == [("n0", 0, 0), ("n1", 1, 0)]
-    assert [(node["hostname"], node["first_rank"]) for node in records[2]["nodes"]] == [("n0", 0), ("n1", 1)]
+    assert [(rank["hostname"], rank["node_rank"], rank["local_rank"]) for rank in ranks] == [
+        ("n0", 0, 0),
+        ("n1", 1, 0),
+    ]
+    assert [(node["hostname"], node["first_rank"]) for node in records[2]["nodes"]] == [
+        ("n0", 0),
+        ("n1", 1),
+    ]
     (steps,) = (nodes.program.directory / "n0").rglob("steps-rank-1.jsonl")
     assert steps.stat().st_size > 0
     assert not (nodes.program.directory / "n1/results").exists()
@@ -152,7 +179,8 @@ def test_a_sweep_over_two_nodes_ends_in_one_folder(two_nodes: NodesOfProgram) ->
 
 
 LOST_SECONDS = 60
-"""For a lost node to end everything: the bound on its silence (6 s), the end of processes, a busy machine."""
+"""For a lost node to end everything: the bound on its silence (6 s), the end of processes, a busy
+machine."""
 
 
 def start_held(nodes: NodesOfProgram, **content: Any) -> tuple[Started, Started]:
@@ -164,8 +192,11 @@ def start_held(nodes: NodesOfProgram, **content: Any) -> tuple[Started, Started]
     return first, second
 
 
-def test_a_node_that_is_killed_loses_its_cell_and_the_sweep_goes_on(two_nodes: NodesOfProgram) -> None:
-    """The cell of one node, which comes last, is measured; the same commands measure the lost one again."""
+def test_a_node_that_is_killed_loses_its_cell_and_the_sweep_goes_on(
+    two_nodes: NodesOfProgram,
+) -> None:
+    """The cell of one node, which comes last, is measured; the same commands measure the lost one
+    again."""
     first, second = start_held(two_nodes)
     second.process.kill()
     wait_for(lambda: "node_lost" in first.output, "the end of the cell", LOST_SECONDS)
@@ -190,11 +221,15 @@ def test_a_link_that_goes_down_loses_the_node(two_nodes: NodesOfProgram) -> None
     record = two_nodes.by_size()[2]
     assert (record["state"], record["reason"]) == ("node_lost", "node 1 (n1): silent for 6 s")
     assert second.end(LOST_SECONDS) == 3
-    assert f"the connection to node 0 at {two_nodes.master} was lost: silent for 6 s" in second.output
+    assert (
+        f"the connection to node 0 at {two_nodes.master} was lost: silent for 6 s" in second.output
+    )
 
 
 @pytest.mark.campaign
-def test_an_interrupt_of_the_first_node_ends_the_sweep_everywhere(two_nodes: NodesOfProgram) -> None:
+def test_an_interrupt_of_the_first_node_ends_the_sweep_everywhere(
+    two_nodes: NodesOfProgram,
+) -> None:
     first, second = start_held(two_nodes)
     first.process.send_signal(signal.SIGINT)
     assert (first.end(LOST_SECONDS), second.end(LOST_SECONDS)) == (130, 130), first.output
@@ -223,8 +258,11 @@ def test_a_killed_rank_of_another_node_is_named(two_nodes: NodesOfProgram) -> No
 
 
 def test_the_rank_of_another_node_that_hangs_is_named(two_nodes: NodesOfProgram) -> None:
-    """All ranks are asked while all still wait: the first that is ended would make the others raise."""
-    first, second, autopsy = hang(two_nodes, {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 12})
+    """All ranks are asked while all still wait: the first that is ended would make the others
+    raise."""
+    first, second, autopsy = hang(
+        two_nodes, {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 12}
+    )
     assert (first.end(), second.end()) == (1, 1), first.output + second.output
     (verdict,) = autopsy()
     assert (verdict["cause"], verdict["ranks"]) == ("rank_missing", [1])
@@ -245,19 +283,29 @@ def test_a_rank_of_another_node_that_is_stopped_is_named(two_nodes: NodesOfProgr
     two_nodes.hold.unlink()
     assert (first.end(), second.end()) == (1, 1), first.output + second.output
     (verdict,) = autopsy()
-    assert (verdict["cause"], verdict["ranks"], verdict["confidence"]) == ("rank_stopped", [1], "high")
+    assert (verdict["cause"], verdict["ranks"], verdict["confidence"]) == (
+        "rank_stopped",
+        [1],
+        "high",
+    )
 
 
-def hang(nodes: NodesOfProgram, model: dict[str, Any]) -> tuple[Started, Started, Callable[[], list[dict[str, Any]]]]:
-    """A launch of both nodes that makes no progress for ten seconds; the function gives its record's autopsy."""
-    name = config(nodes.program, models=model, gpu_counts=[2], launch={"stall_timeout_seconds": 10.0})
+def hang(
+    nodes: NodesOfProgram, model: dict[str, Any]
+) -> tuple[Started, Started, Callable[[], list[dict[str, Any]]]]:
+    """A launch of both nodes that makes no progress for ten seconds; the function gives its
+    record's autopsy."""
+    name = config(
+        nodes.program, models=model, gpu_counts=[2], launch={"stall_timeout_seconds": 10.0}
+    )
     first, second = nodes.start(0, name), nodes.start(1, name)
     return first, second, lambda: [record["autopsy"] for record in nodes.records().values()]
 
 
 @pytest.mark.campaign
 def test_a_node_that_comes_late_takes_part(two_nodes: NodesOfProgram) -> None:
-    """It comes when the first node has given it up, and the launch that needs it has been put off."""
+    """It comes when the first node has given it up, and the launch that needs it has been put
+    off."""
     two_nodes.hold.touch()
     launch = {"join_timeout_seconds": 1.0}
     name = config(two_nodes.program, models=["held:build"], gpu_counts=[2, 1], launch=launch)
@@ -269,11 +317,16 @@ def test_a_node_that_comes_late_takes_part(two_nodes: NodesOfProgram) -> None:
     assert (first.end(), second.end()) == (0, 0), first.output + second.output
     assert "node 1 did not join within 1 s" in first.output
     assert "node 1 (n1) joined" in first.output
-    assert {size: record["state"] for size, record in two_nodes.by_size().items()} == {1: "ok", 2: "ok"}
+    assert {size: record["state"] for size, record in two_nodes.by_size().items()} == {
+        1: "ok",
+        2: "ok",
+    }
 
 
 @pytest.mark.campaign
-def test_a_node_that_never_comes_is_named_and_the_same_commands_continue(two_nodes: NodesOfProgram) -> None:
+def test_a_node_that_never_comes_is_named_and_the_same_commands_continue(
+    two_nodes: NodesOfProgram,
+) -> None:
     first = two_nodes.start(0, config(two_nodes.program, launch={"join_timeout_seconds": 1.0}))
     assert first.end() == 1, first.output
     assert "1 cell could not be measured for lack of nodes: node 1 did not join" in first.output
@@ -282,7 +335,10 @@ def test_a_node_that_never_comes_is_named_and_the_same_commands_continue(two_nod
     first, second = two_nodes.start(0, name), two_nodes.start(1, name)
     assert (first.end(), second.end()) == (0, 0), first.output + second.output
     assert "1 done before" in first.output
-    assert {size: record["state"] for size, record in two_nodes.by_size().items()} == {1: "ok", 2: "ok"}
+    assert {size: record["state"] for size, record in two_nodes.by_size().items()} == {
+        1: "ok",
+        2: "ok",
+    }
 
 
 def test_a_node_with_another_config_is_named_and_nothing_starts(two_nodes: NodesOfProgram) -> None:
@@ -299,7 +355,9 @@ def test_a_node_with_another_version_is_named(two_nodes: NodesOfProgram) -> None
     """Its version says so: another one with the same code."""
     patched = two_nodes.program.directory / "patched"
     patched.mkdir()
-    (patched / "sitecustomize.py").write_text("import torchscale.version\ntorchscale.version.__version__ = '0.0.1'\n")
+    (patched / "sitecustomize.py").write_text(
+        "import torchscale.version\ntorchscale.version.__version__ = '0.0.1'\n"
+    )
     name = config(two_nodes.program)
     path = os.pathsep.join([str(patched), two_nodes.program.env()["PYTHONPATH"]])
     first, second = two_nodes.start(0, name), two_nodes.start(1, name, PYTHONPATH=path)
@@ -330,14 +388,22 @@ def test_a_sweep_over_three_nodes(program: Program) -> None:
         try:
             name = config(program, gpu_counts=[1, 2, 3])
             started = [nodes.start(number, name) for number in range(3)]
-            assert [one.end() for one in started] == [0, 0, 0], "".join(one.output for one in started)
+            assert [one.end() for one in started] == [0, 0, 0], "".join(
+                one.output for one in started
+            )
         finally:
             nodes.end()
     records = nodes.by_size()
-    assert {size: record["state"] for size, record in records.items()} == {1: "ok", 2: "ok", 3: "ok"}
+    assert {size: record["state"] for size, record in records.items()} == {
+        1: "ok",
+        2: "ok",
+        3: "ok",
+    }
     for size, record in records.items():
         ranks = record["payload"]["ranks"]
-        assert [(rank["rank"], rank["hostname"]) for rank in ranks] == [(rank, f"n{rank}") for rank in range(size)]
+        assert [(rank["rank"], rank["hostname"]) for rank in ranks] == [
+            (rank, f"n{rank}") for rank in range(size)
+        ]
     assert program.leftovers() == []
 
 
@@ -361,7 +427,9 @@ def test_a_shaped_link_shows_in_collectives_efficiency_and_diagnosis(
     )
     first, second = two_nodes.start(0, name), two_nodes.start(1, name)
     assert (first.end(), second.end()) == (0, 0), first.output + second.output
-    report = two_nodes.program.run("report", "n0/results/run", "--format", "json", "--output", "report.json")
+    report = two_nodes.program.run(
+        "report", "n0/results/run", "--format", "json", "--output", "report.json"
+    )
     assert report.returncode == 0, report.stderr
     document = json.loads((two_nodes.program.directory / "report.json").read_text())
     (sweep,) = document["machine"]

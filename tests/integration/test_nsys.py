@@ -1,4 +1,5 @@
-"""The real Nsight Systems around CPU ranks and own programs: recordings, reports, exports, signals, exit codes."""
+"""The real Nsight Systems around CPU ranks and own programs: recordings, reports, exports, signals,
+exit codes."""
 
 from __future__ import annotations
 
@@ -61,11 +62,17 @@ class Nsight:
         while self.program.leftovers() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert self.program.leftovers() == []
-        assert [item.name for item in self.temporary.iterdir() if "nsys" in item.name or item.name == "nvidia"] == []
+        assert [
+            item.name
+            for item in self.temporary.iterdir()
+            if "nsys" in item.name or item.name == "nvidia"
+        ] == []
 
     def recording(self) -> dict[str, Any]:
         """``recording.json`` of the recording in ``out``."""
-        content: dict[str, Any] = json.loads((self.program.directory / "out" / "recording.json").read_text())
+        content: dict[str, Any] = json.loads(
+            (self.program.directory / "out" / "recording.json").read_text()
+        )
         return content
 
 
@@ -76,12 +83,29 @@ def nsight(program: Program, version: str) -> Nsight:
 
 
 def test_a_workload_on_cpu_ranks_is_recorded_and_the_late_rank_named(nsight: Nsight) -> None:
-    config = nsight.program.config(models=[{"name": "straggling:build", "rank": 1, "extra": 0.02}], gpu_counts=[2])
-    arguments = ["--config", config, "--tool", "nsys", "--duration", "4s", "--max-steps", "30", "-o", "out"]
+    config = nsight.program.config(
+        models=[{"name": "straggling:build", "rank": 1, "extra": 0.02}], gpu_counts=[2]
+    )
+    arguments = [
+        "--config",
+        config,
+        "--tool",
+        "nsys",
+        "--duration",
+        "4s",
+        "--max-steps",
+        "30",
+        "-o",
+        "out",
+    ]
     done = nsight.run("profile", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     analysis = json.loads(done.stdout)
-    assert (analysis["recorder"], analysis["window"]["reasons"], analysis["world_size"]) == ("nsys", [], 2)
+    assert (analysis["recorder"], analysis["window"]["reasons"], analysis["world_size"]) == (
+        "nsys",
+        [],
+        2,
+    )
     straggler = next(item for item in analysis["findings"] if item["kind"] == "straggler")
     assert straggler["rank"] == 1
     assert straggler["cost_seconds"] == pytest.approx(0.02, rel=0.25)
@@ -103,14 +127,22 @@ def test_a_workload_on_cpu_ranks_is_recorded_and_the_late_rank_named(nsight: Nsi
 
 
 def test_a_sweep_records_its_cells_with_it(nsight: Nsight) -> None:
-    profiling = {"enabled": True, "tool": "nsys", "trigger": "always", "seconds": 1.0, "max_steps": 20}
+    profiling = {
+        "enabled": True,
+        "tool": "nsys",
+        "trigger": "always",
+        "seconds": 1.0,
+        "max_steps": 20,
+    }
     config = nsight.program.config(models=["tiny-resnet"], gpu_counts=[2], profiling=profiling)
     plan = nsight.run("benchmark", config, "--dry-run")
     assert "no cell will be profiled" not in plan.stdout + plan.stderr
     done = nsight.run("benchmark", config)
     assert done.returncode == 0, done.stderr
     assert "Sync stall time" in done.stderr
-    (path,) = (nsight.program.directory / "results" / "run" / "cells").glob("*/profile-0/analysis.json")
+    (path,) = (nsight.program.directory / "results" / "run" / "cells").glob(
+        "*/profile-0/analysis.json"
+    )
     analysis = json.loads(path.read_text())
     assert analysis["recorder"] == "nsys"
     assert analysis["window"]["steps"] >= 3
@@ -120,7 +152,10 @@ def test_a_sweep_records_its_cells_with_it(nsight: Nsight) -> None:
 
 def test_an_own_program_is_recorded_and_ended_and_its_copy_holds_no_secret(nsight: Nsight) -> None:
     canary = "canary8124"
-    started = f"import runpy, sys; print('{canary}'); sys.argv = ['x', '100000']; runpy.run_path({MARKED[1]!r}, "
+    started = (
+        f"import runpy, sys; print('{canary}'); sys.argv = ['x', '100000']; "
+        f"runpy.run_path({MARKED[1]!r}, "
+    )
     program = [sys.executable, "-c", f"{started}run_name='__main__')", f"--key={canary}"]
     arguments = ["--tool", "nsys", "--delay", "0", "--duration", "1s", "-o", "out", "--json"]
     done = nsight.run("profile", *arguments, "--", *program, MY_TOKEN=canary)
@@ -134,12 +169,17 @@ def test_an_own_program_is_recorded_and_ended_and_its_copy_holds_no_secret(nsigh
 
     stripped = nsight.run("profile", "strip", "out/recording.sqlite", "--output", "share.sqlite")
     assert stripped.returncode == 0, stripped.stderr
-    whole, copy = (nsight.program.directory / name for name in ("out/recording.sqlite", "share.sqlite"))
+    whole, copy = (
+        nsight.program.directory / name for name in ("out/recording.sqlite", "share.sqlite")
+    )
     assert canary.encode() in whole.read_bytes()
     assert canary.encode() not in copy.read_bytes()
     assert "TARGET_INFO_SYSTEM_ENV" in stripped.stderr
     assert (
-        nsight.run("profile", "analyze", "share.sqlite", "--json").stdout.replace("share", "recording") == done.stdout
+        nsight.run("profile", "analyze", "share.sqlite", "--json").stdout.replace(
+            "share", "recording"
+        )
+        == done.stdout
     )
 
 
@@ -174,7 +214,17 @@ def test_a_program_that_ends_while_it_is_recorded_passes_its_code_on(nsight: Nsi
 
 
 def test_a_program_that_is_kept_is_left_alone_until_it_ends(nsight: Nsight) -> None:
-    arguments = ["--tool", "nsys", "--delay", "0", "--duration", "1s", "--keep-running", "-o", "out"]
+    arguments = [
+        "--tool",
+        "nsys",
+        "--delay",
+        "0",
+        "--duration",
+        "1s",
+        "--keep-running",
+        "-o",
+        "out",
+    ]
     done = nsight.run("profile", *arguments, "--", *MARKED, "300", "5")
     assert done.returncode == 5
     analyzed, over = done.stderr.index("The program goes on"), done.stderr.index("training is over")
@@ -195,7 +245,17 @@ def test_ctrl_c_ends_the_recording_and_analyzes_it(nsight: Nsight) -> None:
 
 
 def test_ctrl_c_leaves_a_program_that_is_kept_and_a_second_one_ends_it(nsight: Nsight) -> None:
-    arguments = ["--tool", "nsys", "--delay", "0", "--duration", "1h", "--keep-running", "-o", "out"]
+    arguments = [
+        "--tool",
+        "nsys",
+        "--delay",
+        "0",
+        "--duration",
+        "1h",
+        "--keep-running",
+        "-o",
+        "out",
+    ]
     running = nsight.start("profile", *arguments, "--", *MARKED, "100000")
     nsight.interrupt_when(running, "training begins", after=2.0)
     analysis, deadline = nsight.program.directory / "out" / "analysis.json", time.monotonic() + 30
@@ -222,10 +282,14 @@ def test_ctrl_c_before_the_recording_ends_all(nsight: Nsight) -> None:
 
 
 @pytest.mark.campaign
-def test_what_it_cannot_read_is_told_with_the_version_it_takes(nsight: Nsight, version: str) -> None:
+def test_what_it_cannot_read_is_told_with_the_version_it_takes(
+    nsight: Nsight, version: str
+) -> None:
     newest = max(VERSIONS)
     arguments = ["--tool", "nsys", "--delay", "0", "--duration", "1s", "-o", "out"]
-    recorded = nsight.program.run("profile", *arguments, "--", *MARKED, "100000", PATH=nsys_path(newest))
+    recorded = nsight.program.run(
+        "profile", *arguments, "--", *MARKED, "100000", PATH=nsys_path(newest)
+    )
     assert recorded.returncode == 0, recorded.stderr
     done = nsight.run("profile", "analyze", "out/recording.nsys-rep")
     told = " ".join(done.stderr.split())
@@ -243,7 +307,9 @@ def test_auto_takes_torch_profiler_where_there_is_no_device(nsight: Nsight) -> N
     assert "torchscale.step_profiler()" in done.stderr
 
 
-def test_its_installation_is_fit(nsight: Nsight, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_installation_is_fit(
+    nsight: Nsight, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", nsight.path)
     facts = nsys_facts()
     assert (facts.can_export, facts.problem) == (True, "")

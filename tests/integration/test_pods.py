@@ -1,8 +1,8 @@
 """What the pods of a job on Kubernetes run, in namespaces that stand for pods.
 
-Each has its own network, host name, processes (the manifest's shell is process 1, as in a container) and
-``/etc/hosts``, in which the name of pod 0 appears only after the pods have started. Paths of the manifest are replaced
-by such of the test.
+Each has its own network, host name, processes (the manifest's shell is process 1, as in a
+container) and ``/etc/hosts``, in which the name of pod 0 appears only after the pods have started.
+Paths of the manifest are replaced by such of the test.
 """
 
 from __future__ import annotations
@@ -95,11 +95,21 @@ class Pods:
             "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}",
         }
         pod = f'mount --bind {shlex.quote(str(self.hosts))} /etc/hosts && exec "$@"'
-        unshare = [network.tool("unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        unshare = [
+            network.tool("unshare"),
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
         path = self.directory / f"output-{len(self._started)}.txt"
         with path.open("w") as output:
             process = subprocess.Popen(
-                node.argv(*unshare, "sh", "-c", pod, "pod", *argv), env=env, stdout=output, stderr=output
+                node.argv(*unshare, "sh", "-c", pod, "pod", *argv),
+                env=env,
+                stdout=output,
+                stderr=output,
             )
         self._started.append(Started(process, path))
         return self._started[-1]
@@ -112,7 +122,9 @@ class Pods:
         first.send_signal(number)
 
     def records(self) -> list[dict[str, Any]]:
-        paths = sorted((self.directory / "results" / "run" / "cells").glob("*/launch-*/record.json"))
+        paths = sorted(
+            (self.directory / "results" / "run" / "cells").glob("*/launch-*/record.json")
+        )
         return [json.loads(path.read_text()) for path in paths]
 
     def end(self) -> None:
@@ -136,16 +148,23 @@ def pods(program: Program) -> Iterator[Pods]:
 
 @pytest.mark.campaign
 def test_a_job_whose_pods_are_stopped_continues_in_new_pods(pods: Pods, program: Program) -> None:
-    """The name of pod 0 appears late; the pod of node 0 gets TERM in the middle of a launch over both."""
+    """The name of pod 0 appears late; the pod of node 0 gets TERM in the middle of a launch over
+    both."""
     pods.hold.touch()
     container = pods.render(config(program, models=["held:build"], gpu_counts=[2]))
     second = pods.start(container, 1)
     first = pods.start(container, 0)
-    wait_for(lambda: "Waiting for node 0" in second.output or second.process.poll() is not None, "a pod that waits")
+    wait_for(
+        lambda: "Waiting for node 0" in second.output or second.process.poll() is not None,
+        "a pod that waits",
+    )
     assert second.process.poll() is None, second.output
     with pods.hosts.open("a") as hosts:  # in place: the pods have this file mounted
         hosts.write("10.77.0.1 demo-0.demo\n")
-    wait_for(lambda: all((program.directory / f"held-{rank}").exists() for rank in (0, 1)), "the held step")
+    wait_for(
+        lambda: all((program.directory / f"held-{rank}").exists() for rank in (0, 1)),
+        "the held step",
+    )
 
     pods.signal(first, signal.SIGTERM)
     assert (first.end(), second.end()) == (130, 75), first.output + second.output

@@ -1,4 +1,5 @@
-"""Interruptions of every kind, then the same command again: nothing complete is lost, nothing is left running."""
+"""Interruptions of every kind, then the same command again: nothing complete is lost, nothing is
+left running."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
 @pytest.mark.timeout(300 + 60 * KILLS)
 @pytest.mark.parametrize(
     ("isolation", "sweep"),
-    cases([("cell", "training")], [("group", "training"), ("cell", "every kind"), ("group", "every kind")]),
+    cases(
+        [("cell", "training")],
+        [("group", "training"), ("cell", "every kind"), ("group", "every kind")],
+    ),
 )
 def test_killed_at_random_moments_and_resumed(
     program: Program, isolation: str, sweep: str, record_property: Callable[[str, object], None]
@@ -54,8 +58,12 @@ def test_killed_at_random_moments_and_resumed(
     )
 
 
-@pytest.mark.parametrize(("presses", "isolation"), cases([(2, "cell"), (1, "group")], [(1, "cell"), (2, "group")]))
-def test_ctrl_c(program: Program, presses: int, isolation: str, record_property: Callable[[str, object], None]) -> None:
+@pytest.mark.parametrize(
+    ("presses", "isolation"), cases([(2, "cell"), (1, "group")], [(1, "cell"), (2, "group")])
+)
+def test_ctrl_c(
+    program: Program, presses: int, isolation: str, record_property: Callable[[str, object], None]
+) -> None:
     config = program.config(
         models={**NET, "fault": "hang", "step": 6},
         gpu_counts=[2],
@@ -71,7 +79,9 @@ def test_ctrl_c(program: Program, presses: int, isolation: str, record_property:
         time.sleep(0.2)
     output, _ = process.communicate(timeout=ENDED_SECONDS)
     # The second one may arrive when all is said and done; a shell shows 130 for either.
-    assert process.returncode in (130, -signal.SIGINT) if presses == 2 else process.returncode == 130, output
+    assert (
+        process.returncode in (130, -signal.SIGINT) if presses == 2 else process.returncode == 130
+    ), output
     assert "Interrupted." in output
     assert "Traceback" not in output
     assert time.monotonic() - pressed < ENDED_SECONDS
@@ -88,9 +98,13 @@ def test_ctrl_c(program: Program, presses: int, isolation: str, record_property:
 
 
 @pytest.mark.campaign
-def test_a_closed_terminal(program: Program, record_property: Callable[[str, object], None]) -> None:
+def test_a_closed_terminal(
+    program: Program, record_property: Callable[[str, object], None]
+) -> None:
     config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[2])
-    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where these tests run under nohup
+    inherited = signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # ignored where these tests run under nohup
     try:
         process = program.start("benchmark", config)
     finally:
@@ -103,7 +117,13 @@ def test_a_closed_terminal(program: Program, record_property: Callable[[str, obj
     assert record["state"] == "interrupted"
     assert program.leftovers() == []
     seen = f"exit {process.returncode}, {record['state']}"
-    tell_fault(record_property, "the terminal is closed", "SIGHUP while ranks hang", "exit 130, interrupted", seen)
+    tell_fault(
+        record_property,
+        "the terminal is closed",
+        "SIGHUP while ranks hang",
+        "exit 130, interrupted",
+        seen,
+    )
 
 
 def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record_is_redone(
@@ -121,7 +141,10 @@ def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record
     assert len(after) == 2
     assert all(after[name] == record for name, record in before.items())
     shown = program.run("report", "--source", "results/run", "--format", "json", "--output", "-")
-    assert [one["changed"] for one in json.loads(shown.stdout)["sessions"]] == [[], ["variable GLOO_SOCKET_IFNAME"]]
+    assert [one["changed"] for one in json.loads(shown.stdout)["sessions"]] == [
+        [],
+        ["variable GLOO_SOCKET_IFNAME"],
+    ]
     refused = program.run("benchmark", config, "--training.learning_rate=0.5")
     assert refused.returncode == 2
     assert "training.learning_rate (0.0001 there, 0.5 here)" in refused.stderr.replace("\n", " ")
@@ -141,7 +164,9 @@ def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record
     assert kept.read_text() == whole[: len(whole) // 2]
 
 
-def test_two_sweeps_in_one_folder(program: Program, record_property: Callable[[str, object], None]) -> None:
+def test_two_sweeps_in_one_folder(
+    program: Program, record_property: Callable[[str, object], None]
+) -> None:
     config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[1])
     first = program.start("benchmark", config)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", first)
@@ -149,7 +174,9 @@ def test_two_sweeps_in_one_folder(program: Program, record_property: Callable[[s
     assert second.returncode == 2
     assert "another torchscale" in second.stderr
     seen = f"exit {second.returncode}, another torchscale is writing"
-    tell_fault(record_property, "two sweeps in one directory", "both at once", "the second: exit 2", seen)
+    tell_fault(
+        record_property, "two sweeps in one directory", "both at once", "the second: exit 2", seen
+    )
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=ENDED_SECONDS)
     assert first.returncode == 130

@@ -20,11 +20,15 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "diagnosis.py"
 pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 
-CAUSES = cases(["none", "slow_rank", "small_buckets", "slow_loader", "host_work", "pauses"], ["uneven_batch", "moving"])
+CAUSES = cases(
+    ["none", "slow_rank", "small_buckets", "slow_loader", "host_work", "pauses"],
+    ["uneven_batch", "moving"],
+)
 
 
 def outcomes_of(causes: Sequence[str], directory: Path) -> list[dict[str, Any]]:
-    """What the suite finds: from the always-on signals for each cause, and from recordings for some."""
+    """What the suite finds: from the always-on signals for each cause, and from recordings for
+    some."""
     out = directory / "out.json"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--short", "--json", str(out), "--only", *causes],
@@ -51,35 +55,45 @@ while time.monotonic() < end:
 print(sorted(times)[len(times) // 2])
 """
 EVEN = 0.03
-"""A rank that computes this much longer than the others is a straggler (``rules_ranks.py``), and so is a core."""
+"""A rank that computes this much longer than the others is a straggler (``rules_ranks.py``), and so
+is a core."""
 
 
 def wait_for_even_cores(limit_seconds: float = 60.0) -> None:
-    """Until both cores run a fixed loop equally fast, for so long at most: on a shared host one of them may be slower
-    for a while, and its rank is then a straggler that nobody injected."""
+    """Until both cores run a fixed loop equally fast, for so long at most: on a shared host one of
+    them may be slower for a while, and its rank is then a straggler that nobody injected."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     end = time.monotonic() + limit_seconds
     while time.monotonic() < end:
         command = [sys.executable, "-c", LOOP]
-        loops = [subprocess.Popen([*command, str(core)], stdout=subprocess.PIPE, text=True) for core in cores]
+        loops = [
+            subprocess.Popen([*command, str(core)], stdout=subprocess.PIPE, text=True)
+            for core in cores
+        ]
         seconds = [float(loop.communicate(timeout=60)[0]) for loop in loops]
         if max(seconds) <= (1 + EVEN) * min(seconds):
             return
 
 
 def is_right(outcome: dict[str, Any]) -> bool:
-    """No innocent rank is named; and where the source can tell, the cause is right, and its size about so."""
+    """No innocent rank is named; and where the source can tell, the cause is right, and its size
+    about so."""
     if outcome["wrong_rank"] or not outcome["scenario"][f"by_{outcome['source']}"]:
         return not outcome["wrong_rank"]
     return outcome["right"] and (outcome["ratio"] is None or abs(outcome["ratio"] - 1.0) <= 0.35)
 
 
-def test_each_cause_is_named_with_its_rank_and_size_and_none_where_there_is_none(tmp_path: Path) -> None:
-    """What is wrong is measured up to twice more, once both cores run equally fast: on shared machines one of them is
-    slower for seconds or minutes, with nothing in the guest to show it. How often a healthy rank is named at all is a
-    figure of the whole ``benchmarks/diagnosis.py``."""
+def test_each_cause_is_named_with_its_rank_and_size_and_none_where_there_is_none(
+    tmp_path: Path,
+) -> None:
+    """What is wrong is measured up to twice more, once both cores run equally fast: on shared
+    machines one of them is slower for seconds or minutes, with nothing in the guest to show it. How
+    often a healthy rank is named at all is a figure of the whole ``benchmarks/diagnosis.py``."""
     judged = outcomes_of(CAUSES, tmp_path)
-    assert [sum(outcome["source"] == source for outcome in judged) for source in ("signals", "recording")] == [
+    assert [
+        sum(outcome["source"] == source for outcome in judged)
+        for source in ("signals", "recording")
+    ] == [
         len(CAUSES),
         5,
     ]

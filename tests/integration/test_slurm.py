@@ -1,4 +1,5 @@
-"""Sweeps in jobs of a real Slurm of two nodes: submitted, requeued, cancelled, killed, at the time limit."""
+"""Sweeps in jobs of a real Slurm of two nodes: submitted, requeued, cancelled, killed, at the time
+limit."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ TIME_LIMIT_SECONDS = 60
 """Slurm counts time limits in minutes."""
 _DAEMONS = ("munged", "slurmctld", "slurmscriptd", "slurmd")
 _STOPPED = {"interrupted", "node_lost"}
-"""Slurm sends TERM to all nodes of a job: node 0 stops by its own, or hears first that node 1 has left."""
+"""Slurm sends TERM to all nodes of a job: node 0 stops by its own, or hears first that node 1 has
+left."""
 
 SUBMIT_SECONDS = 200
-"""From `submit --wait` to its end: two starts of a cell of two ranks, and the requeue between them."""
+"""From `submit --wait` to its end: two starts of a cell of two ranks, and the requeue between
+them."""
 
 _SCRIPT = """\
 #!/bin/bash
@@ -42,7 +45,8 @@ srun --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=30 {python} -m torchscale b
 
 @dataclass(frozen=True)
 class Jobs:
-    """Jobs that run the same sweep in the same run folder: a cell that ends, then one that can be held at a step."""
+    """Jobs that run the same sweep in the same run folder: a cell that ends, then one that can be
+    held at a step."""
 
     program: Program
     cluster: slurm.Slurm
@@ -79,25 +83,38 @@ class Jobs:
 
     def first_record(self) -> tuple[str, int]:
         """Content and time of the first cell's record, which nothing may touch again."""
-        (path,) = self.program.directory.glob("results/run/cells/tiny-decoder*/launch-0/record.json")
+        (path,) = self.program.directory.glob(
+            "results/run/cells/tiny-decoder*/launch-0/record.json"
+        )
         return path.read_text(), path.stat().st_mtime_ns
 
     def states(self) -> list[str]:
         """Of the first and the second cell."""
         records = self.program.records()
-        first = [record["state"] for name, record in records.items() if name.startswith("tiny-decoder")]
-        second = [record["state"] for name, record in records.items() if not name.startswith("tiny-decoder")]
+        first = [
+            record["state"] for name, record in records.items() if name.startswith("tiny-decoder")
+        ]
+        second = [
+            record["state"]
+            for name, record in records.items()
+            if not name.startswith("tiny-decoder")
+        ]
         return [*first, *second]
 
     def processes(self) -> list[psutil.Process]:
         """What runs of any job; not the daemons."""
-        return [process for process in self.program.leftovers() if not process.name().startswith(_DAEMONS)]
+        return [
+            process
+            for process in self.program.leftovers()
+            if not process.name().startswith(_DAEMONS)
+        ]
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition is true.
 
         Raises:
-            AssertionError: it is not within :data:`JOB_SECONDS`; with what the job and the daemons wrote.
+            AssertionError: it is not within :data:`JOB_SECONDS`; with what the job and the daemons
+                wrote.
         """
         try:
             wait_for(condition, what, JOB_SECONDS)
@@ -107,7 +124,8 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Submitted:
-    """``torchscale submit --wait`` on the first node, of a cell of two ranks that is held at a step."""
+    """``torchscale submit --wait`` on the first node, of a cell of two ranks that is held at a
+    step."""
 
     program: Program
     cluster: slurm.Slurm
@@ -131,12 +149,18 @@ class Submitted:
     @property
     def output(self) -> str:
         """What submit, the job and the daemons have written so far."""
-        paths = [self.program.directory / "stderr.txt", *sorted(self.state_directory.glob("slurm-*.out"))]
+        paths = [
+            self.program.directory / "stderr.txt",
+            *sorted(self.state_directory.glob("slurm-*.out")),
+        ]
         return "\n".join([*(path.read_text() for path in paths), self.cluster.logs()])
 
     def wait_until_held(self) -> None:
         """Wait until both ranks have stopped at the step."""
-        self.wait_for(lambda: all((self.hold.parent / f"held-{rank}").exists() for rank in (0, 1)), "the held step")
+        self.wait_for(
+            lambda: all((self.hold.parent / f"held-{rank}").exists() for rank in (0, 1)),
+            "the held step",
+        )
 
     def release(self, condition: Callable[[], bool], what: str) -> None:
         """Let launches go on once a condition is true."""
@@ -147,7 +171,8 @@ class Submitted:
         """Wait until a condition is true.
 
         Raises:
-            AssertionError: it is not within :data:`JOB_SECONDS`, or ``submit`` has ended; with all output.
+            AssertionError: it is not within :data:`JOB_SECONDS`, or ``submit`` has ended; with all
+                output.
         """
 
         def reached() -> bool:
@@ -225,7 +250,8 @@ def jobs(program: Program) -> Iterator[Jobs]:
 
 
 def check_resumed(sweep: Submitted) -> None:
-    """The job was stopped cleanly and queued once more, and has measured its cell then; its secret has gone."""
+    """The job was stopped cleanly and queued once more, and has measured its cell then; its secret
+    has gone."""
     assert sweep.end() == 0, sweep.output
     assert sweep.states() == ["ok"]
     assert sweep.cluster.restarts(sweep.job) == 1
@@ -233,11 +259,15 @@ def check_resumed(sweep: Submitted) -> None:
     assert (sweep.state_directory / f"exit-{sweep.job}").read_text() == "0\n"
     assert list(sweep.state_directory.glob("token-*")) == []
     sweep.cluster.wait(sweep.job, "COMPLETED", seconds=JOB_SECONDS)
-    left = [process for process in sweep.program.leftovers() if not process.name().startswith(_DAEMONS)]
+    left = [
+        process for process in sweep.program.leftovers() if not process.name().startswith(_DAEMONS)
+    ]
     assert left == []
 
 
-def test_a_submitted_sweep_stops_at_the_signal_before_its_time_limit_and_resumes(program: Program) -> None:
+def test_a_submitted_sweep_stops_at_the_signal_before_its_time_limit_and_resumes(
+    program: Program,
+) -> None:
     """The signal comes from here, as Slurm would send it two minutes before the limit."""
     with submitted(program) as sweep:
         sweep.wait_until_held()
@@ -247,7 +277,9 @@ def test_a_submitted_sweep_stops_at_the_signal_before_its_time_limit_and_resumes
 
 
 @pytest.mark.campaign
-def test_a_submitted_job_that_is_cancelled_leaves_no_process_and_the_next_one_continues(program: Program) -> None:
+def test_a_submitted_job_that_is_cancelled_leaves_no_process_and_the_next_one_continues(
+    program: Program,
+) -> None:
     with submitted(program) as sweep:
         sweep.wait_until_held()
         sweep.cluster.run("scancel", sweep.job)
@@ -255,7 +287,9 @@ def test_a_submitted_job_that_is_cancelled_leaves_no_process_and_the_next_one_co
         assert sweep.cluster.state(sweep.job) == "CANCELLED"
         assert set(sweep.states()) <= _STOPPED
         sweep.hold.unlink()
-        argv = program.argv("submit", "config.json", "--nodes", "2", "--output-dir", "results/run", "--wait")
+        argv = program.argv(
+            "submit", "config.json", "--nodes", "2", "--output-dir", "results/run", "--wait"
+        )
         done = subprocess.run(
             sweep.cluster.argv(sweep.cluster.nodes[0], *argv),
             cwd=program.directory,
@@ -278,7 +312,10 @@ def test_a_requeued_job_continues_its_sweep(jobs: Jobs) -> None:
     assert jobs.states()[0] == "ok"
     assert jobs.states()[1] in _STOPPED
     jobs.hold.unlink()
-    assert jobs.cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED", seconds=JOB_SECONDS) == "COMPLETED", jobs.output
+    assert (
+        jobs.cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED", seconds=JOB_SECONDS)
+        == "COMPLETED"
+    ), jobs.output
     assert jobs.cluster.restarts(job) == 1
     assert jobs.states() == ["ok", "ok"]
     assert jobs.first_record() == before

@@ -20,7 +20,13 @@ pytestmark = pytest.mark.integration
 
 def write(program: Program, **content: Any) -> str:
     path = program.directory / "config.yaml"
-    settings = {"experiment_name": "run", "batch_sizes": [4], "gpu_counts": [1, 2], "device": "cpu", "benchmark": FAST}
+    settings = {
+        "experiment_name": "run",
+        "batch_sizes": [4],
+        "gpu_counts": [1, 2],
+        "device": "cpu",
+        "benchmark": FAST,
+    }
     path.write_text(yaml.safe_dump({**settings, **content}))
     return str(path)
 
@@ -33,7 +39,15 @@ def rows(program: Program, config: str, *options: str, code: int = 0) -> list[di
 
 
 def record(program: Program, cell_id: str, launch: int = 0) -> dict[str, Any]:
-    path = program.directory / "results" / "run" / "cells" / cell_id / f"launch-{launch}" / "record.json"
+    path = (
+        program.directory
+        / "results"
+        / "run"
+        / "cells"
+        / cell_id
+        / f"launch-{launch}"
+        / "record.json"
+    )
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
@@ -47,10 +61,18 @@ def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program
         batch_sizes=batch_sizes,
         gpu_counts=counts,
         training={"precision": ["fp32", "bf16"]},
-        parallel={"strategy": ["ddp", "fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]},
+        parallel={
+            "strategy": ["ddp", "fsdp", "tensor", {"name": "hybrid", "data": 2, "pipeline": 2}]
+        },
         launch={"isolation": "group"},
         # What they measure is not the point: a few steps of each cell will do.
-        benchmark={**FAST, "warmup_steps": 1, "warmup_seconds": 0.01, "warmup_max_seconds": 0.1, "measure_steps": 4},
+        benchmark={
+            **FAST,
+            "warmup_steps": 1,
+            "warmup_seconds": 0.01,
+            "warmup_max_seconds": 0.1,
+            "measure_steps": 4,
+        },
     )
     cells = rows(program, config)
     settings = len(batch_sizes) * len(counts) * 2  # with two precisions
@@ -70,7 +92,13 @@ def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program
 
 @pytest.mark.campaign
 def test_shards_against_random_samples_with_the_wait_for_data(program: Program) -> None:
-    data = {"source": ["synthetic-host", "shards"], "total_mb": 2, "workers": 1, "data_dir": "here", "drop_cache": True}
+    data = {
+        "source": ["synthetic-host", "shards"],
+        "total_mb": 2,
+        "workers": 1,
+        "data_dir": "here",
+        "drop_cache": True,
+    }
     config = write(
         program,
         models="tiny-decoder",
@@ -111,7 +139,9 @@ def test_epochs_of_real_images(program: Program, counts: list[int]) -> None:
     assert cell["figures"]["telemetry"] is None
     steps = 12 // counts[0]
     found = record(program, cell["cell_id"])
-    assert [(epoch["steps"], epoch["samples"]) for epoch in found["payload"]["epochs"]] == [(steps, 48)] * 2
+    assert [(epoch["steps"], epoch["samples"]) for epoch in found["payload"]["epochs"]] == [
+        (steps, 48)
+    ] * 2
     for epoch in found["payload"]["epochs"]:
         assert epoch["samples_per_second"] == pytest.approx(epoch["samples"] / epoch["seconds"])
     assert found["payload"]["ranks"][0]["stop_rule"] == "epochs"
@@ -121,15 +151,24 @@ def test_epochs_of_real_images(program: Program, counts: list[int]) -> None:
 @pytest.mark.campaign
 def test_data_that_is_not_there_is_told_by_its_cell(program: Program) -> None:
     config = write(
-        program, models={"name": "tiny-resnet", "num_classes": 100}, gpu_counts=[1], data={"source": "cifar100"}
+        program,
+        models={"name": "tiny-resnet", "num_classes": 100},
+        gpu_counts=[1],
+        data={"source": "cifar100"},
     )
     (cell,) = rows(program, config, code=1)
     assert cell["state"] == "crashed"
-    assert "no train.bin in data or data/cifar-100-binary; unpack cifar-100-binary.tar.gz there" in cell["reason"]
+    assert (
+        "no train.bin in data or data/cifar-100-binary; unpack cifar-100-binary.tar.gz there"
+        in cell["reason"]
+    )
 
 
-def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(program: Program) -> None:
-    """The fault strikes in a process that has run another cell before, and not in one of its own."""
+def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(
+    program: Program,
+) -> None:
+    """The fault strikes in a process that has run another cell before, and not in one of its
+    own."""
     faulty = {"name": "faulty:build", "fault": "raise", "rank": 0, "step": 6}
     config = write(
         program,
@@ -147,7 +186,9 @@ def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(
 
 
 @pytest.mark.campaign
-def test_a_pipeline_of_more_ranks_than_cores_is_flagged_and_tells_its_bubble(program: Program) -> None:
+def test_a_pipeline_of_more_ranks_than_cores_is_flagged_and_tells_its_bubble(
+    program: Program,
+) -> None:
     config = write(
         program,
         models="tiny-decoder",
@@ -166,15 +207,28 @@ def test_a_pipeline_of_more_ranks_than_cores_is_flagged_and_tells_its_bubble(pro
 def test_local_hugging_face_configurations(program: Program) -> None:
     sizes = {
         "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 128},
-        "bert": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
+        "bert": {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 128,
+        },
     }
     models = []
     for kind, changes in sizes.items():
-        content = {"model_type": kind, "vocab_size": 500, "bos_token_id": 0, "eos_token_id": 0, **changes}
+        content = {
+            "model_type": kind,
+            "vocab_size": 500,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            **changes,
+        }
         (program.directory / kind).mkdir()
         (program.directory / kind / "config.json").write_text(json.dumps(content))
         models.append({"name": f"hf:{kind}/config.json", "sequence_length": 32})
-    cells = rows(program, write(program, models=models, gpu_counts=[1], launch={"isolation": "group"}))
+    cells = rows(
+        program, write(program, models=models, gpu_counts=[1], launch={"isolation": "group"})
+    )
     assert [cell["state"] for cell in cells] == ["ok", "ok"]
 
 

@@ -22,7 +22,8 @@ def tasks(*models: Any, world_size: int = 2, **content: Any) -> list[LaunchTask]
     usable = sorted(os.sched_getaffinity(0))[:2]
     settings = {"device": "cpu", "launch": {"threads_per_rank": 1}, "benchmark": FAST, **content}
     plan = make_plan(
-        experiment(models=list(models), gpu_counts=world_size, **settings), machine(cores=max(len(usable), world_size))
+        experiment(models=list(models), gpu_counts=world_size, **settings),
+        machine(cores=max(len(usable), world_size)),
     )
     return [
         LaunchTask(

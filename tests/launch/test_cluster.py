@@ -17,7 +17,12 @@ from torchscale.launch.cluster import (
 )
 
 NONE = ClusterOptions()
-TORCHRUN = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "job-node-0-0.job", "PET_MASTER_PORT": "29400"}
+TORCHRUN = {
+    "PET_NNODES": "3",
+    "PET_NODE_RANK": "2",
+    "PET_MASTER_ADDR": "job-node-0-0.job",
+    "PET_MASTER_PORT": "29400",
+}
 SLURM = {
     "SLURM_JOB_ID": "20007",
     "SLURM_STEP_ID": "0",
@@ -26,7 +31,11 @@ SLURM = {
     "SLURM_STEP_NODELIST": "gpu[03-05],login1",
     "SLURM_NODEID": "1",
 }
-SKYPILOT = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "10.0.0.4\n10.0.0.5"}
+SKYPILOT = {
+    "SKYPILOT_NUM_NODES": "2",
+    "SKYPILOT_NODE_RANK": "0",
+    "SKYPILOT_NODE_IPS": "10.0.0.4\n10.0.0.5",
+}
 OPEN_MPI = {
     "OMPI_COMM_WORLD_SIZE": "2",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
@@ -55,7 +64,11 @@ def test_an_environment_describes_the_cluster(env: dict[str, str], expected: Clu
     [
         {},
         {"PET_NNODES": "1", "PET_NODE_RANK": "0"},
-        {"SLURM_JOB_ID": "7", "SLURM_NNODES": "4", "SLURM_NODEID": "0"},  # a batch script, which is no step
+        {
+            "SLURM_JOB_ID": "7",
+            "SLURM_NNODES": "4",
+            "SLURM_NODEID": "0",
+        },  # a batch script, which is no step
     ],
 )
 def test_one_node_is_no_cluster(env: dict[str, str]) -> None:
@@ -77,8 +90,18 @@ def test_options_win_over_the_environment() -> None:
         (ClusterOptions(nodes=2), None, {}, "which one is this"),
         (NONE, 2, {}, "which one is this"),
         (ClusterOptions(nodes=2, node_rank=0), None, {}, "--master HOST:PORT"),
-        (ClusterOptions(nodes=2, node_rank=2, master="a"), None, {}, "--node-rank 2: expected 0 to 1"),
-        (ClusterOptions(nodes=2, node_rank=-1, master="a"), None, {}, "--node-rank -1: expected 0 to 1"),
+        (
+            ClusterOptions(nodes=2, node_rank=2, master="a"),
+            None,
+            {},
+            "--node-rank 2: expected 0 to 1",
+        ),
+        (
+            ClusterOptions(nodes=2, node_rank=-1, master="a"),
+            None,
+            {},
+            "--node-rank -1: expected 0 to 1",
+        ),
         (ClusterOptions(nodes=0, node_rank=0, master="a"), None, {}, "--nnodes 0"),
         (ClusterOptions(nodes=9999, node_rank=0, master="a"), None, {}, "--nnodes 9999"),
         (ClusterOptions(nodes=2, node_rank=0, master="localhost:1"), None, {}, "loopback"),
@@ -114,7 +137,9 @@ def test_a_master_has_a_host_and_a_port(text: str, expected: tuple[str, int]) ->
     assert parse_master(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ":1", "a:0", "a:65536", "a:b", "a b:1", "fe80::1", "http://a:1", "a:1:2"])
+@pytest.mark.parametrize(
+    "text", ["", ":1", "a:0", "a:65536", "a:b", "a b:1", "fe80::1", "http://a:1", "a:1:2"]
+)
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected HOST:PORT"):
         parse_master(text)
@@ -122,7 +147,13 @@ def test_anything_else_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("nodelist", "host"),
-    [("n1", "n1"), ("n[1-2]", "n1"), ("gpu[03-05,9]-ib,login1", "gpu03-ib"), ("a,b[1-2]", "a"), ("", None)],
+    [
+        ("n1", "n1"),
+        ("n[1-2]", "n1"),
+        ("gpu[03-05,9]-ib,login1", "gpu03-ib"),
+        ("a,b[1-2]", "a"),
+        ("", None),
+    ],
 )
 def test_the_first_host_of_a_slurm_list(nodelist: str, host: str | None) -> None:
     assert first_host(nodelist) == host

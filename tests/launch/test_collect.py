@@ -23,11 +23,15 @@ TWO = cells()[1]
 ENDED = Ending(EndingKind.FINISHED, 1, "")
 
 
-def failure(rank: int, kind: FailureKind, time: float = 1.0, message: str = "why\nmore") -> RankFailure:
+def failure(
+    rank: int, kind: FailureKind, time: float = 1.0, message: str = "why\nmore"
+) -> RankFailure:
     return RankFailure(rank=rank, kind=kind, type="SomeError", message=message, time=time)
 
 
-def judge(ranks: tuple[int, ...] = (), failures: tuple[RankFailure, ...] = (), **changes: Any) -> tuple[State, str]:
+def judge(
+    ranks: tuple[int, ...] = (), failures: tuple[RankFailure, ...] = (), **changes: Any
+) -> tuple[State, str]:
     defaults: dict[str, Any] = {
         "ending": ENDED,
         "world_size": 2,
@@ -57,17 +61,37 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
 @pytest.mark.parametrize(
     ("evidence", "state", "reason"),
     [
-        ({"failures": (LOST, failure(1, FailureKind.ERROR, 2.0))}, State.CRASHED, "rank 1: SomeError: why"),
+        (
+            {"failures": (LOST, failure(1, FailureKind.ERROR, 2.0))},
+            State.CRASHED,
+            "rank 1: SomeError: why",
+        ),
         (
             {"failures": (failure(0, FailureKind.ERROR, 5.0), failure(1, FailureKind.ERROR, 4.0))},
             State.CRASHED,
             "rank 1: SomeError: why",
         ),
         ({"failures": (LOST, failure(1, FailureKind.OOM, 9.0))}, State.OOM, "rank 1: why"),
-        ({"failures": (LOST,), "exit_codes": {1: -9}}, State.KILLED, "rank 1 was killed by SIGKILL"),
-        ({"failures": (LOST,), "exit_codes": {1: -9}, "oom_kills": 1}, State.OOM, "the host ran out of memory"),
-        ({"failures": (LOST,), "exit_codes": {1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
-        ({"failures": (LOST,), "exit_codes": {1: -15}}, State.KILLED, "rank 1 was killed by SIGTERM"),
+        (
+            {"failures": (LOST,), "exit_codes": {1: -9}},
+            State.KILLED,
+            "rank 1 was killed by SIGKILL",
+        ),
+        (
+            {"failures": (LOST,), "exit_codes": {1: -9}, "oom_kills": 1},
+            State.OOM,
+            "the host ran out of memory",
+        ),
+        (
+            {"failures": (LOST,), "exit_codes": {1: -11}},
+            State.CRASHED,
+            "rank 1 crashed with SIGSEGV",
+        ),
+        (
+            {"failures": (LOST,), "exit_codes": {1: -15}},
+            State.KILLED,
+            "rank 1 was killed by SIGTERM",
+        ),
         ({"exit_codes": {0: -15, 1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
         ({"exit_codes": {0: -6, 1: -9}}, State.KILLED, "rank 1 was killed by SIGKILL"),
         ({"exit_codes": {0: -15, 1: -6}}, State.CRASHED, "rank 1 crashed with SIGABRT"),
@@ -83,16 +107,36 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             State.CRASHED,
             "rank 1: SomeError: why",
         ),
-        ({"failures": (LOST,), "exit_codes": {1: 3}}, State.CRASHED, "rank 1 exited with 3 and wrote no error"),
-        ({"failures": (LOST,)}, State.INCOMPLETE, "rank 1 exited before the measurement was complete"),
+        (
+            {"failures": (LOST,), "exit_codes": {1: 3}},
+            State.CRASHED,
+            "rank 1 exited with 3 and wrote no error",
+        ),
+        (
+            {"failures": (LOST,)},
+            State.INCOMPLETE,
+            "rank 1 exited before the measurement was complete",
+        ),
         (
             {"failures": (failure(1, FailureKind.LEFT_EARLY), LOST)},
             State.INCOMPLETE,
             "rank 1 exited before the measurement was complete",
         ),
-        ({"ranks": (0,), "ending": Ending(EndingKind.FINISHED, 0, "")}, State.INCOMPLETE, "rank 1 exited"),
-        ({"failures": (LOST, failure(1, FailureKind.PEER_LOST))}, State.CRASHED, "rank 0: SomeError: why"),
-        ({"ending": Ending(EndingKind.FINISHED, -9, "")}, State.KILLED, "torchrun was killed by SIGKILL"),
+        (
+            {"ranks": (0,), "ending": Ending(EndingKind.FINISHED, 0, "")},
+            State.INCOMPLETE,
+            "rank 1 exited",
+        ),
+        (
+            {"failures": (LOST, failure(1, FailureKind.PEER_LOST))},
+            State.CRASHED,
+            "rank 0: SomeError: why",
+        ),
+        (
+            {"ending": Ending(EndingKind.FINISHED, -9, "")},
+            State.KILLED,
+            "torchrun was killed by SIGKILL",
+        ),
         (
             {"ending": Ending(EndingKind.FINISHED, -15, ""), "failures": (LOST,)},
             State.KILLED,
@@ -103,8 +147,16 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             State.CRASHED,
             "rank 1 exited with 1 and its log ends with OSError: no space",
         ),
-        ({"torchrun_error": "OSError: no space"}, State.CRASHED, "torchrun failed: OSError: no space"),
-        ({"torchrun_error": "OSError: x", "exit_codes": {1: -11}}, State.CRASHED, "rank 1 crashed with SIGSEGV"),
+        (
+            {"torchrun_error": "OSError: no space"},
+            State.CRASHED,
+            "torchrun failed: OSError: no space",
+        ),
+        (
+            {"torchrun_error": "OSError: x", "exit_codes": {1: -11}},
+            State.CRASHED,
+            "rank 1 crashed with SIGSEGV",
+        ),
         ({"ending": Ending(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
         ({"ending": Ending(EndingKind.INTERRUPTED, None, "stopped")}, State.INTERRUPTED, "stopped"),
         ({"ending": Ending(EndingKind.NOT_STARTED, None, "no python")}, State.CRASHED, "no python"),
@@ -121,7 +173,10 @@ def test_the_true_cause(evidence: dict[str, Any], state: State, reason: str) -> 
     ("changes", "reason"),
     [
         ({"losses_finite": False}, "the loss of rank 1 was not a finite number"),
-        ({"parameters_equal": False, "parameters_differing": "fc.weight (2 of 9)"}, "fc.weight (2 of 9)"),
+        (
+            {"parameters_equal": False, "parameters_differing": "fc.weight (2 of 9)"},
+            "fc.weight (2 of 9)",
+        ),
         ({"parameters_changed": False}, "nothing was trained"),
     ],
 )
@@ -152,15 +207,26 @@ Current thread 0x00007f12 (most recent call first):
 """
 
 
-def left_behind(directory: Path, *, seconds: dict[int, list[float]], failures: tuple[RankFailure, ...] = ()) -> None:
+def left_behind(
+    directory: Path, *, seconds: dict[int, list[float]], failures: tuple[RankFailure, ...] = ()
+) -> None:
     """Files as ranks leave them: a record and steps of these lengths for each rank in ``seconds``, and failures."""
     for rank, series in seconds.items():
         (directory / f"rank-{rank}.json").write_text(rank_record(TWO, rank).model_dump_json())
         steps = [
-            StepSample(step=index, seconds=value, data_wait=0, forward=0.25 * value, backward=0.5 * value, optimizer=0)
+            StepSample(
+                step=index,
+                seconds=value,
+                data_wait=0,
+                forward=0.25 * value,
+                backward=0.5 * value,
+                optimizer=0,
+            )
             for index, value in enumerate(series)
         ]
-        (directory / f"steps-rank-{rank}.jsonl").write_text("".join(step.model_dump_json() + "\n" for step in steps))
+        (directory / f"steps-rank-{rank}.jsonl").write_text(
+            "".join(step.model_dump_json() + "\n" for step in steps)
+        )
     for item in failures:
         (directory / f"error-rank-{item.rank}.json").write_text(item.model_dump_json())
 
@@ -185,7 +251,14 @@ def collect(
     if not was_removed:
         (directory / "task.json").write_text("{}")
     return collect_launch(
-        task, directory, ending, command=("torchrun",), started_at="", seconds=9.0, oom_kills=0, nodes=nodes
+        task,
+        directory,
+        ending,
+        command=("torchrun",),
+        started_at="",
+        seconds=9.0,
+        oom_kills=0,
+        nodes=nodes,
     )
 
 
@@ -213,7 +286,9 @@ def torchrun_told(directory: Path, rank: int, exit_code: int) -> None:
         (1, "Error without a colon\nfine\n", "rank 1 exited with 1 and wrote no error"),
     ],
 )
-def test_where_no_rank_wrote_why_its_log_tells(tmp_path: Path, exit_code: int, log: str, reason: str) -> None:
+def test_where_no_rank_wrote_why_its_log_tells(
+    tmp_path: Path, exit_code: int, log: str, reason: str
+) -> None:
     torchrun_told(tmp_path, 1, exit_code)
     (tmp_path / "rank-1.stderr.log").write_text(log)
     record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
@@ -221,7 +296,9 @@ def test_where_no_rank_wrote_why_its_log_tells(tmp_path: Path, exit_code: int, l
 
 
 def test_a_torchrun_that_fails_itself_is_quoted(tmp_path: Path) -> None:
-    (tmp_path / "torchrun.log").write_text("Traceback:\n  File x\ntorch.distributed.DistStoreError: Failed to init\n")
+    (tmp_path / "torchrun.log").write_text(
+        "Traceback:\n  File x\ntorch.distributed.DistStoreError: Failed to init\n"
+    )
     record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
     assert record.reason == "torchrun failed: torch.distributed.DistStoreError: Failed to init"
 
@@ -292,7 +369,9 @@ def test_exit_codes_are_read_from_what_torchrun_prints(tmp_path: Path) -> None:
         "SignalException: Process 77 got signal: {}\n",
     ],
 )
-def test_a_log_with_numbers_that_are_none_is_no_evidence(tmp_path: Path, log: str, number: str) -> None:
+def test_a_log_with_numbers_that_are_none_is_no_evidence(
+    tmp_path: Path, log: str, number: str
+) -> None:
     """The log can come from another node, and ranks print into it."""
     (tmp_path / "torchrun.log").write_text(log.format(number))
     record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
@@ -320,7 +399,9 @@ def test_our_own_ending_of_torchrun_is_no_signal_of_a_strangers(tmp_path: Path) 
 
 def test_a_timeout_says_where_ranks_were_and_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "rank-1.stderr.log").write_text(STACKS)
-    record = collect(tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",)))
+    record = collect(
+        tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",))
+    )
     assert record.reason == (
         "no progress for 9 s; no rank is known to wait in a collective; rank 1 is in net.py:12 `forward`; "
         "still running: pid 7 (python)"
@@ -352,7 +433,10 @@ def test_each_node_is_read_over_the_same_time_by_its_own_clock(tmp_path: Path) -
     ahead_of_it = {"node_rank": 1, "hostname": "h1", "first_rank": 1, "clock_offset_seconds": 100.0}
     nodes = (here, here.model_copy(update=ahead_of_it))
     record = collect(tmp_path, nodes=nodes)
-    assert [(use and use.readings, use and use.cpu_busy) for use in record.node_telemetry] == [(11, 0.25), (11, 0.75)]
+    assert [(use and use.readings, use and use.cpu_busy) for use in record.node_telemetry] == [
+        (11, 0.25),
+        (11, 0.75),
+    ]
     assert record.telemetry == record.node_telemetry[0]
     (tmp_path / "node-1.telemetry.jsonl").unlink()
     assert collect(tmp_path, nodes=nodes).machine_telemetry[1] is None

@@ -99,16 +99,24 @@ def printed(directory: Path, rank: int = 0) -> list[str]:
 def test_each_launch_has_processes_of_its_own_and_one_imports_for_all(tmp_path: Path) -> None:
     fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
-    wanted += tasks({"name": "tiny-llama", "sequence_length": 16}, training={"precision": "bf16"}, **fixed)
-    wanted += tasks("faulty:dropping", **fixed)  # its losses depend on the state of the random generators
+    wanted += tasks(
+        {"name": "tiny-llama", "sequence_length": 16}, training={"precision": "bf16"}, **fixed
+    )
+    wanted += tasks(
+        "faulty:dropping", **fixed
+    )  # its losses depend on the state of the random generators
     (single,) = tasks(SOUND, world_size=1, **fixed)
     wanted = [single, *wanted[:2], single, *wanted[2:]]
     with launcher(tmp_path) as forks:
         records = [run(forks, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
         token = forks.token
-        assert [process.pid for process in find_token_processes(token)] == [forks.pid], "ranks have left"
+        assert [process.pid for process in find_token_processes(token)] == [forks.pid], (
+            "ranks have left"
+        )
     assert not find_token_processes(token)
-    assert [record.state for record in records] == [State.OK] * 8, [record.reason for record in records]
+    assert [record.state for record in records] == [State.OK] * 8, [
+        record.reason for record in records
+    ]
     assert [record.exit_code for record in records] == [0] * 8
     assert {(record.forked, record.grouped) for record in records} == {(True, False)}
     assert [record.cell_id for record in records] == [task.cell.id for task in wanted]
@@ -117,29 +125,39 @@ def test_each_launch_has_processes_of_its_own_and_one_imports_for_all(tmp_path: 
     assert len(set(pids)) == len(pids) == 14
     assert [len(launch) for launch in ranks] == [task.cell.world_size for task in wanted]
     assert {rank.world_size for launch in ranks[4:] for rank in launch} == {2}
-    assert all([rank.cpus for rank in launch] == [rank.cpus for rank in ranks[1]][: len(launch)] for launch in ranks)
+    assert all(
+        [rank.cpus for rank in launch] == [rank.cpus for rank in ranks[1]][: len(launch)]
+        for launch in ranks
+    )
     for task, launch in zip(wanted, ranks, strict=True):
         assert isinstance(task.cell, TrainingCell)
         # One rank, and shards, have nothing to be compared with.
         equal = True if task.cell.strategy.name == "ddp" and task.cell.world_size > 1 else None
         assert {rank.parameters_equal for rank in launch} == {equal}
-        assert None not in [rank.memory.peak_bytes for rank in launch], "memory is that of the launch alone"
+        assert None not in [rank.memory.peak_bytes for rank in launch], (
+            "memory is that of the launch alone"
+        )
     # What starting costs is paid once.
     setups = [launch[0].setup for launch in ranks]
     assert setups[0].import_seconds > 3 * setups[3].import_seconds
     assert all((tmp_path / str(number) / "torchrun.log").exists() for number in range(8))
     assert not list(tmp_path.glob("*/logs"))
-    assert json.loads((tmp_path / "7" / "task.json").read_text())["cell"]["model"] == "faulty:dropping"
+    assert (
+        json.loads((tmp_path / "7" / "task.json").read_text())["cell"]["model"] == "faulty:dropping"
+    )
 
     # Nothing of the cells before shows in the losses.
     with launcher(tmp_path) as forks:
         alone = run(forks, wanted[-1], tmp_path / "alone")
-    assert [rank.first_loss for rank in training_result(alone).ranks] == [rank.first_loss for rank in ranks[-1]]
+    assert [rank.first_loss for rank in training_result(alone).ranks] == [
+        rank.first_loss for rank in ranks[-1]
+    ]
 
 
 def test_ranks_find_what_a_torchrun_command_sets(tmp_path: Path) -> None:
     shown = (
-        "import json, torch.distributed as dist; print(json.dumps([dict(os.environ), dist.is_torchelastic_launched()]))"
+        "import json, torch.distributed as dist; print(json.dumps([dict(os.environ), "
+        "dist.is_torchelastic_launched()]))"
     )
     model = write_model(tmp_path, "telling", shown)
     (task,) = tasks(model)
@@ -163,8 +181,17 @@ def test_ranks_find_what_a_torchrun_command_sets(tmp_path: Path) -> None:
         assert is_launched is is_mine_launched is True
         own = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # of the command, which its ranks inherit
         assert set(theirs) - set(mine) - {"_"} <= own
-        changing = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "TORCHSCALE_LAUNCH_TOKEN"}
-        of_ranks = [name for name in theirs if name.startswith(("TORCH", "RANK", "LOCAL", "GROUP", "ROLE", "MASTER"))]
+        changing = {
+            "TORCHELASTIC_RUN_ID",
+            "TORCHELASTIC_ERROR_FILE",
+            "MASTER_PORT",
+            "TORCHSCALE_LAUNCH_TOKEN",
+        }
+        of_ranks = [
+            name
+            for name in theirs
+            if name.startswith(("TORCH", "RANK", "LOCAL", "GROUP", "ROLE", "MASTER"))
+        ]
         assert {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "LOCAL_RANK"} <= set(of_ranks)
         for name in set(of_ranks) - changing - own:
             assert mine[name] == theirs[name], name
@@ -187,7 +214,9 @@ def once_at_work(directory: Path, act: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(tmp_path: Path) -> None:
+def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(
+    tmp_path: Path,
+) -> None:
     (task,) = tasks(HANGING)
     stop = StopRequest()
     seen: dict[int, psutil.Process] = {}
@@ -200,7 +229,9 @@ def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(tm
             stop.count = 1
 
         with once_at_work(tmp_path / "launch", look_and_stop):
-            record = run(forks, task, tmp_path / "launch", stop=stop, extra_env=env(RANK="7"))  # of what started us
+            record = run(
+                forks, task, tmp_path / "launch", stop=stop, extra_env=env(RANK="7")
+            )  # of what started us
     assert record.state is State.INTERRUPTED
     assert set(seen) == {0, 1}
     assert parents == {AGENT_NAME}
@@ -208,7 +239,9 @@ def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(tm
 
 
 @pytest.mark.parametrize("name", cases(["launcher"], ["agent"]))
-def test_a_process_above_the_ranks_that_is_killed_is_named_and_the_next_launch_runs(tmp_path: Path, name: str) -> None:
+def test_a_process_above_the_ranks_that_is_killed_is_named_and_the_next_launch_runs(
+    tmp_path: Path, name: str
+) -> None:
     hanging, sound = tasks(HANGING, SOUND)
     seen: dict[int, psutil.Process] = {}
     with launcher(tmp_path) as forks:
@@ -229,7 +262,9 @@ def test_a_process_above_the_ranks_that_is_killed_is_named_and_the_next_launch_r
 
 def test_a_dead_rank_ends_the_others(tmp_path: Path) -> None:
     """Also one that would not notice."""
-    code = "import time\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(600)"
+    code = (
+        "import time\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(600)"
+    )
     (task,) = tasks(write_model(tmp_path, "alone", code))
     began = time.monotonic()
     with launcher(tmp_path) as forks:
@@ -255,7 +290,8 @@ def test_ranks_that_leave_with_0_are_not_waited_for(tmp_path: Path, world_size: 
 
 def test_threads_of_a_model_hold_up_neither_its_launch_nor_its_end(tmp_path: Path) -> None:
     code = (
-        "import threading\nthreading.Thread(target=threading.Event().wait).start()\nprint(threading.active_count() > 1)"
+        "import "
+        "threading\nthreading.Thread(target=threading.Event().wait).start()\nprint(threading.active_count() > 1)"
     )
     threaded, plain = tasks(write_model(tmp_path, "threaded", code), SOUND, world_size=1)
     with launcher(tmp_path) as forks:
@@ -263,16 +299,24 @@ def test_threads_of_a_model_hold_up_neither_its_launch_nor_its_end(tmp_path: Pat
             run(forks, task, tmp_path / str(number), extra_env=env(tmp_path))
             for number, task in enumerate((threaded, plain))
         ]
-    assert [record.state for record in records] == [State.OK] * 2, [record.reason for record in records]
+    assert [record.state for record in records] == [State.OK] * 2, [
+        record.reason for record in records
+    ]
     assert printed(tmp_path / "0") == ["True"]
     assert records[0].seconds < LIMITS.stall_seconds
 
 
-def test_a_launch_runs_in_the_environment_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one launch alone needs is set in its processes; where anything else changes, torch is imported anew."""
+def test_a_launch_runs_in_the_environment_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one launch alone needs is set in its processes; where anything else changes, torch is
+    imported anew."""
     monkeypatch.delenv("OF_THE_USER", raising=False)
     (task,) = tasks(
-        write_model(tmp_path, "told", "print(*map(os.environ.get, ('OF_THE_USER', 'OF_THE_CELL')))"), world_size=1
+        write_model(
+            tmp_path, "told", "print(*map(os.environ.get, ('OF_THE_USER', 'OF_THE_CELL')))"
+        ),
+        world_size=1,
     )
     wanted = [("a", "1"), ("a", "2"), ("a", ""), ("b", "1"), ("", "1")]
     pids = []
@@ -291,7 +335,12 @@ def test_a_launch_runs_in_the_environment_that_is_asked_for(tmp_path: Path, monk
 
 
 def code_command(module: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", f"import runpy; runpy.run_module('{module}', run_name='__main__')", *arguments]
+    return [
+        sys.executable,
+        "-c",
+        f"import runpy; runpy.run_module('{module}', run_name='__main__')",
+        *arguments,
+    ]
 
 
 def of_cell(value: str) -> Callable[[AnyCell], dict[str, str]]:
@@ -299,9 +348,12 @@ def of_cell(value: str) -> Callable[[AnyCell], dict[str, str]]:
 
 
 def test_no_launch_collects_what_imports_have_made(tmp_path: Path) -> None:
-    """The collector is off during imports. Objects that it has not seen by then would be gone over in the steps of
-    every launch."""
-    code = "import gc\nprint(gc.isenabled(), *(len(gc.get_objects(generation)) for generation in range(3)), flush=True)"
+    """The collector is off during imports. Objects that it has not seen by then would be gone over
+    in the steps of every launch."""
+    code = (
+        "import gc\nprint(gc.isenabled(), *(len(gc.get_objects(generation)) for generation in "
+        "range(3)), flush=True)"
+    )
     (task,) = tasks(write_model(tmp_path, "counting", code), world_size=1)
     with launcher(tmp_path) as forks:
         record = run(forks, task, tmp_path / "launch", extra_env=env(tmp_path))
@@ -315,8 +367,11 @@ def test_no_launch_collects_what_imports_have_made(tmp_path: Path) -> None:
 def test_a_users_module_is_imported_by_each_rank_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may read the rank when it is imported; and the process that imports torch must not find a module there."""
-    (tmp_path / "torch.py").write_text("raise ImportError('the working directory was searched first')\n")
+    """It may read the rank when it is imported; and the process that imports torch must not find a
+    module there."""
+    (tmp_path / "torch.py").write_text(
+        "raise ImportError('the working directory was searched first')\n"
+    )
     (tmp_path / "mine.py").write_text(
         "import os\nfrom pathlib import Path\nfrom faulty import build\n"
         "Path(__file__).with_name('imported-' + os.environ['RANK']).write_text(str(os.getpid()))\n"
@@ -365,7 +420,9 @@ def test_a_failure_tells_its_cause(tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("named", [True, False])
-def test_a_hang_is_ended_and_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+def test_a_hang_is_ended_and_located(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
     """Also where the command line does not name the module, as before Python 3.11."""
     if not named:
         monkeypatch.setattr(elastic, "module_command", code_command)
@@ -373,7 +430,9 @@ def test_a_hang_is_ended_and_located(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with launcher(tmp_path) as forks:
         run(forks, good, tmp_path / "good")
         token = forks.token
-        record = run(forks, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=60, stall_seconds=6))
+        record = run(
+            forks, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=60, stall_seconds=6)
+        )
     assert record.state is State.TIMEOUT
     assert "rank 1 never called it; it is in faulty.py" in record.reason
     assert not find_token_processes(token)

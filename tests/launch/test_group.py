@@ -27,7 +27,12 @@ pytestmark = pytest.mark.slow
 def run(group: Group, task: LaunchTask, directory: Path, **changes: Any) -> LaunchRecord:
     directory.mkdir()
     task = task.model_copy(update={"started_at": time.time()})
-    options = {"limits": LIMITS, "stop": StopRequest(), "on_progress": lambda progress: None, **changes}
+    options = {
+        "limits": LIMITS,
+        "stop": StopRequest(),
+        "on_progress": lambda progress: None,
+        **changes,
+    }
     return group.run(task, directory, **options)
 
 
@@ -38,8 +43,12 @@ def env() -> dict[str, str]:
 def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> None:
     fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
-    wanted += tasks({"name": "tiny-llama", "sequence_length": 16}, training={"precision": "bf16"}, **fixed)
-    wanted += tasks("faulty:dropping", **fixed)  # its losses depend on the state of the random generators
+    wanted += tasks(
+        {"name": "tiny-llama", "sequence_length": 16}, training={"precision": "bf16"}, **fixed
+    )
+    wanted += tasks(
+        "faulty:dropping", **fixed
+    )  # its losses depend on the state of the random generators
     (single,) = tasks(SOUND, world_size=1, **fixed)
     wanted = [single, *wanted[:2], single, *wanted[2:]]
     group = Group(single, tmp_path / "channel", env(), processes=2, cpu_sets=wanted[-1].cpu_sets)
@@ -47,15 +56,19 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
         records = [run(group, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
     finally:
         group.close()
-    assert [record.state for record in records] == [State.OK] * 8, [record.reason for record in records]
+    assert [record.state for record in records] == [State.OK] * 8, [
+        record.reason for record in records
+    ]
     pids = [[rank.pid for rank in training_result(record).ranks] for record in records]
     both = pids[1]
-    assert pids == [both[:1], both, both, both[:1], *[both] * 4], "the same processes, one of which waited at times"
+    assert pids == [both[:1], both, both, both[:1], *[both] * 4], (
+        "the same processes, one of which waited at times"
+    )
     cpus = [[rank.cpus for rank in training_result(record).ranks] for record in records]
     assert all(sets == cpus[1][: len(sets)] for sets in cpus)
-    assert [rank.world_size for record in records for rank in training_result(record).ranks[:1]] == [
-        task.cell.world_size for task in wanted
-    ]
+    assert [
+        rank.world_size for record in records for rank in training_result(record).ranks[:1]
+    ] == [task.cell.world_size for task in wanted]
     assert [record.grouped for record in records] == [False, *[True] * 7]
     assert [record.cell_id for record in records] == [task.cell.id for task in wanted]
     for task, record in zip(wanted, records, strict=True):
@@ -83,11 +96,19 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     assert time.monotonic() - began < 10
     assert not find_token_processes(group._process.token)
     assert not [
-        child for child in psutil.Process().children() if child.pid == group._process.pid and child.is_running()
+        child
+        for child in psutil.Process().children()
+        if child.pid == group._process.pid and child.is_running()
     ]
     assert (tmp_path / "alone" / "torchrun.log").exists()
-    assert json.loads((tmp_path / "alone" / "task.json").read_text())["cell"]["model"] == "faulty:dropping"
-    losses = [[rank.first_loss for rank in training_result(record).ranks] for record in (alone, records[-1])]
+    assert (
+        json.loads((tmp_path / "alone" / "task.json").read_text())["cell"]["model"]
+        == "faulty:dropping"
+    )
+    losses = [
+        [rank.first_loss for rank in training_result(record).ranks]
+        for record in (alone, records[-1])
+    ]
     assert losses[0] == losses[1]
 
 
@@ -103,7 +124,9 @@ def test_what_ranks_print_goes_to_the_launch_that_it_is_of(tmp_path: Path) -> No
             file.write(f"NCCL INFO of launch {number}\n" * number)
         (tmp_path / str(number)).mkdir()
         group._copy_new_output(tmp_path / str(number))
-    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.glob("[0-9]/*")}
+    written = {
+        str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.glob("[0-9]/*")
+    }
     assert written == {
         "1/rank-1.stdout.log": "NCCL INFO of launch 1\n",
         "2/rank-1.stdout.log": "NCCL INFO of launch 2\n" * 2,
@@ -142,7 +165,9 @@ def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
     group = Group(good, tmp_path / "channel", env())
     try:
         run(group, good, tmp_path / "good")
-        record = run(group, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=60, stall_seconds=6))
+        record = run(
+            group, bad, tmp_path / "bad", limits=LaunchLimits(timeout_seconds=60, stall_seconds=6)
+        )
     finally:
         group.close()
     assert record.state is State.TIMEOUT

@@ -38,7 +38,9 @@ def test_without_a_topology_every_cpu_is_a_core(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("four_cpus")
-@pytest.mark.parametrize(("quota", "cores"), [("250000 100000", 2), ("50000 100000", 1), ("max 100000", 4), ("", 4)])
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("250000 100000", 2), ("50000 100000", 1), ("max 100000", 4), ("", 4)]
+)
 def test_a_containers_quota_limits_the_cores(tmp_path: Path, quota: str, cores: int) -> None:
     (tmp_path / "cpu.max").write_text(quota)
     assert len(usable_cores(tmp_path / "none", tmp_path / "cpu.max")) == cores
@@ -57,14 +59,17 @@ def test_kernel_kills_are_counted_from_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("four_cpus")
 def test_a_core_is_found_by_the_thread_that_is_allowed(tmp_path: Path) -> None:
-    """Affinity leaves 0-3; the siblings 4-7 of these cores are not ours, and a core is not lost for it."""
+    """Affinity leaves 0-3; the siblings 4-7 of these cores are not ours, and a core is not lost for
+    it."""
     cpus = topology(tmp_path / "cpu", {0: "0,4", 1: "1,5", 2: "2,3", 3: "2,3"})
     assert usable_cores(cpus, tmp_path / "none") == (0, 1, 2)
 
 
 @pytest.mark.slow
 def test_the_machine_as_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/bin/torchscale", "benchmark", "--launch.env.HF_TOKEN=s3cret-value"])
+    monkeypatch.setattr(
+        sys, "argv", ["/bin/torchscale", "benchmark", "--launch.env.HF_TOKEN=s3cret-value"]
+    )
     monkeypatch.setenv("NCCL_SECRET_THING", "s3cret-value")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     machine = detect_machine()
@@ -90,14 +95,23 @@ def test_a_torch_that_cannot_be_imported_is_an_error_with_its_last_line(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.99: no such file')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(MachineError, match=r"PyTorch cannot be used here: ImportError: libcudart\.so\.99") as caught:
+    with pytest.raises(
+        MachineError, match=r"PyTorch cannot be used here: ImportError: libcudart\.so\.99"
+    ) as caught:
         detect_machine()
     assert caught.value.hint is not None
     assert "torchscale validate" in caught.value.hint
 
 
-def test_cores_of_each_numa_node_that_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for node, cpus in {"node0": "0-2,8\n", "node1": "3-5\n", "node2": "\n", "node10": "6\n"}.items():
+def test_cores_of_each_numa_node_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node, cpus in {
+        "node0": "0-2,8\n",
+        "node1": "3-5\n",
+        "node2": "\n",
+        "node10": "6\n",
+    }.items():
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(cpus)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 3, 6, 8})

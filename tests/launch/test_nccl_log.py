@@ -1,4 +1,5 @@
-"""Lines as releases of NCCL print them (formats of src/enqueue.cc, src/transport and src/scheduler at each tag)."""
+"""Lines as releases of NCCL print them (formats of src/enqueue.cc, src/transport and src/scheduler
+at each tag)."""
 
 from __future__ import annotations
 
@@ -63,7 +64,10 @@ def test_older_forms_have_numbers_and_the_whole_payload() -> None:
     assert parsed(NAMED).choices == (("all_gather", 37756928, "Ring", "Simple"),)
     log = parsed(UNNAMED)
     assert log.transports == ("SHM/direct/direct",)
-    assert log.choices == (("all_gather", 37756928, "Ring", "Simple"), ("all_reduce", 4096, "Tree", "LL"))
+    assert log.choices == (
+        ("all_gather", 37756928, "Ring", "Simple"),
+        ("all_reduce", 4096, "Tree", "LL"),
+    )
 
 
 def test_a_choice_without_its_operation_is_none() -> None:
@@ -81,7 +85,11 @@ def test_registered_buffers_are_an_algorithm_of_their_own() -> None:
     ("line", "nvls"),
     [
         ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", True),
-        ("NVLS comm 0x55d3 headRank 0 nHeads 8 buffSize 1048576 nvlsPerRankSize 201326592 nvlsTotalSize 161061", True),
+        (
+            "NVLS comm 0x55d3 headRank 0 nHeads 8 buffSize 1048576 nvlsPerRankSize 201326592 "
+            "nvlsTotalSize 161061",
+            True,
+        ),
         ("Connected NVLS tree", True),
         ("NVLS multicast support is not available on dev 0", False),
         ("Connected all rings", False),

@@ -1,5 +1,5 @@
-"""nsys as it is found on machines: whole, absent, old, installed in part, silent, hanging. The program here stands in
-for it; tests/integration/test_nsys.py records with the real one."""
+"""nsys as it is found on machines: whole, absent, old, installed in part, silent, hanging. The
+program here stands in for it; tests/integration/test_nsys.py records with the real one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pat
     return install
 
 
-def test_a_whole_one_is_taken_on_cuda_and_exports(fake: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_whole_one_is_taken_on_cuda_and_exports(
+    fake: Callable[[str], Path], tmp_path: Path
+) -> None:
     path = fake("whole")
     choice = choose_tool("auto", "cuda")
     assert (choice.tool, choice.note) == (Tool.NSYS, "")
@@ -153,18 +155,26 @@ def test_devices_that_it_does_not_know() -> None:
     [
         ("old", r"Nsight Systems 2021\.3; 2022\.1 or newer"),
         ("odd", r"printed no version \(hello\)"),
-        ("no importer", "cannot record here: it exited with 0 and wrote no report; its last output: Importer error"),
+        (
+            "no importer",
+            "cannot record here: it exited with 0 and wrote no report; its last output: Importer "
+            "error",
+        ),
         ("nothing", "cannot record here: it exited with 0 and wrote no report"),
         ("truncated", "cannot export: .*unexpected end of file"),
     ],
 )
-def test_one_that_cannot_be_used_says_why(fake: Callable[[str], Path], mode: str, message: str) -> None:
+def test_one_that_cannot_be_used_says_why(
+    fake: Callable[[str], Path], mode: str, message: str
+) -> None:
     path = fake(mode)
     with pytest.raises(MachineError, match=message) as caught:
         find_nsys()
     assert caught.value.hint
     told = f"{caught.value.message} {caught.value.hint}".replace(str(path), "")
-    assert tempfile.gettempdir() not in told, "no message names a place that is gone when it is read"
+    assert tempfile.gettempdir() not in told, (
+        "no message names a place that is gone when it is read"
+    )
     assert choose_tool("auto", "cuda").tool is Tool.KINETO
 
 
@@ -186,22 +196,32 @@ def test_an_importer_that_cannot_start_is_found_before_anything_is_recorded(
     problem = "error while loading shared libraries: libssh.so: cannot open shared object file"
     importer.write_text(f"#!/bin/sh\necho '{importer}: {problem}' >&2\nexit 127\n")
     importer.chmod(0o755)
-    with pytest.raises(MachineError, match=r"cannot be started: libssh\.so: cannot open shared object file"):
+    with pytest.raises(
+        MachineError, match=r"cannot be started: libssh\.so: cannot open shared object file"
+    ):
         find_nsys()
 
 
-def test_a_report_of_a_newer_nsys_says_which_version_it_needs(fake: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_report_of_a_newer_nsys_says_which_version_it_needs(
+    fake: Callable[[str], Path], tmp_path: Path
+) -> None:
     fake("whole")
     report = tmp_path / "run.nsys-rep"
-    report.write_bytes(b"NVIDIA Tegra Profiler Report 2026@2@1@210-262137123456v0.\n\x0bLocal (CLI)")
-    with pytest.raises(MachineError, match=r"recorded by Nsight Systems 2026\.2; .*2024\.2\) is older") as caught:
+    report.write_bytes(
+        b"NVIDIA Tegra Profiler Report 2026@2@1@210-262137123456v0.\n\x0bLocal (CLI)"
+    )
+    with pytest.raises(
+        MachineError, match=r"recorded by Nsight Systems 2026\.2; .*2024\.2\) is older"
+    ) as caught:
         analyze_files([report])
     assert "nsys export --type=sqlite" in (caught.value.hint or "")
     report.write_bytes(b"NVIDIA Tegra Profiler Report 2023@4@4@54-234433681190v0.\n")
     assert analyze_files([report]).world_size == 2
 
 
-def test_a_report_that_cannot_be_exported_is_kept(fake: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_exported_is_kept(
+    fake: Callable[[str], Path], tmp_path: Path
+) -> None:
     fake("truncated")
     report, target = tmp_path / "run.nsys-rep", tmp_path / "run.sqlite"
     report.write_bytes(b"report")
@@ -212,7 +232,9 @@ def test_a_report_that_cannot_be_exported_is_kept(fake: Callable[[str], Path], t
     assert not target.exists()
 
 
-def test_an_export_that_hangs_is_ended_and_leaves_nothing_half(fake: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_export_that_hangs_is_ended_and_leaves_nothing_half(
+    fake: Callable[[str], Path], tmp_path: Path
+) -> None:
     fake("hanging")
     report = tmp_path / "run.nsys-rep"
     report.write_bytes(b"report")
@@ -238,9 +260,11 @@ def test_the_importer_is_told_apart_from_silence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "printed",
     [
-        "/build/QuadD/Common/ClientProxy.cpp(381): Throw in function QuadDProtobufComm::Endpoint …\nDynamic …\n",
+        "/build/QuadD/Common/ClientProxy.cpp(381): Throw in function QuadDProtobufComm::Endpoint "
+        "…\nDynamic …\n",
         "Connection to the Agent lost.\nConnection to the Agent lost.\n",
-        "Connection to Agent lost. This is most likely a bug. Internal reason: 'End of file'.\nPlease refer …\n",
+        "Connection to Agent lost. This is most likely a bug. Internal reason: 'End of "
+        "file'.\nPlease refer …\n",
         "End of file\n",
     ],
 )
@@ -253,18 +277,38 @@ def test_a_failure_of_nsys_at_its_start_is_told_from_the_programs(printed: str) 
 
 
 def test_progress_bars_are_no_last_line() -> None:
-    assert last_line("done\n[1/1] [=====50%     ] x.nsys-rep\rProcessing 12 events: [==20% ]\n\n") == "done"
+    assert (
+        last_line("done\n[1/1] [=====50%     ] x.nsys-rep\rProcessing 12 events: [==20% ]\n\n")
+        == "done"
+    )
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    session = Session(module.Nsys("/usr/bin/nsys", (2026, 2), "cuda-sw"), "torchscale7", tmp_path / "own")
+    session = Session(
+        module.Nsys("/usr/bin/nsys", (2026, 2), "cuda-sw"), "torchscale7", tmp_path / "own"
+    )
     trace, options = cuda_trace(session.nsys)
     command = ["torchrun", "train.py"]
-    words = session.wrap(tmp_path / "out", command, [*options, *cuda_capture()], trace=trace, variables={})
-    assert words[:5] == ["/usr/bin/nsys", "profile", "--session-new=torchscale7", "-t", "cuda-sw,nvtx"]
-    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none", "--wait=all"} < set(words)
+    words = session.wrap(
+        tmp_path / "out", command, [*options, *cuda_capture()], trace=trace, variables={}
+    )
+    assert words[:5] == [
+        "/usr/bin/nsys",
+        "profile",
+        "--session-new=torchscale7",
+        "-t",
+        "cuda-sw,nvtx",
+    ]
+    assert {
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--kill=none",
+        "--wait=all",
+    } < set(words)
     assert words[-4:] == ["-o", str(tmp_path / "out"), *command]
-    assert f"--env-var=TMPDIR={tempfile.gettempdir()}" in words, "the program's own files are not nsys's"
+    assert f"--env-var=TMPDIR={tempfile.gettempdir()}" in words, (
+        "the program's own files are not nsys's"
+    )
     assert session.environment({"A": "b"}) == {"A": "b", "TMPDIR": str(tmp_path / "own")}
 
     capture, variables = range_capture()

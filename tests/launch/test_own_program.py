@@ -1,4 +1,5 @@
-"""A user's program and what is passed on of it; nsys itself is in tests/integration/test_nsys.py."""
+"""A user's program and what is passed on of it; nsys itself is in
+tests/integration/test_nsys.py."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def test_what_nsys_prints_after_the_program_is_not_passed_on() -> None:
         output.pass_on()
 
     printed(b"step 1\nGenerating text\nGen")
-    assert b"".join(passed) == b"step 1\nGenerating text\n", "what may be the beginning of that line is held"
+    assert b"".join(passed) == b"step 1\nGenerating text\n", (
+        "what may be the beginning of that line is held"
+    )
     printed(b"erally good\n")
     assert b"".join(passed).endswith(b"Generally good\n")
     printed(b"over\nGenerating '/tmp/torch")
@@ -56,10 +59,13 @@ def test_a_silent_program_is_not_heard() -> None:
     ("text", "failure"),
     [
         ("epoch 1\nloss 3.0\n", "loss 3.0"),
-        ("Traceback (most recent call last):\n  File 'x'\nValueError: not finite\n", "ValueError: not finite"),
+        ("Traceback (most recent call last):\n  File 'x'\nValueError: not finite\n", "ValueError: "
+                                                                                     "not finite"),
         (
-            "[rank1]: Traceback (most recent call last):\n[rank1]: torch.OutOfMemoryError: CUDA out of memory\n"
-            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\n",
+            "[rank1]: Traceback (most recent call last):\n[rank1]: torch.OutOfMemoryError: CUDA "
+            "out of memory\n"
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py "
+            "FAILED\n",
             "torch.OutOfMemoryError: CUDA out of memory",
         ),
         ("KeyboardInterrupt\n", "KeyboardInterrupt"),
@@ -71,10 +77,16 @@ def test_the_error_that_counts_is_the_programs(text: str, failure: str) -> None:
     assert program_failure(text) == failure
 
 
-def record(directory: Path, *command: str, nsys: Nsys | None = None, stop: StopRequest | None = None) -> Recording:
+def record(
+    directory: Path, *command: str, nsys: Nsys | None = None, stop: StopRequest | None = None
+) -> Recording:
     directory.mkdir(exist_ok=True)
     request = RecordRequest(
-        tool=Tool.KINETO, target=ProfileTarget.SYNC_STALLS, directory=str(directory), seconds=1, max_steps=10
+        tool=Tool.KINETO,
+        target=ProfileTarget.SYNC_STALLS,
+        directory=str(directory),
+        seconds=1,
+        max_steps=10,
     )
     run = UserRun(command=command, delay_seconds=0, keep_running=False, timeout_seconds=60)
     return record_program(run, request, nsys, stop or StopRequest())
@@ -82,8 +94,14 @@ def record(directory: Path, *command: str, nsys: Nsys | None = None, stop: StopR
 
 @pytest.mark.slow
 def test_a_program_that_fails_before_a_step_is_told_with_its_code(tmp_path: Path) -> None:
-    recording = record(tmp_path / "out", sys.executable, "-c", "import sys; sys.exit('the data is not there')")
-    assert (recording.state, recording.exit_code, recording.failure) == (State.CRASHED, 1, "the data is not there")
+    recording = record(
+        tmp_path / "out", sys.executable, "-c", "import sys; sys.exit('the data is not there')"
+    )
+    assert (recording.state, recording.exit_code, recording.failure) == (
+        State.CRASHED,
+        1,
+        "the data is not there",
+    )
     assert "before a step was recorded; its last output: the data is not there" in recording.reason
     killed = record(tmp_path / "out", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
     assert killed.exit_code == 137
@@ -96,7 +114,9 @@ def test_a_program_that_fails_before_a_step_is_told_with_its_code(tmp_path: Path
 def test_a_request_to_stop_ends_it(tmp_path: Path) -> None:
     stop = StopRequest()
     stop.count = 1
-    recording = record(tmp_path / "out", sys.executable, "-c", "import time; time.sleep(600)", stop=stop)
+    recording = record(
+        tmp_path / "out", sys.executable, "-c", "import time; time.sleep(600)", stop=stop
+    )
     assert (recording.state, recording.exit_code) == (State.INTERRUPTED, None)
 
 

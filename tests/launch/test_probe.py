@@ -22,7 +22,9 @@ def broken_package(directory: Path, name: str, code: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
 
 
-def test_a_torch_that_aborts_leaves_the_other_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_aborts_leaves_the_other_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken_package(tmp_path / "lib", "torch", "import os; os.abort()", monkeypatch)
     facts = probe_node(tmp_path)
     assert facts.software is not None
@@ -38,7 +40,9 @@ def test_a_torch_that_aborts_leaves_the_other_facts(tmp_path: Path, monkeypatch:
     assert "SIGABRT" in found.error
 
 
-def test_a_torch_that_hangs_leaves_the_other_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_hangs_leaves_the_other_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken_package(tmp_path / "lib", "torch", "import time; time.sleep(600)", monkeypatch)
     monkeypatch.setattr(launch_probe, "_PROBE_SECONDS", 15.0)
     facts = probe_node(tmp_path)
@@ -46,7 +50,9 @@ def test_a_torch_that_hangs_leaves_the_other_facts(tmp_path: Path, monkeypatch: 
     assert "did not finish within 15 s while collecting software" in facts.unknown["software"]
 
 
-def test_a_probe_that_finds_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_finds_nothing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken_package(tmp_path / "lib", "psutil", "raise SystemExit(4)", monkeypatch)
     with pytest.raises(MachineError, match="exited with 4 and printed no facts"):
         probe_node(tmp_path)
@@ -54,7 +60,12 @@ def test_a_probe_that_finds_nothing_is_an_error(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("devices", "nccl", "backend", "ranks"),
-    [(8, "2.27.5", "nccl", 8), (1, "2.27.5", "nccl", 1), (2, None, "gloo", 2), (0, "2.27.5", "gloo", 2)],
+    [
+        (8, "2.27.5", "nccl", 8),
+        (1, "2.27.5", "nccl", 1),
+        (2, None, "gloo", 2),
+        (0, "2.27.5", "gloo", 2),
+    ],
 )
 def test_every_gpu_that_pytorch_may_use_takes_part(
     devices: int, nccl: str | None, backend: str, ranks: int, monkeypatch: pytest.MonkeyPatch
@@ -66,7 +77,9 @@ def test_every_gpu_that_pytorch_may_use_takes_part(
         raise MachineError("not started")
 
     monkeypatch.setattr(launch_probe, "run_bounded", refuse)
-    software = SoftwareFacts(python="3.11.7", torch="2.13.0", cuda_available=True, cuda_devices=devices, nccl=nccl)
+    software = SoftwareFacts(
+        python="3.11.7", torch="2.13.0", cuda_available=True, cuda_devices=devices, nccl=nccl
+    )
     with pytest.raises(MachineError):
         check_collective(NodeFacts(software=software), timeout_seconds=5)
     assert commands[0][-2] == backend

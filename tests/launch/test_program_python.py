@@ -23,7 +23,11 @@ def test_the_first_word_that_tells_decides(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
     script(tmp_path, "torchrun", "#!/opt/env/bin/python3.12")
     script(tmp_path, "accelerate", "#!/usr/bin/env python3")
-    script(tmp_path, "deep", "#!/bin/sh\n'''exec' \"/a/very/long/path/bin/python3.11\" \"$0\" \"$@\"\n' '''")
+    script(
+        tmp_path,
+        "deep",
+        "#!/bin/sh\n'''exec' \"/a/very/long/path/bin/python3.11\" \"$0\" \"$@\"\n' '''",
+    )
     script(tmp_path, "srun", "#!/bin/sh")
     assert python_of([sys.executable, "train.py"]) == sys.executable
     assert python_of(["torchrun", "--nproc-per-node", "4", "train.py"]) == "/opt/env/bin/python3.12"
@@ -35,7 +39,9 @@ def test_the_first_word_that_tells_decides(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_without_a_device_no_python_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_device_no_python_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     started = []
     monkeypatch.setattr(program_python, "run_bounded", lambda *words, **_: started.append(words))
     monkeypatch.setattr(program_python, "_DEVICES", tmp_path)
@@ -45,7 +51,9 @@ def test_without_a_device_no_python_is_started(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("available", "expected"), [("True", True), ("False", False)])
-def test_torch_there_is_asked(available: str, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_torch_there_is_asked(
+    available: str, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(program_python, "_DEVICES", tmp_path)
     (tmp_path / "torch").mkdir()

@@ -9,7 +9,12 @@ import pytest
 from tests.factories import cells, rank_record
 from tests.launch.test_collect import collect, failure, left_behind
 from torchscale.launch.collect import Ending, EndingKind
-from torchscale.launch.rank_records import first_unusable_steps, missing_text, read_ranks, unusable_text
+from torchscale.launch.rank_records import (
+    first_unusable_steps,
+    missing_text,
+    read_ranks,
+    unusable_text,
+)
 from torchscale.schema.launch.failure import FailureKind
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.rank import RankRecord
@@ -19,7 +24,9 @@ from torchscale.store.json_files import MAX_FILE_BYTES
 
 TWO = cells()[1]
 NODES = tuple(
-    LaunchNode(node_rank=place, hostname=f"n{place}", address=f"10.0.0.{place}", first_rank=place, ranks=1)
+    LaunchNode(
+        node_rank=place, hostname=f"n{place}", address=f"10.0.0.{place}", first_rank=place, ranks=1
+    )
     for place in range(2)
 )
 ENDED = Ending(EndingKind.FINISHED, 0, "")
@@ -66,16 +73,28 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "Invalid JSON: EOF while parsing a value"),
     "zeros": (lambda path: path.write_bytes(bytes(400)), "Invalid JSON"),
     "no JSON": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "Invalid JSON"),
-    "nested": (lambda path: path.write_text("[" * 100_000), "Invalid JSON: recursion limit exceeded"),
+    "nested": (
+        lambda path: path.write_text("[" * 100_000),
+        "Invalid JSON: recursion limit exceeded",
+    ),
     "a list": (lambda path: path.write_text("[]"), "Input should be an object"),
     "another object": (lambda path: path.write_text("{}"), "rank: Field required"),
-    "NaN": (lambda path: with_number(path, "samples_per_step", "NaN"), "samples_per_step: Input should be"),
+    "NaN": (
+        lambda path: with_number(path, "samples_per_step", "NaN"),
+        "samples_per_step: Input should be",
+    ),
     "infinite": (
         lambda path: with_number(path, "measured_from", "Infinity"),
         "measured_from: Input should be a finite",
     ),
-    "too large a number": (lambda path: with_number(path, "measured_from", "1e999"), "Input should be a finite number"),
-    "negative": (lambda path: with_number(path, "parameters", "-1"), "parameters: Input should be greater than"),
+    "too large a number": (
+        lambda path: with_number(path, "measured_from", "1e999"),
+        "Input should be a finite number",
+    ),
+    "negative": (
+        lambda path: with_number(path, "parameters", "-1"),
+        "parameters: Input should be greater than",
+    ),
     "of another rank": (of_another_rank, "it is of rank 0"),
     "of another launch": (of_another_launch, "it is of a launch of 4 ranks, this one has 2"),
     "too large": (too_large, "larger than 64 MiB"),
@@ -85,7 +104,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_the_file_of_a_node_that_cannot_be_used_is_named_with_its_node(tmp_path: Path, case: str) -> None:
+def test_the_file_of_a_node_that_cannot_be_used_is_named_with_its_node(
+    tmp_path: Path, case: str
+) -> None:
     left_behind(tmp_path, seconds={0: [1.0], 1: [2.0]})
     damage, told = DAMAGE[case]
     damage(tmp_path / "rank-1.json")
@@ -100,7 +121,8 @@ def test_a_record_that_is_not_there_is_named_with_its_node(tmp_path: Path) -> No
     left_behind(tmp_path, seconds={0: [1.0]})
     record = of_two_nodes(tmp_path)
     assert record.reason == (
-        "rank 1 exited before the measurement was complete, without an error; there is no rank-1.json of node 1 (n1)"
+        "rank 1 exited before the measurement was complete, without an error; there is no "
+        "rank-1.json of node 1 (n1)"
     )
 
 
@@ -111,7 +133,9 @@ def test_a_damaged_error_is_named_beside_the_exit_code(tmp_path: Path) -> None:
     (tmp_path / "node-1.torchrun.log").write_text(text)
     record = of_two_nodes(tmp_path)
     assert record.state is State.CRASHED
-    assert record.reason.startswith("rank 1 exited with 3 and wrote no error; error-rank-1.json of node 1 (n1) is")
+    assert record.reason.startswith(
+        "rank 1 exited with 3 and wrote no error; error-rank-1.json of node 1 (n1) is"
+    )
 
 
 def test_on_one_machine_the_file_is_named_alone(tmp_path: Path) -> None:
@@ -122,10 +146,19 @@ def test_on_one_machine_the_file_is_named_alone(tmp_path: Path) -> None:
 
 STEPS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "there is no steps-rank-1.jsonl of node 1 (n1)"),
-    "empty": (lambda path: path.write_bytes(b""), "steps-rank-1.jsonl of node 1 (n1) is unusable: it is empty"),
+    "empty": (
+        lambda path: path.write_bytes(b""),
+        "steps-rank-1.jsonl of node 1 (n1) is unusable: it is empty",
+    ),
     "cut off": (cut, "line 1: Invalid JSON"),
-    "NaN": (lambda path: with_number(path, "seconds", "NaN"), "line 1: seconds: Input should be a finite number"),
-    "negative": (lambda path: with_number(path, "seconds", "-1.0"), "line 1: seconds: Input should be greater"),
+    "NaN": (
+        lambda path: with_number(path, "seconds", "NaN"),
+        "line 1: seconds: Input should be a finite number",
+    ),
+    "negative": (
+        lambda path: with_number(path, "seconds", "-1.0"),
+        "line 1: seconds: Input should be greater",
+    ),
     "a pipe": (pipe, "not a regular file"),
 }
 
@@ -147,7 +180,10 @@ def test_whole_files_have_nothing_to_name(tmp_path: Path) -> None:
     assert [record.rank for record in contents.found] == [0, 1]
     assert (contents.missing, contents.unusable) == ((), {})
     assert first_unusable_steps(tmp_path, range(2), NODES) == ""
-    assert (missing_text("rank-*.json", (), NODES), unusable_text("rank-*.json", {}, NODES)) == ("", "")
+    assert (missing_text("rank-*.json", (), NODES), unusable_text("rank-*.json", {}, NODES)) == (
+        "",
+        "",
+    )
 
 
 def test_of_many_files_three_are_named(tmp_path: Path) -> None:

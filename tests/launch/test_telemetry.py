@@ -22,7 +22,9 @@ class FakeNvml:
     """Answers as the driver of one GPU does; what is in ``refused`` it does not know."""
 
     NVMLError = FakeError
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = NVML_TEMPERATURE_GPU = NVML_CLOCK_SM = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = NVML_TEMPERATURE_GPU = (
+        NVML_CLOCK_SM
+    ) = 0
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
 
     def __init__(self, *refused: str) -> None:
@@ -33,7 +35,10 @@ class FakeNvml:
         answers: dict[str, Any] = {
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=40),
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=2**30, total=2**37),
-            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1), SimpleNamespace(pid=2)],
+            "nvmlDeviceGetComputeRunningProcesses": [
+                SimpleNamespace(pid=1),
+                SimpleNamespace(pid=2),
+            ],
             "nvmlDeviceGetPowerUsage": 612_000,
             "nvmlDeviceGetTotalEnergyConsumption": 5_000_000,
             "nvmlDeviceGetTemperature": 64,
@@ -52,7 +57,9 @@ class FakeNvml:
                 return "handle"
             if name == "nvmlDeviceGetFieldValues":
                 self._kibibytes += 1_000_000
-                return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=self._kibibytes))] * 2
+                return [
+                    SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=self._kibibytes))
+                ] * 2
             return answers[name]
 
         if name.startswith("nvml"):
@@ -104,7 +111,14 @@ def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out
     )  # fmt: skip
     reading = GpuReading.model_validate(GpuReader(["GPU-1"], silent).read()[0])
     known = {name for name, value in reading.model_dump().items() if value is not None}
-    assert known == {"uuid", "time", "memory_used_bytes", "temperature_celsius", "sm_clock_hertz", "ecc_errors"}
+    assert known == {
+        "uuid",
+        "time",
+        "memory_used_bytes",
+        "temperature_celsius",
+        "sm_clock_hertz",
+        "ecc_errors",
+    }
     assert GpuReader(["another"], FakeNvml()).read() == []
     assert GpuReader(["GPU-1"], None).read() == []
 
@@ -113,8 +127,14 @@ def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out
 def test_the_sampler_reads_while_it_lasts_and_leaves_no_process(tmp_path: Path) -> None:
     began = time.time()
     with sampling(tmp_path, 0.1, ()):
-        assert wait_until(lambda: len(read_readings(tmp_path / READINGS)[0]) >= 3, timeout_seconds=30)
-        mine = [child for child in psutil.Process().children() if "torchscale.launch.sampler" in child.cmdline()]
+        assert wait_until(
+            lambda: len(read_readings(tmp_path / READINGS)[0]) >= 3, timeout_seconds=30
+        )
+        mine = [
+            child
+            for child in psutil.Process().children()
+            if "torchscale.launch.sampler" in child.cmdline()
+        ]
         assert len(mine) == 1
     assert not mine[0].is_running()
     readings, used = read_readings(tmp_path / READINGS)

@@ -41,9 +41,20 @@ def launch(
     **content: object,
 ) -> LaunchRecord:
     usable = sorted(os.sched_getaffinity(0))[:2]
-    settings = {"preset": "quick", "measure_steps": 30, "warmup_seconds": 0.1, "warmup_max_seconds": 1.0}
+    settings = {
+        "preset": "quick",
+        "measure_steps": 30,
+        "warmup_seconds": 0.1,
+        "warmup_max_seconds": 1.0,
+    }
     plan = make_plan(
-        experiment(gpu_counts=world_size, device="cpu", launch={"threads_per_rank": 1}, benchmark=settings, **content),
+        experiment(
+            gpu_counts=world_size,
+            device="cpu",
+            launch={"threads_per_rank": 1},
+            benchmark=settings,
+            **content,
+        ),
         machine(cores=len(usable)),
     )
     cell = plan.to_run[0]
@@ -69,7 +80,8 @@ def launch(
 
 
 class Converting:
-    """A process that lives for half a second after its ranks have ended, as nsys does while it writes a report."""
+    """A process that lives for half a second after its ranks have ended, as nsys does while it
+    writes a report."""
 
     pid = 2**22 + 1  # of no process
 
@@ -90,7 +102,10 @@ class Converting:
     ],
 )
 def test_a_report_may_take_longer_than_a_step(
-    phase: Literal["finishing", "recording"], patience: float | None, kind: EndingKind, tmp_path: Path
+    phase: Literal["finishing", "recording"],
+    patience: float | None,
+    kind: EndingKind,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "progress.jsonl").write_text(Progress(phase=phase).model_dump_json() + "\n")
     limits = LaunchLimits(timeout_seconds=60, stall_seconds=0.1)
@@ -99,7 +114,9 @@ def test_a_report_may_take_longer_than_a_step(
 
 
 @pytest.mark.parametrize(("timeout", "stall", "moves"), [(0.2, 60.0, True), (60.0, 0.2, False)])
-def test_a_launch_that_runs_out_of_time_is_no_hang(timeout: float, stall: float, moves: bool, tmp_path: Path) -> None:
+def test_a_launch_that_runs_out_of_time_is_no_hang(
+    timeout: float, stall: float, moves: bool, tmp_path: Path
+) -> None:
     (tmp_path / "progress.jsonl").write_text(Progress(phase="measuring").model_dump_json() + "\n")
     watch = Watch(tmp_path, LaunchLimits(timeout, stall), StopRequest(), lambda progress: None)
     assert watch.wait(cast(ManagedProcess, Converting()))[0] is EndingKind.TIMEOUT
@@ -107,7 +124,9 @@ def test_a_launch_that_runs_out_of_time_is_no_hang(timeout: float, stall: float,
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LaunchRecord, list[Progress]]:
+def two_ranks(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, LaunchRecord, list[Progress]]:
     heard: list[Progress] = []
     directory = tmp_path_factory.mktemp("launch") / "launch-0"
     return directory, launch(directory, 2, heard.append), heard
@@ -120,7 +139,9 @@ def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Pr
     assert [rank.rank for rank in ranks] == [0, 1]
     assert {rank.backend for rank in ranks} == {"gloo"}
     assert [rank.stop_rule for rank in ranks] == [StopRule.MEASURE_STEPS] * 2
-    assert all(rank.parameters_equal and rank.parameters_changed and rank.losses_finite for rank in ranks)
+    assert all(
+        rank.parameters_equal and rank.parameters_changed and rank.losses_finite for rank in ranks
+    )
     assert all(len(rank.cpus) == 1 and rank.threads == 1 for rank in ranks)
     assert ranks[0].cpus != ranks[1].cpus
     phases = [phase for phase, _ in itertools.groupby(progress.phase for progress in heard)]
@@ -128,8 +149,12 @@ def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Pr
     assert (directory / "task.json").exists()
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
-def test_ranks_keep_what_their_steps_free(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"
+)
+def test_ranks_keep_what_their_steps_free(
+    two_ranks: tuple[Path, LaunchRecord, list[Progress]],
+) -> None:
     for rank in training_result(two_ranks[1]).ranks:
         assert rank.allocator is not None and rank.allocator.setting == "keep"
         assert rank.signals is not None and rank.signals.minor_faults is not None
@@ -144,10 +169,15 @@ def test_ranks_draw_different_data_and_start_from_the_same_weights(
     assert first.parameters == second.parameters == 310_746
 
 
-def test_steps_add_up_to_batches_and_phases_to_steps(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+def test_steps_add_up_to_batches_and_phases_to_steps(
+    two_ranks: tuple[Path, LaunchRecord, list[Progress]],
+) -> None:
     directory, record, _ = two_ranks
     for rank in training_result(record).ranks:
-        lines = [json.loads(line) for line in (directory / f"steps-rank-{rank.rank}.jsonl").read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for line in (directory / f"steps-rank-{rank.rank}.jsonl").read_text().splitlines()
+        ]
         assert len(lines) == rank.batches.total_steps == 30
         assert sum(line["seconds"] for line in lines) == pytest.approx(rank.batches.total_seconds)
         for line in lines:
@@ -160,13 +190,15 @@ def test_steps_add_up_to_batches_and_phases_to_steps(two_ranks: tuple[Path, Laun
     assert result.steps.seconds.mean >= max(result.rank_steps.mean) - 1e-12
 
 
-def test_all_ranks_measure_the_same_batches(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+def test_all_ranks_measure_the_same_batches(
+    two_ranks: tuple[Path, LaunchRecord, list[Progress]],
+) -> None:
     first, second = training_result(two_ranks[1]).ranks
     assert first.batches.steps == second.batches.steps == (3,) * 10
     assert first.warmup.batches.steps == second.warmup.batches.steps
     assert first.warmup.steady == second.warmup.steady
-    # They start each batch together and wait for each other in it. A single batch of three steps may differ by as long
-    # as the machine keeps one rank waiting; all together may not.
+    # They start each batch together and wait for each other in it. A single batch of three steps
+    # may differ by as long as the machine keeps one rank waiting; all together may not.
     assert first.batches.total_seconds == pytest.approx(second.batches.total_seconds, rel=0.5)
 
 
@@ -179,7 +211,9 @@ def test_memory_is_the_models_and_not_that_of_the_libraries_it_needs(
         assert 310_746 * 4 * 4 < rank.memory.peak_bytes < 100 * 2**20
 
 
-def test_the_time_of_a_launch_covers_its_parts(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
+def test_the_time_of_a_launch_covers_its_parts(
+    two_ranks: tuple[Path, LaunchRecord, list[Progress]],
+) -> None:
     record = two_ranks[1]
     for rank in training_result(record).ranks:
         parts = [
@@ -197,7 +231,9 @@ def test_the_time_of_a_launch_covers_its_parts(two_ranks: tuple[Path, LaunchReco
 
 
 def test_no_process_is_left(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
-    assert all(not Path(f"/proc/{rank.pid}").exists() for rank in training_result(two_ranks[1]).ranks)
+    assert all(
+        not Path(f"/proc/{rank.pid}").exists() for rank in training_result(two_ranks[1]).ranks
+    )
 
 
 @pytest.mark.campaign
@@ -241,7 +277,9 @@ def test_epochs_bound_a_run_of_one_rank_without_process_group_or_step_log(
     assert training_result(record).ranks[0].parameters_equal is None
     assert training_result(record).steps is not None
     assert not list((tmp_path / "launch-0").glob("steps-*"))
-    assert [(epoch.epoch, epoch.steps, epoch.samples) for epoch in training_result(record).epochs] == [
+    assert [
+        (epoch.epoch, epoch.steps, epoch.samples) for epoch in training_result(record).epochs
+    ] == [
         (0, 12, 96),
         (1, 12, 96),
     ]
@@ -254,7 +292,11 @@ def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_p
     def end_torchrun(progress: Progress) -> None:
         if progress.phase == "warming up" and not ranks:
             # The test process may have other children: a browser that tests share.
-            (torchrun,) = (one for one in psutil.Process().children() if "torch.distributed.run" in one.cmdline())
+            (torchrun,) = (
+                one
+                for one in psutil.Process().children()
+                if "torch.distributed.run" in one.cmdline()
+            )
             ranks.extend(torchrun.children())
             torchrun.terminate()
 
@@ -266,24 +308,40 @@ def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_p
 
 @pytest.mark.campaign
 def test_a_broken_contract_is_told_in_the_reason(tmp_path: Path) -> None:
-    model = "import torch\nclass Net(torch.nn.Linear):\n    def make_batch(self, size, generator):\n"
+    model = (
+        "import torch\nclass Net(torch.nn.Linear):\n    def make_batch(self, size, generator):\n"
+    )
     model += "        return torch.randn(3, 4)\ndef build():\n    return Net(4, 4)\n"
     (tmp_path / "broken_net.py").write_text(model)
     record = launch(
-        tmp_path / "launch-0", 1, lambda _: None, env={"PYTHONPATH": str(tmp_path)}, models="broken_net:build"
+        tmp_path / "launch-0",
+        1,
+        lambda _: None,
+        env={"PYTHONPATH": str(tmp_path)},
+        models="broken_net:build",
     )
     assert record.state is State.CRASHED
-    assert record.reason == "rank 0: TypeError: make_batch must return a dictionary of tensors, not Tensor"
+    assert (
+        record.reason
+        == "rank 0: TypeError: make_batch must return a dictionary of tensors, not Tensor"
+    )
     assert record.exit_code == 1
     assert record.log_tail
 
 
-def test_options_of_torchrun_in_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_torchrun_in_the_environment_do_not_reach_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PET_NNODES", "4")
     monkeypatch.setenv("RANK", "3")
     plan = make_plan(experiment(), machine())
     task = LaunchTask(
-        cell=plan.to_run[0], launch=0, device="cpu", threads_per_rank=3, started_at=0.0, collective_timeout_seconds=1
+        cell=plan.to_run[0],
+        launch=0,
+        device="cpu",
+        threads_per_rank=3,
+        started_at=0.0,
+        collective_timeout_seconds=1,
     )
     assert "PET_NNODES" not in worker_environment(task, {})
 
@@ -291,10 +349,20 @@ def test_options_of_torchrun_in_the_environment_do_not_reach_it(monkeypatch: pyt
 def test_the_ranks_environment() -> None:
     plan = make_plan(experiment(), machine())
     task = LaunchTask(
-        cell=plan.to_run[0], launch=0, device="cpu", threads_per_rank=3, started_at=0.0, collective_timeout_seconds=1
+        cell=plan.to_run[0],
+        launch=0,
+        device="cpu",
+        threads_per_rank=3,
+        started_at=0.0,
+        collective_timeout_seconds=1,
     )
     found = worker_environment(task, {"OMP_NUM_THREADS": "7", "MINE": "x"})
-    assert (found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"], found["MINE"], found["HF_HUB_OFFLINE"]) == (
+    assert (
+        found["OMP_NUM_THREADS"],
+        found["MKL_NUM_THREADS"],
+        found["MINE"],
+        found["HF_HUB_OFFLINE"],
+    ) == (
         "7",
         "3",
         "x",
@@ -335,7 +403,9 @@ def test_what_ranks_print_is_bounded_while_they_run(tmp_path: Path) -> None:
         return False
 
     with log.open("wb") as file:
-        process = ManagedProcess([sys.executable, "-c", code], env=os.environ, stdout=file, stderr=file)
+        process = ManagedProcess(
+            [sys.executable, "-c", code], env=os.environ, stdout=file, stderr=file
+        )
         watch = Watch(tmp_path, LaunchLimits(60.0, 60.0), StopRequest(), lambda _: None)
         watch.wait(process, look)
         process.end()

@@ -39,7 +39,9 @@ def test_the_same_call_resumes_and_rerun_measures_again(
     assert outcome.exit_code is ExitCode.FAILED
     launches.states.clear()
     launches.ran.clear()
-    assert benchmark(experiment(), output_dir=tmp_path, observer=recorder).exit_code is ExitCode.FAILED
+    assert (
+        benchmark(experiment(), output_dir=tmp_path, observer=recorder).exit_code is ExitCode.FAILED
+    )
     assert launches.ran == []
     assert "2 done before" in recorder.notes[0]
     assert benchmark(experiment(), output_dir=tmp_path, rerun=Rerun.FAILED).exit_code is ExitCode.OK
@@ -49,7 +51,9 @@ def test_the_same_call_resumes_and_rerun_measures_again(
     assert launches.ran == [(first.id, 0), (second.id, 0)]
 
 
-def test_a_stop_ends_the_sweep_after_the_running_launch(tmp_path: Path, launches: FakeLaunches) -> None:
+def test_a_stop_ends_the_sweep_after_the_running_launch(
+    tmp_path: Path, launches: FakeLaunches
+) -> None:
     launches.stop_after = 1
     outcome = benchmark(experiment(), output_dir=tmp_path)
     assert outcome.interrupted
@@ -57,7 +61,9 @@ def test_a_stop_ends_the_sweep_after_the_running_launch(tmp_path: Path, launches
     assert len(launches.ran) == 1
 
 
-def test_another_experiment_in_the_folder_is_refused(tmp_path: Path, launches: FakeLaunches) -> None:
+def test_another_experiment_in_the_folder_is_refused(
+    tmp_path: Path, launches: FakeLaunches
+) -> None:
     benchmark(experiment(), output_dir=tmp_path)
     with pytest.raises(StoreError, match="learning_rate"):
         benchmark(experiment(training={"learning_rate": 0.5}), output_dir=tmp_path)
@@ -71,7 +77,9 @@ def test_a_machine_that_can_run_nothing_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_secrets_in_the_environment_do_not_reach_the_folder(tmp_path: Path, launches: FakeLaunches) -> None:
+def test_secrets_in_the_environment_do_not_reach_the_folder(
+    tmp_path: Path, launches: FakeLaunches
+) -> None:
     config = experiment(launch={"env": {"HF_TOKEN": "hf_verysecret", "NCCL_DEBUG": "WARN"}})
     benchmark(config, output_dir=tmp_path)
     env = RunFolder.open(tmp_path).experiment.config.launch.env
@@ -93,11 +101,15 @@ def test_what_failed_is_at_hand_with_its_records(tmp_path: Path, launches: FakeL
     _, second = cells()
     launches.states[second.id] = State.CRASHED
     outcome = benchmark(experiment(), output_dir=tmp_path)
-    assert [(record.cell_id, record.state) for record in outcome.failed()] == [(second.id, State.CRASHED)]
+    assert [(record.cell_id, record.state) for record in outcome.failed()] == [
+        (second.id, State.CRASHED)
+    ]
     assert outcome.cells_to_run == 2
 
 
-def test_a_dry_run_knows_what_is_done_and_what_would_be_refused(tmp_path: Path, launches: FakeLaunches) -> None:
+def test_a_dry_run_knows_what_is_done_and_what_would_be_refused(
+    tmp_path: Path, launches: FakeLaunches
+) -> None:
     launches.stop_after = 1
     benchmark(experiment(), output_dir=tmp_path)
     plan = dry_run(experiment(), output_dir=tmp_path, predict=False)
@@ -105,7 +117,9 @@ def test_a_dry_run_knows_what_is_done_and_what_would_be_refused(tmp_path: Path, 
     assert plan.problem == ""
     other = dry_run(experiment(training={"learning_rate": 0.5}), output_dir=tmp_path, predict=False)
     assert "holds another experiment; it differs in training.learning_rate" in other.problem
-    assert dry_run(experiment(), output_dir=tmp_path / "new", predict=False).estimate.from_earlier == 0
+    assert (
+        dry_run(experiment(), output_dir=tmp_path / "new", predict=False).estimate.from_earlier == 0
+    )
 
 
 def test_without_the_profiler_that_is_asked_for_everything_is_measured(
@@ -118,6 +132,9 @@ def test_without_the_profiler_that_is_asked_for_everything_is_measured(
     config = experiment(profiling={"enabled": True, "tool": "nsys"})
     assert benchmark(config, output_dir=tmp_path, observer=recorder).exit_code is ExitCode.OK
     assert len(launches.ran) == 2
-    told = "no cell will be profiled: nsys is not installed; --profiling.tool=auto takes torch.profiler instead"
+    told = (
+        "no cell will be profiled: nsys is not installed; --profiling.tool=auto takes "
+        "torch.profiler instead"
+    )
     assert f"warning: {told}" in recorder.notes
     assert dry_run(config, output_dir=tmp_path, predict=False).notes == (told,)

@@ -1,4 +1,5 @@
-"""What ``export:`` in a config writes while a sweep runs, and that no exporter ends or delays a sweep."""
+"""What ``export:`` in a config writes while a sweep runs, and that no exporter ends or delays a
+sweep."""
 
 from __future__ import annotations
 
@@ -43,7 +44,12 @@ class Commands:
         self.result = Finished(0, "", "", timed_out=False, seconds=0.1)
 
     def __call__(
-        self, argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str], cancelled: Callable[[], bool]
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_seconds: float,
+        env: Mapping[str, str],
+        cancelled: Callable[[], bool],
     ) -> Finished:
         self.started.append((list(argv)[list(argv).index("export") :], env))
         assert timeout_seconds == 60
@@ -61,12 +67,18 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 def measured(path: Path) -> set[str]:
     return {
-        sample.labels["cell"] for sample in parse(path.read_text()) if sample.name == "torchscale_samples_per_second"
+        sample.labels["cell"]
+        for sample in parse(path.read_text())
+        if sample.name == "torchscale_samples_per_second"
     }
 
 
 def ended(path: Path) -> set[str]:
-    return {sample.labels["cell"] for sample in parse(path.read_text()) if sample.labels.get("state") == "ok"}
+    return {
+        sample.labels["cell"]
+        for sample in parse(path.read_text())
+        if sample.labels.get("state") == "ok"
+    }
 
 
 def test_files_follow_the_sweep_cell_by_cell(
@@ -106,7 +118,10 @@ def test_an_exporter_that_takes_long_runs_less_often_but_always_at_the_end(
     monkeypatch.setattr(CellExports, "_write", slow)
     monkeypatch.setattr(cell_exports, "time", SimpleNamespace(monotonic=lambda: now[0]))
     path = tmp_path / "run"
-    benchmark(experiment(batch_sizes=[1, 2, 3], export={"prometheus": str(tmp_path / "x")}), output_dir=path)
+    benchmark(
+        experiment(batch_sizes=[1, 2, 3], export={"prometheus": str(tmp_path / "x")}),
+        output_dir=path,
+    )
     assert exported == [False, True], "after the first cell, and at the end"
 
 
@@ -150,7 +165,9 @@ def test_stores_get_a_process_with_the_report_at_the_end(
         ["export", "--to", "wandb", *source, "--no-report"],
     ]
     end = [[word for word in command if word != "--no-report"] for command in cell]
-    assert [argv for argv, _ in commands.started] == [*cell, *end], "the end follows the second cell at once"
+    assert [argv for argv, _ in commands.started] == [*cell, *end], (
+        "the end follows the second cell at once"
+    )
     assert commands.started[1][1]["MLFLOW_TRACKING_URI"] == "sqlite:///x.db"
 
 
@@ -160,12 +177,19 @@ def test_a_store_that_fails_says_what_its_command_said(
     said = "Reading the run …\nerror: --to wandb needs wandb\nhint: pip install it\n"
     commands.result = Finished(3, "", said, timed_out=False, seconds=0.1)
     config = experiment(export={"wandb": "auto"})
-    assert benchmark(config, output_dir=tmp_path / "run", observer=recorder).exit_code is ExitCode.OK
-    assert recorder.notes[1:] == ["warning: export to wandb: --to wandb needs wandb; pip install it"]
+    assert (
+        benchmark(config, output_dir=tmp_path / "run", observer=recorder).exit_code is ExitCode.OK
+    )
+    assert recorder.notes[1:] == [
+        "warning: export to wandb: --to wandb needs wandb; pip install it"
+    ]
     recorder.notes.clear()
     for result, problem in (
         (Finished(-9, "", "", timed_out=False, seconds=0.1), "ended with -9"),
-        (Finished(None, "", "", timed_out=True, seconds=60.0), "not done within 60 s (export.timeout_seconds)"),
+        (
+            Finished(None, "", "", timed_out=True, seconds=60.0),
+            "not done within 60 s (export.timeout_seconds)",
+        ),
     ):
         commands.result = result
         benchmark(config, output_dir=tmp_path / "run", observer=recorder)
@@ -200,7 +224,8 @@ def test_an_interrupt_ends_the_export_that_runs(
     summary = benchmark(experiment(), output_dir=tmp_path).summary
     CellExports(config, tmp_path, recorder, stop).sweep_ended(summary)
     assert recorder.notes == [
-        f"warning: export to {target}: left out after the interrupt; torchscale export --to {target} {tmp_path}"
+        f"warning: export to {target}: left out after the interrupt; torchscale export --to "
+        f"{target} {tmp_path}"
         for target in ("mlflow", "wandb")
     ]
 
@@ -243,7 +268,9 @@ def test_outside_a_job_auto_is_a_warning(
 
 
 @pytest.mark.slow
-def test_the_real_command_is_run_and_bounded(tmp_path: Path, launches: FakeLaunches, recorder: Recorder) -> None:
+def test_the_real_command_is_run_and_bounded(
+    tmp_path: Path, launches: FakeLaunches, recorder: Recorder
+) -> None:
     config = experiment(export={"parquet": str(tmp_path / "tables")})
     benchmark(config, output_dir=tmp_path / "run", observer=recorder)
     assert len(recorder.notes) == 1, "no warning"
@@ -251,7 +278,10 @@ def test_the_real_command_is_run_and_bounded(tmp_path: Path, launches: FakeLaunc
     hurried = experiment(export={"parquet": str(tmp_path / "late"), "timeout_seconds": 0.01})
     exports = CellExports(hurried, tmp_path / "run", recorder, StopRequest())
     exports.sweep_ended(read_summary(tmp_path / "run"))
-    assert recorder.notes[-1] == "warning: export to parquet: not done within 0.01 s (export.timeout_seconds)"
+    assert (
+        recorder.notes[-1]
+        == "warning: export to parquet: not done within 0.01 s (export.timeout_seconds)"
+    )
     assert not (tmp_path / "late").exists()
 
 
@@ -303,7 +333,11 @@ def test_killed_at_any_write_every_file_is_the_old_or_the_new_one(tmp_path: Path
     for name in ("x.prom", "summary.md", "cells.parquet", "launches.parquet", "steps.parquet"):
         (old / name).write_bytes(b"old")
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     kills = int(done.stdout)
@@ -328,7 +362,9 @@ def test_killed_at_any_write_every_file_is_the_old_or_the_new_one(tmp_path: Path
     assert 0 < replaced < kills * len(readers)
 
 
-def test_a_run_without_exports_starts_nothing(tmp_path: Path, launches: FakeLaunches, commands: Commands) -> None:
+def test_a_run_without_exports_starts_nothing(
+    tmp_path: Path, launches: FakeLaunches, commands: Commands
+) -> None:
     benchmark(experiment(), output_dir=tmp_path / "run")
     assert commands.started == []
     assert RunFolder.open(tmp_path / "run").experiment.config.export.places == {}

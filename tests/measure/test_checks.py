@@ -59,26 +59,47 @@ def needs_ranks():
             ModelCheck(built=True),
             "net:build cannot be cut into pipeline stages: it has no pipeline_split()",
         ),
-        ("pipeline", ModelCheck(built=True, layers=1), "1 layers are too few for 2 pipeline stages"),
+        (
+            "pipeline",
+            ModelCheck(built=True, layers=1),
+            "1 layers are too few for 2 pipeline stages",
+        ),
         ("pipeline", ModelCheck(built=True, layers=2), None),
-        ("tensor", ModelCheck(built=True), "net:build cannot be split by tensor parallelism: it has no tensor_split()"),
-        ("tensor", ModelCheck(built=True, heads=3), "3 attention heads do not divide over 2 tensor-parallel devices"),
+        (
+            "tensor",
+            ModelCheck(built=True),
+            "net:build cannot be split by tensor parallelism: it has no tensor_split()",
+        ),
+        (
+            "tensor",
+            ModelCheck(built=True, heads=3),
+            "3 attention heads do not divide over 2 tensor-parallel devices",
+        ),
         ("tensor", ModelCheck(built=True, heads=4), None),
         ("sequence", ModelCheck(built=True, heads=4), "cannot be split along the sequence"),
         ("sequence", ModelCheck(built=True, heads=4, takes_sequence=True), None),
     ],
 )
-def test_a_model_is_judged_by_what_its_check_found(strategy: str, check: ModelCheck, told: str | None) -> None:
-    (cell,) = cells(models="net:build", gpu_counts=[2], batch_sizes=[8], parallel={"strategy": strategy})
+def test_a_model_is_judged_by_what_its_check_found(
+    strategy: str, check: ModelCheck, told: str | None
+) -> None:
+    (cell,) = cells(
+        models="net:build", gpu_counts=[2], batch_sizes=[8], parallel={"strategy": strategy}
+    )
     problem = model_problem(cell, check)
     assert problem == told if told is None else told in (problem or "")
 
 
 @pytest.mark.slow
-def test_models_are_imported_and_built_before_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_imported_and_built_before_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_net.py").write_text(NET)
-    names = [f"own_net:{name}" for name in ("build", "nothing", "heads", "no_module", "tells_arguments", "needs_ranks")]
+    names = [
+        f"own_net:{name}"
+        for name in ("build", "nothing", "heads", "no_module", "tells_arguments", "needs_ranks")
+    ]
     models = cells(models=["nowhere:build", *names], gpu_counts=[1])
     found = check_models(models, timeout_seconds=120, env={})
     checks = {cell.model: found[model_key(cell)] for cell in models}
@@ -87,7 +108,10 @@ def test_models_are_imported_and_built_before_the_sweep(tmp_path: Path, monkeypa
     assert checks["own_net:build"] == ModelCheck(built=True)
     assert "embed_dim must be divisible by num_heads" in checks["own_net:heads"].problem
     assert "must return a torch.nn.Module, not int" in checks["own_net:no_module"].problem
-    assert checks["own_net:tells_arguments"].problem == "cannot be built: ValueError: ['torchscale-model']"
+    assert (
+        checks["own_net:tells_arguments"].problem
+        == "cannot be built: ValueError: ['torchscale-model']"
+    )
     assert checks["own_net:needs_ranks"] == ModelCheck(), "only a launch can tell"
 
 
@@ -100,17 +124,21 @@ def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
         return entry.skip_reason
 
     assert reason() == (
-        f"no CIFAR-100 in {tmp_path}: add --data.download=true, or unpack cifar-100-binary.tar.gz there"
+        f"no CIFAR-100 in {tmp_path}: add --data.download=true, or unpack cifar-100-binary.tar.gz "
+        "there"
     )
     (tmp_path / "train.bin").touch()
     assert reason() is None
-    config = experiment(models="resnet18", gpu_counts=[1], data={**data, "data_dir": "none", "download": True})
+    config = experiment(
+        models="resnet18", gpu_counts=[1], data={**data, "data_dir": "none", "download": True}
+    )
     assert reason() is None
 
 
 def test_known_models_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "torchscale.measure.checks.check_models", lambda *_, **__: pytest.fail("no model of the user's")
+        "torchscale.measure.checks.check_models",
+        lambda *_, **__: pytest.fail("no model of the user's"),
     )
     config = experiment(gpu_counts=[1])
     plan = make_plan(config, machine())

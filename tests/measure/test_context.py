@@ -12,7 +12,13 @@ import pytest
 from tests.factories import experiment, machine
 from torchscale.errors import ExitCode, StoreError
 from torchscale.launch.control import StopRequest
-from torchscale.measure.context import PlannedRun, measuring, stop_on_signals, sweep_exit_code, timestamped
+from torchscale.measure.context import (
+    PlannedRun,
+    measuring,
+    stop_on_signals,
+    sweep_exit_code,
+    timestamped,
+)
 from torchscale.plan.expand import make_plan
 from torchscale.schema.state import State
 
@@ -43,11 +49,17 @@ def test_outside_the_main_thread_no_handler_is_installed() -> None:
 
 
 def test_a_folder_is_measured_into_by_one_at_a_time(tmp_path: Path) -> None:
-    with measuring(tmp_path), pytest.raises(StoreError, match="another torchscale is writing"), measuring(tmp_path):
+    with (
+        measuring(tmp_path),
+        pytest.raises(StoreError, match="another torchscale is writing"),
+        measuring(tmp_path),
+    ):
         pass
 
 
-@pytest.mark.parametrize(("gpus", "label"), [(0, "CPU (2 cores, 1 thread per rank, gloo)"), (2, "2 × NVIDIA H100")])
+@pytest.mark.parametrize(
+    ("gpus", "label"), [(0, "CPU (2 cores, 1 thread per rank, gloo)"), (2, "2 × NVIDIA H100")]
+)
 def test_device_label(gpus: int, label: str) -> None:
     found = machine(gpus)
     config = experiment(device="cuda" if gpus else "cpu")

@@ -15,7 +15,9 @@ from torchscale.schema.node.fleet import FleetNode, NodeReport, PairTimes, Partn
 
 
 def test_options_that_all_nodes_must_share_are_compared_by_their_names() -> None:
-    options = FleetOptions(require=(Requirement.NCCL, Requirement.CUDA), timeout_seconds=90.0, pairwise=True)
+    options = FleetOptions(
+        require=(Requirement.NCCL, Requirement.CUDA), timeout_seconds=90.0, pairwise=True
+    )
     assert options.settings == {
         "--require": "cuda,nccl",
         "--min-gpus": "0",
@@ -32,7 +34,9 @@ def test_a_single_node_needs_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
         join_fleet(nodes=2, node_rank=0, master="10.0.0.1", token_file=None)
 
 
-def test_a_slurm_step_says_which_node_this_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_slurm_step_says_which_node_this_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     step = {
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_NODES": "4",

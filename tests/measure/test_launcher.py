@@ -32,7 +32,9 @@ def pending_of(launcher_config: Experiment) -> tuple[Pending, ...]:
         ({"oversubscribe": True, "threads_per_rank": 2}, [1, 2, 4], [2, 2, 4]),
     ],
 )
-def test_one_set_of_processes_runs_all_counts(launch: dict[str, Any], counts: list[int], processes: list[int]) -> None:
+def test_one_set_of_processes_runs_all_counts(
+    launch: dict[str, Any], counts: list[int], processes: list[int]
+) -> None:
     config = experiment(gpu_counts=counts, device="cpu", launch=launch)
     plan = make_plan(config, machine(cores=4))
     assert shares_processes(config, plan)
@@ -54,17 +56,28 @@ def test_without_a_list_of_what_comes_a_launch_gets_its_own_number() -> None:
 
 @pytest.mark.parametrize(
     ("isolation", "device", "shared"),
-    [("auto", "cpu", True), ("auto", "cuda", False), ("cell", "cpu", False), ("group", "cuda", True)],
+    [
+        ("auto", "cpu", True),
+        ("auto", "cuda", False),
+        ("cell", "cpu", False),
+        ("group", "cuda", True),
+    ],
 )
-def test_launches_share_processes_by_default_on_cpus_alone(isolation: str, device: DeviceKind, shared: bool) -> None:
+def test_launches_share_processes_by_default_on_cpus_alone(
+    isolation: str, device: DeviceKind, shared: bool
+) -> None:
     config = experiment(gpu_counts=[2], device=device, launch={"isolation": isolation})
-    plan = replace(make_plan(experiment(gpu_counts=[2], device="cpu"), machine(cores=4)), device=device)
+    plan = replace(
+        make_plan(experiment(gpu_counts=[2], device="cpu"), machine(cores=4)), device=device
+    )
     assert shares_processes(config, plan) is shared
     planned = pending_of(experiment(gpu_counts=[2], device="cpu"))
     assert shared or in_order(planned, shared=shared) == planned
 
 
-def test_what_a_killed_session_left_goes_also_where_no_launch_is_left_to_run(tmp_path: Path) -> None:
+def test_what_a_killed_session_left_goes_also_where_no_launch_is_left_to_run(
+    tmp_path: Path,
+) -> None:
     config = experiment(gpu_counts=[1], device="cpu")
     plan = make_plan(config, machine())
     folder = RunFolder.create(tmp_path / "run", experiment_file(config, plan.cells))

@@ -31,14 +31,21 @@ def test_without_a_count_the_largest_is_measured_alone() -> None:
 def test_over_nodes_the_largest_count_has_all_of_them() -> None:
     planned = plan_machine(collectives(launch={"nodes": 2}), SILENT)
     assert planned.experiment.gpu_counts == (16,)
-    assert [(cell.world_size, planned.plan.nodes_of(cell.world_size)) for cell in planned.plan.to_run] == [(16, 2)]
+    assert [
+        (cell.world_size, planned.plan.nodes_of(cell.world_size)) for cell in planned.plan.to_run
+    ] == [(16, 2)]
 
 
 def test_cells_that_join_a_folder_use_its_threads(tmp_path: Path) -> None:
-    atomic_write_model(tmp_path / "experiment.json", experiment_file(experiment(), (), threads_per_rank=3))
+    atomic_write_model(
+        tmp_path / "experiment.json", experiment_file(experiment(), (), threads_per_rank=3)
+    )
     assert plan_machine(collectives(), SILENT).experiment.launch.threads_per_rank is None
     assert plan_machine(collectives(), SILENT, tmp_path).experiment.launch.threads_per_rank == 3
-    assert plan_machine(collectives(), SILENT, tmp_path / "new").experiment.launch.threads_per_rank is None
+    assert (
+        plan_machine(collectives(), SILENT, tmp_path / "new").experiment.launch.threads_per_rank
+        is None
+    )
 
 
 def test_nothing_to_measure_is_an_error_with_its_reason() -> None:

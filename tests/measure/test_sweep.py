@@ -43,10 +43,14 @@ RecordOf = Callable[[AnyCell, int], LaunchRecord]
 def ok_record(cell: AnyCell, launch: int) -> LaunchRecord:
     if isinstance(cell, TrainingCell):
         return launch_record(cell, launch)
-    return record_of_any_kind(cell, Telemetry(seconds=1.0, readings=1)).model_copy(update={"launch": launch})
+    return record_of_any_kind(cell, Telemetry(seconds=1.0, readings=1)).model_copy(
+        update={"launch": launch}
+    )
 
 
-def planned(path: Path, *, join: bool = False, **content: Any) -> tuple[Experiment, Plan, RunFolder]:
+def planned(
+    path: Path, *, join: bool = False, **content: Any
+) -> tuple[Experiment, Plan, RunFolder]:
     config = experiment(**content)
     plan = make_plan(config, machine(cores=4))
     begin = RunFolder.join if join else RunFolder.create
@@ -85,7 +89,8 @@ def made_up_launcher(record_of: RecordOf) -> Any:
 
 
 class Follower(SilentListener):
-    """Compares ``summary.csv`` with what a new reader finds in the folder, before and after each launch."""
+    """Compares ``summary.csv`` with what a new reader finds in the folder, before and after each
+    launch."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, 0
@@ -101,7 +106,9 @@ class Follower(SilentListener):
         assert (self.path / "summary.csv").read_text() == summary_csv(read_summary(self.path))
 
 
-def run_sweep(path: Path, listener: SilentListener | None = None, *, join: bool = False, **content: Any) -> Any:
+def run_sweep(
+    path: Path, listener: SilentListener | None = None, *, join: bool = False, **content: Any
+) -> Any:
     config, plan, folder = planned(path, join=join, **content)
     one = Sweep(config, plan, folder)
     return one.run(one.prepare(None), listener or SilentListener(), StopRequest())
@@ -111,7 +118,9 @@ def rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO((path / "summary.csv").read_text())))
 
 
-def test_summary_csv_is_that_of_the_folder_before_and_after_every_launch(tmp_path: Path, launches: object) -> None:
+def test_summary_csv_is_that_of_the_folder_before_and_after_every_launch(
+    tmp_path: Path, launches: object
+) -> None:
     path = tmp_path / "run"
     follower = Follower(path)
     summary = run_sweep(path, follower, batch_sizes=[8, 16], benchmark={"repeats": 2})
@@ -120,16 +129,22 @@ def test_summary_csv_is_that_of_the_folder_before_and_after_every_launch(tmp_pat
     assert {row["state"] for row in rows(path)} == {"ok"}
     # A machine command joins the folder: what was measured before stays as it was.
     joining = Follower(path)
-    joined = run_sweep(path, joining, join=True, measure=["hardware", "collectives"], experiment_name="comm")
+    joined = run_sweep(
+        path, joining, join=True, measure=["hardware", "collectives"], experiment_name="comm"
+    )
     assert joining.count == 3, "a single rank has no collectives"
     assert joined == read_summary(path)
     # The experiment is resumed with more batch sizes and launches.
     resumed = Follower(path)
-    assert run_sweep(path, resumed, batch_sizes=[8, 16, 32], benchmark={"repeats": 3}) == read_summary(path)
+    assert run_sweep(
+        path, resumed, batch_sizes=[8, 16, 32], benchmark={"repeats": 3}
+    ) == read_summary(path)
     assert resumed.count == 10
 
 
-def test_the_folder_is_read_once(tmp_path: Path, launches: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_read_once(
+    tmp_path: Path, launches: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     load_cell = RunFolder.load_cell
 
@@ -140,7 +155,9 @@ def test_the_folder_is_read_once(tmp_path: Path, launches: object, monkeypatch: 
     monkeypatch.setattr(RunFolder, "load_cell", counting)
     summary = run_sweep(tmp_path / "run", batch_sizes=[1, 2, 3, 4], benchmark={"repeats": 3})
     cells = [cell.cell.id for cell in summary.cells]
-    assert sorted(read) == sorted(cells * 2), "once at the start, and once when a cell's first launch has ended"
+    assert sorted(read) == sorted(cells * 2), (
+        "once at the start, and once when a cell's first launch has ended"
+    )
 
 
 def test_a_table_that_cannot_be_written_costs_no_launch(
@@ -173,19 +190,30 @@ def test_larger_batches_are_skipped_once_a_smaller_one_ran_out_of_memory(
         return launch_record(cell, launch)
 
     launches(record_of)
-    content: dict[str, Any] = {"batch_sizes": [8, 16, 32], "benchmark": {"skip_larger_batches": True}}
+    content: dict[str, Any] = {
+        "batch_sizes": [8, 16, 32],
+        "benchmark": {"skip_larger_batches": True},
+    }
     summary = run_sweep(path, **content)
-    states = {(cell.cell.batch_size, cell.cell.world_size): (cell.state, cell.reason) for cell in summary.cells}
+    states = {
+        (cell.cell.batch_size, cell.cell.world_size): (cell.state, cell.reason)
+        for cell in summary.cells
+    }
     assert states[32, 2] == (State.SKIPPED, "batch 16 ran out of memory")
     assert states[16, 2][0] is State.OOM
     assert states[32, 1][0] is State.OK
     plain = run_sweep(tmp_path / "plain", batch_sizes=[8, 16, 32])  # skipped only where asked
-    assert [cell.state for cell in plain.cells if cell.cell.batch_size == 32] == [State.OK, State.OOM]
+    assert [cell.state for cell in plain.cells if cell.cell.batch_size == 32] == [
+        State.OK,
+        State.OOM,
+    ]
     # Also one that ran out of memory under an earlier command.
     grown = run_sweep(path, **{**content, "batch_sizes": [8, 16, 32, 64]})
-    assert [cell.reason for cell in grown.cells if cell.cell.batch_size == 64 and cell.cell.world_size == 2] == [
-        "batch 16 ran out of memory"
-    ]
+    assert [
+        cell.reason
+        for cell in grown.cells
+        if cell.cell.batch_size == 64 and cell.cell.world_size == 2
+    ] == ["batch 16 ran out of memory"]
 
 
 KILLED = """
@@ -219,10 +247,14 @@ for number in range(1, 100):
 
 @pytest.mark.slow
 def test_summary_csv_is_true_whenever_a_command_that_joins_is_killed(tmp_path: Path) -> None:
-    """SIGKILL after each of its writes: the cells that were measured before keep their rows, and a launch is missing
-    only if its record was the last write."""
+    """SIGKILL after each of its writes: the cells that were measured before keep their rows, and a
+    launch is missing only if its record was the last write."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     count = json.loads(done.stdout)
     # experiment.json, summary.csv, and for each of two cells: cell.json, record.json, summary.csv
@@ -238,12 +270,16 @@ def test_summary_csv_is_true_whenever_a_command_that_joins_is_killed(tmp_path: P
         missing = 1 if number in (4, 7) else 0
         assert shown == launched - missing
     # The next command puts right what was missing.
-    config, plan, folder = planned(tmp_path / "run-7", join=True, measure=["hardware"], experiment_name="hardware")
+    config, plan, folder = planned(
+        tmp_path / "run-7", join=True, measure=["hardware"], experiment_name="hardware"
+    )
     Sweep(config, plan, folder).run((), SilentListener(), StopRequest())
     assert {row["state"] for row in rows(tmp_path / "run-7")} == {"ok"}
 
 
-def test_a_cell_that_was_measured_again_is_summarized_with_its_new_launch(tmp_path: Path, launches: Any) -> None:
+def test_a_cell_that_was_measured_again_is_summarized_with_its_new_launch(
+    tmp_path: Path, launches: Any
+) -> None:
     path = tmp_path / "run"
     run_sweep(path)
     before = rows(path)
@@ -253,7 +289,9 @@ def test_a_cell_that_was_measured_again_is_summarized_with_its_new_launch(tmp_pa
     summary = again.run(again.prepare(Rerun.ALL), SilentListener(), StopRequest())
     assert summary == read_summary(path)
     for old, new in zip(before, rows(path), strict=True):
-        assert float(new["samples_per_second"]) == pytest.approx(float(old["samples_per_second"]) / 2)
+        assert float(new["samples_per_second"]) == pytest.approx(
+            float(old["samples_per_second"]) / 2
+        )
 
 
 def trained_cell(cell: AnyCell) -> TrainingCell:
@@ -268,7 +306,11 @@ class NoRecordings:
         self.asked: list[int] = []
 
     def profile(
-        self, cell: TrainingCell, directory: Path, stop: StopRequest, on_progress: Callable[[Progress], None]
+        self,
+        cell: TrainingCell,
+        directory: Path,
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
     ) -> Profile:
         del stop, on_progress
         self.asked.append(cell.world_size)
@@ -288,7 +330,8 @@ class NoRecordings:
 def test_single_ranks_are_profiled_though_no_bottleneck_is_found(
     launches: Callable[[RecordOf], None], tmp_path: Path, counts: list[int], recorded: list[int]
 ) -> None:
-    """Between ranks the rule is to record where something was found; one rank alone has nothing to find there."""
+    """Between ranks the rule is to record where something was found; one rank alone has nothing to
+    find there."""
     del launches
     config, plan, folder = planned(tmp_path / "run", gpu_counts=counts, profiling={"enabled": True})
     one, profiler = Sweep(config, plan, folder), NoRecordings()

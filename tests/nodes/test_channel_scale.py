@@ -14,7 +14,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_stand_ins_join_send_their_files_and_end() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks/channel_scale.py"), "--nodes", "4", "--ranks", "2"]
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks/channel_scale.py"),
+        "--nodes",
+        "4",
+        "--ranks",
+        "2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

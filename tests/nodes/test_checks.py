@@ -1,4 +1,5 @@
-"""The steps of a check: both sides of the channel in one process, each running a stand-in for its part."""
+"""The steps of a check: both sides of the channel in one process, each running a stand-in for its
+part."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ import pytest
 from tests.nodes.test_leader import SOON, Nodes
 from torchscale.launch.control import StopRequest
 from torchscale.nodes import checks
-from torchscale.nodes.checks import RESULT, IsOver, RunPart, StepResult, node_place, run_step, take_part
+from torchscale.nodes.checks import (
+    RESULT,
+    IsOver,
+    RunPart,
+    StepResult,
+    node_place,
+    run_step,
+    take_part,
+)
 from torchscale.nodes.follower import Follower
 from torchscale.schema.launch.nodes import CheckStep
 
@@ -97,12 +106,16 @@ def test_every_node_runs_its_part_and_sends_its_file(three: Nodes, tmp_path: Pat
 
 
 def test_a_failure_of_one_node_leaves_the_others_results(three: Nodes, tmp_path: Path) -> None:
-    result = run(three, tmp_path, writes("zero"), writes("one", "no disk"), writes("two"), together=False)
+    result = run(
+        three, tmp_path, writes("zero"), writes("one", "no disk"), writes("two"), together=False
+    )
     assert result.problems == {1: "no disk"}
     assert sorted(result.files) == [0, 1, 2]
 
 
-def test_where_parts_need_each_other_one_that_fails_ends_the_others(three: Nodes, tmp_path: Path) -> None:
+def test_where_parts_need_each_other_one_that_fails_ends_the_others(
+    three: Nodes, tmp_path: Path
+) -> None:
     result = run(three, tmp_path, waits, writes("", "no GPU"), waits, together=True)
     assert result.problems == {0: "ended", 1: "no GPU", 2: "ended"}
 
@@ -120,11 +133,15 @@ def test_a_node_that_is_lost_is_named_and_the_others_answer(three: Nodes, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_or_hangs_is_ended_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_fails_or_hangs_is_ended_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands: queue.Queue[list[str]] = queue.Queue()
     monkeypatch.setattr(checks, "module_command", lambda *_: commands.get_nowait())
     place = node_place(step(), "127.0.0.1", "127.0.0.1")
-    order = CheckStep(order=1, kind="collective", node_rank=0, nodes=2, backend="gloo", master_port=29999)
+    order = CheckStep(
+        order=1, kind="collective", node_rank=0, nodes=2, backend="gloo", master_port=29999
+    )
     commands.put([])
     commands.put([sys.executable, "-c", "raise ValueError('no such device')"])
     assert (

@@ -21,7 +21,11 @@ NAMES = {0: "n0", 1: "n1", 2: "n2", 3: "n3", 5: "n5"}
 def fleet_node(rank: int, gpus: int = 8, **changes: Any) -> FleetNode:
     """A sound node with eight GPUs."""
     validation = validate_facts(facts(gpus), Requirements())
-    values: dict[str, Any] = {"node_rank": rank, "hostname": f"n{rank}", "address": f"10.0.0.{rank + 1}"}
+    values: dict[str, Any] = {
+        "node_rank": rank,
+        "hostname": f"n{rank}",
+        "address": f"10.0.0.{rank + 1}",
+    }
     return FleetNode(**{**values, "validation": validation, **changes})
 
 
@@ -29,7 +33,9 @@ def with_driver(rank: int, version: str) -> FleetNode:
     """A node with another driver."""
     node = facts(8)
     assert node.driver is not None
-    changed = node.model_copy(update={"driver": node.driver.model_copy(update={"version": version})})
+    changed = node.model_copy(
+        update={"driver": node.driver.model_copy(update={"version": version})}
+    )
     return fleet_node(rank, validation=validate_facts(changed, Requirements()))
 
 
@@ -56,7 +62,9 @@ def test_causes_come_before_the_checks_that_they_change() -> None:
     assert values["GPUs"][2].startswith("4 × ")
 
 
-def test_a_clock_is_compared_with_that_of_node_0_and_a_node_without_checks_is_no_difference() -> None:
+def test_a_clock_is_compared_with_that_of_node_0_and_a_node_without_checks_is_no_difference() -> (
+    None
+):
     late = fleet_node(1, clock_offset_seconds=-2.0)
     absent = fleet_node(2, validation=None, error="it did not join")
     (difference,) = compare_nodes([fleet_node(0), late, absent])
@@ -72,20 +80,28 @@ def test_a_slow_link_and_a_slow_node_are_named_by_their_hosts() -> None:
     assert slow_link.verdict.startswith("link of nodes 1 (n1) and 5 (n5) takes ")
     assert slow_link.links[0].nodes == (1, 5)
     of_node = dict.fromkeys(((0, 2), (1, 2), (2, 3)), 1.6)
-    slow_node, _ = judge_pairwise([0, 1, 2, 5], NAMES, times(4, of_node, 2), {}, backend="gloo", message_bytes=4)
+    slow_node, _ = judge_pairwise(
+        [0, 1, 2, 5], NAMES, times(4, of_node, 2), {}, backend="gloo", message_bytes=4
+    )
     assert slow_node.verdict.startswith("node 2 (n2) takes ")
     assert not slow_node.fit
 
 
 def test_equal_pairs_name_nobody() -> None:
-    pairwise, again = judge_pairwise([0, 1, 2, 3], NAMES, times(4, {}, 3), {}, backend="gloo", message_bytes=4)
+    pairwise, again = judge_pairwise(
+        [0, 1, 2, 3], NAMES, times(4, {}, 3), {}, backend="gloo", message_bytes=4
+    )
     assert (pairwise.verdict, pairwise.fit, again) == ("no slow node and no slow link", True, ())
 
 
 def test_two_nodes_cannot_be_told_apart() -> None:
-    pairwise, again = judge_pairwise([0, 1], NAMES, times(2, {}, 4), {}, backend="gloo", message_bytes=4)
+    pairwise, again = judge_pairwise(
+        [0, 1], NAMES, times(2, {}, 4), {}, backend="gloo", message_bytes=4
+    )
     assert (pairwise.status, pairwise.fit, again) == (PairwiseStatus.CANNOT_TELL, True, ())
-    assert pairwise.verdict.startswith("cannot tell whether a node or a link is slow: two nodes have one link")
+    assert pairwise.verdict.startswith(
+        "cannot tell whether a node or a link is slow: two nodes have one link"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,9 +114,13 @@ def test_two_nodes_cannot_be_told_apart() -> None:
         ),
     ],
 )
-def test_pairs_without_times_are_a_failure_of_their_own(errors: dict[Pair, str], verdict: str) -> None:
+def test_pairs_without_times_are_a_failure_of_their_own(
+    errors: dict[Pair, str], verdict: str
+) -> None:
     measured = {pair: seconds for pair, seconds in times(4, {}, 5).items() if pair not in errors}
-    pairwise, again = judge_pairwise([0, 1, 2, 3], NAMES, measured, errors, backend="gloo", message_bytes=4)
+    pairwise, again = judge_pairwise(
+        [0, 1, 2, 3], NAMES, measured, errors, backend="gloo", message_bytes=4
+    )
     assert (pairwise.verdict, pairwise.fit, again) == (verdict, False, ())
 
 

@@ -1,4 +1,5 @@
-"""Who joins a sweep and who is refused, and how a node is lost: both sides of the channel in one process."""
+"""Who joins a sweep and who is refused, and how a node is lost: both sides of the channel in one
+process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ from torchscale.launch.control import StopRequest
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.leader import Leader
 from torchscale.nodes.network import listen
-from torchscale.schema.launch.nodes import Collected, Ended, FileFollows, Finish, NodeDescription, Start
+from torchscale.schema.launch.nodes import (
+    Collected,
+    Ended,
+    FileFollows,
+    Finish,
+    NodeDescription,
+    Start,
+)
 from torchscale.util.process import wait_until
 from torchscale.version import __version__
 
@@ -39,7 +47,9 @@ class Nodes:
         self.leader = Leader(server, TOKEN, description(), nodes, silent_seconds=silent_seconds)
         self.followers: list[Follower] = []
 
-    def join(self, node_rank: int, *, token: bytes = TOKEN, nodes: int | None = None, **changes: Any) -> Follower:
+    def join(
+        self, node_rank: int, *, token: bytes = TOKEN, nodes: int | None = None, **changes: Any
+    ) -> Follower:
         """A node joins, and is heard of."""
         version = changes.pop("version", __version__)
         cluster = Cluster(self.nodes if nodes is None else nodes, node_rank, HERE, self.port)
@@ -105,7 +115,10 @@ def test_nodes_that_fit_take_part(three: Nodes) -> None:
     [
         ({"version": "0.0.1"}, "node 1 (n1): torchscale: 0.0.1"),
         ({"nodes": 3}, "--nnodes: 3, 2 on n0"),
-        ({"config": {"benchmark.max_steps": "9", "launch.env": "{}"}}, "benchmark.max_steps: 9, 400 on n0"),
+        (
+            {"config": {"benchmark.max_steps": "9", "launch.env": "{}"}},
+            "benchmark.max_steps: 9, 400 on n0",
+        ),
     ],
 )
 def test_a_node_that_differs_is_named_and_nothing_starts(
@@ -147,7 +160,9 @@ def test_a_pair_that_does_not_connect_is_named(two: Nodes, monkeypatch: pytest.M
 
     monkeypatch.setattr("torchscale.nodes.follower.reach_pair", unreachable)
     two.join(1)
-    with pytest.raises(MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s") as told:
+    with pytest.raises(
+        MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s"
+    ) as told:
         two.meet()
     assert "let them connect on any port" in (told.value.hint or "")
 
@@ -211,7 +226,9 @@ def test_a_node_without_the_token_is_refused(two: Nodes) -> None:
     with pytest.raises(MachineError, match="refused the token"):
         two.join(1, token=b"another token, long enough")
     assert wait_until(lambda: bool(two.leader._notes), timeout_seconds=SOON)
-    assert two.leader.take_notes() == ["a connection from 127.0.0.1 was refused: it does not have the token"]
+    assert two.leader.take_notes() == [
+        "a connection from 127.0.0.1 was refused: it does not have the token"
+    ]
     assert two.join(1) is not None  # and the right one is welcome
     two.meet()
     assert two.leader.available == 2
@@ -249,7 +266,9 @@ def test_garbage_is_refused_and_named(two: Nodes, sent: bytes) -> None:
         with contextlib.suppress(ConnectionResetError):  # closed with bytes unread
             assert stranger.recv(10) == b""
     assert wait_until(lambda: bool(two.leader._notes), timeout_seconds=SOON)
-    assert two.leader.take_notes() == ["a connection from 127.0.0.1 was refused: it sent no torchscale handshake"]
+    assert two.leader.take_notes() == [
+        "a connection from 127.0.0.1 was refused: it sent no torchscale handshake"
+    ]
     two.join(1)
     two.meet()
     assert two.leader.available == 2
@@ -316,7 +335,9 @@ def test_a_gigabyte_loses_the_node(two: Nodes, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_node_that_sends_less_of_a_file_than_it_announced_is_lost(two: Nodes, tmp_path: Path) -> None:
+def test_a_node_that_sends_less_of_a_file_than_it_announced_is_lost(
+    two: Nodes, tmp_path: Path
+) -> None:
     remote, order = started(two, tmp_path)
     _send(two.followers[0], FileFollows(order=order.order, name="rank-1.json", size=500))
     _send(two.followers[0], Collected(order=order.order))
@@ -357,6 +378,8 @@ def test_a_node_that_cannot_take_part_says_why(two: Nodes) -> None:
     follower = _Local(Cluster(2, 1, HERE, two.port), TOKEN, silent_seconds=SOON)
     two.followers.append(follower)
     none: NodeDescription | None = None
-    follower.join(none, SOON, lambda: False, "launch.devices_per_node: 8 exceeds the 4 that this node has")
+    follower.join(
+        none, SOON, lambda: False, "launch.devices_per_node: 8 exceeds the 4 that this node has"
+    )
     with pytest.raises(MachineError, match="exceeds the 4 that this node has"):
         two.meet()

@@ -18,7 +18,9 @@ TOKEN = b"correct horse battery staple"
 SOON = 30.0
 
 
-def test_connections_that_arrive_at_the_end_are_closed_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_that_arrive_at_the_end_are_closed_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG, "asyncio")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -30,7 +32,8 @@ def test_connections_that_arrive_at_the_end_are_closed_without_a_word(caplog: py
 
 
 def end_with_strangers(connections: int) -> None:
-    """Close a thread in whose queue are connections that were not accepted, or whose handler has not begun."""
+    """Close a thread in whose queue are connections that were not accepted, or whose handler has
+    not begun."""
     server = listen("127.0.0.1", 0)
     address = server.getsockname()
     thread = LoopThread("nodes")

@@ -37,7 +37,8 @@ class Names:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    """Resolves every name, to this machine from the third time on; loopback addresses are as good as others here."""
+    """Resolves every name, to this machine from the third time on; loopback addresses are as good
+    as others here."""
     names = Names("", "192.0.2.1", HERE)
     monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
     monkeypatch.setattr(network, "is_loopback", lambda host: False)
@@ -52,7 +53,9 @@ def free_port() -> int:
 
 def test_the_name_of_a_pod_is_waited_for(names: Names) -> None:
     """At first it does not resolve, then to the address of the pod before it."""
-    with listen_as_leader(Cluster(2, 0, "job-0.job", free_port(), LATER), 30, lambda: False) as server:
+    with listen_as_leader(
+        Cluster(2, 0, "job-0.job", free_port(), LATER), 30, lambda: False
+    ) as server:
         assert server.getsockname()[0] == HERE
     assert names.asked == 3
 
@@ -78,8 +81,13 @@ def test_the_wait_is_bounded_and_can_be_stopped(names: Names) -> None:
 
 def test_a_port_in_use_is_not_waited_for(names: Names) -> None:
     names.answers = [HERE]
-    with socket.create_server((HERE, 0)) as taken, pytest.raises(UsageError, match="cannot be used"):
-        listen_as_leader(Cluster(2, 0, "job-0.job", int(taken.getsockname()[1]), LATER), 600, lambda: False)
+    with (
+        socket.create_server((HERE, 0)) as taken,
+        pytest.raises(UsageError, match="cannot be used"),
+    ):
+        listen_as_leader(
+            Cluster(2, 0, "job-0.job", int(taken.getsockname()[1]), LATER), 600, lambda: False
+        )
 
 
 def test_loopback_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +96,9 @@ def test_loopback_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
         resolve("n0")
 
 
-def test_another_node_asks_for_the_name_until_it_leads_to_node_0(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_node_asks_for_the_name_until_it_leads_to_node_0(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torchscale.nodes.follower._RETRY_SECONDS", 0.01)
     names.answers = ["", "127.0.0.2", HERE]  # nothing listens on the second: the pod before had it
     server = network.listen(HERE, 0)

@@ -1,4 +1,5 @@
-"""Which node or link is slow: schedule, verdicts on simulated fleets whose truth is known, and what is refused."""
+"""Which node or link is slow: schedule, verdicts on simulated fleets whose truth is known, and what
+is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from torchscale.nodes.pairwise import Judgement, Pair, disjoint_rounds, judge_pairs, most_faults, rounds
+from torchscale.nodes.pairwise import (
+    Judgement,
+    Pair,
+    disjoint_rounds,
+    judge_pairs,
+    most_faults,
+    rounds,
+)
 from torchscale.schema.node.fleet import PairwiseStatus
 
 SLOW = 0.3
@@ -32,7 +40,9 @@ def fleet(
     for pair in combinations(range(nodes), 2):
         of_nodes = sum(node in bad_nodes for node in pair)
         steps = (min(of_nodes, 1) if slower_bounds else of_nodes) + (pair in bad_links)
-        log = sound[list(pair)].sum() + steps * math.log1p(slow) + generator.normal(0, noise, repeats)
+        log = (
+            sound[list(pair)].sum() + steps * math.log1p(slow) + generator.normal(0, noise, repeats)
+        )
         times[pair] = np.exp(log).tolist()
     return times
 
@@ -44,7 +54,9 @@ def named(judgement: Judgement) -> tuple[tuple[int, ...], tuple[Pair, ...]]:
 @pytest.mark.parametrize("nodes", [*range(18), 128])
 def test_rounds_hold_every_pair_once_and_no_node_twice(nodes: int) -> None:
     schedule = rounds(nodes)
-    assert sorted(pair for pairs in schedule for pair in pairs) == list(combinations(range(nodes), 2))
+    assert sorted(pair for pairs in schedule for pair in pairs) == list(
+        combinations(range(nodes), 2)
+    )
     for pairs in schedule:
         ends = [node for pair in pairs for node in pair]
         assert len(ends) == len(set(ends)) == nodes - nodes % 2
@@ -57,9 +69,13 @@ def test_rounds_hold_every_pair_once_and_no_node_twice(nodes: int) -> None:
     [((), ((0, 1),)), ((2,), ()), ((), ((0, 1), (2, 3))), ((), ((0, 1), (0, 3)))],
     ids=["link", "node", "two links", "two links of a node"],
 )
-def test_what_is_bad_is_named(nodes: int, bad_nodes: tuple[int, ...], bad_links: tuple[Pair, ...]) -> None:
+def test_what_is_bad_is_named(
+    nodes: int, bad_nodes: tuple[int, ...], bad_links: tuple[Pair, ...]
+) -> None:
     judged = [
-        judge_pairs(nodes, fleet(nodes, bad_nodes=bad_nodes, bad_links=bad_links, noise=0.02, seed=seed))
+        judge_pairs(
+            nodes, fleet(nodes, bad_nodes=bad_nodes, bad_links=bad_links, noise=0.02, seed=seed)
+        )
         for seed in range(20)
     ]
     if len(bad_nodes) + len(bad_links) > most_faults(nodes):
@@ -72,8 +88,11 @@ def test_what_is_bad_is_named(nodes: int, bad_nodes: tuple[int, ...], bad_links:
 
 
 @pytest.mark.parametrize(("nodes", "disturbed"), [(4, (0, 1)), (9, (2, 7)), (3, (0, 2))])
-def test_what_disturbs_all_repeats_of_one_moment_is_measured_again(nodes: int, disturbed: Pair) -> None:
-    """Repeats are a few milliseconds apart; what slows a host for a second slows all of them alike."""
+def test_what_disturbs_all_repeats_of_one_moment_is_measured_again(
+    nodes: int, disturbed: Pair
+) -> None:
+    """Repeats are a few milliseconds apart; what slows a host for a second slows all of them
+    alike."""
     for seed in range(20):
         times = fleet(nodes, bad_links=(disturbed,), noise=0.02, seed=seed)
         judged = judge_pairs(nodes, times, repeated=())
@@ -94,21 +113,35 @@ def test_what_is_slow_at_two_moments_is_named_and_not_measured_a_third_time() ->
 
 @pytest.mark.parametrize("slower_bounds", [False, True])
 @pytest.mark.parametrize("nodes", [6, 9])
-def test_two_bad_nodes_whether_their_slowness_adds_up_or_not(nodes: int, slower_bounds: bool) -> None:
+def test_two_bad_nodes_whether_their_slowness_adds_up_or_not(
+    nodes: int, slower_bounds: bool
+) -> None:
     judged = [
-        judge_pairs(nodes, fleet(nodes, bad_nodes=(1, 4), noise=0.02, seed=seed, slower_bounds=slower_bounds))
+        judge_pairs(
+            nodes,
+            fleet(nodes, bad_nodes=(1, 4), noise=0.02, seed=seed, slower_bounds=slower_bounds),
+        )
         for seed in range(20)
     ]
     assert sum(named(each) == ((1, 4), ()) for each in judged) >= 18
-    assert all((1, 4) not in {link.nodes for link in each.links} for each in judged if each.bad_nodes == (1, 4))
+    assert all(
+        (1, 4) not in {link.nodes for link in each.links}
+        for each in judged
+        if each.bad_nodes == (1, 4)
+    )
 
 
 @pytest.mark.parametrize("slower_bounds", [False, True])
 @pytest.mark.parametrize("noise", [0.02, 0.03, 0.05])
 @pytest.mark.parametrize("nodes", [4, 5])
-def test_few_nodes_of_which_two_are_bad_are_not_judged(nodes: int, noise: float, slower_bounds: bool) -> None:
+def test_few_nodes_of_which_two_are_bad_are_not_judged(
+    nodes: int, noise: float, slower_bounds: bool
+) -> None:
     judged = [
-        judge_pairs(nodes, fleet(nodes, bad_nodes=(0, 1), noise=noise, seed=seed, slower_bounds=slower_bounds))
+        judge_pairs(
+            nodes,
+            fleet(nodes, bad_nodes=(0, 1), noise=noise, seed=seed, slower_bounds=slower_bounds),
+        )
         for seed in range(60)
     ]
     assert all(named(each) == ((), ()) for each in judged)  # no sound link is blamed
@@ -118,8 +151,8 @@ def test_few_nodes_of_which_two_are_bad_are_not_judged(nodes: int, noise: float,
 
 @pytest.mark.parametrize("nodes", [3, 4, 5, 6, 7])
 def test_sets_of_so_many_faults_are_distinct(nodes: int) -> None:
-    """Every set of as many columns (nodes and links) as two sets of faults hold is independent, beside the constant;
-    some set of the next even number is not."""
+    """Every set of as many columns (nodes and links) as two sets of faults hold is independent,
+    beside the constant; some set of the next even number is not."""
     pairs = list(combinations(range(nodes), 2))
     columns = [[float(node in pair) for pair in pairs] for node in range(nodes)]
     columns += [[float(pair == link) for pair in pairs] for link in pairs]
@@ -127,7 +160,8 @@ def test_sets_of_so_many_faults_are_distinct(nodes: int) -> None:
     def independent(count: int) -> bool:
         constant = [1.0] * len(pairs)
         return all(
-            np.linalg.matrix_rank(np.array([constant, *chosen])) == count + 1 for chosen in combinations(columns, count)
+            np.linalg.matrix_rank(np.array([constant, *chosen])) == count + 1
+            for chosen in combinations(columns, count)
         )
 
     most = most_faults(nodes)
@@ -142,24 +176,37 @@ def test_sets_of_so_many_faults_are_distinct(nodes: int) -> None:
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
 def test_sound_fleets_are_left_in_peace(noise: float) -> None:
-    judged = [judge_pairs(nodes, fleet(nodes, noise=noise, seed=seed)) for nodes in (4, 8) for seed in range(200)]
+    judged = [
+        judge_pairs(nodes, fleet(nodes, noise=noise, seed=seed))
+        for nodes in (4, 8)
+        for seed in range(200)
+    ]
     alarms = [each for each in judged if named(each) != ((), ())]
     assert len(alarms) <= 8  # 2 % of 400
     assert sum(each.status is PairwiseStatus.NONE for each in judged) >= 360
 
 
 def test_a_small_slowness_is_no_fault() -> None:
-    judgement = judge_pairs(8, fleet(8, bad_nodes=(3,), bad_links=((0, 1),), slow=0.05, noise=0.002))
+    judgement = judge_pairs(
+        8, fleet(8, bad_nodes=(3,), bad_links=((0, 1),), slow=0.05, noise=0.002)
+    )
     assert judgement.status is PairwiseStatus.NONE
 
 
 def test_intervals_hold_the_truth() -> None:
-    judged = [judge_pairs(8, fleet(8, bad_nodes=(3,), bad_links=((0, 1),), seed=seed)) for seed in range(40)]
+    judged = [
+        judge_pairs(8, fleet(8, bad_nodes=(3,), bad_links=((0, 1),), seed=seed))
+        for seed in range(40)
+    ]
     nodes = [effect for each in judged for effect in each.nodes if effect.nodes == (3,)]
     links = [effect for each in judged for effect in each.links if effect.nodes == (0, 1)]
     for effects in (nodes, links):
-        assert sum(effect.low <= SLOW <= effect.high for effect in effects) >= 34  # 95 % of 40 are 38
-    assert all(each.nodes[0].nodes == (3,) and each.links[0].nodes == (0, 1) for each in judged)  # the slowest first
+        assert (
+            sum(effect.low <= SLOW <= effect.high for effect in effects) >= 34
+        )  # 95 % of 40 are 38
+    assert all(
+        each.nodes[0].nodes == (3,) and each.links[0].nodes == (0, 1) for each in judged
+    )  # the slowest first
 
 
 def test_noise_is_admitted() -> None:
@@ -173,7 +220,10 @@ def test_noise_is_admitted() -> None:
 
 
 def test_what_is_not_certain_is_measured_again() -> None:
-    judged = [judge_pairs(6, fleet(6, bad_links=((0, 1),), slow=0.2, noise=0.1, seed=seed)) for seed in range(60)]
+    judged = [
+        judge_pairs(6, fleet(6, bad_links=((0, 1),), slow=0.2, noise=0.1, seed=seed))
+        for seed in range(60)
+    ]
     unclear = [each for each in judged if each.status is PairwiseStatus.UNCLEAR]
     assert unclear
     assert all(each.ask_again for each in unclear)

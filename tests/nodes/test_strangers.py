@@ -37,7 +37,9 @@ def test_nodes_join_beside_strangers_that_say_nothing(few: Nodes) -> None:
         few.join(2)
         few.meet()
         assert few.leader.available == 3
-        assert time.monotonic() - began < HANDSHAKE_SECONDS / 2, "strangers are dropped after that anyway"
+        assert time.monotonic() - began < HANDSHAKE_SECONDS / 2, (
+            "strangers are dropped after that anyway"
+        )
 
 
 def test_nodes_join_beside_strangers_that_come_again(few: Nodes) -> None:
@@ -45,7 +47,10 @@ def test_nodes_join_beside_strangers_that_come_again(few: Nodes) -> None:
 
     def come_again() -> None:
         while not over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection((HERE, few.port), SOON) as stranger:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((HERE, few.port), SOON) as stranger,
+            ):
                 stranger.settimeout(0.05)
                 stranger.recv(1)
 
@@ -83,7 +88,9 @@ def test_whoever_has_shown_the_token_is_no_stranger_any_more(few: Nodes) -> None
     with ExitStack() as stack:
         for _ in range(5 * FEW):
             stack.enter_context(socket.create_connection((HERE, few.port), SOON))
-        assert wait_until(lambda: len(few.leader._strangers._addresses) == FEW, timeout_seconds=SOON)
+        assert wait_until(
+            lambda: len(few.leader._strangers._addresses) == FEW, timeout_seconds=SOON
+        )
         assert not follower.lost
 
 

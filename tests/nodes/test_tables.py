@@ -26,11 +26,15 @@ def printed(fleet: FleetValidation, show: Any = print_fleet) -> list[str]:
 
 def test_what_differs_comes_first_and_the_verdict_last() -> None:
     nodes = [fleet_node(rank) for rank in range(8)] + [with_driver(8, "470.1")]
-    lines = printed(judge_fleet(nodes, CollectiveFacts(backend="nccl", world_size=72, seconds=0.001), None))
+    lines = printed(
+        judge_fleet(nodes, CollectiveFacts(backend="nccl", world_size=72, seconds=0.001), None)
+    )
     assert lines[0] == "differs between nodes value nodes"
     assert lines[1] == "driver 470.1 8 (n8)"
     assert lines[2].endswith("0 (n0), 1 (n1), 2 (n2), 3 (n3), 4 (n4) and 3 more")
-    assert "collective over all nodes: nccl, 72 ranks: every element exact; 1 MiB in 1.00 ms" in lines
+    assert (
+        "collective over all nodes: nccl, 72 ranks: every element exact; 1 MiB in 1.00 ms" in lines
+    )
 
 
 def test_slow_links_are_ranked() -> None:
@@ -50,7 +54,9 @@ def test_pairs_that_failed_are_listed_and_of_two_nodes_the_median_is_shown() -> 
     failed, _ = judge_pairwise([0, 1, 2], NAMES, {}, errors, backend="gloo", message_bytes=4)
     nodes = [fleet_node(rank) for rank in range(3)]
     assert "0 (n0) – 2 (n2): timed out" in printed(judge_fleet(nodes, None, failed))
-    two, _ = judge_pairwise([0, 1], NAMES, {(0, 1): (0.01, 0.02, 0.03)}, {}, backend="gloo", message_bytes=4)
+    two, _ = judge_pairwise(
+        [0, 1], NAMES, {(0, 1): (0.01, 0.02, 0.03)}, {}, backend="gloo", message_bytes=4
+    )
     assert "0 (n0) – 1 (n1): median 20.0 ms" in printed(judge_fleet(nodes[:2], None, two))
 
 

@@ -1,4 +1,5 @@
-"""A stand-in for the driver's library, compiled once a process from ``library.c``, for the real nvidia-ml-py."""
+"""A stand-in for the driver's library, compiled once a process from ``library.c``, for the real
+nvidia-ml-py."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def mig_slice(uuid: str, memory: int = 10 * 2**30) -> str:
 
 
 def scene(path: Path, lines: Iterable[str]) -> dict[str, str]:
-    """Write the machine that these lines describe; returns the variables under which a process finds it."""
+    """Write the machine that these lines describe; returns the variables under which a process
+    finds it."""
     path.write_text("\n".join(["driver 570.86.15 12080", *lines]) + "\n")
     return {"NVML_SCENE": str(path), "LD_LIBRARY_PATH": str(library_directory())}
 
@@ -67,7 +69,18 @@ def library_directory() -> Path:
     _HOLDERS.append(holder)
     directory = Path(holder.name)
     target = directory / "libnvidia-ml.so.1"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(target), str(_SOURCE)]
+    command = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(target),
+        str(_SOURCE),
+    ]
     subprocess.run(command, check=True, timeout=_COMPILE_SECONDS, env={**os.environ, "LC_ALL": "C"})
     return directory
 

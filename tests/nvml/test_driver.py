@@ -1,4 +1,5 @@
-"""What torchscale reads of GPUs, through the real bindings, from a driver's library that the test describes."""
+"""What torchscale reads of GPUs, through the real bindings, from a driver's library that the test
+describes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.slow
 
 SECONDS = 120
 SLICE = "MIG-5c1c7a00-aaaa-bbbb-cccc-dddddddddddd"
-PROBE = "from torchscale.worker.probe_gpu import driver_facts; print(driver_facts().model_dump_json())"
+PROBE = (
+    "from torchscale.worker.probe_gpu import driver_facts; print(driver_facts().model_dump_json())"
+)
 PROBE_EACH = """
 import os, sys
 from torchscale.worker.probe_gpu import driver_facts
@@ -33,7 +36,9 @@ for value in sys.argv[1:]:
 
 
 def run(variables: Mapping[str, str], *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(
+        filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])
+    )
     base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
     return subprocess.run(
         [sys.executable, *command],
@@ -71,19 +76,27 @@ def test_eight_gpus(tmp_path: Path) -> None:
     )
     assert [gpu["uuid"] for gpu in facts["gpus"]] == [uuid(index) for index in range(8)]
     assert [gpu["pci_address"] for gpu in facts["gpus"]] == list(PCI)
-    assert [gpu["temperature_celsius"] for gpu in facts["gpus"]] == [31 + index for index in range(8)]
+    assert [gpu["temperature_celsius"] for gpu in facts["gpus"]] == [
+        31 + index for index in range(8)
+    ]
     first = facts["gpus"][0]
     assert (first["name"], first["memory_bytes"], first["memory_used_bytes"]) == (
         "NVIDIA H100 80GB HBM3",
         80 * 2**30,
         2**29,
     )
-    assert (first["ecc_enabled"], first["ecc_uncorrected"], first["ecc_uncorrected_ever"]) == (True, 0, 0)
+    assert (first["ecc_enabled"], first["ecc_uncorrected"], first["ecc_uncorrected_ever"]) == (
+        True,
+        0,
+        0,
+    )
     assert (first["throttle_reasons"], first["foreign_processes"], first["slices"]) == ([], [], [])
     assert (first["pcie_generation"], first["pcie_width"], first["nvlinks_active"]) == (5, 16, 18)
     assert (first["persistence"], first["compute_mode"]) == (True, "default")
     assert len(facts["pairs"]) == 28
-    assert {(pair["p2p"], pair["nvlink"], pair["path"]) for pair in facts["pairs"]} == {(True, True, "system")}
+    assert {(pair["p2p"], pair["nvlink"], pair["path"]) for pair in facts["pairs"]} == {
+        (True, True, "system")
+    }
 
 
 def test_faults_name_the_gpu_by_index_uuid_and_address(tmp_path: Path) -> None:
@@ -108,7 +121,9 @@ def test_faults_name_the_gpu_by_index_uuid_and_address(tmp_path: Path) -> None:
     assert found["gpu_pcie"]["seen"] == f"{named(6)}: x8 of x16"
     assert found["gpu_idle"]["seen"] == f"{named(7)}: 4194305 (of another container or user)"
     assert f"sudo nvidia-smi -i {uuid(1)} --gpu-reset" in found["gpu_ecc"]["fixes"]
-    assert found["gpu_throttling"]["fixes"] == [f"nvidia-smi -i {uuid(3)} -q -d PERFORMANCE,TEMPERATURE,POWER"]
+    assert found["gpu_throttling"]["fixes"] == [
+        f"nvidia-smi -i {uuid(3)} -q -d PERFORMANCE,TEMPERATURE,POWER"
+    ]
     # Here it ends: torch of this machine has no CUDA, whatever the driver lists.
     assert "built without CUDA, but the node has 6 GPUs" in found["cuda_runtime"]["seen"]
 
@@ -117,7 +132,9 @@ def test_a_driver_that_does_not_initialize(tmp_path: Path) -> None:
     for code, error in ((18, "version mismatch"), (9, "driver not loaded")):
         facts = probe(scene(tmp_path / "scene", [f"error {code}"]), tmp_path)
         assert error in facts["error"].lower()
-        assert facts["missing"] is (code == 9)  # a node without a driver is sound, one with a broken driver is not
+        assert facts["missing"] is (
+            code == 9
+        )  # a node without a driver is sound, one with a broken driver is not
 
 
 def test_a_gpu_of_another_container_is_not_broken(tmp_path: Path) -> None:
@@ -131,35 +148,58 @@ def test_a_slice_of_a_gpu(tmp_path: Path) -> None:
     assert [gpu["slices"] for gpu in facts["gpus"]] == [[SLICE], []]
 
 
-def sampled(variables: Mapping[str, str], uuids: list[str], tmp_path: Path, patch: pytest.MonkeyPatch) -> list[Any]:
+def sampled(
+    variables: Mapping[str, str], uuids: list[str], tmp_path: Path, patch: pytest.MonkeyPatch
+) -> list[Any]:
     """GPU readings of the second reading of the machine."""
     for name, value in variables.items():
         patch.setenv(name, value)
     with sampling(tmp_path, 0.1, uuids):
-        assert wait_until(lambda: len(read_readings(tmp_path / READINGS)[0]) >= 2, timeout_seconds=SECONDS)
+        assert wait_until(
+            lambda: len(read_readings(tmp_path / READINGS)[0]) >= 2, timeout_seconds=SECONDS
+        )
     return list(read_readings(tmp_path / READINGS)[0][1].gpus)
 
 
-def test_telemetry_finds_gpus_by_uuid_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = [h100(0), h100(1, power=612, busy=97, throttle=THERMAL, uncorrected=2), h100(2), mig_slice(SLICE)]
+def test_telemetry_finds_gpus_by_uuid_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [
+        h100(0),
+        h100(1, power=612, busy=97, throttle=THERMAL, uncorrected=2),
+        h100(2),
+        mig_slice(SLICE),
+    ]
     # torch's order is another than NVML's, and it gives UUIDs without the prefix.
     asked = [uuid(2), uuid(1).removeprefix("GPU-"), SLICE.removeprefix("MIG-"), "GPU-of-no-machine"]
     readings = sampled(scene(tmp_path / "scene", gpus), asked, tmp_path, monkeypatch)
     assert [reading.uuid for reading in readings] == asked[:3]
     third, second, part = readings
-    assert (second.power_watts, second.busy, second.ecc_errors, second.temperature_celsius) == (612, 0.97, 2, 32)
+    assert (second.power_watts, second.busy, second.ecc_errors, second.temperature_celsius) == (
+        612,
+        0.97,
+        2,
+        32,
+    )
     assert second.throttle_reasons == ("hardware thermal slowdown",)
     assert (second.sm_clock_hertz, second.nvlink_bytes_per_second is not None) == (1980e6, True)
-    assert (third.power_watts, third.busy) == (70, None)  # with MIG on, the driver reports no utilization
+    assert (third.power_watts, third.busy) == (
+        70,
+        None,
+    )  # with MIG on, the driver reports no utilization
     assert (part.power_watts, part.temperature_celsius, part.memory_used_bytes) == (None, None, 0)
 
 
-def test_a_gpu_that_is_lost_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_lost_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "scene"
     for name, value in scene(path, [h100(0), h100(1)]).items():
         monkeypatch.setenv(name, value)
     with sampling(tmp_path, 0.1, [uuid(0), uuid(1)]):
-        assert wait_until(lambda: bool(read_readings(tmp_path / READINGS)[0]), timeout_seconds=SECONDS)
+        assert wait_until(
+            lambda: bool(read_readings(tmp_path / READINGS)[0]), timeout_seconds=SECONDS
+        )
         scene(path, [h100(0), h100(1, lost="query")])
         assert wait_until(
             lambda: read_readings(tmp_path / READINGS)[0][-1].gpus[1].temperature_celsius is None,
@@ -176,17 +216,22 @@ def test_cuda_visible_devices(tmp_path: Path) -> None:
         SLICE: "GPU 2 of 3",
         "0,7,1": "7 is out of range: the driver lists 3 GPUs; CUDA ignores 7, 1 and uses 1 of 3",
         "GPU-0": "GPU-0 is the UUID of several GPUs; CUDA ignores GPU-0 and uses none of 3",
-        "MIG-1,0": "MIG-1 is the UUID of no MIG slice of this node; CUDA ignores MIG-1, 0 and uses none of 3",
+        "MIG-1,0": "MIG-1 is the UUID of no MIG slice of this node; CUDA ignores MIG-1, 0 and "
+        "uses none of 3",
     }
     machine = scene(tmp_path / "scene", [h100(0), h100(1), h100(2), mig_slice(SLICE)])
     done = run(machine, "-c", PROBE_EACH, *expected, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    facts = [NodeFacts(driver=DriverFacts.model_validate_json(line)) for line in done.stdout.splitlines()]
+    facts = [
+        NodeFacts(driver=DriverFacts.model_validate_json(line)) for line in done.stdout.splitlines()
+    ]
     assert [gpu_visibility(it).seen for it in facts] == list(expected.values())
 
 
 def test_an_example_config_for_the_gpus_that_answer(tmp_path: Path) -> None:
-    machine = scene(tmp_path / "scene", [h100(0), h100(1, lost="open"), h100(2, lost="query"), h100(3)])
+    machine = scene(
+        tmp_path / "scene", [h100(0), h100(1, lost="open"), h100(2, lost="query"), h100(3)]
+    )
     code = "from torchscale.launch.machine import detect_gpus; print(detect_gpus())"
     done = run(machine, "-c", code, cwd=tmp_path)
     assert (done.stdout.strip(), done.stderr) == ("[(9, 0), (9, 0)]", "")

@@ -16,9 +16,14 @@ def search(capacity: int, start: int, multiple: int, largest: int) -> tuple[int 
 
 
 @given(
-    capacity=st.integers(0, 5000), start=st.integers(1, 300), multiple=st.integers(1, 7), largest=st.integers(300, 6000)
+    capacity=st.integers(0, 5000),
+    start=st.integers(1, 300),
+    multiple=st.integers(1, 7),
+    largest=st.integers(300, 6000),
 )
-def test_the_search_finds_what_trying_all_would(capacity: int, start: int, multiple: int, largest: int) -> None:
+def test_the_search_finds_what_trying_all_would(
+    capacity: int, start: int, multiple: int, largest: int
+) -> None:
     found, tried = search(capacity, start, multiple, largest)
     everything = [batch for batch in range(multiple, largest + 1, multiple) if batch <= capacity]
     assert found == (max(everything) if everything else None)
@@ -27,6 +32,9 @@ def test_the_search_finds_what_trying_all_would(capacity: int, start: int, multi
 
 
 def test_it_doubles_and_then_bisects() -> None:
-    assert search(100, 1, 1, 1 << 20) == (100, [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104, 100, 102, 101])
+    assert search(100, 1, 1, 1 << 20) == (
+        100,
+        [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104, 100, 102, 101],
+    )
     assert search(1000, 8, 8, 64) == (64, [8, 16, 32, 64])
     assert search(0, 4, 1, 64) == (None, [4, 2, 1])

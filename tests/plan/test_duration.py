@@ -5,13 +5,21 @@ import pytest
 from tests.factories import cells, experiment, machine
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
-from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
+from torchscale.plan.duration import (
+    CellProgress,
+    Estimate,
+    LaunchEnd,
+    cell_progress,
+    estimate_seconds,
+)
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.plan.kinds import plan_kind
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.state import State
 
-OK, CRASHED, INTERRUPTED = (LaunchEnd(state, 7.0) for state in (State.OK, State.CRASHED, State.INTERRUPTED))
+OK, CRASHED, INTERRUPTED = (
+    LaunchEnd(state, 7.0) for state in (State.OK, State.CRASHED, State.INTERRUPTED)
+)
 
 
 def planned(config: Experiment) -> Plan:
@@ -46,13 +54,17 @@ def test_fixed_seconds_and_other_kinds() -> None:
         *plan_kind("memory").make_cells(config, "cpu", [2]),
     ]
     for cell in others:
-        found = estimate_seconds([CellProgress(cell, 0, 1)], config.benchmark, 1800.0, planned(config))
+        found = estimate_seconds(
+            [CellProgress(cell, 0, 1)], config.benchmark, 1800.0, planned(config)
+        )
         assert 0 < found.low < found.high
 
 
 def test_a_step_that_is_longer_than_the_measurement_is_told_and_bound_by_the_timeout() -> None:
     """BERT-large at batch 1024: 3 × 368 GFLOP × 1,024 at 320 GFLOP/s are 59 minutes."""
-    config = experiment(models="bert-large", batch_sizes=[1024], gpu_counts=[1], launch={"threads_per_rank": 1})
+    config = experiment(
+        models="bert-large", batch_sizes=[1024], gpu_counts=[1], launch={"threads_per_rank": 1}
+    )
     found = estimate(config)
     (step,) = found.long_steps.values()
     assert step == pytest.approx(3 * 368_085_827_584 * 1024 / 320e9)

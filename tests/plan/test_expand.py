@@ -19,10 +19,15 @@ def reasons(**content: object) -> list[str | None]:
 
 def test_the_known_matrix_is_24_cells_in_a_stable_order() -> None:
     plan = make_plan(
-        experiment(models=["resnet50", "bert-large"], batch_sizes=[64, 128, 256], gpu_counts=[1, 2, 4, 8]),
+        experiment(
+            models=["resnet50", "bert-large"], batch_sizes=[64, 128, 256], gpu_counts=[1, 2, 4, 8]
+        ),
         machine(cores=2),
     )
-    order = [(trained(entry).model, trained(entry).batch_size, trained(entry).world_size) for entry in plan.cells]
+    order = [
+        (trained(entry).model, trained(entry).batch_size, trained(entry).world_size)
+        for entry in plan.cells
+    ]
     assert len(order) == len(set(order)) == 24
     assert order[:5] == [
         ("resnet50", 64, 1),
@@ -35,15 +40,28 @@ def test_the_known_matrix_is_24_cells_in_a_stable_order() -> None:
 
 
 def test_a_count_that_does_not_fit_is_skipped_with_its_reason() -> None:
-    assert reasons(gpu_counts=[1, 2, 8]) == [None, None, "needs 8 devices; this machine has 2 CPU ranks of 1 core"]
-    assert reasons(gpu_counts=[1, 8]) == [None, "needs 8 devices; this machine has 2 CPU ranks of 1 core"]
+    assert reasons(gpu_counts=[1, 2, 8]) == [
+        None,
+        None,
+        "needs 8 devices; this machine has 2 CPU ranks of 1 core",
+    ]
+    assert reasons(gpu_counts=[1, 8]) == [
+        None,
+        "needs 8 devices; this machine has 2 CPU ranks of 1 core",
+    ]
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"parallel": {"strategy": "none"}, "gpu_counts": [2]}, "strategy none runs on one device, not 2"),
-        ({"scaling": "strong", "batch_sizes": [7], "gpu_counts": [2]}, "global batch 7 does not divide by 2 devices"),
+        (
+            {"parallel": {"strategy": "none"}, "gpu_counts": [2]},
+            "strategy none runs on one device, not 2",
+        ),
+        (
+            {"scaling": "strong", "batch_sizes": [7], "gpu_counts": [2]},
+            "global batch 7 does not divide by 2 devices",
+        ),
         (
             {"models": "tiny-gpt2", "model": {"channels_last": True}, "gpu_counts": [1]},
             "channels_last is a memory format for image models; tiny-gpt2 takes tokens",
@@ -61,7 +79,8 @@ def test_impossible_cells_are_skipped(content: dict[str, object], reason: str) -
 
 def test_old_gpus_have_no_bf16() -> None:
     plan = make_plan(
-        experiment(training={"precision": ["fp16", "bf16"]}, gpu_counts=[1]), machine(gpus=1, capability="7.0")
+        experiment(training={"precision": ["fp16", "bf16"]}, gpu_counts=[1]),
+        machine(gpus=1, capability="7.0"),
     )
     assert [entry.skip_reason for entry in plan.cells] == [
         None,
@@ -69,7 +88,9 @@ def test_old_gpus_have_no_bf16() -> None:
     ]
 
 
-@pytest.mark.parametrize(("gpus", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
+@pytest.mark.parametrize(
+    ("gpus", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])]
+)
 def test_auto_counts(gpus: int, counts: list[int]) -> None:
     plan = make_plan(experiment(gpu_counts="auto"), machine(gpus=gpus))
     assert [entry.cell.world_size for entry in plan.cells] == counts
@@ -79,7 +100,9 @@ def test_auto_counts(gpus: int, counts: list[int]) -> None:
     ("cores", "counts", "threads"),
     [(2, [1, 2, 4, 8], 1), (8, [1, 2], 4), (8, [1, 2, 4, 8], 1), (6, [4], 1), (3, [1], 3)],
 )
-def test_a_cpu_device_is_the_same_share_of_cores_at_every_count(cores: int, counts: list[int], threads: int) -> None:
+def test_a_cpu_device_is_the_same_share_of_cores_at_every_count(
+    cores: int, counts: list[int], threads: int
+) -> None:
     plan = make_plan(experiment(gpu_counts=counts), machine(cores=cores))
     assert plan.threads_per_rank == threads
     for cell in plan.training:
@@ -99,7 +122,9 @@ def test_the_chosen_devices_are_used_in_order() -> None:
 def test_what_is_not_here_is_an_error_of_the_machine() -> None:
     with pytest.raises(MachineError, match="no CUDA device"):
         make_plan(experiment(device="cuda"), machine())
-    with pytest.raises(MachineError, match=r"launch.devices: 7 not among the usable cores \(0, 1\)"):
+    with pytest.raises(
+        MachineError, match=r"launch.devices: 7 not among the usable cores \(0, 1\)"
+    ):
         make_plan(experiment(launch={"devices": [7]}), machine())
     with pytest.raises(MachineError, match="threads_per_rank: 3 exceeds the 2 usable cores"):
         make_plan(experiment(launch={"threads_per_rank": 3}), machine())
@@ -129,15 +154,24 @@ def test_a_cell_takes_the_options_of_its_model() -> None:
 
 def test_strong_scaling_divides_the_global_batch() -> None:
     plan = make_plan(experiment(scaling="strong", batch_sizes=[64], gpu_counts=[1, 2]), machine())
-    assert [(trained(entry).per_device_batch_size, trained(entry).global_batch_size) for entry in plan.cells] == [
+    assert [
+        (trained(entry).per_device_batch_size, trained(entry).global_batch_size)
+        for entry in plan.cells
+    ] == [
         (64, 64),
         (32, 64),
     ]
 
 
 def test_the_hash_changes_with_the_plan() -> None:
-    assert make_plan(experiment(), machine()).hash == make_plan(experiment(), machine(gpus=0, cores=8)).hash
-    assert make_plan(experiment(), machine()).hash != make_plan(experiment(batch_sizes=[9]), machine()).hash
+    assert (
+        make_plan(experiment(), machine()).hash
+        == make_plan(experiment(), machine(gpus=0, cores=8)).hash
+    )
+    assert (
+        make_plan(experiment(), machine()).hash
+        != make_plan(experiment(batch_sizes=[9]), machine()).hash
+    )
 
 
 def test_only_the_gpus_that_a_cell_uses_must_be_able_to() -> None:
@@ -150,7 +184,10 @@ def test_only_the_gpus_that_a_cell_uses_must_be_able_to() -> None:
     first, both = make_plan(experiment(launch={"devices": [1, 0]}, **bf16), node).cells
     assert first.skip_reason is None
     assert both.skip_reason is not None
-    assert [entry.skip_reason is None for entry in make_plan(experiment(**bf16), node).cells] == [False, False]
+    assert [entry.skip_reason is None for entry in make_plan(experiment(**bf16), node).cells] == [
+        False,
+        False,
+    ]
 
 
 @given(
@@ -159,12 +196,18 @@ def test_only_the_gpus_that_a_cell_uses_must_be_able_to() -> None:
     batches=st.lists(st.integers(1, 512), min_size=1, max_size=3, unique=True),
     scaling=st.sampled_from(["weak", "strong"]),
 )
-def test_any_plan_keeps_its_promises(cores: int, counts: list[int], batches: list[int], scaling: str) -> None:
-    """Every cell once, run or skipped with a reason; ranks of a cell on disjoint cores of this machine; all of the
-    global batch under strong scaling."""
+def test_any_plan_keeps_its_promises(
+    cores: int, counts: list[int], batches: list[int], scaling: str
+) -> None:
+    """Every cell once, run or skipped with a reason; ranks of a cell on disjoint cores of this
+    machine; all of the global batch under strong scaling."""
     node = machine(cores=cores)
     plan = make_plan(experiment(gpu_counts=counts, batch_sizes=batches, scaling=scaling), node)
-    assert len({entry.cell.id for entry in plan.cells}) == len(plan.cells) == len(counts) * len(batches)
+    assert (
+        len({entry.cell.id for entry in plan.cells})
+        == len(plan.cells)
+        == len(counts) * len(batches)
+    )
     assert all(entry.skip_reason is None or entry.skip_reason for entry in plan.cells)
     for cell in plan.training:
         sets = plan.cpu_sets(cell.world_size)
@@ -217,7 +260,10 @@ def test_fewer_devices_a_node_can_be_asked_for() -> None:
 
 
 def test_cores_are_shared_by_the_ranks_of_a_node() -> None:
-    plan = make_plan(experiment(launch={"nodes": 2, "devices_per_node": 2}, gpu_counts=[1, 2, 4]), machine(cores=8))
+    plan = make_plan(
+        experiment(launch={"nodes": 2, "devices_per_node": 2}, gpu_counts=[1, 2, 4]),
+        machine(cores=8),
+    )
     assert plan.threads_per_rank == 4
     assert plan.cpu_sets(4) == ((0, 1, 2, 3), (4, 5, 6, 7))
 
@@ -225,8 +271,14 @@ def test_cores_are_shared_by_the_ranks_of_a_node() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"of_sweep": 3, "gpu_counts": [6]}, "gpu_counts: 6 is no whole number of nodes of 4 devices"),
-        ({"of_sweep": 2, "per_node": 8, "gpu_counts": [8]}, "devices_per_node: 8 exceeds the 4 that this node has"),
+        (
+            {"of_sweep": 3, "gpu_counts": [6]},
+            "gpu_counts: 6 is no whole number of nodes of 4 devices",
+        ),
+        (
+            {"of_sweep": 2, "per_node": 8, "gpu_counts": [8]},
+            "devices_per_node: 8 exceeds the 4 that this node has",
+        ),
     ],
 )
 def test_what_no_node_can_run_is_an_error(content: dict[str, Any], message: str) -> None:
@@ -243,7 +295,11 @@ def test_a_count_beyond_all_nodes_is_skipped() -> None:
     ("content", "message"),
     [
         (
-            {"batch_sizes": list(range(1, 1001)), "gpu_counts": list(range(1, 101)), "launch": {"oversubscribe": True}},
+            {
+                "batch_sizes": list(range(1, 1001)),
+                "gpu_counts": list(range(1, 101)),
+                "launch": {"oversubscribe": True},
+            },
             r"100,000 cells \(1,000 batch_sizes × 100 gpu_counts\); at most 20,000 fit one run",
         ),
         (

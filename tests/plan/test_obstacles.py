@@ -64,7 +64,10 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             {"models": {"name": "tiny-decoder", "num_layers": 3}, "parallel": strategy("pipeline")},
             "3 layers are too few for 4 pipeline stages",
         ),
-        ({"parallel": strategy("pipeline", microbatches=2)}, "needs at least 4 microbatches, not 2"),
+        (
+            {"parallel": strategy("pipeline", microbatches=2)},
+            "needs at least 4 microbatches, not 2",
+        ),
         (
             {
                 "models": {"name": "tiny-decoder", "num_layers": 8},
@@ -88,13 +91,19 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             {"parallel": strategy("model"), "training": {"gradient_accumulation": 2}},
             "set gradient_accumulation: 1",
         ),
-        ({"parallel": strategy("tensor"), "training": {"precision": "fp16"}}, "fp16's gradient scaler"),
+        (
+            {"parallel": strategy("tensor"), "training": {"precision": "fp16"}},
+            "fp16's gradient scaler",
+        ),
         (
             {"model": {"compile": True}, "parallel": strategy("hybrid", shard=2, tensor=2)},
             "torch.compile fails on tensor parallelism combined with data parallelism",
         ),
         ({"training": {"precision": "fp8"}}, "fp8 needs a CUDA device"),
-        ({"training": {"precision": "fp8"}, "parallel": strategy("tensor")}, "fp8 cannot be combined with tensor"),
+        (
+            {"training": {"precision": "fp8"}, "parallel": strategy("tensor")},
+            "fp8 cannot be combined with tensor",
+        ),
         ({"parallel": strategy("ddp", comm_hook="bf16")}, "comm_hook bf16 needs NCCL"),
         ({"data": {"source": "cifar100"}}, "cifar100 has images, but tiny-decoder takes tokens"),
         (
@@ -125,12 +134,19 @@ def test_what_cannot_run_is_skipped_with_its_reason(content: dict[str, Any], tol
         ("unknown", "pipeline", "cpu", None),
     ],
 )
-def test_what_an_older_torch_cannot_do_on_cpus(torch: str, name: str, device: str, told: str | None) -> None:
+def test_what_an_older_torch_cannot_do_on_cpus(
+    torch: str, name: str, device: str, told: str | None
+) -> None:
     node = machine(gpus=4, cores=16)
     environment = node.environment
     versions = environment.versions.model_copy(update={"torch": torch})
     node = replace(node, environment=environment.model_copy(update={"versions": versions}))
-    settings: dict[str, Any] = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 4, "device": device}
+    settings: dict[str, Any] = {
+        "models": "tiny-decoder",
+        "batch_sizes": 8,
+        "gpu_counts": 4,
+        "device": device,
+    }
     (entry,) = make_plan(experiment(**settings, parallel=strategy(name)), node).cells
     assert entry.skip_reason == told
 
@@ -151,14 +167,27 @@ def test_what_may_run_does(content: dict[str, Any]) -> None:
 
 
 def test_fp8_needs_a_device_that_has_it() -> None:
-    settings = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 1, "training": {"precision": "fp8"}}
-    for capability, told in (("8.0", "fp8 needs compute capability 8.9; NVIDIA H100 has 8.0"), ("9.0", None)):
+    settings = {
+        "models": "tiny-decoder",
+        "batch_sizes": 8,
+        "gpu_counts": 1,
+        "training": {"precision": "fp8"},
+    }
+    for capability, told in (
+        ("8.0", "fp8 needs compute capability 8.9; NVIDIA H100 has 8.0"),
+        ("9.0", None),
+    ):
         (entry,) = make_plan(experiment(**settings), machine(gpus=1, capability=capability)).cells
         assert entry.skip_reason == told
 
 
 def test_a_clock_that_stops_the_device_takes_no_pipeline() -> None:
-    settings = {"models": "tiny-decoder", "batch_sizes": 8, "gpu_counts": 2, "benchmark": {"sync_cuda": True}}
+    settings = {
+        "models": "tiny-decoder",
+        "batch_sizes": 8,
+        "gpu_counts": 2,
+        "benchmark": {"sync_cuda": True},
+    }
     for name, told in (
         ("ddp", None),
         ("pipeline", "sync_cuda (and the clock for xpu) would synchronize the device between"),
@@ -184,7 +213,8 @@ def two_nodes(**launch: Any) -> Plan:
     base = machine(gpus=4, cores=8)
     nodes = {0: 0, 1: 1, 2: 0, 3: 1}
     devices = tuple(
-        DeviceInfo(**{**info.model_dump(), "numa_node": nodes[info.index]}) for info in base.environment.devices
+        DeviceInfo(**{**info.model_dump(), "numa_node": nodes[info.index]})
+        for info in base.environment.devices
     )
     environment = base.environment.model_copy(update={"devices": devices})
     here = Machine(environment, base.cores, {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)})
@@ -203,4 +233,6 @@ def test_spread_devices_unbound_ranks_and_an_order_of_ones_own() -> None:
     assert two_nodes(placement="spread").device_indices_of(2) == (0, 1)
     assert two_nodes(numa_binding=False).cpu_sets(2) is None
     assert two_nodes(devices=[3, 1, 0, 2]).device_indices_of(2) == (3, 1)
-    assert make_plan(experiment(gpu_counts=[2]), machine(gpus=2)).cpu_sets(2) is None  # nodes are not known
+    assert (
+        make_plan(experiment(gpu_counts=[2]), machine(gpus=2)).cpu_sets(2) is None
+    )  # nodes are not known

@@ -80,11 +80,14 @@ def test_a_change_below_the_threshold_passes() -> None:
     assert change.ratio.p is not None
     assert change.ratio.p < 0.05
     assert not change.is_slower
-    assert compare_times(noisy(1.05e-3, generator), [noisy(1e-3, generator)], threshold=0.02).is_slower
+    assert compare_times(
+        noisy(1.05e-3, generator), [noisy(1e-3, generator)], threshold=0.02
+    ).is_slower
 
 
 def test_noise_between_the_sessions_of_a_baseline_widens_the_interval() -> None:
-    """Levels of sessions that differ by 20 % make a change of 15 % no regression, where one session would."""
+    """Levels of sessions that differ by 20 % make a change of 15 % no regression, where one session
+    would."""
     generator = random.Random(9)
     levels = [0.8e-3, 1e-3, 1.2e-3]
     change = compare_times(noisy(1.15e-3, generator), [noisy(level, generator) for level in levels])
@@ -96,13 +99,17 @@ def test_noise_between_the_sessions_of_a_baseline_widens_the_interval() -> None:
 
 
 def test_another_machine_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"another machine \(Other, 8 cores; this one: CPU, 2 cores\)"):
+    with pytest.raises(
+        UsageError, match=r"another machine \(Other, 8 cores; this one: CPU, 2 cores\)"
+    ):
         compare_times(session([1.0, 1.0]), [session([1.0, 1.0], "Other, 8 cores")])
 
 
 def test_the_file_keeps_the_newest_sessions_of_this_machine(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "times.json"
-    update_times(path, {"a": session([9.0, 9.0], "Other, 8 cores"), "b": session([5.0, 5.0])}, add=False)
+    update_times(
+        path, {"a": session([9.0, 9.0], "Other, 8 cores"), "b": session([5.0, 5.0])}, add=False
+    )
     for number in range(MAX_SESSIONS + 2):
         update_times(path, {"a": session([1.0 + number, 1.0])}, add=True)
     kept = read_times(path).tests
@@ -112,15 +119,24 @@ def test_the_file_keeps_the_newest_sessions_of_this_machine(tmp_path: Path) -> N
     assert [one.seconds for one in read_times(path).tests["a"]] == [(7.0, 7.0)]
 
 
-@pytest.mark.parametrize(("waited", "contended"), [(None, False), (0.0, False), (0.02, False), (0.31, True)])
-def test_a_session_that_waited_for_a_core_is_contended(waited: float | None, contended: bool) -> None:
+@pytest.mark.parametrize(
+    ("waited", "contended"), [(None, False), (0.0, False), (0.02, False), (0.31, True)]
+)
+def test_a_session_that_waited_for_a_core_is_contended(
+    waited: float | None, contended: bool
+) -> None:
     measured = session([0.001, 0.001]).model_copy(update={"waited": waited})
     assert measured.is_contended is contended
-    assert ("contended: it waited for a core 31.0 % of the time" in describe_session(measured)) is contended
+    assert (
+        "contended: it waited for a core 31.0 % of the time" in describe_session(measured)
+    ) is contended
 
 
 def test_a_session_reads_as_a_sentence() -> None:
-    assert describe_session(session([0.0012, 0.0012])) == "1.20 ms (1.20 to 1.20 ms) per call, 2 rounds of 3 calls"
+    assert (
+        describe_session(session([0.0012, 0.0012]))
+        == "1.20 ms (1.20 to 1.20 ms) per call, 2 rounds of 3 calls"
+    )
 
 
 @pytest.mark.parametrize(

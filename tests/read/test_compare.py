@@ -26,7 +26,13 @@ from torchscale.store.run_folder import RunFolder
 
 FIRST, SECOND = cells()
 CEILINGS = HardwareCell(
-    matmul_sizes=(64,), matmul_dtypes=("fp32",), seconds=0.1, copy_bytes=1, disk_bytes=1, world_size=1, device="cpu"
+    matmul_sizes=(64,),
+    matmul_dtypes=("fp32",),
+    seconds=0.1,
+    copy_bytes=1,
+    disk_bytes=1,
+    world_size=1,
+    device="cpu",
 )
 MISSING = "1 cell not measured, or less than in the reference (--accept missing lets it pass)"
 UNCLEAR = "--accept unclear lets it pass"
@@ -40,7 +46,9 @@ def judged(
     accept_flags: bool = False,
     **allowed: bool,
 ) -> Gate:
-    pair = compare(side(*before, name="before"), side(*after, name="after"), accept_flags=accept_flags)
+    pair = compare(
+        side(*before, name="before"), side(*after, name="after"), accept_flags=accept_flags
+    )
     return gate(ComparisonReport((pair,), (), ("before", "after"), metrics), fail_on, **allowed)
 
 
@@ -78,7 +86,9 @@ def test_a_side_that_measured_less_fails_unless_that_is_allowed(less: list[Resul
 
 @pytest.mark.parametrize("state", [state for state in State if state.has_failed])
 def test_a_cell_that_failed_is_a_regression_whatever_is_allowed(state: State) -> None:
-    line = failed(judged(result(FIRST), result(SECOND, state=state), allow_missing=True, allow_unclear=True))
+    line = failed(
+        judged(result(FIRST), result(SECOND, state=state), allow_missing=True, allow_unclear=True)
+    )
     assert "1 cell worse or lost" in line
 
 
@@ -88,8 +98,14 @@ def test_sides_without_a_common_cell_fail_with_what_each_holds() -> None:
         state=State.OK,
         launches=(LaunchFigures(values={MetricKey(metric=Metric.COPY, copy_kind="device"): 1e9}),),
     )
-    line = failed(judged(result(FIRST), result(SECOND), before=[ceilings], allow_missing=True, allow_unclear=True))
-    assert "before holds 1 hardware cell, 1 measured, after holds 2 training cells, 2 measured" in line
+    line = failed(
+        judged(
+            result(FIRST), result(SECOND), before=[ceilings], allow_missing=True, allow_unclear=True
+        )
+    )
+    assert (
+        "before holds 1 hardware cell, 1 measured, after holds 2 training cells, 2 measured" in line
+    )
     nothing = judged(result(FIRST), before=[result(FIRST, state=State.CRASHED)])
     assert "No cell was measured on both sides" in failed(nothing)
 
@@ -103,11 +119,16 @@ def test_a_metric_that_nobody_measured_decides_nothing() -> None:
     ("after", "reason"),
     [
         (result(FIRST, STEADY[:1]), "fewer than 3 launches on a side"),
-        (result(FIRST, scaled(STEADY, 0.6), flags=BUSY), "contended on one side, which --accept flags ignores"),
+        (
+            result(FIRST, scaled(STEADY, 0.6), flags=BUSY),
+            "contended on one side, which --accept flags ignores",
+        ),
         (result(FIRST, (40.0, 100.0, 250.0)), "noise"),
     ],
 )
-def test_a_comparison_that_could_show_nothing_fails_unless_that_is_allowed(after: ResultCell, reason: str) -> None:
+def test_a_comparison_that_could_show_nothing_fails_unless_that_is_allowed(
+    after: ResultCell, reason: str
+) -> None:
     before = [result(FIRST, STEADY[: len(after.launches)])]
     line = failed(judged(after, before=before))
     assert f"unclear, and a loss of 25.0 % is not excluded ({reason}; {UNCLEAR})" in line
@@ -117,7 +138,9 @@ def test_a_comparison_that_could_show_nothing_fails_unless_that_is_allowed(after
 def test_accepted_flags_decide() -> None:
     slow = result(FIRST, scaled(STEADY, 0.6), flags=BUSY)
     assert "1 cell worse or lost" in failed(judged(slow, before=[result(FIRST)], accept_flags=True))
-    assert judged(result(FIRST, flags=BUSY), before=[result(FIRST)], accept_flags=True) == Gate(ExitCode.OK)
+    assert judged(result(FIRST, flags=BUSY), before=[result(FIRST)], accept_flags=True) == Gate(
+        ExitCode.OK
+    )
 
 
 def test_ordinary_noise_fails_only_where_that_is_asked_for() -> None:
@@ -128,12 +151,20 @@ def test_ordinary_noise_fails_only_where_that_is_asked_for() -> None:
 
 def test_each_failing_side_has_its_line() -> None:
     reference = side(result(FIRST), name="before")
-    pairs = [compare(reference, side(result(FIRST, scaled(STEADY, by)), name=f"by {by}")) for by in (0.8, 1.0, 0.9)]
+    pairs = [
+        compare(reference, side(result(FIRST, scaled(STEADY, by)), name=f"by {by}"))
+        for by in (0.8, 1.0, 0.9)
+    ]
     found = gate(ComparisonReport(tuple(pairs), (), ("before",)), FailOn.REGRESSION)
-    assert [line.split(" against")[0] for line in found.messages] == ["Failed: by 0.8", "Failed: by 0.9"]
+    assert [line.split(" against")[0] for line in found.messages] == [
+        "Failed: by 0.8",
+        "Failed: by 0.9",
+    ]
 
 
-def folder(path: Path, day: int, seconds: float = 1.0, device: str = "Test Processor", **content: Any) -> None:
+def folder(
+    path: Path, day: int, seconds: float = 1.0, device: str = "Test Processor", **content: Any
+) -> None:
     """A run of a day in January; its batches of ten steps took so long."""
     config = experiment(gpu_counts=[1], **content)
     plan = make_plan(config, machine()).cells
@@ -145,9 +176,13 @@ def folder(path: Path, day: int, seconds: float = 1.0, device: str = "Test Proce
             continue
         for launch, factor in enumerate((1.0, 1.001, 0.999)):
             batches = [seconds * factor] * 10
-            rank = rank_record(cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device))
+            rank = rank_record(
+                cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device)
+            )
             kept.begin_launch(cell, launch)
-            kept.finish_launch(cell, launch_record(cell, launch, batches, [rank], started_at=created))
+            kept.finish_launch(
+                cell, launch_record(cell, launch, batches, [rank], started_at=created)
+            )
 
 
 def test_a_directory_of_runs_is_compared_with_its_oldest_or_the_named_one(tmp_path: Path) -> None:
@@ -162,7 +197,9 @@ def test_a_directory_of_runs_is_compared_with_its_oldest_or_the_named_one(tmp_pa
         compare_sources([str(tmp_path)], Rules(), reference="d")
 
 
-def test_runs_of_a_directory_that_hold_other_cells_or_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+def test_runs_of_a_directory_that_hold_other_cells_or_cannot_be_read_are_left_out(
+    tmp_path: Path,
+) -> None:
     folder(tmp_path / "machine", 1, measure=["hardware"])
     folder(tmp_path / "old", 2)
     folder(tmp_path / "new", 3)
@@ -178,7 +215,9 @@ def test_runs_of_a_directory_that_hold_other_cells_or_cannot_be_read_are_left_ou
 def test_a_run_alone_is_an_error(tmp_path: Path) -> None:
     folder(tmp_path / "runs" / "a", 1)
     for source in (tmp_path / "runs", tmp_path / "runs" / "a"):
-        with pytest.raises(UsageError, match=r"one run to compare \(a\); expected two or more runs"):
+        with pytest.raises(
+            UsageError, match=r"one run to compare \(a\); expected two or more runs"
+        ):
             compare_sources([str(source)], Rules())
 
 
@@ -189,7 +228,9 @@ def test_other_devices_and_counts_are_compared_by_name_with_a_price_each(tmp_pat
     with pytest.raises(UsageError, match="the sides differ in device") as caught:
         compare_sources(sources, Rules())
     assert "--match" in str(caught.value.hint)
-    found = compare_sources(sources, Rules(match=(MatchKey.MODEL, MatchKey.DEVICES)), prices=[1.0, 4.0])
+    found = compare_sources(
+        sources, Rules(match=(MatchKey.MODEL, MatchKey.DEVICES)), prices=[1.0, 4.0]
+    )
     assert found.matched_by_name
     assert [(one.what, one.values) for one in found.differences[:3]] == [
         ("batch of cells", ("8", "16")),

@@ -1,4 +1,5 @@
-"""Stores after ``kill -9`` of an export: no half a run is taken for a whole one, and the next export completes it."""
+"""Stores after ``kill -9`` of an export: no half a run is taken for a whole one, and the next
+export completes it."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ _LIMIT_SECONDS = 60.0
 _ATTEMPTS = 5
 
 
-def killed_when(directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]) -> None:
-    """Start an export and kill it once it has ``begun`` to write; what it started ends too. An export that ended before
-    this process had its turn is begun again."""
+def killed_when(
+    directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]
+) -> None:
+    """Start an export and kill it once it has ``begun`` to write; what it started ends too. An
+    export that ended before this process had its turn is begun again."""
     for _ in range(_ATTEMPTS):
         if _killed(directory, target, begun, env=env):
             return
@@ -34,12 +37,16 @@ def killed_when(directory: Path, target: str, begun: Callable[[], bool], *, env:
     raise AssertionError(f"{_ATTEMPTS} exports ended before they were seen to begin")
 
 
-def _killed(directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]) -> bool:
+def _killed(
+    directory: Path, target: str, begun: Callable[[], bool], *, env: dict[str, str]
+) -> bool:
     argv = [sys.executable, "-m", "torchscale", "export", "--to", target, "nightly", "-o", "store"]
     (directory / "tmp").mkdir(exist_ok=True)  # what a killed library leaves there
     env = {**os.environ, "TMPDIR": str(directory / "tmp"), **env}
     env.pop("WANDB_SERVICE", None)  # of wandb in this process, which would keep the killed run
-    with subprocess.Popen(argv, cwd=directory, env=env, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, cwd=directory, env=env, stderr=subprocess.PIPE, text=True
+    ) as process:
         deadline = time.monotonic() + _LIMIT_SECONDS
         while not _seen(begun):
             if process.poll() is not None:
@@ -65,22 +72,31 @@ def _seen(begun: Callable[[], bool]) -> bool:
         return False
 
 
-def test_a_killed_export_to_wandb_leaves_no_half_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_export_to_wandb_leaves_no_half_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_folder(tmp_path / "nightly")
     store = tmp_path / "store"
     home = {f"WANDB_{name}_DIR": str(tmp_path / "home") for name in ("CONFIG", "CACHE", "DATA")}
-    killed_when(tmp_path, "wandb", lambda: any(store.glob(".torchscale-*/wandb/*/*.wandb")), env=home)
+    killed_when(
+        tmp_path, "wandb", lambda: any(store.glob(".torchscale-*/wandb/*/*.wandb")), env=home
+    )
     assert all((path / "torchscale.json").is_file() for path in store.glob("wandb/*"))
     for name, value in home.items():
         monkeypatch.setenv(name, value)
     stored = export_to_store(ExportTarget.WANDB, tmp_path / "nightly", str(store), report=False)
     assert list(store.glob(".torchscale-*")) == []
-    digests = [json.loads((path / "torchscale.json").read_text()) for path in store.glob("wandb/offline-run-*")]
+    digests = [
+        json.loads((path / "torchscale.json").read_text())
+        for path in store.glob("wandb/offline-run-*")
+    ]
     assert len(digests) >= 2
     assert stored.place == str(store / "wandb")
 
 
-def test_a_killed_export_to_mlflow_is_completed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_export_to_mlflow_is_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import mlflow
 
     run_folder(tmp_path / "nightly")
@@ -96,4 +112,6 @@ def test_a_killed_export_to_mlflow_is_completed_by_the_next(tmp_path: Path, monk
     assert sorted(run.info.status for run in runs) == ["FINISHED"] * 3
     assert len({run.data.tags["torchscale.cell"] for run in runs}) == 3
     cells = [run for run in runs if run.data.tags["torchscale.cell"] != "(sweep)"]
-    assert all(run.data.tags["torchscale.digest"] and run.data.metrics and run.data.params for run in cells)
+    assert all(
+        run.data.tags["torchscale.digest"] and run.data.metrics and run.data.params for run in cells
+    )

@@ -74,7 +74,13 @@ def all_reduces(rank: int, latency: float, hostname: str) -> CollectivesRank:
     timed = {1024 << power: latency + (1024 << power) / 1e9 for power in range(10)}
     samples = tuple(
         CollectiveSample.model_validate(
-            shared | {"payload_bytes": size, "elements": size // 4, "mean_seconds": seconds, "call_seconds": (seconds,)}
+            shared
+            | {
+                "payload_bytes": size,
+                "elements": size // 4,
+                "mean_seconds": seconds,
+                "call_seconds": (seconds,),
+            }
         )
         for size, seconds in timed.items()
     )
@@ -94,15 +100,23 @@ def all_reduces(rank: int, latency: float, hostname: str) -> CollectivesRank:
 
 
 def latency_of(latency: float, hosts: Sequence[str] = ("node-1", "node-1")) -> Latency | None:
-    """Of two ranks of one node, with gradients of 4 MB in two buckets, and a sweep of collectives on ``hosts``."""
+    """Of two ranks of one node, with gradients of 4 MB in two buckets, and a sweep of collectives
+    on ``hosts``."""
     cell, trained_launch = record([0.0, 0.0])
     content: dict[str, Any] = {"gpu_counts": [2], "measure": ["collectives", "training"]}
-    result = CollectivesResult(ranks=tuple(all_reduces(rank, latency, host) for rank, host in enumerate(hosts)))
+    result = CollectivesResult(
+        ranks=tuple(all_reduces(rank, latency, host) for rank, host in enumerate(hosts))
+    )
     launches = {
-        entry.cell.id: [trained_launch if entry.cell.id == cell.id else launch_record(cell, payload=result)]
+        entry.cell.id: [
+            trained_launch if entry.cell.id == cell.id else launch_record(cell, payload=result)
+        ]
         for entry in make_plan(experiment(**content), machine()).cells
     }
-    launches = {id_: [one.model_copy(update={"cell_id": id_}) for one in several] for id_, several in launches.items()}
+    launches = {
+        id_: [one.model_copy(update={"cell_id": id_}) for one in several]
+        for id_, several in launches.items()
+    }
     (series,) = run_series(summarize(run(launches, **content)))
     return series.points[0].latency
 
@@ -136,7 +150,9 @@ def test_runs_predict_in_python(tmp_path: Path) -> None:
 
 
 def test_ranks_of_one_host_are_one_node_unless_gpus_per_node_says_otherwise() -> None:
-    first, second, fourth = (trained(entry.planned) for entry in run({}, gpu_counts=[1, 2, 4]).cells)
+    first, second, fourth = (
+        trained(entry.planned) for entry in run({}, gpu_counts=[1, 2, 4]).cells
+    )
     records = {cell.id: [launch_record(cell)] for cell in (first, second, fourth)}
     summary = summarize(run(records, gpu_counts=[1, 2, 4]))
     (series,) = run_series(summary)

@@ -14,9 +14,13 @@ def test_the_newest_earlier_run_of_the_same_plan_is_compared_with(tmp_path: Path
     folder(tmp_path / "wednesday", 3, seconds=2.0)
     folder(tmp_path / "thursday", 4, seconds=1.0)
     text = against_previous(tmp_path / "wednesday")
-    assert text.startswith("Against the previous run of this config: wednesday is slower than tuesday")
+    assert text.startswith(
+        "Against the previous run of this config: wednesday is slower than tuesday"
+    )
     assert "samples/s -50.0 %" in text
-    assert text.endswith(f"Details: torchscale compare {tmp_path / 'tuesday'} {tmp_path / 'wednesday'}")
+    assert text.endswith(
+        f"Details: torchscale compare {tmp_path / 'tuesday'} {tmp_path / 'wednesday'}"
+    )
     assert against_previous(tmp_path / "monday") == ""
 
 

@@ -36,16 +36,31 @@ def written(path: Path, launches: int = 3) -> RunFolder:
         for launch in range(launches):
             directory = folder.begin_launch(cell, launch)
             batches = [1.0 + 0.1 * number + 0.01 * launch] * 10
-            ranks = [rank_record(cell, rank, batches, measured_from=100.0) for rank in range(cell.world_size)]
+            ranks = [
+                rank_record(cell, rank, batches, measured_from=100.0)
+                for rank in range(cell.world_size)
+            ]
             for rank in range(cell.world_size):
                 steps = [
-                    StepSample(step=step, seconds=0.1, data_wait=0.01, forward=0.03, backward=0.04, optimizer=0.02)
+                    StepSample(
+                        step=step,
+                        seconds=0.1,
+                        data_wait=0.01,
+                        forward=0.03,
+                        backward=0.04,
+                        optimizer=0.02,
+                    )
                     for step in range(5)
                 ]
                 text = "".join(f"{step.model_dump_json()}\n" for step in steps)
                 (directory / f"steps-rank-{rank}.jsonl").write_text(text)
-            gpus = tuple(GpuReading(uuid=f"GPU-{rank}", busy=0.5) for rank in range(cell.world_size))
-            readings = [Reading(time=99.0 + at, cpu_busy=0.25, memory_used_bytes=1, gpus=gpus) for at in range(3)]
+            gpus = tuple(
+                GpuReading(uuid=f"GPU-{rank}", busy=0.5) for rank in range(cell.world_size)
+            )
+            readings = [
+                Reading(time=99.0 + at, cpu_busy=0.25, memory_used_bytes=1, gpus=gpus)
+                for at in range(3)
+            ]
             text = "".join(f"{reading.model_dump_json()}\n" for reading in readings)
             (directory / "telemetry.jsonl").write_text(text + "torn {\n")
             folder.finish_launch(cell, launch_record(cell, launch, batches, ranks))
@@ -80,7 +95,14 @@ def test_cells_hold_figures_in_base_units(runs: torchscale.Results) -> None:
 
 def test_launches_steps_and_telemetry_are_tidy(runs: torchscale.Results) -> None:
     assert len(runs.launches) == 2 * 3 + 2
-    assert set(runs.launches.columns) >= {"run", "cell_id", "launch", "throughput", "step-p95", "memory"}
+    assert set(runs.launches.columns) >= {
+        "run",
+        "cell_id",
+        "launch",
+        "throughput",
+        "step-p95",
+        "memory",
+    }
     assert len(runs.steps) == (3 + 1) * (1 + 2) * 5
     assert runs.steps["seconds"].sum() == pytest.approx(len(runs.steps) * 0.1)
     phases = runs.steps[["data_wait", "forward", "backward", "optimizer"]].sum(axis=1)
@@ -106,7 +128,9 @@ def test_collectives_are_tidy(tmp_path: Path) -> None:
     assert frame["busbw"].iloc[0] == curves.curves[0].points[0].busbw
 
 
-def test_efficiency_findings_cost_and_comparison_are_functions(runs: torchscale.Results, tmp_path: Path) -> None:
+def test_efficiency_findings_cost_and_comparison_are_functions(
+    runs: torchscale.Results, tmp_path: Path
+) -> None:
     efficiency = runs.efficiency()
     assert list(efficiency["gpu_count"]) == [1, 2, 1, 2]
     assert runs.findings() == []
@@ -174,7 +198,8 @@ def test_what_is_shown_of_findings_and_runs_is_short(runs: torchscale.Results) -
     assert len(repr(cell)) < 150
     assert repr(cell).endswith(" samples/s)")
     assert repr([("one", cell, finding)]) == (
-        f"[('one', {cell!r}, Finding(straggler, rank 3, 12.3 % (12.3 ms) of a step, high: rank 3 computes longer))]"
+        f"[('one', {cell!r}, Finding(straggler, rank 3, 12.3 % (12.3 ms) of a step, high: rank 3 "
+        "computes longer))]"
     )
     page = runs._repr_html_()
     assert page.count("<table>") == 2

@@ -28,7 +28,9 @@ def make_run(path: Path, states: tuple[State, ...], changed_at: float) -> Path:
         cell = trained(entry)
         folder.begin_launch(cell, 0)
         ok = state is State.OK
-        folder.finish_launch(cell, launch_record(cell) if ok else failed_record(cell, state, "it broke"))
+        folder.finish_launch(
+            cell, launch_record(cell) if ok else failed_record(cell, state, "it broke")
+        )
     os.utime(path / "experiment.json", (changed_at, changed_at))
     return path
 
@@ -57,7 +59,9 @@ def test_runs_are_listed_with_their_state_and_a_figure(results: Path) -> None:
         ("broken", "failed", 1, 2),
     ]
     assert entries[0].measured_at == "1970-01-01T00:50:00+00:00"
-    assert entries[0].headline.endswith("2 devices: 160 samples/s (160 to 160), efficiency 100.0 %"), "one launch each"
+    assert entries[0].headline.endswith(
+        "2 devices: 160 samples/s (160 to 160), efficiency 100.0 %"
+    ), "one launch each"
     (results / "broken" / "experiment.json").write_text("{")
     assert list_runs(results)[0].state == "unreadable"
     with locked_folder(results / "begun"):
@@ -107,10 +111,16 @@ def test_report_takes_the_newest_run_or_the_one_that_is_named(results: Path) -> 
     assert named.returncode == 0
     assert named.stdout != done.stdout
     assert (
-        torchscale(results.parent, "report", "generate", "results/begun", "-f", "csv", "-o", "-").stdout == named.stdout
+        torchscale(
+            results.parent, "report", "generate", "results/begun", "-f", "csv", "-o", "-"
+        ).stdout
+        == named.stdout
     )
     two = torchscale(results.parent, "report", "results/begun", "results/done")
-    assert (two.returncode, "hint: torchscale compare results/begun results/done" in two.stderr) == (2, True)
+    assert (
+        two.returncode,
+        "hint: torchscale compare results/begun results/done" in two.stderr,
+    ) == (2, True)
     both = torchscale(results.parent, "report", "--latest", "results/done")
     assert (both.returncode, "contradict" in both.stderr) == (2, True)
 
@@ -140,7 +150,9 @@ def test_every_command_takes_what_runs_lists_and_a_directory_that_holds_one(
     shutil.copytree(results / "done", results.parent / "only" / "done")
     by_path = torchscale(results.parent, *line.replace("RUN", "results/done").split())
     done = torchscale(results.parent, *line.replace("RUN", name).split())
-    assert by_path.returncode in (0, 3), by_path.stderr  # predict refuses, after it has read the run
+    assert by_path.returncode in (0, 3), (
+        by_path.stderr
+    )  # predict refuses, after it has read the run
     assert done.returncode == by_path.returncode, done.stderr
     assert json.loads(done.stdout)
     if name == "done":

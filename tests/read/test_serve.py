@@ -21,10 +21,14 @@ def test_progress_is_told_in_words_with_a_count_and_the_time_left() -> None:
     running = RunningLaunch(second, 0, "measuring", 40)
     ended = [(first, 0), (second, 20 * SECOND), (first, 40 * SECOND)]
     assert describe_progress(file, ended, running) == (
-        "launch 4 of 6: tiny ResNet, 2 CPU ranks, batch 8, launch 1 of 3: measuring, 40 steps; about 60 s left"
+        "launch 4 of 6: tiny ResNet, 2 CPU ranks, batch 8, launch 1 of 3: measuring, 40 steps; "
+        "about 60 s left"
     )
     other = RunningLaunch("cell-of-another-command", 0, "starting", 1)
-    assert describe_progress(file, [], other) == "launch 1 of 6: cell-of-another-command: starting, 1 step"
+    assert (
+        describe_progress(file, [], other)
+        == "launch 1 of 6: cell-of-another-command: starting, 1 step"
+    )
     everything = [(first, number * SECOND) for number in range(6)]
     assert describe_progress(file, everything, None) == "finishing"
 
@@ -45,7 +49,9 @@ def test_launches_are_read_from_the_folder(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", content.experiment)
     assert (running_launch(folder.path), ended_launches(folder.path)) == (None, [])
     cell = folder.experiment.plan[0].cell
-    (folder.begin_launch(cell, 2) / "progress.jsonl").write_text('{"phase":"measuring","steps":40}\n')
+    (folder.begin_launch(cell, 2) / "progress.jsonl").write_text(
+        '{"phase":"measuring","steps":40}\n'
+    )
     assert running_launch(folder.path) == RunningLaunch(cell.id, 2, "measuring", 40)
     folder.finish_launch(cell, content.cells[0].launches[0].model_copy(update={"launch": 2}))
     assert running_launch(folder.path) is None

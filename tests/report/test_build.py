@@ -38,7 +38,12 @@ def mixed_run() -> Run:
         plan[2].id: [launch_record(plan[2])],
         plan[3].id: [failed_record(plan[3], State.OOM, "rank 1: CUDA out of memory")],
     }
-    return run(launches, batch_sizes=[8, 16], gpu_counts=[1, 2, 4], problems=["run/cells/x/record.json: Invalid JSON"])
+    return run(
+        launches,
+        batch_sizes=[8, 16],
+        gpu_counts=[1, 2, 4],
+        problems=["run/cells/x/record.json: Invalid JSON"],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +77,23 @@ class Page(HTMLParser):
         self.text += "" if self._silent else data
 
 
-def test_the_first_screen_says_how_it_scales_what_ran_and_what_is_missing(document: Document) -> None:
+def test_the_first_screen_says_how_it_scales_what_ran_and_what_is_missing(
+    document: Document,
+) -> None:
     overview = document.overview
     assert overview is not None
     assert overview.headline.text == "Scales to 2 CPU ranks at 80.7 %, in single launches."
     answers = {row.question: (row.answer, row.text) for row in overview.statuses}
     assert answers["Measured?"] == (
         "1 failed",
-        "3 of 6 cells, 1 launch each; 1 oom; 2 skipped (needs 4 devices; this machine has 2 CPU ranks of 1 core); "
+        "3 of 6 cells, 1 launch each; 1 oom; 2 skipped (needs 4 devices; this machine has 2 CPU "
+        "ranks of 1 core); "
         "1 damaged file skipped",
     )
-    assert answers["Fits?"] == ("not all", "1 cell out of memory, the smallest: tiny ResNet, batch 16")
+    assert answers["Fits?"] == (
+        "not all",
+        "1 cell out of memory, the smallest: tiny ResNet, batch 16",
+    )
     assert answers["Scales?"][0] == "no grade"
     assert "launched once" in answers["Certain?"][1]
     (failure,) = overview.failures
@@ -149,7 +160,9 @@ def test_html_is_one_file_that_asks_for_nothing(document: Document) -> None:
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:")), (tag, value)
         assert not any(name.startswith("on") for name in attributes)
-    policy = next(attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv"))
+    policy = next(
+        attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv")
+    )
     assert policy is not None
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe-inline'; img-src" in policy
@@ -165,7 +178,12 @@ def hostile_run() -> Run:
     }
     found = run(launches, problems=[HOSTILE])
     machine = found.experiment.environment.model_copy(
-        update={"hostname": HOSTILE, "cpu": HOSTILE, "command": ("torchscale", HOSTILE), "env": {"NCCL_X": HOSTILE}}
+        update={
+            "hostname": HOSTILE,
+            "cpu": HOSTILE,
+            "command": ("torchscale", HOSTILE),
+            "env": {"NCCL_X": HOSTILE},
+        }
     )
     hostile = found.experiment.model_copy(update={"environment": machine})
     return Run(found.name, hostile, found.cells, found.problems)
@@ -180,7 +198,9 @@ def test_hostile_text_stays_text() -> None:
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert "</script><script>alert(1)</script>" in page.text
     assert "\\<script\\>" in render_markdown(document)
-    text = "".join(found.extract_text() for found in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages)
+    text = "".join(
+        found.extract_text() for found in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages
+    )
     assert "alert(1)" in text
 
 
@@ -226,12 +246,16 @@ def test_a_run_that_went_on_under_other_conditions_says_which_and_how_each_was_s
             "command": ("torchscale", "benchmark", "--benchmark.repeats=2"),
         }
     )
-    later = Session(started_at="2026-02-03T00:00:00+00:00", tool_version="0.1.0", environment=upgraded)
+    later = Session(
+        started_at="2026-02-03T00:00:00+00:00", tool_version="0.1.0", environment=upgraded
+    )
     steady = render_markdown(build_document(summarize(begun)))
     assert "Sessions" not in steady
     assert "same conditions" not in steady
     first, second = begun.cells
-    again = second.launches[0].model_copy(update={"launch": 1, "started_at": "2026-02-03T00:01:00+00:00"})
+    again = second.launches[0].model_copy(
+        update={"launch": 1, "started_at": "2026-02-03T00:01:00+00:00"}
+    )
     going_on = replace(
         begun,
         experiment=begun.experiment.model_copy(update={"later": (later,)}),
@@ -240,7 +264,9 @@ def test_a_run_that_went_on_under_other_conditions_says_which_and_how_each_was_s
     text = render_markdown(build_document(summarize(going_on)))
     assert "changed between sessions: driver" in text
     assert "| driver | absent, then 560.28 |" in text
-    assert re.search(r"\| 2026-02-03 00:00 UTC \| 1 \| driver \| torchscale benchmark --benchmark", text)
+    assert re.search(
+        r"\| 2026-02-03 00:00 UTC \| 1 \| driver \| torchscale benchmark --benchmark", text
+    )
     assert "```\ntorchscale benchmark\ntorchscale benchmark --benchmark.repeats=2\n```" in text
     assert "2026-01-02 03:04 to 2026-02-03 00:01 UTC" in text
     found = json.loads(summary_json(summarize(going_on)))["sessions"]
@@ -249,7 +275,9 @@ def test_a_run_that_went_on_under_other_conditions_says_which_and_how_each_was_s
 
 def test_a_table_is_split_into_parts_that_each_name_their_rows() -> None:
     columns = (Column("model", identifies=True), *(Column(str(number)) for number in range(7)))
-    table = Table("t", columns, ((TableValue("m"), *(TableValue(f"v{number}") for number in range(7))),))
+    table = Table(
+        "t", columns, ((TableValue("m"), *(TableValue(f"v{number}") for number in range(7))),)
+    )
     assert table.split(8) == [table]
     first, second = table.split(5)
     assert (first.caption, second.caption) == ("t, part 1 of 2", "t, part 2 of 2")
@@ -260,7 +288,9 @@ def test_a_table_is_split_into_parts_that_each_name_their_rows() -> None:
 
 
 def test_wide_tables_are_split_on_paper(document: Document) -> None:
-    text = " ".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages)
+    text = " ".join(
+        page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages
+    )
     flat = " ".join(text.split())
     assert "Step times and phases (setting fp32), part 1 of 2" in flat
     assert "Step times and phases (setting fp32), part 2 of 2" in flat
@@ -288,7 +318,13 @@ def test_pdf_is_tagged_for_screen_readers_and_no_text_is_off_the_page(document: 
     for page in reader.pages:
         places: list[float] = []
 
-        def see(text: str, outer: list[float], inner: list[float], *_: object, seen: list[float] = places) -> None:
+        def see(
+            text: str,
+            outer: list[float],
+            inner: list[float],
+            *_: object,
+            seen: list[float] = places,
+        ) -> None:
             if text.strip():
                 seen.append(inner[4] * outer[0] + inner[5] * outer[2] + outer[4])
 
@@ -338,7 +374,10 @@ def test_a_single_count_has_no_efficiency_and_says_so() -> None:
 
 
 def test_names_of_charts_differ_where_titles_do() -> None:
-    long = "tiny decoder, fp32 hybrid data=2 shard=2 tensor=2 pipeline=2 schedule=interleaved microbatches="
+    long = (
+        "tiny decoder, fp32 hybrid data=2 shard=2 tensor=2 pipeline=2 schedule=interleaved "
+        "microbatches="
+    )
     names = [chart_name("throughput", f"{long}{number}") for number in (8, 16)]
     assert len(set(names)) == 2
     assert all(len(name) <= 80 and re.fullmatch(r"[a-z0-9-]+", name) for name in names)
@@ -346,10 +385,17 @@ def test_names_of_charts_differ_where_titles_do() -> None:
 
 
 def test_strategies_of_one_model_are_told_apart_everywhere() -> None:
-    document = build_document(summarize(run(models="tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})))
+    document = build_document(
+        summarize(run(models="tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]}))
+    )
     charts = [
-        chart for section in document.sections for block in section.blocks for chart in getattr(block, "charts", ())
+        chart
+        for section in document.sections
+        for block in section.blocks
+        for chart in getattr(block, "charts", ())
     ]
     assert charts
     assert len({chart.name for chart in charts}) == len(charts)
-    assert {"fp32", "fp32 fsdp"} <= {chart.title.partition(", ")[2].partition(",")[0] for chart in charts}
+    assert {"fp32", "fp32 fsdp"} <= {
+        chart.title.partition(", ")[2].partition(",")[0] for chart in charts
+    }

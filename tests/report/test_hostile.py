@@ -1,4 +1,5 @@
-"""Results that were damaged or made up: the report is harmless and complete, and names what it left out."""
+"""Results that were damaged or made up: the report is harmless and complete, and names what it left
+out."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.campaign import WHOLE
-from tests.factories import environment, experiment, experiment_file, failed_record, machine, trained
+from tests.factories import (
+    environment,
+    experiment,
+    experiment_file,
+    failed_record,
+    machine,
+    trained,
+)
 from tests.hang.test_explain import IN_OWN_CODE, looped, rank, waiting
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import record as record_of_any_kind
@@ -34,7 +42,10 @@ from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
-SCRIPT = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\u2028{{7*7}}\x1b[31m"
+SCRIPT = (
+    "</script><script>document.title='taken'</script><img src=x "
+    "onerror=alert(1)>\u2028{{7*7}}\x1b[31m"
+)
 VALUES: tuple[Any, ...] = (
     float("nan"),
     float("inf"),
@@ -53,7 +64,9 @@ VALUES: tuple[Any, ...] = (
 
 def tried(place: int) -> list[Any]:
     """All values in a campaign; else four of them, other ones at each place."""
-    return list(VALUES if WHOLE else [VALUES[(place + 3 * turn) % len(VALUES)] for turn in range(4)])
+    return list(
+        VALUES if WHOLE else [VALUES[(place + 3 * turn) % len(VALUES)] for turn in range(4)]
+    )
 
 
 KINDS = ("hardware", "collectives", "memory", "training")
@@ -61,21 +74,35 @@ KINDS = ("hardware", "collectives", "memory", "training")
 
 def write(path: Path, kinds: Sequence[str] = KINDS, **content: Any) -> RunFolder:
     """One and two ranks with every signal, and every kind of cell of the machine."""
-    use = GpuUse(uuid="GPU-1", busy=0.9, energy_joules=5000.0, throttle_reasons=("heat",), throttled_share=0.5)
-    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
+    use = GpuUse(
+        uuid="GPU-1",
+        busy=0.9,
+        energy_joules=5000.0,
+        throttle_reasons=("heat",),
+        throttled_share=0.5,
+    )
+    telemetry = Telemetry(
+        seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,)
+    )
     config = experiment(measure=list(kinds), **content)
     later = Session(
-        started_at="2026-01-02", tool_version="0.2.0", environment=environment(1, env={"NCCL_ALGO": "Ring"})
+        started_at="2026-01-02",
+        tool_version="0.2.0",
+        environment=environment(1, env={"NCCL_ALGO": "Ring"}),
     )
     plan = make_plan(config, machine(cores=2)).cells
-    folder = RunFolder.create(path, experiment_file(config, plan, created_at="2026-01-01", later=(later,)))
+    folder = RunFolder.create(
+        path, experiment_file(config, plan, created_at="2026-01-01", later=(later,))
+    )
     diagnosed = {one.planned.cell.id: one for one in diagnosed_run().cells}
     for entry in folder.experiment.plan:
         found = record_of_any_kind(entry.cell, telemetry)
         if entry.cell.id in diagnosed:
             found = diagnosed[entry.cell.id].launches[0].model_copy(update={"telemetry": telemetry})
         directory = folder.begin_launch(entry.cell, 0)
-        (directory / "telemetry.jsonl").write_text('{"time": 1, "memory_used_bytes": 1}\n{"time": 2,')
+        (directory / "telemetry.jsonl").write_text(
+            '{"time": 1, "memory_used_bytes": 1}\n{"time": 2,'
+        )
         folder.finish_launch(entry.cell, found)
     return folder
 
@@ -113,9 +140,18 @@ def without(content: Any, where: Sequence[str | int]) -> Any:
 def report_of(folder: RunFolder) -> str:
     """Every light form of the report, one after the other."""
     summary = read_summary(folder.path)
-    details = read_details(folder.path, summary.experiment, [one.cell for one in detailed_cells(summary)])
+    details = read_details(
+        folder.path, summary.experiment, [one.cell for one in detailed_cells(summary)]
+    )
     document = build_document(summary, details, price=2.0)
-    return "\n".join([render_html(document), render_markdown(document), summary_csv(summary), summary_json(summary)])
+    return "\n".join(
+        [
+            render_html(document),
+            render_markdown(document),
+            summary_csv(summary),
+            summary_json(summary),
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +161,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_value_anywhere_in_a_record_breaks_the_summary(tmp_path: Path, kind: str) -> None:
-    """Each place of a record with each value: read, summarized and written out; the cell is there whatever happens."""
+    """Each place of a record with each value: read, summarized and written out; the cell is there
+    whatever happens."""
     folder = write(tmp_path / "run", [kind], gpu_counts=[2])
     (entry,) = folder.experiment.plan
     path = folder.launch_directory(entry.cell, 0) / "record.json"
     content = json.loads(path.read_bytes())
     seen = set()
     for number, where in enumerate(places(content)):
-        values = [value for value in tried(number) if not isinstance(value, str) or len(value) < 999]
+        values = [
+            value for value in tried(number) if not isinstance(value, str) or len(value) < 999
+        ]
         damaged = [changed(content, where, value) for value in values]
         for one in [*damaged, without(content, where)]:
             path.write_text(json.dumps(one))
@@ -151,7 +190,9 @@ def test_no_value_anywhere_in_an_autopsy_breaks_the_report(tmp_path: Path) -> No
     (entry,) = folder.experiment.plan
     path = folder.launch_directory(entry.cell, 0) / "record.json"
     verdict = explain_hang([waiting(0), rank(1, looped(19), IN_OWN_CODE)])
-    hung = failed_record(trained(entry), State.TIMEOUT, "no progress").model_copy(update={"autopsy": verdict})
+    hung = failed_record(trained(entry), State.TIMEOUT, "no progress").model_copy(
+        update={"autopsy": verdict}
+    )
     content = json.loads(hung.model_dump_json())
     seen = set()
     for number, where in enumerate(places(content["autopsy"], ("autopsy",))):
@@ -173,8 +214,12 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
     original = path.read_bytes()
     content = json.loads(original)
     cases = {
-        "schema version 99; this torchscale reads up to 2": changed(content, ["schema_version"], 99),
-        "payload.training.steps.seconds.p50": changed(content, ["payload", "steps", "seconds", "p50"], float("nan")),
+        "schema version 99; this torchscale reads up to 2": changed(
+            content, ["schema_version"], 99
+        ),
+        "payload.training.steps.seconds.p50": changed(
+            content, ["payload", "steps", "seconds", "p50"], float("nan")
+        ),
         "payload.training.ranks.0.batches.seconds.0": changed(
             content, ["payload", "ranks", 0, "batches", "seconds", 0], -3.0
         ),
@@ -185,9 +230,13 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
         for told, damaged in cases.items():
             path.write_text(json.dumps(damaged))
             summary = read_summary(folder.path)
-            assert any(told in problem and entry.cell.id in problem for problem in summary.problems), told
+            assert any(
+                told in problem and entry.cell.id in problem for problem in summary.problems
+            ), told
             assert told in report_of(folder)
-        path.write_text(json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e308)))
+        path.write_text(
+            json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e308))
+        )
         cell = read_summary(folder.path).cells[-1]
         assert cell.state is State.INVALID
         assert "contradicts itself" in cell.reason
@@ -220,13 +269,25 @@ def scripted(path: Path) -> RunFolder:
     write(path)
     for file in [path / "experiment.json", *path.glob("cells/*/launch-0/record.json")]:
         content = json.loads(file.read_bytes())
-        kept = ("cell_id", "state", "plan", "config", "kind", "dtype", "operation", "stop_rule", "type")
+        kept = (
+            "cell_id",
+            "state",
+            "plan",
+            "config",
+            "kind",
+            "dtype",
+            "operation",
+            "stop_rule",
+            "type",
+        )
         for where in list(places(content)):
             value: Any = content
             for key in where:
                 value = value[key]
             if isinstance(value, str) and not {*where} & {*kept}:
-                content = changed(content, where, SCRIPT if where[-1] != "topology" else SCRIPT * 20_000)
+                content = changed(
+                    content, where, SCRIPT if where[-1] != "topology" else SCRIPT * 20_000
+                )
         file.write_text(json.dumps(content))
     return RunFolder.open(path)
 
@@ -244,7 +305,9 @@ def test_scripts_in_every_text_run_nowhere(browser: Browser, tmp_path: Path) -> 
     folder = scripted(tmp_path / "run")
     summary = read_summary(folder.path)
     assert summary.problems == (), "else the test would show nothing"
-    details = read_details(folder.path, summary.experiment, [one.cell for one in detailed_cells(summary)])
+    details = read_details(
+        folder.path, summary.experiment, [one.cell for one in detailed_cells(summary)]
+    )
     document = build_document(summary, details)
     assert render_pdf(document).startswith(b"%PDF")
     side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})

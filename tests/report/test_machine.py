@@ -1,4 +1,5 @@
-"""What the machine can do, in every form of the report: from records written down, hostile text among them."""
+"""What the machine can do, in every form of the report: from records written down, hostile text
+among them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.factories import VERSIONS, experiment, experiment_file, launch_record, machine, rank_record
+from tests.factories import (
+    VERSIONS,
+    experiment,
+    experiment_file,
+    launch_record,
+    machine,
+    rank_record,
+)
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
@@ -42,7 +50,13 @@ from torchscale.schema.cells.hardware import (
     MatmulSample,
 )
 from torchscale.schema.cells.kinds import AnyCell, AnyPayload
-from torchscale.schema.cells.memory import MemoryCell, MemoryParts, MemoryRank, MemoryResult, PredictedMemory
+from torchscale.schema.cells.memory import (
+    MemoryCell,
+    MemoryParts,
+    MemoryRank,
+    MemoryResult,
+    PredictedMemory,
+)
 from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
@@ -86,11 +100,19 @@ def collectives(rank: int) -> CollectivesRank:
 
     sizes = [1024 << power for power in range(5)]
     pair = PairSample(
-        source=1 - rank, target=rank, payload_bytes=MIB, seconds=1e-3, latency_seconds=1e-5, wrong_elements=0
+        source=1 - rank,
+        target=rank,
+        payload_bytes=MIB,
+        seconds=1e-3,
+        latency_seconds=1e-5,
+        wrong_elements=0,
     )
     return CollectivesRank(
         **place(rank, 2),
-        samples=(*(sample("all_reduce", size, 1e-5 + size / 1e9) for size in sizes), sample("barrier", 0, 1e-4)),
+        samples=(
+            *(sample("all_reduce", size, 1e-5 + size / 1e9) for size in sizes),
+            sample("barrier", 0, 1e-4),
+        ),
         pairs=(pair,),
         unsupported={"all_to_all fp32": HOSTILE},
         topology=HOSTILE,
@@ -100,19 +122,36 @@ def collectives(rank: int) -> CollectivesRank:
 def hardware(rank: int, world_size: int) -> HardwareRank:
     return HardwareRank(
         **place(rank, world_size),
-        matmuls=(MatmulSample(dtype="fp32", m=1000, n=1000, k=1000, warm_seconds=(1e-2,), cold_seconds=(2e-2,)),),
+        matmuls=(
+            MatmulSample(
+                dtype="fp32", m=1000, n=1000, k=1000, warm_seconds=(1e-2,), cold_seconds=(2e-2,)
+            ),
+        ),
         copies=(CopySample(kind="device", payload_bytes=MIB, seconds=(1e-4,)),),
-        disk=DiskSample(path=HOSTILE, payload_bytes=MIB, write_seconds=1e-2, read_seconds=1e-3, resident_share=0.5),
+        disk=DiskSample(
+            path=HOSTILE,
+            payload_bytes=MIB,
+            write_seconds=1e-2,
+            read_seconds=1e-3,
+            resident_share=0.5,
+        ),
     )
 
 
 def memory(rank: int, world_size: int) -> MemoryRank:
     parts = MemoryParts(
-        parameters=MIB, buffers=0, gradients=MIB, optimizer_states=2 * MIB, activations=None if rank else 3 * MIB
+        parameters=MIB,
+        buffers=0,
+        gradients=MIB,
+        optimizer_states=2 * MIB,
+        activations=None if rank else 3 * MIB,
     )
     predicted = PredictedMemory(parts=parts, peak_bytes=9 * MIB, method="a test")
     return MemoryRank(
-        **place(rank, world_size), parts=parts, peak_bytes=10 * MIB, predicted=None if rank else predicted
+        **place(rank, world_size),
+        parts=parts,
+        peak_bytes=10 * MIB,
+        predicted=None if rank else predicted,
     )
 
 
@@ -140,9 +179,16 @@ def machine_summary(**content: Any) -> RunSummary:
     config = experiment(measure=kinds, batch_sizes=[8, 16], **content)
     plan = make_plan(config, machine(cores=2)).cells
     use = GpuUse(
-        uuid="GPU-1", busy=0.9, power_watts=500.0, energy_joules=5000.0, throttle_reasons=(), throttled_share=0.0
+        uuid="GPU-1",
+        busy=0.9,
+        power_watts=500.0,
+        energy_joules=5000.0,
+        throttle_reasons=(),
+        throttled_share=0.0,
     )
-    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=MIB, gpus=(use,))
+    telemetry = Telemetry(
+        seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=MIB, gpus=(use,)
+    )
     runs = []
     for entry in plan:
         found = record(entry.cell, telemetry)
@@ -186,12 +232,16 @@ def test_the_share_of_the_link_is_shown_where_its_rate_is_known(
     (row, barrier) = table(build_document(known), "Collectives")
     assert (row[5], barrier[5]) == ("52 %", "–")
     content = json.loads(summary_json(known))
-    points = next(cell for cell in content["machine"] if cell["cell"]["kind"] == "collectives")["figures"]["curves"]
+    points = next(cell for cell in content["machine"] if cell["cell"]["kind"] == "collectives")[
+        "figures"
+    ]["curves"]
     assert points[0]["points"][-1]["link_share"] == pytest.approx(share)
     assert points[1]["points"][0]["link_share"] is None, "a barrier carries nothing"
     print_collectives(known.collectives, Console(width=140))
     assert "highest 621 MB/s (52 % of the declared link)" in capsys.readouterr().out
-    assert len(table(document, "Collectives")[0]) == len(row) - 1, "without a known link there is no column"
+    assert len(table(document, "Collectives")[0]) == len(row) - 1, (
+        "without a known link there is no column"
+    )
     assert summary.collectives[0].link_share(peak) is None
 
 
@@ -201,7 +251,12 @@ def document(summary: RunSummary) -> Document:
 
 
 def table(document: Document, caption: str) -> list[list[str]]:
-    found = [block for section in document.sections for block in section.blocks if isinstance(block, Table)]
+    found = [
+        block
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Table)
+    ]
     (chosen,) = [one for one in found if one.caption.startswith(caption)]
     return [[value.text for value in row] for row in chosen.rows]
 
@@ -220,7 +275,8 @@ def test_sections_and_charts_are_there(document: Document) -> None:
 
 def test_tables_say_what_the_records_hold(document: Document) -> None:
     compute = table(document, "Compute")
-    # 3 GFLOP a sample, 8 samples in 0.1 s on each device, against 200 GFLOP/s measured (2 GFLOP in 10 ms).
+    # 3 GFLOP a sample, 8 samples in 0.1 s on each device, against 200 GFLOP/s measured (2 GFLOP in
+    # 10 ms).
     assert compute[0][4:7] == ["24.0 GFLOP", "240 GFLOP/s", "120.0 %"]
     memory_rows = table(document, "Memory by part")
     assert memory_rows[0][4:] == [
@@ -233,8 +289,16 @@ def test_tables_say_what_the_records_hold(document: Document) -> None:
         "9.00 MiB",
         "-10.0 %",
     ]
-    assert [row[1:] for row in table(document, "Largest batch sizes")] == [["1", "16", "16"], ["2", "16", "16"]]
-    assert table(document, "Matmuls")[0][1:5] == ["fp32", "200 GFLOP/s", "1000×1000×1000", "100 GFLOP/s"]
+    assert [row[1:] for row in table(document, "Largest batch sizes")] == [
+        ["1", "16", "16"],
+        ["2", "16", "16"],
+    ]
+    assert table(document, "Matmuls")[0][1:5] == [
+        "fp32",
+        "200 GFLOP/s",
+        "1000×1000×1000",
+        "100 GFLOP/s",
+    ]
     assert table(document, "Bandwidth of")[0][1:] == ["–", "1.05 GB/s"]
     collective = table(document, "Collectives")
     assert collective[0][:3] == ["all_reduce", "fp32", "11.0 µs"]
@@ -249,7 +313,9 @@ def test_hostile_text_does_nothing_anywhere(summary: RunSummary, document: Docum
     assert "<script>alert(1)" not in page
     assert "<img src=x" not in page
     fenced = render_markdown(document).split("```")
-    assert all("<script>" not in text for text in fenced[::2])  # between fences it is shown and not read
+    assert all(
+        "<script>" not in text for text in fenced[::2]
+    )  # between fences it is shown and not read
     json.loads(summary_json(summary))
 
 
@@ -258,7 +324,9 @@ def test_machines_get_everything(summary: RunSummary) -> None:
     kinds = [cell["cell"]["kind"] for cell in content["machine"]]
     assert sorted(set(kinds)) == ["collectives", "hardware", "memory"]
     sweep = next(cell for cell in content["machine"] if cell["cell"]["kind"] == "collectives")
-    assert sweep["figures"]["curves"][0]["points"][0]["busbw"] == pytest.approx(1024 / (1e-5 + 1024 / 1e9))
+    assert sweep["figures"]["curves"][0]["points"][0]["busbw"] == pytest.approx(
+        1024 / (1e-5 + 1024 / 1e9)
+    )
     assert sweep["figures"]["pairs"][0]["payload_bytes"] == MIB
     assert content["cells"][0]["compute"]["mfu"] == pytest.approx(1.2)
     rows = list(csv.DictReader(io.StringIO(summary_csv(summary))))
@@ -277,7 +345,10 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
     print_memory(summary.memory, console)
     text = capsys.readouterr().out
     assert "hardware ceilings, n=2: fp32 200 GFLOP/s, copies 21.0 GB/s" in text
-    assert "memory of tiny ResNet at batch 8, n=1: 10.0 MiB peak of tensors, predicted 9.00 MiB (-10.0 %)" in text
+    assert (
+        "memory of tiny ResNet at batch 8, n=1: 10.0 MiB peak of tensors, predicted 9.00 MiB "
+        "(-10.0 %)" in text
+    )
     assert "120.0 %" in text
     assert "#wrong" in text
     assert "oom: memory-tiny-resnet-b16-n1" in text
@@ -285,14 +356,17 @@ def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixt
 
 
 def disturbed(monkeypatch: pytest.MonkeyPatch) -> RunSummary:
-    """Half of the cores went to others while the two largest sizes and the products were measured."""
+    """Half of the cores went to others while the two largest sizes and the products were
+    measured."""
     load = HostLoad(wall_seconds=1.0, busy_seconds=1.0, process_seconds=0.5, cores=1, pinned=True)
     quiet, device = collectives, hardware
 
     def beside_others(rank: int) -> CollectivesRank:
         found = quiet(rank)
         large = [one.model_copy(update={"host_load": load}) for one in found.samples[3:5]]
-        return found.model_copy(update={"samples": (*found.samples[:3], *large, *found.samples[5:])})
+        return found.model_copy(
+            update={"samples": (*found.samples[:3], *large, *found.samples[5:])}
+        )
 
     def device_beside_others(rank: int, world_size: int) -> HardwareRank:
         return device(rank, world_size).model_copy(update={"host_load": load})
@@ -309,7 +383,8 @@ def test_what_others_disturbed_is_marked_everywhere_and_is_no_headline(
     (sweep,) = summary.collectives
     outcome = collectives_outcome(sweep)
     assert (
-        "bus bandwidth (all_reduce of 4.00 KiB); 2 of 6 sizes contended, left out of the highest bandwidth" in outcome
+        "bus bandwidth (all_reduce of 4.00 KiB); 2 of 6 sizes contended, left out of the highest "
+        "bandwidth" in outcome
     )
     text = render_markdown(build_document(summary))
     assert "all\\_reduce of 8 KiB to 16 KiB" in text

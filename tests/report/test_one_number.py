@@ -29,14 +29,22 @@ from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.formats.report_export import cell_export, summary_json
 from torchscale.report.terminal.run import print_results
-from torchscale.report.text.figures import DEFINED, STEP_MEAN, STEP_P50, THROUGHPUT, Quantity, efficiency_value
+from torchscale.report.text.figures import (
+    DEFINED,
+    STEP_MEAN,
+    STEP_P50,
+    THROUGHPUT,
+    Quantity,
+    efficiency_value,
+)
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.run.content import Run
 from torchscale.store.run_folder import RunFolder
 
 SPEEDS = (1.0, 1.31, 0.87)
-"""Launches that differ so much that an arithmetic and a geometric mean, or a mean and a median, read differently."""
+"""Launches that differ so much that an arithmetic and a geometric mean, or a mean and a median,
+read differently."""
 
 
 def slower(launch: LaunchRecord, factor: float, number: int) -> LaunchRecord:
@@ -103,7 +111,9 @@ def rows_of_cell(shown: Document) -> Iterator[tuple[str, dict[str, TableValue]]]
 @pytest.mark.parametrize("quantity", DEFINED, ids=lambda quantity: quantity.heading)
 def test_every_table_has_one_text_for_it(quantity: Quantity) -> None:
     seen = {
-        caption: named[quantity.heading] for caption, named in rows_of_cell(document()) if quantity.heading in named
+        caption: named[quantity.heading]
+        for caption, named in rows_of_cell(document())
+        if quantity.heading in named
     }
     assert {value.text for value in seen.values()} <= {quantity.of(cell()).text}, seen
 
@@ -119,13 +129,22 @@ def test_every_format_has_that_text() -> None:
     wanted = [quantity.of(cell()).text for quantity in (THROUGHPUT, STEP_MEAN, STEP_P50)]
     wanted.append(efficiency_value(cell()).text)
     assert " to " in wanted[-1] and " to " in wanted[0], "both ends, in the same words everywhere"
-    pdf = "".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document()))).pages)
+    pdf = "".join(
+        page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document()))).pages
+    )
     console = Console(file=io.StringIO(), width=200, color_system=None)
     print_results(summary(), console)
     assert isinstance(console.file, io.StringIO)
-    for name, text in (("html", render_html(document())), ("md", render_markdown(document())), ("pdf", pdf)):
+    for name, text in (
+        ("html", render_html(document())),
+        ("md", render_markdown(document())),
+        ("pdf", pdf),
+    ):
         for figure in wanted:
-            assert figure.replace("*", "") in " ".join(text.split()).replace("\xa0", " "), (name, figure)
+            assert figure.replace("*", "") in " ".join(text.split()).replace("\xa0", " "), (
+                name,
+                figure,
+            )
     for figure in (wanted[0], wanted[1], wanted[3]):
         assert figure in console.file.getvalue(), figure
 
@@ -134,7 +153,11 @@ def test_numbers_for_programs_are_the_same(tmp_path: Path) -> None:
     """CSV, JSON and the frames of the Python API."""
     figures = cell().figures
     assert figures is not None
-    row = next(row for row in csv.DictReader(io.StringIO(summary_csv(summary()))) if row["gpu_count"] == "2")
+    row = next(
+        row
+        for row in csv.DictReader(io.StringIO(summary_csv(summary())))
+        if row["gpu_count"] == "2"
+    )
     exported = json.loads(summary_json(summary()))["cells"][1]["figures"]
     folder = RunFolder.create(tmp_path / "run", several_launches().experiment)
     for cell_run in several_launches().cells:
@@ -155,7 +178,11 @@ def test_numbers_for_programs_are_the_same(tmp_path: Path) -> None:
     efficiency = cell().efficiency
     assert figures.step_interval is not None and efficiency is not None
     for key, column, ends in (
-        ("samples_per_second", "samples_per_second", figures.rate_interval(figures.samples_per_second)),
+        (
+            "samples_per_second",
+            "samples_per_second",
+            figures.rate_interval(figures.samples_per_second),
+        ),
         ("step_mean", "step_time_mean_ms", figures.step_interval),
         ("", "efficiency", efficiency.interval),
     ):
@@ -183,12 +210,26 @@ def test_an_interval_without_an_upper_end_leaves_it_open() -> None:
 
 
 def test_figures_of_a_cell_follow_from_each_other() -> None:
-    figures, lost, efficiency, diagnosis = cell().figures, cell().decomposition, cell().efficiency, cell().diagnosis
-    assert figures is not None and lost is not None and efficiency is not None and diagnosis is not None
-    assert figures.samples_per_second * figures.step_mean == pytest.approx(cell().cell.global_batch_size, rel=1e-12)
+    figures, lost, efficiency, diagnosis = (
+        cell().figures,
+        cell().decomposition,
+        cell().efficiency,
+        cell().diagnosis,
+    )
+    assert (
+        figures is not None
+        and lost is not None
+        and efficiency is not None
+        and diagnosis is not None
+    )
+    assert figures.samples_per_second * figures.step_mean == pytest.approx(
+        cell().cell.global_batch_size, rel=1e-12
+    )
     assert lost.step == figures.step_mean
     assert lost.ideal / lost.step == pytest.approx(efficiency.value, rel=1e-12)
-    (exposed,) = [item for item in diagnosis.findings if item.kind is FindingKind.EXPOSED_COMMUNICATION]
+    (exposed,) = [
+        item for item in diagnosis.findings if item.kind is FindingKind.EXPOSED_COMMUNICATION
+    ]
     assert exposed.cost_seconds == pytest.approx(lost.exposed_communication, rel=1e-12)
     mean = math.prod(figures.launch_samples_per_second) ** (1 / 3)
     assert figures.samples_per_second == pytest.approx(mean, rel=1e-12)
@@ -209,19 +250,32 @@ def test_charts_draw_what_the_tables_say() -> None:
     assert throughput.series[0].y[-1] == figures.samples_per_second
     assert throughput.series[0].launches[-1] == figures.launch_samples_per_second
     assert figures.run_half_width is not None
-    assert throughput.series[0].high[-1] == pytest.approx(figures.samples_per_second * (1 + figures.run_half_width))
+    assert throughput.series[0].high[-1] == pytest.approx(
+        figures.samples_per_second * (1 + figures.run_half_width)
+    )
     distribution = next(chart for chart in charts if chart.name.startswith("steps"))
     line = distribution.series[-1]
     median = figures.steps.p50 * 1e3
-    up_to = [share for seconds, share in zip(line.x, line.y, strict=True) if seconds <= median * (1 + 1e-6)]
-    below = [share for seconds, share in zip(line.x, line.y, strict=True) if seconds < median * (1 - 1e-6)]
+    up_to = [
+        share
+        for seconds, share in zip(line.x, line.y, strict=True)
+        if seconds <= median * (1 + 1e-6)
+    ]
+    below = [
+        share
+        for seconds, share in zip(line.x, line.y, strict=True)
+        if seconds < median * (1 - 1e-6)
+    ]
     assert max(below) < 50 <= max(up_to)
 
 
 def test_findings_and_parts_of_the_step_read_the_same() -> None:
-    """The cost of exposed communication in the findings is the part of the step in the decomposition."""
+    """The cost of exposed communication in the findings is the part of the step in the
+    decomposition."""
     text = render_markdown(document())
-    parts = next(named for _, named in rows_of_cell(document()) if "+ exposed communication" in named)
+    parts = next(
+        named for _, named in rows_of_cell(document()) if "+ exposed communication" in named
+    )
     share = re.search(r"\((.*)\)", parts["+ exposed communication"].text)
     assert share is not None
     assert f"**Exposed communication** ({share[1]} of the step)" in text

@@ -60,8 +60,8 @@ from torchscale.schema.state import State
 
 
 def many_cells(batch_sizes: int = 10) -> RunSummary:
-    """That many batch sizes at 1 and 2 ranks of 16 models and settings, 320 cells; every 50th ran out of memory. Batch
-    1 of the last setting scales worst."""
+    """That many batch sizes at 1 and 2 ranks of 16 models and settings, 320 cells; every 50th ran
+    out of memory. Batch 1 of the last setting scales worst."""
     models = ["tiny-resnet", "tiny-gpt2", "resnet18", "resnet50"]
     config = experiment(
         models=models,
@@ -83,7 +83,9 @@ def many_cells(batch_sizes: int = 10) -> RunSummary:
 
 
 def charts(section: Section) -> list[AnyChart]:
-    return [chart for block in section.blocks if isinstance(block, ChartGrid) for chart in block.charts]
+    return [
+        chart for block in section.blocks if isinstance(block, ChartGrid) for chart in block.charts
+    ]
 
 
 def rows(section: Section) -> list[list[str]]:
@@ -112,7 +114,10 @@ def test_of_many_panels_those_that_scale_worst_are_drawn_and_the_rest_is_named()
 
 def test_few_panels_are_all_drawn_in_plan_order() -> None:
     summary = summarize(make_run(models=["tiny-gpt2", "tiny-resnet"], batch_sizes=[8, 16]))
-    assert [title for title, _ in shown_panels(summary)] == ["tiny GPT-2, fp32", "tiny ResNet, fp32"]
+    assert [title for title, _ in shown_panels(summary)] == [
+        "tiny GPT-2, fp32",
+        "tiny ResNet, fp32",
+    ]
     assert selection_note(summary) == ""
 
 
@@ -124,9 +129,12 @@ def test_what_is_spread_out_keeps_both_ends_and_the_order(count: int, limit: int
 
 
 def test_costs_are_those_of_the_measured_throughput() -> None:
-    """80 samples a second on one device for $3.60 an hour: $0.001 a second, so 80,000 samples for a dollar."""
+    """80 samples a second on one device for $3.60 an hour: $0.001 a second, so 80,000 samples for a
+    dollar."""
     plan = cells()
-    summary = summarize(make_run({plan[0].id: [launch_record(plan[0])], plan[1].id: [launch_record(plan[1])]}))
+    summary = summarize(
+        make_run({plan[0].id: [launch_record(plan[0])], plan[1].id: [launch_record(plan[1])]})
+    )
     section = cost_section(summary, 3.6)
     assert rows(section) == [
         ["tiny ResNet, fp32, batch 8, 1 device", "3.60", "80,000", "–", "12.5"],
@@ -142,9 +150,15 @@ def test_energy_is_there_without_a_price() -> None:
     """1 kW over 10 s is 10 kJ for 800 samples: 12.5 J each, 3.47 kWh a million."""
     (cell,) = cells(gpu_counts=[1])
     use = GpuUse(uuid="GPU-0", energy_joules=10_000.0, throttle_reasons=())
-    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
-    summary = summarize(make_run({cell.id: [launch_record(cell, telemetry=telemetry)]}, gpu_counts=[1]))
-    assert rows(cost_section(summary, None)) == [["tiny ResNet, fp32, batch 8, 1 device", "0.0800", "3.47"]]
+    telemetry = Telemetry(
+        seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,)
+    )
+    summary = summarize(
+        make_run({cell.id: [launch_record(cell, telemetry=telemetry)]}, gpu_counts=[1])
+    )
+    assert rows(cost_section(summary, None)) == [
+        ["tiny ResNet, fp32, batch 8, 1 device", "0.0800", "3.47"]
+    ]
 
 
 def test_nodes_are_side_by_side_and_the_one_that_differs_first() -> None:
@@ -152,11 +166,15 @@ def test_nodes_are_side_by_side_and_the_one_that_differs_first() -> None:
 
     def node(clock: float, joules: float) -> Telemetry:
         use = GpuUse(uuid="GPU-0", sm_clock_hertz=clock, energy_joules=joules, throttle_reasons=())
-        return Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,))
+        return Telemetry(
+            seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(use,)
+        )
 
     machines = (node(1.98e9, 900.0), node(1.97e9, 900.0), node(1.2e9, 700.0), None)
     hosts = [
-        LaunchNode(node_rank=rank, hostname=f"gpu-{rank}", address="10.0.0.1", first_rank=rank, ranks=1)
+        LaunchNode(
+            node_rank=rank, hostname=f"gpu-{rank}", address="10.0.0.1", first_rank=rank, ranks=1
+        )
         for rank in range(4)
     ]
     record = launch_record(cell, telemetry=machines[0], node_telemetry=machines, nodes=tuple(hosts))
@@ -165,13 +183,17 @@ def test_nodes_are_side_by_side_and_the_one_that_differs_first() -> None:
     names = [column.title for column in table.columns]
     shown = [(row[names.index("host")], row[names.index("SM clock")]) for row in rows(section)]
     assert shown == [("gpu-2", "1200 MHz"), ("gpu-0", "1980 MHz"), ("gpu-1", "1970 MHz")]
-    assert {row[names.index("joules/step")] for row in rows(section)} == {"–"}, "one node was not read"
+    assert {row[names.index("joules/step")] for row in rows(section)} == {"–"}, (
+        "one node was not read"
+    )
 
 
 def test_what_the_sampler_says_of_gpus_is_cut_and_controls_nothing() -> None:
     (cell,) = cells(gpu_counts=[1])
     problem = "no NVML \x1b[31m\x07\0\x9b\u202e" + "x" * 1_000_000
-    telemetry = Telemetry(seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(), problem=problem)
+    telemetry = Telemetry(
+        seconds=10.0, readings=10, cpu_busy=0.5, memory_used_peak_bytes=1, gpus=(), problem=problem
+    )
     section = telemetry_section(
         summarize(make_run({cell.id: [launch_record(cell, telemetry=telemetry)]}, gpu_counts=[1]))
     )
@@ -188,7 +210,9 @@ def test_the_frontier_marks_batches_that_ran_out_of_memory() -> None:
         plan[1].id: [launch_record(plan[1])],
         plan[2].id: [failed_record(plan[2], State.OOM, "out of memory")],
     }
-    section = frontier_section(summarize(make_run(launches, batch_sizes=[8, 16, 32], gpu_counts=[1])))
+    section = frontier_section(
+        summarize(make_run(launches, batch_sizes=[8, 16, 32], gpu_counts=[1]))
+    )
     throughput, memory = charts(section)
     assert isinstance(throughput, Chart)
     assert isinstance(memory, Chart)
@@ -209,7 +233,8 @@ def detailed(cell: TrainingCell) -> LaunchRecord:
     own = tuple(tuple(seconds for _ in range(5)) for seconds in (0.08, 0.09))
     signals = SignalDigest(compute=own, data_wait=((0.0,) * 5,) * 2)
     ranks = [
-        rank_record(cell, rank, [1.0] * 5, measured_from=100.0, measured_until=105.0) for rank in range(cell.world_size)
+        rank_record(cell, rank, [1.0] * 5, measured_from=100.0, measured_until=105.0)
+        for rank in range(cell.world_size)
     ]
     return launch_record(cell, batches=[1.0] * 5, ranks=ranks, signals=signals)
 
@@ -236,13 +261,18 @@ def readings(throttled: Sequence[bool]) -> tuple[Reading, ...]:
 def over_time_document() -> Document:
     """A cell of two ranks with telemetry, throttled at one reading."""
     plan = cells()
-    summary = summarize(make_run({plan[0].id: [launch_record(plan[0])], plan[1].id: [detailed(plan[1])]}))
+    summary = summarize(
+        make_run({plan[0].id: [launch_record(plan[0])], plan[1].id: [detailed(plan[1])]})
+    )
     detail = LaunchDetail(training_result(detailed(plan[1])), readings([False, True, False]))
     return build_document(summary, {plan[1].id: detail})
 
 
 def test_ranks_batches_and_telemetry_are_drawn_over_time() -> None:
-    found = {chart.title.rpartition(": ")[2]: chart for chart in charts(section_of(over_time_document(), "time"))}
+    found = {
+        chart.title.rpartition(": ")[2]: chart
+        for chart in charts(section_of(over_time_document(), "time"))
+    }
     assert list(found) == ["step by rank", "over the measurement", "busy", "clock"]
     ranks, batches, busy, clock = found.values()
     for chart in (ranks, batches, busy, clock):
@@ -266,7 +296,8 @@ def test_nodes_that_differ_are_named() -> None:
     other = DeviceInfo(kind="cpu", index=0, name="Other Processor")
     ranks = [rank_record(cell, 0), rank_record(cell, 1, hostname="node-2", device=other, threads=4)]
     section = section_of(
-        build_document(summarize(make_run({cell.id: [launch_record(cell, ranks=ranks)]}))), "environment"
+        build_document(summarize(make_run({cell.id: [launch_record(cell, ranks=ranks)]}))),
+        "environment",
     )
     tables = [block for block in section.blocks if isinstance(block, Table)]
     (nodes,) = [table for table in tables if table.caption == "Machines"]
@@ -277,15 +308,21 @@ def test_nodes_that_differ_are_named() -> None:
 
 
 def test_an_interval_wider_than_its_value_is_shown_by_its_ends_and_drawn_to_the_frame() -> None:
-    """Two launches, one twice as fast: t with one degree of freedom is 12.7, so the interval reaches a factor of 82."""
+    """Two launches, one twice as fast: t with one degree of freedom is 12.7, so the interval
+    reaches a factor of 82."""
     plan = cells()
-    launches = {cell.id: [launch_record(cell, 0), launch_record(cell, 1, [0.5] * 10)] for cell in plan}
+    launches = {
+        cell.id: [launch_record(cell, 0), launch_record(cell, 1, [0.5] * 10)] for cell in plan
+    }
     document = build_document(summarize(make_run(launches, benchmark={"repeats": 2})))
     scaling = section_of(document, "scaling")
     drawn = [chart for chart in charts(scaling) if isinstance(chart, Chart)]
     assert all(cut_at(chart) is not None for chart in drawn)
     (throughput,) = [chart.series[0] for chart in drawn if chart.name.startswith("throughput")]
-    assert all(low < y < high for low, y, high in zip(throughput.low, throughput.y, throughput.high, strict=True))
+    assert all(
+        low < y < high
+        for low, y, high in zip(throughput.low, throughput.y, throughput.high, strict=True)
+    )
     assert any(
         "Some intervals are wider than the value itself" in block.text
         for block in scaling.blocks
@@ -294,7 +331,8 @@ def test_an_interval_wider_than_its_value_is_shown_by_its_ends_and_drawn_to_the_
     text = render_markdown(document)
     assert document.overview is not None
     assert document.overview.headline == Headline(
-        "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency itself, "
+        "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency "
+        "itself, "
         "100.0 % (12 to 824 %)."
     )
     assert "1 efficiency is uncertain by more than the value" in text
@@ -307,7 +345,9 @@ def test_a_long_table_is_cut_on_paper_and_says_so() -> None:
     assert "Showing the first 300 of 320 rows" in text
 
 
-def test_a_long_table_is_filtered_sorted_and_turned_in_the_browser(browser: Browser, tmp_path: Path) -> None:
+def test_a_long_table_is_filtered_sorted_and_turned_in_the_browser(
+    browser: Browser, tmp_path: Path
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_html(build_document(many_cells())))
     page = browser.new_page()
@@ -337,7 +377,10 @@ def test_a_long_table_is_filtered_sorted_and_turned_in_the_browser(browser: Brow
 
     section.get_by_label("Filter").fill("")
     section.get_by_role("button", name="samples/s").click()
-    rates = [float(text.split()[0]) for text in section.locator("tbody td:nth-child(6)").all_inner_texts()]
+    rates = [
+        float(text.split()[0])
+        for text in section.locator("tbody td:nth-child(6)").all_inner_texts()
+    ]
     assert rates == sorted(rates)
     assert rates[0] == pytest.approx(2.0)
     assert said == []

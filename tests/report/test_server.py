@@ -75,7 +75,10 @@ def test_prometheus_can_scrape_the_figures(folder: RunFolder, port: int) -> None
         connection.close()
         samples = parse(text, openmetrics="openmetrics" in kind)
         assert {sample.labels["run"] for sample in samples} == {"results"}
-        assert len([sample for sample in samples if sample.name == "torchscale_samples_per_second"]) == 1
+        assert (
+            len([sample for sample in samples if sample.name == "torchscale_samples_per_second"])
+            == 1
+        )
     assert get(port, "/metrics", Host="evil.example")[0] == 403
 
 
@@ -106,7 +109,9 @@ def test_the_page_and_its_state_follow_the_directory(folder: RunFolder, port: in
 
 def test_what_runs_is_told(folder: RunFolder, port: int) -> None:
     cell = trained(folder.experiment.plan[0])
-    (folder.begin_launch(cell, 0) / "progress.jsonl").write_text('{"phase":"measuring","steps":40}\n')
+    (folder.begin_launch(cell, 0) / "progress.jsonl").write_text(
+        '{"phase":"measuring","steps":40}\n'
+    )
     assert json.loads(get(port, "/state")[1])["running"] == "", "no command holds the folder"
     with locked_folder(folder.path):
         told = "launch 1 of 2: tiny ResNet, 1 CPU rank, batch 8: measuring, 40 steps"
@@ -120,7 +125,9 @@ def test_a_head_request_gets_the_length_alone(port: int) -> None:
     assert get(port, "/", method="HEAD") == (200, "")
 
 
-@pytest.mark.parametrize("path", ["/experiment.json", "/../experiment.json", "/cells", "/?x", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/experiment.json", "/../experiment.json", "/cells", "/?x", "/etc/passwd"]
+)
 def test_no_file_is_served(port: int, path: str) -> None:
     assert get(port, path) == (404, "not found")
 
@@ -138,7 +145,8 @@ def test_names_of_this_machine(port: int, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "[::1].evil", "[::1]:80.evil", "[::1", "localhost:80.evil", "localhost.evil", "::1"]
+    "name",
+    ["", "[::1].evil", "[::1]:80.evil", "[::1", "localhost:80.evil", "localhost.evil", "::1"],
 )
 def test_names_that_only_begin_like_those_of_this_machine(port: int, name: str) -> None:
     assert get(port, "/state", Host=name)[0] == 403
@@ -146,7 +154,13 @@ def test_names_that_only_begin_like_those_of_this_machine(port: int, name: str) 
 
 @pytest.mark.parametrize(
     "request_line",
-    ["GET /../../etc/passwd", "GET //etc/passwd", "GET /%2e%2e/experiment.json", "GET http://x/", "GET *"],
+    [
+        "GET /../../etc/passwd",
+        "GET //etc/passwd",
+        "GET /%2e%2e/experiment.json",
+        "GET http://x/",
+        "GET *",
+    ],
 )
 def test_no_spelling_of_a_path_leads_to_a_file(port: int, request_line: str) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
@@ -163,21 +177,33 @@ def test_no_spelling_of_a_path_leads_to_a_file(port: int, request_line: str) -> 
         b"GET / HTTP/9.9\r\n\r\n",
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n" + b"A:" + b"x" * 70_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n"
+        + b"A:"
+        + b"x" * 70_000
+        + b"\r\n\r\n",
     ],
 )
 def test_what_is_no_request_is_refused(port: int, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client, contextlib.suppress(ConnectionError):
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as client,
+        contextlib.suppress(ConnectionError),
+    ):
         client.sendall(sent)
         answer = client.makefile("rb").read()
-        assert any(told in answer for told in (b"HTTP/1.0 4", b"Error code: 400", b"Error code: 505"))
+        assert any(
+            told in answer for told in (b"HTTP/1.0 4", b"Error code: 400", b"Error code: 505")
+        )
     assert get(port, "/state")[0] == 200
 
 
-def test_a_client_that_goes_away_leaves_no_word(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_goes_away_leaves_no_word(
+    port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+            client.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # closes by a reset
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -186,7 +212,9 @@ def test_a_client_that_goes_away_leaves_no_word(port: int, capfd: pytest.Capture
     assert capfd.readouterr().err == ""
 
 
-def test_a_client_that_sends_byte_by_byte_is_hung_up_on(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sends_byte_by_byte_is_hung_up_on(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "_REQUEST_SECONDS", 0.5)
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.settimeout(0.05)
@@ -205,7 +233,10 @@ def test_a_client_that_sends_byte_by_byte_is_hung_up_on(port: int, monkeypatch: 
 
 def test_very_many_clients_take_no_more_threads_than_there_are(port: int) -> None:
     before = threading.active_count()
-    clients = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3 * server._MAX_CONNECTIONS)]
+    clients = [
+        socket.create_connection(("127.0.0.1", port), timeout=30)
+        for _ in range(3 * server._MAX_CONNECTIONS)
+    ]
     try:
         assert clients[0].recv(1) == b"", "closed for those that came later"
         assert get(port, "/state")[0] == 200, "and others are answered meanwhile"
@@ -219,7 +250,9 @@ def test_very_many_clients_take_no_more_threads_than_there_are(port: int) -> Non
     assert get(port, "/state")[0] == 200
 
 
-@pytest.mark.parametrize(("host", "name"), [("::1", "[::1]"), ("::", "some.name"), ("0.0.0.0", "some.name")])  # noqa: S104
+@pytest.mark.parametrize(
+    ("host", "name"), [("::1", "[::1]"), ("::", "some.name"), ("0.0.0.0", "some.name")]
+)
 def test_other_addresses(folder: RunFolder, host: str, name: str) -> None:
     if ":" in host and not has_ipv6():
         pytest.skip("this machine has no IPv6")
@@ -227,7 +260,9 @@ def test_other_addresses(folder: RunFolder, host: str, name: str) -> None:
         thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         port = listening.server_address[1]
-        with socket.create_connection(("::1" if ":" in host else "127.0.0.1", port), timeout=30) as client:
+        with socket.create_connection(
+            ("::1" if ":" in host else "127.0.0.1", port), timeout=30
+        ) as client:
             client.sendall(f"GET /state HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n".encode())
             assert client.makefile("rb").readline().startswith(b"HTTP/1.0 200")
         listening.shutdown()
@@ -269,9 +304,13 @@ def test_an_open_page_loads_itself_again_and_keeps_what_was_chosen(
     finish(folder, 0)
     page.get_by_text("1 of 2 cells so far").wait_for()
     # The words at the top are there before the scripts at the end of the page have run.
-    expect(page.locator("section[aria-labelledby=cells]").get_by_label("Filter")).to_have_value("waiting")
+    expect(page.locator("section[aria-labelledby=cells]").get_by_label("Filter")).to_have_value(
+        "waiting"
+    )
     expect(page.locator("section[aria-labelledby=cells]").get_by_label("Filter")).to_be_focused()
     expect(page.get_by_role("status").filter(has_text="1 of 2 rows")).to_be_visible()
-    expect(table.get_by_role("columnheader", name="Model")).to_have_attribute("aria-sort", "descending")
+    expect(table.get_by_role("columnheader", name="Model")).to_have_attribute(
+        "aria-sort", "descending"
+    )
     assert said == []
     page.close()

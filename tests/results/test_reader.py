@@ -30,7 +30,9 @@ def folder(tmp_path: Path) -> RunFolder:
         cell = trained(entry)
         folder.begin_launch(cell, 0)
         failed = failed_record(cell, State.OOM, "out of memory")
-        folder.finish_launch(cell, failed if number == 3 else launch_record(cell, batches=[1.0 + number / 10] * 10))
+        folder.finish_launch(
+            cell, failed if number == 3 else launch_record(cell, batches=[1.0 + number / 10] * 10)
+        )
     damaged = folder.launch_directory(trained(folder.experiment.plan[5]), 0) / "record.json"
     damaged.write_text(damaged.read_text()[:-10])
     return folder
@@ -59,7 +61,14 @@ def test_several_processes_find_what_one_does(
     found = read_summary(folder.path)
     assert [command[-2:] for command in helpers] == [["3", "3"], ["4", "3"]]
     states = [cell.state for cell in found.cells]
-    assert states == [State.OK] * 3 + [State.OOM, State.OK, State.WAITING, State.OK, State.OK, State.WAITING]
+    assert states == [State.OK] * 3 + [
+        State.OOM,
+        State.OK,
+        State.WAITING,
+        State.OK,
+        State.OK,
+        State.WAITING,
+    ]
     assert len(found.problems) == 1
     helpers.clear()
     monkeypatch.setattr(reading, "_HEAD_START", 500)
@@ -70,7 +79,8 @@ def test_several_processes_find_what_one_does(
 def test_few_cells_of_many_ranks_are_shared_too(
     folder: RunFolder, helpers: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read grows with ranks, not with cells: here the head start is two cells of eight ranks."""
+    """What is read grows with ranks, not with cells: here the head start is two cells of eight
+    ranks."""
     monkeypatch.setattr(reading, "_HEAD_START", 17)
     wide = tuple(
         entry.model_copy(update={"cell": trained(entry).model_copy(update={"world_size": 8})})
@@ -85,7 +95,9 @@ def test_cells_of_a_plan_that_grew_meanwhile_are_read_again(
     folder: RunFolder, helpers: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = read_summary(folder.path)
-    monkeypatch.setattr(reading, "_fingerprint", lambda experiment: ("another plan", len(experiment.plan)))
+    monkeypatch.setattr(
+        reading, "_fingerprint", lambda experiment: ("another plan", len(experiment.plan))
+    )
     assert read_summary(folder.path) == alone
     assert len(helpers) == 4
 

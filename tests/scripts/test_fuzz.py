@@ -12,7 +12,9 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("data", [b"", b"{}", b"\x80", b"SQLite format 3\x00", b"\xff" * 64], ids=repr)
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"\x80", b"SQLite format 3\x00", b"\xff" * 64], ids=repr
+)
 def test_no_reader_takes_what_is_none_of_its_files(name: str, data: bytes, tmp_path: Path) -> None:
     assert not read(READERS[name], data, tmp_path)
 

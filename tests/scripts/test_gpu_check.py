@@ -1,4 +1,5 @@
-"""The script that checks CUDA paths on a user's machine: its verdicts on constructed answers, its table, its bounds."""
+"""The script that checks CUDA paths on a user's machine: its verdicts on constructed answers, its
+table, its bounds."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ FACTS: dict[str, Any] = {
     "collective": {"backend": "nccl", "world_size": 1, "elements": 789435, "wrong_elements": 0, "error": None},
     "nsys": {"path": "/usr/bin/nsys", "version": "2026.2"},
 }  # fmt: skip
-NO_GPU: dict[str, Any] = {"software": {"cuda_available": False, "torch": "2.13.0+cpu", "python": "3.11.7"}}
+NO_GPU: dict[str, Any] = {
+    "software": {"cuda_available": False, "torch": "2.13.0+cpu", "python": "3.11.7"}
+}
 
 
 class Answering(script.Session):  # type: ignore[misc] # a class of a script
@@ -59,7 +62,9 @@ class Answering(script.Session):  # type: ignore[misc] # a class of a script
         return self.answer
 
 
-def session(tmp_path: Path, facts: Mapping[str, Any] = FACTS, document: Any = None, code: int = 0) -> Any:
+def session(
+    tmp_path: Path, facts: Mapping[str, Any] = FACTS, document: Any = None, code: int = 0
+) -> Any:
     made = Answering(tmp_path, {}, time.monotonic() + 60, facts)
     made.answer = script.Ran(code, document, "Error: no such thing" if document is None else "")
     return made
@@ -85,13 +90,18 @@ def checks(*results: str, on_cpu: bool = False) -> tuple[Any, ...]:
     def check(result: str) -> Callable[..., Any]:
         return lambda session, seconds: script.Outcome(result, f"{result} figure")
 
-    return tuple(script.Check(f"check {number}", 5, check(result), on_cpu) for number, result in enumerate(results))
+    return tuple(
+        script.Check(f"check {number}", 5, check(result), on_cpu)
+        for number, result in enumerate(results)
+    )
 
 
 def test_the_table_has_a_row_a_check_and_only_a_failure_is_one(tmp_path: Path) -> None:
     rows: list[tuple[str, Any]] = []
     sound = script.perform(
-        checks("pass", "not applicable"), session(tmp_path), lambda check, outcome: rows.append((check.name, outcome))
+        checks("pass", "not applicable"),
+        session(tmp_path),
+        lambda check, outcome: rows.append((check.name, outcome)),
     )
     assert sound
     assert script.table(rows) == (
@@ -100,7 +110,9 @@ def test_the_table_has_a_row_a_check_and_only_a_failure_is_one(tmp_path: Path) -
         "check 0 | pass           | pass figure\n"
         "check 1 | not applicable | not applicable figure\n"
     )
-    assert not script.perform(checks("pass", "fail"), session(tmp_path), lambda check, outcome: None)
+    assert not script.perform(
+        checks("pass", "fail"), session(tmp_path), lambda check, outcome: None
+    )
 
 
 def outcome(check: Any, made: Any) -> Any:
@@ -111,7 +123,11 @@ def outcome(check: Any, made: Any) -> Any:
 
 
 def test_without_a_gpu_nothing_of_cuda_is_judged_and_the_script_is_proven(tmp_path: Path) -> None:
-    (on_gpu,), (anywhere,), (failing,) = checks("fail"), checks("pass", on_cpu=True), checks("fail", on_cpu=True)
+    (on_gpu,), (anywhere,), (failing,) = (
+        checks("fail"),
+        checks("pass", on_cpu=True),
+        checks("fail", on_cpu=True),
+    )
     found = [outcome(check, session(tmp_path, NO_GPU)) for check in (on_gpu, anywhere, failing)]
     assert [one.result for one in found] == ["not applicable", "not applicable", "fail"]
     assert found[1].figure == "no CUDA device; on the CPU: pass figure"
@@ -137,7 +153,9 @@ def test_the_heading_tells_versions_and_no_names(tmp_path: Path) -> None:
 
 
 def test_validate_gives_the_facts_or_fails(tmp_path: Path) -> None:
-    good = session(tmp_path, {}, {"facts": FACTS, "checks": [{"status": "pass"}], "verdict": "Fit."})
+    good = session(
+        tmp_path, {}, {"facts": FACTS, "checks": [{"status": "pass"}], "verdict": "Fit."}
+    )
     assert script.validate(good, 5) == script.Outcome("pass", "Fit.")
     assert good.cuda
     failed = {"status": "fail", "title": "ECC", "seen": "GPU 0: 2"}
@@ -155,18 +173,34 @@ def test_facts_are_judged(tmp_path: Path) -> None:
     silent = {**FACTS, "driver": {"gpus": [{**GPU, "throttle_reasons": None}]}}
     assert script.driver(session(tmp_path, silent), 5).result == "fail"
     assert script.nccl(session(tmp_path), 5).result == "pass"
-    for change in ({"backend": "gloo"}, {"world_size": 0}, {"wrong_elements": 1}, {"error": "no result within 120 s"}):
+    for change in (
+        {"backend": "gloo"},
+        {"world_size": 0},
+        {"wrong_elements": 1},
+        {"error": "no result within 120 s"},
+    ):
         facts = {**FACTS, "collective": {**FACTS["collective"], **change}}
         assert script.nccl(session(tmp_path, facts), 5).result == "fail"
 
 
 def test_training_cells_are_measured_together_and_told_apart(tmp_path: Path) -> None:
-    cells = [cell("fp32"), cell("bf16", "crashed", reason="boom"), cell("fp8", "skipped", reason="no fp8")]
+    cells = [
+        cell("fp32"),
+        cell("bf16", "crashed", reason="boom"),
+        cell("fp8", "skipped", reason="no fp8"),
+    ]
     made = session(tmp_path, document={"cells": cells})
     results = [script.training(precision)(made, 5) for precision in ("fp32", "bf16", "fp8")]
     assert [one.result for one in results] == ["pass", "fail", "not applicable"]
-    assert [one.figure for one in results] == ["100.0 samples/s, loss 7.250", "crashed: boom", "no fp8"]
-    assert script.training("bf16")(session(tmp_path, code=1), 5).figure == "missing: exit code 1: Error: no such thing"
+    assert [one.figure for one in results] == [
+        "100.0 samples/s, loss 7.250",
+        "crashed: boom",
+        "no fp8",
+    ]
+    assert (
+        script.training("bf16")(session(tmp_path, code=1), 5).figure
+        == "missing: exit code 1: Error: no such thing"
+    )
 
 
 @pytest.mark.parametrize(("wall", "result"), [(10.0, "pass"), (9.0, "fail"), (14.0, "fail")])
@@ -175,15 +209,25 @@ def test_events_against_the_wall_clock(wall: float, result: str, tmp_path: Path)
     made.cells = {"bf16": cell()}
     folder = tmp_path / "training" / "cells" / "c" / "launch-0"
     folder.mkdir(parents=True)
-    rank = {"batches": {"seconds": [4.9] * 2}, "measured_from": 100.0, "measured_until": 100.0 + wall}
+    rank = {
+        "batches": {"seconds": [4.9] * 2},
+        "measured_from": 100.0,
+        "measured_until": 100.0 + wall,
+    }
     (folder / "record.json").write_text(json.dumps({"payload": {"ranks": [rank]}}))
     assert script.event_clock(made, 5).result == result
 
 
-@pytest.mark.parametrize(("share", "result"), [(0.4, "pass"), (1.2, "fail"), (0.0, "fail"), (None, "not applicable")])
+@pytest.mark.parametrize(
+    ("share", "result"), [(0.4, "pass"), (1.2, "fail"), (0.0, "fail"), (None, "not applicable")]
+)
 def test_mfu(share: float | None, result: str, tmp_path: Path) -> None:
     made = session(tmp_path)
-    made.cells = {"fp32": cell("fp32"), "bf16": cell(compute={"mfu": share}), "fp8": {"state": "missing", "reason": ""}}
+    made.cells = {
+        "fp32": cell("fp32"),
+        "bf16": cell(compute={"mfu": share}),
+        "fp8": {"state": "missing", "reason": ""},
+    }
     if share is None:
         del made.cells["fp32"]
     assert script.mfu(made, 5).result == result
@@ -200,7 +244,9 @@ def test_mfu(share: float | None, result: str, tmp_path: Path) -> None:
         ({"energy_joules": None}, "pass"),
     ],
 )
-def test_telemetry_in_wrong_units_is_found(change: dict[str, Any], result: str, tmp_path: Path) -> None:
+def test_telemetry_in_wrong_units_is_found(
+    change: dict[str, Any], result: str, tmp_path: Path
+) -> None:
     made, trained = session(tmp_path), cell()
     trained["figures"]["telemetry"]["gpus"][0].update(change)
     made.cells = {"bf16": trained}
@@ -212,7 +258,11 @@ def test_telemetry_in_wrong_units_is_found(change: dict[str, Any], result: str, 
 def test_a_compiled_model_must_compute_the_same(tmp_path: Path) -> None:
     def answer(loss: float) -> Any:
         other = cell(cell={"precision": "fp32", "compile": "reduce-overhead"})
-        other["figures"] |= {"first_loss": loss, "samples_per_second": 150.0, "compile_seconds": 20.0}
+        other["figures"] |= {
+            "first_loss": loss,
+            "samples_per_second": 150.0,
+            "compile_seconds": 20.0,
+        }
         return session(tmp_path, document={"cells": [cell(), other]})
 
     good = script.compiled("reduce-overhead")(answer(10.501), 5)
@@ -226,9 +276,15 @@ def test_a_compiled_model_must_compute_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rates", "result"),
-    [({"fp32": 50e12, "bf16": 700e12}, "pass"), ({"bf16": 1100e12}, "fail"), ({"bf16": 70e12}, "fail")],
+    [
+        ({"fp32": 50e12, "bf16": 700e12}, "pass"),
+        ({"bf16": 1100e12}, "fail"),
+        ({"bf16": 70e12}, "fail"),
+    ],
 )
-def test_rates_against_the_documented_ones(rates: dict[str, float], result: str, tmp_path: Path) -> None:
+def test_rates_against_the_documented_ones(
+    rates: dict[str, float], result: str, tmp_path: Path
+) -> None:
     products = [{"dtype": dtype, "peak": rate} for dtype, rate in rates.items()]
     document = [{"figures": {"matmuls": products}, "reason": ""}]
     assert script.peak_rates(session(tmp_path, document=document), 5).result == result
@@ -249,10 +305,17 @@ def test_memory_and_its_limits(tmp_path: Path) -> None:
     assert predicted(None).figure == "not predicted: no tracker"
     ended = {"oom": "pass", "crashed": "fail", "ok": "fail"}
     for state, result in ended.items():
-        assert script.out_of_memory(session(tmp_path, document=[{"state": state, "reason": ""}]), 5).result == result
+        assert (
+            script.out_of_memory(
+                session(tmp_path, document=[{"state": state, "reason": ""}]), 5
+            ).result
+            == result
+        )
     trials = [{"batch_size": 2, "state": "ok"}, {"batch_size": 4, "state": "oom"}]
     document = {"batch_size": 2, "trials": trials}
-    assert script.max_batch(session(tmp_path, document=document), 5) == script.Outcome("pass", "2 (2 ok, 4 oom)")
+    assert script.max_batch(session(tmp_path, document=document), 5) == script.Outcome(
+        "pass", "2 (2 ok, 4 oom)"
+    )
     trials[1]["state"] = "crashed"
     assert script.max_batch(session(tmp_path, document=document), 5).result == "fail"
 
@@ -265,17 +328,29 @@ def test_recordings(tmp_path: Path) -> None:
     rank["compute_seconds"] = 0.0
     assert script.recorded("nsys")(session(tmp_path, document=document), 5).result == "fail"
     without = {**FACTS, "nsys": {"path": None}}
-    assert script.recorded("nsys")(session(tmp_path, without, document), 5).result == "not applicable"
+    assert (
+        script.recorded("nsys")(session(tmp_path, without, document), 5).result == "not applicable"
+    )
 
 
 def test_wheels_that_a_machine_has_in_newer_versions_stay_packed() -> None:
     wheels = [
         Path(f"{name}-py3-none-any.whl")
-        for name in ("typer-0.15.1", "pydantic-2.8.0", "numpy-2.4.6", "scipy-1.17.0", "nvidia_ml_py-13.615.71")
+        for name in (
+            "typer-0.15.1",
+            "pydantic-2.8.0",
+            "numpy-2.4.6",
+            "scipy-1.17.0",
+            "nvidia_ml_py-13.615.71",
+        )
     ]
     installed = {"typer": "0.15.1", "pydantic": "1.10.9", "numpy": "1.26.4"}
     chosen = script.wheels_to_unpack(wheels, installed.get)
-    assert [wheel.name.partition("-")[0] for wheel in chosen] == ["pydantic", "scipy", "nvidia_ml_py"]
+    assert [wheel.name.partition("-")[0] for wheel in chosen] == [
+        "pydantic",
+        "scipy",
+        "nvidia_ml_py",
+    ]
 
 
 FAKE_PIP = """
@@ -289,7 +364,9 @@ with (directory / "numpy-2.4.6-cp312-cp312-manylinux_2_28_x86_64.whl").open("wb"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mebibytes", "code"), [(55, 0), (61, 1)])
-def test_packing_asks_for_what_the_checks_need_and_for_no_more(mebibytes: int, code: int, tmp_path: Path) -> None:
+def test_packing_asks_for_what_the_checks_need_and_for_no_more(
+    mebibytes: int, code: int, tmp_path: Path
+) -> None:
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip" / "__init__.py").touch()
     (tmp_path / "pip" / "__main__.py").write_text(FAKE_PIP % mebibytes)
@@ -311,7 +388,8 @@ def test_packing_asks_for_what_the_checks_need_and_for_no_more(mebibytes: int, c
     assert words[words.index("--python-version") + 1] == "3.12"
 
 
-# Takes SIGINT as torchscale does, whatever it inherits: a shell starts background jobs with SIGINT ignored.
+# Takes SIGINT as torchscale does, whatever it inherits: a shell starts background jobs with SIGINT
+# ignored.
 HANGING = """
 import pathlib, signal, subprocess, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -330,11 +408,17 @@ except KeyboardInterrupt:
 def test_a_command_that_hangs_is_interrupted_at_its_bound(tmp_path: Path) -> None:
     (tmp_path / "torchscale").mkdir()
     (tmp_path / "torchscale" / "__main__.py").write_text(HANGING)
-    made = script.Session(tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}, time.monotonic() + 100)
+    made = script.Session(
+        tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}, time.monotonic() + 100
+    )
     began = time.monotonic()
     ran = made.run("validate", seconds=8)
     assert time.monotonic() - began < 60
-    assert (ran.code, ran.document, ran.problem()) == (None, None, "not finished in time: interrupted")
+    assert (ran.code, ran.document, ran.problem()) == (
+        None,
+        None,
+        "not finished in time: interrupted",
+    )
     child = int((tmp_path / "child.txt").read_text())
     assert wait_until(lambda: not is_running(child), timeout_seconds=10)
 
@@ -361,7 +445,9 @@ def test_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = dict(line.split(" | ", 1) for line in done.stdout.splitlines() if " | " in line)
-    results = {name.strip(): row.partition(" | ") for name, row in rows.items() if name.strip() != "check"}
+    results = {
+        name.strip(): row.partition(" | ") for name, row in rows.items() if name.strip() != "check"
+    }
     assert list(results) == ["validate", "training in fp32", "MFU below 100 %", "report"]
     assert {row[0].strip() for row in results.values()} == {"not applicable"}
     assert "on the CPU: " in results["training in fp32"][2]

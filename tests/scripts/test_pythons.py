@@ -53,8 +53,15 @@ def test_the_oldest_and_the_newest_are_tested() -> None:
 
 
 def test_no_torch_is_installed() -> None:
-    tables = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"dev": ["pytest>=8.3", "ruff>=0.9"]}}
-    assert script.requirements(tables) == ["numpy>=1.26", "pytest>=8.3", "tomli; python_version < '3.11'"]
+    tables = {
+        "dependencies": ["numpy>=1.26"],
+        "optional-dependencies": {"dev": ["pytest>=8.3", "ruff>=0.9"]},
+    }
+    assert script.requirements(tables) == [
+        "numpy>=1.26",
+        "pytest>=8.3",
+        "tomli; python_version < '3.11'",
+    ]
 
 
 @pytest.mark.slow
@@ -69,5 +76,8 @@ def test_where_there_is_no_further_python_all_is_well(
 
 
 def test_what_is_run_and_left_out_exists() -> None:
-    for path in (*script.TESTS, *(option.partition("=")[2].partition("::")[0] for option in script.LEFT_OUT)):
+    for path in (
+        *script.TESTS,
+        *(option.partition("=")[2].partition("::")[0] for option in script.LEFT_OUT),
+    ):
         assert list(ROOT.glob(path)) or list(ROOT.glob(f"**/{path}")), path

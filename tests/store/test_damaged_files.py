@@ -1,4 +1,5 @@
-"""A record of which only a part is left, or a byte is another: it is named and left out, or still says the same."""
+"""A record of which only a part is left, or a byte is another: it is named and left out, or still
+says the same."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ def test_a_plan_cut_at_every_byte(tmp_path: Path) -> None:
 
 
 @settings(max_examples=3000 if WHOLE else 150)
-@given(st.lists(st.tuples(st.integers(0, len(RECORD) - 1), st.integers(0, 255)), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(RECORD) - 1), st.integers(0, 255)), min_size=1, max_size=3
+    )
+)
 def test_other_bytes_in_a_record(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
     if not (tmp_path / "run").exists():
         folder(tmp_path / "run")
@@ -63,5 +68,7 @@ def test_other_bytes_in_a_record(tmp_path: Path, changes: list[tuple[int, int]])
     run = opened.load()
     assert len(run.problems) + len(run.cells[0].launches) == 1
     summary = summarize(run)
-    assert all(cell.figures is None or cell.state in (State.OK, State.PARTIAL) for cell in summary.cells)
+    assert all(
+        cell.figures is None or cell.state in (State.OK, State.PARTIAL) for cell in summary.cells
+    )
     assert trained(run.cells[0].planned) == CELL

@@ -35,13 +35,19 @@ with locked_folder(pathlib.Path({str(tmp_path / "run")!r})):
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot create"), locked_folder(tmp_path / "file" / "run"):
+    with (
+        pytest.raises(OutputError, match="cannot create"),
+        locked_folder(tmp_path / "file" / "run"),
+    ):
         pass
 
 
 def test_a_pipe_in_place_of_the_lock_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(OutputError, match=r"its \.lock is not a regular file"), locked_folder(tmp_path):
+    with (
+        pytest.raises(OutputError, match=r"its \.lock is not a regular file"),
+        locked_folder(tmp_path),
+    ):
         pass
     assert not is_locked(tmp_path)
 

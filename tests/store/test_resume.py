@@ -19,7 +19,9 @@ from torchscale.store.run_folder import RunFolder
         ({"benchmark": {"warmup_steps": 3}}, r"benchmark.warmup_steps \(20 there, 3 here\)"),
     ],
 )
-def test_another_setting_is_refused_by_name(tmp_path: Path, content: dict[str, object], told: str) -> None:
+def test_another_setting_is_refused_by_name(
+    tmp_path: Path, content: dict[str, object], told: str
+) -> None:
     folder_with(tmp_path / "run")
     before = (tmp_path / "run" / "experiment.json").read_text()
     with pytest.raises(StoreError, match=told):

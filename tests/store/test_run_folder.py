@@ -122,7 +122,9 @@ def test_axes_may_grow_and_what_was_measured_stays_in_the_plan(tmp_path: Path) -
     assert load_run(tmp_path / "run").experiment == folder.experiment
 
 
-def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(tmp_path: Path) -> None:
+def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(
+    tmp_path: Path,
+) -> None:
     first = measured(tmp_path / "run").experiment
     assert RunFolder.create(tmp_path / "run", first).experiment == first
     upgraded = first.environment.model_copy(update={"command": ("torchscale", "benchmark", "-v")})
@@ -131,7 +133,9 @@ def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(tmp
     assert (found.created_at, found.environment) == (first.created_at, first.environment)
     assert [(one.started_at, one.environment) for one in found.later] == [("2026-03", upgraded)]
     assert RunFolder.join(tmp_path / "run", going_on).experiment == found
-    back = RunFolder.join(tmp_path / "run", first.model_copy(update={"created_at": "2026-04"})).experiment
+    back = RunFolder.join(
+        tmp_path / "run", first.model_copy(update={"created_at": "2026-04"})
+    ).experiment
     assert [one.started_at for one in back.sessions] == [first.created_at, "2026-03", "2026-04"]
     same = back.model_copy(update={"created_at": "2026-05", "later": ()})
     resumed = RunFolder.create(tmp_path / "run", same).experiment
@@ -253,7 +257,9 @@ def test_the_last_profile_of_a_cell_is_the_one_that_is_shown(tmp_path: Path) -> 
 def test_a_profile_joins_a_folder_of_another_experiment(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
     other = cells(models="tiny-gpt2")[0]
-    described = experiment_file(experiment(models="tiny-gpt2"), [PlannedCell(cell=other, skip_reason=PROFILED_ONLY)])
+    described = experiment_file(
+        experiment(models="tiny-gpt2"), [PlannedCell(cell=other, skip_reason=PROFILED_ONLY)]
+    )
     joined = RunFolder.join(tmp_path / "run", described)
     assert [entry.cell.id for entry in joined.experiment.plan][:-1] == [
         entry.cell.id for entry in folder.experiment.plan
@@ -293,7 +299,9 @@ def test_nothing_is_written_where_a_link_leads_out(tmp_path: Path, linked: str) 
         (tmp_path / "other").mkdir()
         (tmp_path / "run" / "quarantine").symlink_to(tmp_path / "other")
     else:
-        moved = {"cells": tmp_path / "run" / "cells", "cell": launch.parent, "launch": launch}[linked]
+        moved = {"cells": tmp_path / "run" / "cells", "cell": launch.parent, "launch": launch}[
+            linked
+        ]
         moved.rename(tmp_path / "other")
         moved.symlink_to(tmp_path / "other")
     before = sorted(str(path) for path in (tmp_path / "other").rglob("*"))

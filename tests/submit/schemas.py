@@ -1,4 +1,5 @@
-"""What Kubernetes says of its objects, as far as a schema can: unknown keys, wrong types, missing fields.
+"""What Kubernetes says of its objects, as far as a schema can: unknown keys, wrong types, missing
+fields.
 
 Rules in CEL (``x-kubernetes-validations``), admission webhooks and defaults are not part of it.
 """
@@ -40,22 +41,28 @@ def _validator(api_version: str, kind: str) -> Draft202012Validator:
         schema["properties"]["metadata"] = {"$ref": f"#/definitions/{_META}"}
     else:
         schema = {"$ref": f"#/definitions/{_KINDS[api_version, kind]}"}
-    schema = _strict(schema) | {"definitions": {name: _strict(value) for name, value in definitions.items()}}
+    schema = _strict(schema) | {
+        "definitions": {name: _strict(value) for name, value in definitions.items()}
+    }
     schema["required"] = [*schema.get("required", []), "apiVersion", "kind", "metadata"]
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
 
 
 def _strict(schema: Any) -> Any:
-    """The schema with unknown keys refused, as an API server does with ``fieldValidation=Strict``, kubectl's default;
-    and with Kubernetes' two types that are a number or text."""
+    """The schema with unknown keys refused, as an API server does with ``fieldValidation=Strict``,
+    kubectl's default; and with Kubernetes' two types that are a number or text."""
     if isinstance(schema, list):
         return [_strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     strict = {key: _strict(value) for key, value in schema.items()}
     is_object = isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema
-    if is_object and schema.get("type") == "object" and "x-kubernetes-preserve-unknown-fields" not in schema:
+    if (
+        is_object
+        and schema.get("type") == "object"
+        and "x-kubernetes-preserve-unknown-fields" not in schema
+    ):
         strict["additionalProperties"] = False
     if schema.get("format") == "int-or-string":
         strict["type"] = ["string", "integer"]

@@ -16,7 +16,13 @@ def test_a_job_is_named_after_its_experiment_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "job", [JobOptions(0), JobOptions(1025), JobOptions(1, gpus_per_node=0), JobOptions(1, cpus_per_task=5000)]
+    "job",
+    [
+        JobOptions(0),
+        JobOptions(1025),
+        JobOptions(1, gpus_per_node=0),
+        JobOptions(1, cpus_per_task=5000),
+    ],
 )
 def test_counts_out_of_range_are_refused(job: JobOptions) -> None:
     with pytest.raises(UsageError, match="expected 1 to"):

@@ -19,7 +19,8 @@ JOBS = "jobs.batch"
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Puts a program called kubectl first in the path; what it was called with is in the file that is returned."""
+    """Puts a program called kubectl first in the path; what it was called with is in the file that
+    is returned."""
 
     def install(body: str) -> Path:
         calls = tmp_path / "calls"
@@ -38,7 +39,8 @@ def answer(stand_in: Callable[..., Path], *items: dict[str, Any]) -> kubectl.Clu
     calls = stand_in(f"printf %s {shlex.quote(json.dumps({'kind': 'List', 'items': items}))}")
     job = kubectl.job_of(JOBS, "demo", "lab")
     assert calls.read_text() == (
-        "get jobs.batch,pods --selector=app.kubernetes.io/instance=demo --namespace=lab --output=json "
+        "get jobs.batch,pods --selector=app.kubernetes.io/instance=demo --namespace=lab "
+        "--output=json "
         "--request-timeout=30s\n"
     )
     return job
@@ -48,7 +50,9 @@ def the_job(*conditions: dict[str, str]) -> dict[str, Any]:
     return {"kind": "Job", "metadata": {"name": "demo"}, "status": {"conditions": list(conditions)}}
 
 
-def pod(index: int, phase: str = "Running", created: str = "2026-01-01T00:00:00Z", **status: Any) -> dict[str, Any]:
+def pod(
+    index: int, phase: str = "Running", created: str = "2026-01-01T00:00:00Z", **status: Any
+) -> dict[str, Any]:
     return {
         "kind": "Pod",
         "metadata": {
@@ -61,24 +65,41 @@ def pod(index: int, phase: str = "Running", created: str = "2026-01-01T00:00:00Z
 
 
 def ended(code: int, message: str) -> dict[str, Any]:
-    return {"containerStatuses": [{"name": "node", "state": {"terminated": {"exitCode": code, "message": message}}}]}
+    return {
+        "containerStatuses": [
+            {"name": "node", "state": {"terminated": {"exitCode": code, "message": message}}}
+        ]
+    }
 
 
-def test_manifests_are_applied_from_standard_input(stand_in: Callable[..., Path], tmp_path: Path) -> None:
+def test_manifests_are_applied_from_standard_input(
+    stand_in: Callable[..., Path], tmp_path: Path
+) -> None:
     calls = stand_in(f"cat > {shlex.quote(str(tmp_path / 'input'))}")
     kubectl.apply("kind: Job\n# ü\n", None)
-    assert calls.read_text() == "apply --server-side --field-manager=torchscale -f - --request-timeout=30s\n"
+    assert (
+        calls.read_text()
+        == "apply --server-side --field-manager=torchscale -f - --request-timeout=30s\n"
+    )
     assert (tmp_path / "input").read_text() == "kind: Job\n# ü\n"
 
 
 def test_what_the_cluster_refuses_is_one_line(stand_in: Callable[..., Path]) -> None:
-    stand_in("echo 'warning: x' >&2; echo 'Error from server (BadRequest): unknown field \"spec.x\"' >&2; exit 1")
+    stand_in(
+        "echo 'warning: x' >&2; echo 'Error from server (BadRequest): unknown field \"spec.x\"' "
+        ">&2; exit 1"
+    )
     with pytest.raises(MachineError) as caught:
         kubectl.apply("kind: Job\n", "lab")
-    assert caught.value.message == 'kubectl apply: Error from server (BadRequest): unknown field "spec.x"'
+    assert (
+        caught.value.message
+        == 'kubectl apply: Error from server (BadRequest): unknown field "spec.x"'
+    )
 
 
-def test_without_kubectl_the_error_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kubectl_the_error_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="kubectl cannot be started: is it installed here"):
         kubectl.apply("", None)
@@ -95,7 +116,9 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(
 
 def test_a_name_that_is_in_use_is_refused(stand_in: Callable[..., Path]) -> None:
     stand_in("echo job.batch/demo")
-    with pytest.raises(UsageError, match="--job-name demo: the cluster has a jobs of this name") as caught:
+    with pytest.raises(
+        UsageError, match="--job-name demo: the cluster has a jobs of this name"
+    ) as caught:
         kubectl.check_new(JOBS, "demo", "lab")
     assert "kubectl delete --namespace=lab jobs.batch demo" in str(caught.value.hint)
     stand_in("echo 'Error from server (NotFound): jobs.batch \"demo\" not found' >&2; exit 1")
@@ -105,27 +128,50 @@ def test_a_name_that_is_in_use_is_refused(stand_in: Callable[..., Path]) -> None
         kubectl.check_new(JOBS, "demo", "lab")
 
 
-def test_a_missing_secret_is_refused_and_one_that_may_not_be_read_is_not(stand_in: Callable[..., Path]) -> None:
+def test_a_missing_secret_is_refused_and_one_that_may_not_be_read_is_not(
+    stand_in: Callable[..., Path],
+) -> None:
     stand_in("echo secret/torchscale-token")
     kubectl.check_secret("torchscale-token", None)
     stand_in("echo 'Error from server (Forbidden): secrets is forbidden' >&2; exit 1")
     kubectl.check_secret("torchscale-token", None)
     stand_in("echo 'Error from server (NotFound): secrets not found' >&2; exit 1")
-    with pytest.raises(UsageError, match="--token-secret torchscale-token: there is no such Secret") as caught:
+    with pytest.raises(
+        UsageError, match="--token-secret torchscale-token: there is no such Secret"
+    ) as caught:
         kubectl.check_secret("torchscale-token", "lab")
-    assert "kubectl create secret generic --namespace=lab torchscale-token --from-file" in str(caught.value.hint)
+    assert "kubectl create secret generic --namespace=lab torchscale-token --from-file" in str(
+        caught.value.hint
+    )
 
 
 def test_pods_are_counted_and_what_they_wait_for_is_said(stand_in: Callable[..., Path]) -> None:
-    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes: no GPU"}
+    full = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/4 nodes: no GPU",
+    }
     job = answer(stand_in, the_job(), pod(0), pod(1, "Pending", conditions=[full]))
-    assert job == kubectl.ClusterJob("pods: 1 Pending, 1 Running (Unschedulable: 0/4 nodes: no GPU)", None, True, None)
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no\nsuch   image " + "x" * 300}}
-    job = answer(stand_in, the_job(), pod(0, "Pending", containerStatuses=[{"name": "node", "state": waiting}]))
+    assert job == kubectl.ClusterJob(
+        "pods: 1 Pending, 1 Running (Unschedulable: 0/4 nodes: no GPU)", None, True, None
+    )
+    waiting = {
+        "waiting": {"reason": "ImagePullBackOff", "message": "no\nsuch   image " + "x" * 300}
+    }
+    job = answer(
+        stand_in,
+        the_job(),
+        pod(0, "Pending", containerStatuses=[{"name": "node", "state": waiting}]),
+    )
     assert job.text.startswith("pods: 1 Pending (ImagePullBackOff: no such image x")
     assert len(job.text) < 260
     creating = {"waiting": {"reason": "ContainerCreating"}}
-    job = answer(stand_in, the_job(), pod(0, "Pending", containerStatuses=[{"name": "node", "state": creating}]))
+    job = answer(
+        stand_in,
+        the_job(),
+        pod(0, "Pending", containerStatuses=[{"name": "node", "state": creating}]),
+    )
     assert job.text == "pods: 1 Pending"
     assert answer(stand_in, the_job()).text == "pods: none yet"
 
@@ -138,13 +184,23 @@ def test_a_pod_that_is_being_deleted_is_not_counted(stand_in: Callable[..., Path
 
 def test_the_end_of_a_job_and_what_node_0_left(stand_in: Callable[..., Path]) -> None:
     complete = {"type": "Complete", "status": "True"}
-    job = answer(stand_in, the_job(complete), pod(0, "Succeeded", **ended(0, "0\n")), pod(1, **ended(0, "7")))
+    job = answer(
+        stand_in, the_job(complete), pod(0, "Succeeded", **ended(0, "0\n")), pod(1, **ended(0, "7"))
+    )
     assert job == kubectl.ClusterJob("Complete", "Complete", True, 0)
-    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "PodFailurePolicy",
+        "message": "exit code 1",
+    }
     job = answer(stand_in, the_job(failed), pod(0, "Failed", **ended(1, "1\n")))
     assert job == kubectl.ClusterJob("Failed (PodFailurePolicy: exit code 1)", "Failed", True, 1)
     not_yet = {"type": "Failed", "status": "False"}
-    assert answer(stand_in, the_job(not_yet, {"type": "SuccessCriteriaMet", "status": "True"})).end is None
+    assert (
+        answer(stand_in, the_job(not_yet, {"type": "SuccessCriteriaMet", "status": "True"})).end
+        is None
+    )
 
 
 def test_the_newest_pod_of_node_0_counts(stand_in: Callable[..., Path]) -> None:
@@ -164,7 +220,9 @@ def test_a_job_that_is_gone_or_suspended_is_named_so(stand_in: Callable[..., Pat
     assert answer(stand_in, the_job({"type": "Suspended", "status": "True"})).text == "Suspended"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"items": 3}', '{"items": [{"kind": "Pod", "status": []}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"items": 3}', '{"items": [{"kind": "Pod", "status": []}]}']
+)
 def test_an_answer_that_is_none_counts_as_silence(stand_in: Callable[..., Path], text: str) -> None:
     stand_in(f"printf %s {shlex.quote(text)}")
     with pytest.raises(OSError, match="cannot be read"):

@@ -22,9 +22,16 @@ from torchscale.submit.engine import (
     TrainJobOptions,
 )
 from torchscale.submit.kubectl import ClusterJob
-from torchscale.submit.kubernetes_engine import KubernetesEngine, pod_job, prepare_indexed_job, prepare_train_job
+from torchscale.submit.kubernetes_engine import (
+    KubernetesEngine,
+    pod_job,
+    prepare_indexed_job,
+    prepare_train_job,
+)
 
-OPTIONS = SubmitOptions(JobOptions(nodes=2, image="image"), kubernetes=KubernetesOptions(results_claim="results"))
+OPTIONS = SubmitOptions(
+    JobOptions(nodes=2, image="image"), kubernetes=KubernetesOptions(results_claim="results")
+)
 PREPARE = {"jobs.batch": prepare_indexed_job, "trainjobs.trainer.kubeflow.org": prepare_train_job}
 
 
@@ -43,8 +50,15 @@ def test_the_config_map_carries_the_whole_experiment(tmp_path: Path, prepare: An
 def test_defaults() -> None:
     job = pod_job(experiment(experiment_name="My_Run"), OPTIONS, None)
     assert (job.name, str(job.directory)) == ("torchscale-my-run", "My_Run")
-    assert (job.token_secret, job.gpu_resource, job.deadline_seconds) == ("torchscale-token", "nvidia.com/gpu", None)
-    assert objects(prepare_indexed_job(experiment(), OPTIONS, None))["Job"]["spec"]["backoffLimit"] == 6
+    assert (job.token_secret, job.gpu_resource, job.deadline_seconds) == (
+        "torchscale-token",
+        "nvidia.com/gpu",
+        None,
+    )
+    assert (
+        objects(prepare_indexed_job(experiment(), OPTIONS, None))["Job"]["spec"]["backoffLimit"]
+        == 6
+    )
     spec = objects(prepare_train_job(experiment(), OPTIONS, None))["TrainJob"]["spec"]
     assert spec["runtimeRef"]["name"] == "torch-distributed"
 
@@ -53,7 +67,9 @@ def test_options_reach_the_manifests() -> None:
     options = replace(
         OPTIONS,
         job=JobOptions(nodes=2, image="image", time="2:00:00", gpus_per_node=8),
-        kubernetes=KubernetesOptions(results_claim="r", rdma=("rdma/a=2",), env=("A=1",), gpu_resource="amd.com/gpu"),
+        kubernetes=KubernetesOptions(
+            results_claim="r", rdma=("rdma/a=2",), env=("A=1",), gpu_resource="amd.com/gpu"
+        ),
         indexed_job=IndexedJobOptions(restarts=0),
         train_job=TrainJobOptions(runtime="mine"),
     )
@@ -62,7 +78,12 @@ def test_options_reach_the_manifests() -> None:
     (container,) = spec["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"amd.com/gpu": "8", "rdma/a": "2"}
     assert container["args"][3] == "/results/runs/a"
-    assert objects(prepare_train_job(experiment(), options, None))["TrainJob"]["spec"]["runtimeRef"]["name"] == "mine"
+    assert (
+        objects(prepare_train_job(experiment(), options, None))["TrainJob"]["spec"]["runtimeRef"][
+            "name"
+        ]
+        == "mine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +94,10 @@ def test_options_reach_the_manifests() -> None:
         ({"job": JobOptions(nodes=0, image="i")}, "--nodes 0"),
         ({"kubernetes": KubernetesOptions(results_claim="r", run_as_user=0)}, "--run-as-user 0"),
         ({"kubernetes": KubernetesOptions(results_claim="r", env=("A",))}, "--env 'A'"),
-        ({"kubernetes": KubernetesOptions(results_claim="r", rdma=("rdma/a=x",))}, "--rdma rdma/a=x"),
+        (
+            {"kubernetes": KubernetesOptions(results_claim="r", rdma=("rdma/a=x",))},
+            "--rdma rdma/a=x",
+        ),
         ({"job": JobOptions(image="i", time="2h")}, "--time '2h'"),
         ({"indexed_job": IndexedJobOptions(restarts=-1)}, "--restarts -1"),
         ({"job": JobOptions(image="i", job_name="A_b")}, "--job-name 'A_b'"),
@@ -109,7 +133,11 @@ def test_what_is_needed_is_checked_before_anything_is_applied(
     secret = [("secret", "torchscale-token", "lab")] if nodes > 1 else []
     assert calls == [("new", resource, "demo", "lab"), *secret, (engine.render(), "lab")]
     assert (job.job_id, job.results) == ("demo", "x in the claim r")
-    assert job.log == "kubectl logs --namespace lab --selector app.kubernetes.io/instance=demo --prefix --follow"
+    assert (
+        job.log
+        == "kubectl logs --namespace lab --selector app.kubernetes.io/instance=demo --prefix "
+        "--follow"
+    )
 
 
 @pytest.mark.parametrize(

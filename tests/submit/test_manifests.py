@@ -29,7 +29,14 @@ EVERYTHING: dict[str, Any] = {
     "cpus_per_node": 96,
     "rdma": {"rdma/hca_shared_devices_a": 1},
     "shm_size": "64Gi",
-    "env": {"NCCL_DEBUG": "INFO", "A": "$(HOME) $$x $", "B": "1e3", "C": "", "D": "on", "E": "a\nb: {c}"},
+    "env": {
+        "NCCL_DEBUG": "INFO",
+        "A": "$(HOME) $$x $",
+        "B": "1e3",
+        "C": "",
+        "D": "on",
+        "E": "a\nb: {c}",
+    },
     "node_selector": {"gpu.example.com/model": "h100"},
     "run_as_user": 1000,
     "deadline_seconds": 7200,
@@ -69,11 +76,16 @@ def pod(kind: str, **changes: Any) -> dict[str, Any]:
 
 
 def expanded(text: str) -> str:
-    """Text as Kubernetes gives it to a container: it replaces ``$(NAME)`` of a variable, and reads ``$$`` as ``$``."""
-    return re.sub(r"\$\$|\$\((\w+)\)", lambda match: "$" if match[0] == "$$" else f"<{match[1]}>", text)
+    """Text as Kubernetes gives it to a container: it replaces ``$(NAME)`` of a variable, and reads
+    ``$$`` as ``$``."""
+    return re.sub(
+        r"\$\$|\$\((\w+)\)", lambda match: "$" if match[0] == "$$" else f"<{match[1]}>", text
+    )
 
 
-@pytest.mark.parametrize("changes", [{}, {"nodes": 1}, EVERYTHING], ids=["two", "one", "everything"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"nodes": 1}, EVERYTHING], ids=["two", "one", "everything"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_published_schemas_take_every_manifest(kind: str, changes: dict[str, Any]) -> None:
     for document in documents(kind, **changes):
@@ -84,18 +96,53 @@ def test_the_published_schemas_take_every_manifest(kind: str, changes: dict[str,
     ("kind", "path", "value", "expected"),
     [
         ("train-job", ("TrainJob", "spec", "trainer", "numNode"), 4, "'numNode' was unexpected"),
-        ("train-job", ("TrainJob", "spec", "trainer", "numNodes"), "4", "'4' is not of type 'integer'"),
+        (
+            "train-job",
+            ("TrainJob", "spec", "trainer", "numNodes"),
+            "4",
+            "'4' is not of type 'integer'",
+        ),
         ("train-job", ("TrainJob", "spec", "trainer", "command"), "sh", "is not of type 'array'"),
-        ("train-job", ("TrainJob", "spec", "runtimeRef", "name"), None, "'name' is a required property"),
-        ("train-job", ("TrainJob", "spec", "runtimeRef"), None, "'runtimeRef' is a required property"),
-        ("train-job", ("TrainJob", "spec", "podSpecOverrides"), [], "'podSpecOverrides' was unexpected"),
-        ("train-job", ("TrainJob", "spec", "trainer", "resourcesPerNode", "limits", "cpu"), "many", "does not match"),
+        (
+            "train-job",
+            ("TrainJob", "spec", "runtimeRef", "name"),
+            None,
+            "'name' is a required property",
+        ),
+        (
+            "train-job",
+            ("TrainJob", "spec", "runtimeRef"),
+            None,
+            "'runtimeRef' is a required property",
+        ),
+        (
+            "train-job",
+            ("TrainJob", "spec", "podSpecOverrides"),
+            [],
+            "'podSpecOverrides' was unexpected",
+        ),
+        (
+            "train-job",
+            ("TrainJob", "spec", "trainer", "resourcesPerNode", "limits", "cpu"),
+            "many",
+            "does not match",
+        ),
         ("train-job", ("TrainJob", "metadata", "label"), {}, "'label' was unexpected"),
         ("indexed-job", ("Job", "spec", "completion"), 4, "'completion' was unexpected"),
         ("indexed-job", ("Job", "spec", "completions"), "4", "'4' is not of type 'integer'"),
         ("indexed-job", ("Job", "spec", "template"), None, "'template' is a required property"),
-        ("indexed-job", ("Job", "spec", "template", "spec", "containers"), None, "'containers' is a required"),
-        ("indexed-job", ("Job", "spec", "template", "spec", "hostNetworking"), True, "was unexpected"),
+        (
+            "indexed-job",
+            ("Job", "spec", "template", "spec", "containers"),
+            None,
+            "'containers' is a required",
+        ),
+        (
+            "indexed-job",
+            ("Job", "spec", "template", "spec", "hostNetworking"),
+            True,
+            "was unexpected",
+        ),
         ("indexed-job", ("Job", "apiVersion"), None, ""),
         ("indexed-job", ("Service", "spec", "clusterIP"), 0, "0 is not of type 'string'"),
         ("indexed-job", ("Service", "spec", "selectors"), {}, "'selectors' was unexpected"),
@@ -128,7 +175,14 @@ def test_every_pod_runs_the_same_command(kind: str) -> None:
     assert started["image"] == "ghcr.io/you/torchscale:1"
     assert started["command"][:2] == ["sh", "-c"]
     assert started["args"] == [
-        *("benchmark", "/etc/torchscale/config.yaml", "--output-dir", "/results/demo", "--nnodes", "4"),
+        *(
+            "benchmark",
+            "/etc/torchscale/config.yaml",
+            "--output-dir",
+            "/results/demo",
+            "--nnodes",
+            "4",
+        ),
     ]
     limits = started["resources" if kind == "indexed-job" else "resourcesPerNode"]["limits"]
     assert limits == {"cpu": "96", "nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1"}
@@ -137,7 +191,14 @@ def test_every_pod_runs_the_same_command(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_given_is_left_to_the_cluster(kind: str) -> None:
     text = to_yaml(KINDS[kind](job()))
-    for key in ("limits", "securityContext", "nodeSelector", "activeDeadlineSeconds", "sizeLimit", "namespace"):
+    for key in (
+        "limits",
+        "securityContext",
+        "nodeSelector",
+        "activeDeadlineSeconds",
+        "sizeLimit",
+        "namespace",
+    ):
         assert key not in text
 
 
@@ -151,8 +212,13 @@ def test_the_token_is_a_reference_and_only_for_several_nodes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_reach_the_pod_as_they_were_given(kind: str) -> None:
-    """Through YAML, where ``1e3`` and ``on`` are text, and through Kubernetes, which replaces ``$(NAME)``."""
-    env = {entry["name"]: entry["value"] for entry in container(kind, **EVERYTHING)["env"] if "value" in entry}
+    """Through YAML, where ``1e3`` and ``on`` are text, and through Kubernetes, which replaces
+    ``$(NAME)``."""
+    env = {
+        entry["name"]: entry["value"]
+        for entry in container(kind, **EVERYTHING)["env"]
+        if "value" in entry
+    }
     assert {name: expanded(env[name]) for name in EVERYTHING["env"]} == EVERYTHING["env"]
     text = to_yaml(KINDS[kind](job(**EVERYTHING)))
     assert 'value: "1e3"\n' in text
@@ -207,14 +273,21 @@ def test_the_pods_of_an_indexed_job_know_their_node() -> None:
     entries = {entry["name"]: entry for entry in container("indexed-job", nodes=4)["env"]}
     path = entries["PET_NODE_RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
     assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    env = {name: entry["value"] for name, entry in entries.items() if "value" in entry} | {"PET_NODE_RANK": "2"}
+    env = {name: entry["value"] for name, entry in entries.items() if "value" in entry} | {
+        "PET_NODE_RANK": "2"
+    }
     cluster = find_cluster(ClusterOptions(nodes=4), None, env)
     assert cluster is not None
-    assert (cluster.node_rank, cluster.master, cluster.is_named_later) == (2, "demo-0.demo:29500", True)
+    assert (cluster.node_rank, cluster.master, cluster.is_named_later) == (
+        2,
+        "demo-0.demo:29500",
+        True,
+    )
 
 
 def test_a_train_job_sets_nothing_that_its_webhook_refuses() -> None:
-    """Kubeflow sets PET_* itself, takes no variables in a patch, and wants a manager as ``domain/path``."""
+    """Kubeflow sets PET_* itself, takes no variables in a patch, and wants a manager as
+    ``domain/path``."""
     found = objects("train-job", **EVERYTHING)["TrainJob"]["spec"]
     assert not [entry for entry in found["trainer"]["env"] if entry["name"].startswith("PET_")]
     (patch,) = found["runtimePatches"]
@@ -242,9 +315,16 @@ def in_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sub
         for path in ("/results", "/dev/termination-log"):
             assert path in script
             script = script.replace(path, shlex.quote(str(tmp_path / path.rpartition("/")[2])))
-        argv = [*started["command"][:2], script, *started["command"][3:], *map(expanded, started["args"])]
+        argv = [
+            *started["command"][:2],
+            script,
+            *started["command"][3:],
+            *map(expanded, started["args"]),
+        ]
         env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PET_NODE_RANK": str(node_rank)}
-        return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        return subprocess.Popen(
+            argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
 
     return start
 
@@ -267,14 +347,21 @@ def in_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sub
     ],
 )
 def test_a_pod_leaves_what_its_job_needs_to_know(
-    in_pod: Callable[..., subprocess.Popen[str]], tmp_path: Path, kind: str, node_rank: int, code: int, left: int
+    in_pod: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+    kind: str,
+    node_rank: int,
+    code: int,
+    left: int,
 ) -> None:
     process = in_pod(kind, node_rank, f'echo "$@"; exit {code}')
     output, _ = process.communicate(timeout=30)
     assert output == "benchmark /etc/torchscale/config.yaml --output-dir /results/demo --nnodes 2\n"
     assert process.returncode == left
     message = tmp_path / "termination-log"
-    assert (message.read_text() if message.exists() else None) == (f"{code}\n" if node_rank == 0 else None)
+    assert (message.read_text() if message.exists() else None) == (
+        f"{code}\n" if node_rank == 0 else None
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,8 +62,20 @@ def job(**changes: Any) -> PodJob:
 
 def test_a_plain_job_is_taken() -> None:
     check_pod_job(job())
-    check_pod_job(job(name="a" * LONGEST_JOB_NAME, namespace="lab-1", results_claim="team.results", shm_size="64Gi"))
-    check_pod_job(job(image="reg.example.com:5000/a/b_c@sha256:" + "0" * 64, rdma={"rdma/hca_shared_devices_a": 1}))
+    check_pod_job(
+        job(
+            name="a" * LONGEST_JOB_NAME,
+            namespace="lab-1",
+            results_claim="team.results",
+            shm_size="64Gi",
+        )
+    )
+    check_pod_job(
+        job(
+            image="reg.example.com:5000/a/b_c@sha256:" + "0" * 64,
+            rdma={"rdma/hca_shared_devices_a": 1},
+        )
+    )
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -123,7 +135,14 @@ def test_pairs_and_counts() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30", 1800), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86400), ("1-12:30", 131400), ("1-12:30:01", 131401)],
+    [
+        ("30", 1800),
+        ("1:30", 90),
+        ("2:00:00", 7200),
+        ("1-0", 86400),
+        ("1-12:30", 131400),
+        ("1-12:30:01", 131401),
+    ],
 )
 def test_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
     assert parse_time(text) == seconds

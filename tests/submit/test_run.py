@@ -26,7 +26,9 @@ from torchscale.submit.run import (
 )
 
 JOB = SubmittedJob("77", "run", "slurm-77.out")
-KUBERNETES = SubmitOptions(JobOptions(image="image"), kubernetes=KubernetesOptions(results_claim="results"))
+KUBERNETES = SubmitOptions(
+    JobOptions(image="image"), kubernetes=KubernetesOptions(results_claim="results")
+)
 
 
 @dataclass
@@ -54,7 +56,11 @@ class Answers:
 
 def test_every_engine_renders_the_same_experiment_its_way(tmp_path: Path) -> None:
     wanted = experiment(experiment_name="demo")
-    assert prepare(SubmitEngine.SLURM, wanted, SubmitOptions(), tmp_path / "run").render().startswith("#!/bin/bash\n")
+    assert (
+        prepare(SubmitEngine.SLURM, wanted, SubmitOptions(), tmp_path / "run")
+        .render()
+        .startswith("#!/bin/bash\n")
+    )
     assert "\nkind: TrainJob\n" in prepare(SubmitEngine.KUBERNETES, wanted, KUBERNETES).render()
     assert "\nkind: Job\n" in prepare(SubmitEngine.KUBERNETES_JOB, wanted, KUBERNETES).render()
 
@@ -67,8 +73,16 @@ def test_every_engine_renders_the_same_experiment_its_way(tmp_path: Path) -> Non
             {"slurm": SlurmOptions(partition="gpu")},
             "--partition gpu: not an option of --engine kubernetes",
         ),
-        ("kubernetes-job", {"slurm": SlurmOptions(sbatch_option=("x=1",))}, "--sbatch-option x=1: not an option"),
-        ("kubernetes", {"indexed_job": IndexedJobOptions(0)}, "--restarts 0: not an option of --engine kubernetes"),
+        (
+            "kubernetes-job",
+            {"slurm": SlurmOptions(sbatch_option=("x=1",))},
+            "--sbatch-option x=1: not an option",
+        ),
+        (
+            "kubernetes",
+            {"indexed_job": IndexedJobOptions(0)},
+            "--restarts 0: not an option of --engine kubernetes",
+        ),
         (
             "kubernetes-job",
             {"train_job": TrainJobOptions("r")},
@@ -77,7 +91,9 @@ def test_every_engine_renders_the_same_experiment_its_way(tmp_path: Path) -> Non
         ("slurm", {}, "--results-claim results: not an option of --engine slurm"),
     ],
 )
-def test_an_option_of_another_engine_is_refused(engine: str, changes: dict[str, object], expected: str) -> None:
+def test_an_option_of_another_engine_is_refused(
+    engine: str, changes: dict[str, object], expected: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         prepare(SubmitEngine(engine), experiment(), replace(KUBERNETES, **changes))  # type: ignore[arg-type]
     assert expected in caught.value.message
@@ -92,7 +108,9 @@ def test_every_group_of_options_belongs_to_an_engine() -> None:
 
 def test_a_job_is_followed_through_a_requeue_and_a_silent_scheduler() -> None:
     pending, running = JobState("PENDING"), JobState("RUNNING")
-    engine = Answers([pending, pending, running, OSError("silent"), pending, running, JobState("COMPLETED", 3)])
+    engine = Answers(
+        [pending, pending, running, OSError("silent"), pending, running, JobState("COMPLETED", 3)]
+    )
     notes: list[str] = []
     assert follow(engine, JOB, notes.append, poll_seconds=0) == 3
     states = [note.removeprefix("job 77: ") for note in notes]

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.submit.slurm import SlurmJob, check_job, job_state, parse_options, render_script, submit_script
+from torchscale.submit.slurm import (
+    SlurmJob,
+    check_job,
+    job_state,
+    parse_options,
+    render_script,
+    submit_script,
+)
 
 HOSTILE = ("", "-x", "--wrap=id", "a\nb", "a\x1b[31mb", "a\x00b", "a\u202eb", 'a"b', "a'b")
 
@@ -33,7 +40,9 @@ def job(work: Path, /, **changes: Any) -> SlurmJob:
 def directives(script: str) -> list[str]:
     """The options that sbatch reads: up to the first line that is no comment."""
     head = script.partition("\nset -e")[0]
-    return [line.removeprefix("#SBATCH ") for line in head.splitlines() if line.startswith("#SBATCH ")]
+    return [
+        line.removeprefix("#SBATCH ") for line in head.splitlines() if line.startswith("#SBATCH ")
+    ]
 
 
 def test_every_option_is_a_directive(tmp_path: Path) -> None:
@@ -49,22 +58,36 @@ def test_every_option_is_a_directive(tmp_path: Path) -> None:
         )
     )
     options = directives(script)
-    assert {"--nodes=2", "--ntasks-per-node=1", "--time=2:00:00", "--gpus-per-node=8"} <= set(options)
-    assert {"--account=lab", "--partition=gpu", "--qos=high", "--exclusive", '--comment="two words"'} <= set(options)
+    assert {"--nodes=2", "--ntasks-per-node=1", "--time=2:00:00", "--gpus-per-node=8"} <= set(
+        options
+    )
+    assert {
+        "--account=lab",
+        "--partition=gpu",
+        "--qos=high",
+        "--exclusive",
+        '--comment="two words"',
+    } <= set(options)
     assert {"--requeue", "--signal=B:TERM@120", "--export=ALL"} <= set(options)
     assert '--cpus-per-task="$SLURM_CPUS_PER_TASK"' in script
 
 
 def test_what_is_not_given_is_left_to_slurm(tmp_path: Path) -> None:
     script = render_script(job(tmp_path))
-    assert not [option for option in directives(script) if "cpus" in option or "gpus" in option or "account" in option]
+    assert not [
+        option
+        for option in directives(script)
+        if "cpus" in option or "gpus" in option or "account" in option
+    ]
     assert "SLURM_CPUS_PER_TASK" not in script  # not set there, and `set -u` would end the job
 
 
 def test_a_container_gets_the_directories_of_the_job(tmp_path: Path) -> None:
     script = render_script(job(tmp_path, container="nvcr.io#nvidia".replace("#", "/")))
     assert "--container-image=nvcr.io/nvidia" in script
-    assert f"--container-mounts={tmp_path}:{tmp_path},{tmp_path}/results:{tmp_path}/results" in script
+    assert (
+        f"--container-mounts={tmp_path}:{tmp_path},{tmp_path}/results:{tmp_path}/results" in script
+    )
     assert '"$exit_file" torchscale &' in script
     with pytest.raises(UsageError, match="cannot be used here"):
         render_script(job(tmp_path / "a:b", container="image"))
@@ -85,14 +108,19 @@ def test_hostile_values_of_other_options_are_refused(tmp_path: Path, value: str)
         check_job(job(tmp_path, options={"comment": value}))
 
 
-@pytest.mark.parametrize("text", ["nodes=3", "--wrap=id", "array=1-9", "signal=KILL", "-p=x", "p=x", "a b=1", "=1", ""])
+@pytest.mark.parametrize(
+    "text", ["nodes=3", "--wrap=id", "array=1-9", "signal=KILL", "-p=x", "p=x", "a b=1", "=1", ""]
+)
 def test_options_of_the_script_itself_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--sbatch-option"):
         parse_options([text])
 
 
 def test_options_are_values_or_flags() -> None:
-    assert parse_options(["exclusive", "--constraint=a&b=c"]) == {"exclusive": None, "constraint": "a&b=c"}
+    assert parse_options(["exclusive", "--constraint=a&b=c"]) == {
+        "exclusive": None,
+        "constraint": "a&b=c",
+    }
 
 
 @pytest.mark.parametrize("time", ["30", "30:00", "2:00:00", "1-12", "1-12:30", "1-12:30:00"])
@@ -118,10 +146,15 @@ def program(directory: Path, name: str, body: str) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand-ins for Slurm's programs: srun runs the task of each of two nodes, one after the other."""
+    """Stand-ins for Slurm's programs: srun runs the task of each of two nodes, one after the
+    other."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    program(programs, "scontrol", f'echo "$@" >> {shlex.quote(str(tmp_path))}/scontrol.log; printf "n0\\nn1\\n"')
+    program(
+        programs,
+        "scontrol",
+        f'echo "$@" >> {shlex.quote(str(tmp_path))}/scontrol.log; printf "n0\\nn1\\n"',
+    )
     program(
         programs,
         "srun",
@@ -150,17 +183,23 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
     path = directory / "job.sbatch"
     path.write_text(script)
-    return subprocess.run(["bash", str(path)], check=False, capture_output=True, text=True, timeout=60)  # noqa: S607
+    return subprocess.run(
+        ["bash", str(path)], check=False, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.slow
 def test_bash_reads_the_script(tmp_path: Path) -> None:
     hostile = job(
-        tmp_path / "a $(touch x) `id`; b", config="a: \"$(id)\" 'x'\nTORCHSCALE_CONFIG\n", container="image:1.0"
+        tmp_path / "a $(touch x) `id`; b",
+        config="a: \"$(id)\" 'x'\nTORCHSCALE_CONFIG\n",
+        container="image:1.0",
     )
     path = tmp_path / "job.sbatch"
     path.write_text(render_script(hostile))
-    done = subprocess.run(["bash", "-n", str(path)], check=False, capture_output=True, text=True, timeout=60)  # noqa: S607
+    done = subprocess.run(
+        ["bash", "-n", str(path)], check=False, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -183,7 +222,14 @@ def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
     token = str(state / "token-123456")
     for call, rank in zip(calls, ("1", "0"), strict=True):
         assert call == [
-            *("-m", "torchscale", "benchmark", str(state / "config-123456.yaml"), "--output-dir", str(plain.directory)),
+            *(
+                "-m",
+                "torchscale",
+                "benchmark",
+                str(state / "config-123456.yaml"),
+                "--output-dir",
+                str(plain.directory),
+            ),
             *("--nnodes", "2", "--node-rank", rank, "--master", "n0:23456", "--token-file", token),
             "600",
         ]
@@ -194,7 +240,9 @@ def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_job_ends_with_the_exit_code_of_node_0(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_ends_with_the_exit_code_of_node_0(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CODE", "3")
     plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
     assert run(render_script(plain), cluster).returncode == 3
@@ -203,12 +251,17 @@ def test_the_job_ends_with_the_exit_code_of_node_0(cluster: Path, monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("state", "requeued"), [("RUNNING", True), ("COMPLETING", False)])
-def test_the_time_limits_signal_stops_and_requeues(cluster: Path, state: str, requeued: bool) -> None:
+def test_the_time_limits_signal_stops_and_requeues(
+    cluster: Path, state: str, requeued: bool
+) -> None:
     log = shlex.quote(str(cluster))
     program(cluster / "bin", "squeue", f"echo {state}")
     program(cluster / "bin", "scancel", f'echo "$@" > {log}/scancel.log')
     # The signal comes while the step runs, which ends after its tasks were told.
-    waits = f"kill -TERM $PPID; for i in {{1..500}}; do [ -e {log}/scancel.log ] && break; sleep 0.02; done; exit 130"
+    waits = (
+        f"kill -TERM $PPID; for i in {{1..500}}; do [ -e {log}/scancel.log ] && break; sleep 0.02; "
+        "done; exit 130"
+    )
     program(cluster / "bin", "srun", waits)
     plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
     assert run(render_script(plain), cluster).returncode == 130
@@ -228,7 +281,9 @@ def test_what_sbatch_and_squeue_say(cluster: Path) -> None:
     assert job_state("77") == "PENDING"
     program(programs, "squeue", "true")
     assert job_state("77") is None
-    program(programs, "squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    program(
+        programs, "squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    )
     assert job_state("77") is None
     program(programs, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(OSError, match="Unable to contact"):

@@ -19,22 +19,34 @@ def test_the_script_carries_the_whole_experiment(tmp_path: Path) -> None:
     wanted = experiment(gpu_counts=[1, 16])
     engine = SlurmEngine(wanted, TWO, tmp_path / "run")
     config = tmp_path / "config.yaml"
-    config.write_text(engine.render().partition("<<'")[2].partition("\n")[2].partition("\nTORCHSCALE_CONFIG")[0])
+    config.write_text(
+        engine.render().partition("<<'")[2].partition("\n")[2].partition("\nTORCHSCALE_CONFIG")[0]
+    )
     assert load_experiment(config) == wanted
     assert engine.job.state_directory == tmp_path / "run.submit"
 
 
 def test_options_reach_the_script(tmp_path: Path) -> None:
     options = SubmitOptions(
-        JobOptions(nodes=2, gpus_per_node=8, image="image"), SlurmOptions("lab", "gpu", "high", ("exclusive",))
+        JobOptions(nodes=2, gpus_per_node=8, image="image"),
+        SlurmOptions("lab", "gpu", "high", ("exclusive",)),
     )
     script = SlurmEngine(experiment(), options, tmp_path / "run").render()
-    for text in ("account=lab", "partition=gpu", "qos=high", "exclusive", "gpus-per-node=8", "time=1:00:00"):
+    for text in (
+        "account=lab",
+        "partition=gpu",
+        "qos=high",
+        "exclusive",
+        "gpus-per-node=8",
+        "time=1:00:00",
+    ):
         assert f"#SBATCH --{text}\n" in script
     assert "--container-image=image" in script
 
 
-def test_a_submitted_job_names_its_folder_and_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_submitted_job_names_its_folder_and_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(slurm, "submit_script", lambda path, env: "77")
     engine = SlurmEngine(experiment(), TWO, tmp_path / "run")
     state = tmp_path / "run.submit"
@@ -54,7 +66,11 @@ def test_a_submitted_job_names_its_folder_and_its_log(tmp_path: Path, monkeypatc
     ],
 )
 def test_states_of_slurm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, left: str | None, expected: JobState
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str | None,
+    left: str | None,
+    expected: JobState,
 ) -> None:
     monkeypatch.setattr(slurm, "job_state", lambda number: state)
     (tmp_path / "run.submit").mkdir()

@@ -17,7 +17,9 @@ PID_UNIT = 0x1000000
 BASE_NS = 1_700_000_000_000_000_000
 
 
-def kernel(name: str, start: float, length: float, stream: int = 7, link: int = 0, **args: Any) -> dict[str, Any]:
+def kernel(
+    name: str, start: float, length: float, stream: int = 7, link: int = 0, **args: Any
+) -> dict[str, Any]:
     """A kernel; times in microseconds."""
     return {
         "ph": "X",
@@ -31,7 +33,9 @@ def kernel(name: str, start: float, length: float, stream: int = 7, link: int = 
     }
 
 
-def host(category: str, name: str, start: float, length: float, thread: int = 1, **args: Any) -> dict[str, Any]:
+def host(
+    category: str, name: str, start: float, length: float, thread: int = 1, **args: Any
+) -> dict[str, Any]:
     """Something on the host."""
     return {
         "ph": "X",
@@ -51,12 +55,30 @@ def step(number: int, start: float, length: float) -> dict[str, Any]:
 
 
 def kineto(
-    events: Sequence[Mapping[str, Any]], rank: int | None = 0, world_size: int = 2, backend: str = "nccl", **header: Any
+    events: Sequence[Mapping[str, Any]],
+    rank: int | None = 0,
+    world_size: int = 2,
+    backend: str = "nccl",
+    **header: Any,
 ) -> str:
     """A trace as torch.profiler writes it."""
-    info = {} if rank is None else {"distributedInfo": {"backend": backend, "rank": rank, "world_size": world_size}}
-    content = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], **info, "host_name": "node-1"}
-    content |= {"baseTimeNanoseconds": BASE_NS, **header, "traceEvents": list(events), "traceName": "x.json"}
+    info = (
+        {}
+        if rank is None
+        else {"distributedInfo": {"backend": backend, "rank": rank, "world_size": world_size}}
+    )
+    content = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "GPU"}],
+        **info,
+        "host_name": "node-1",
+    }
+    content |= {
+        "baseTimeNanoseconds": BASE_NS,
+        **header,
+        "traceEvents": list(events),
+        "traceName": "x.json",
+    }
     return json.dumps(content, indent=2)
 
 
@@ -64,12 +86,17 @@ NSYS_2022 = {
     "StringIds": "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
     "EXPORT_META_DATA": "name TEXT NOT NULL, value TEXT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
-    "CUPTI_ACTIVITY_KIND_KERNEL": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, "
-    "contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, "
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER "
+    "NOT NULL, "
+    "contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid "
+    "INTEGER, "
     "demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, gridX INTEGER",
-    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, "
-    "globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, "
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass "
+    "INTEGER NOT NULL, "
+    "globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT "
+    "NULL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER "
+    "NOT NULL, "
     "streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, bytes INTEGER NOT NULL, "
     "copyKind INTEGER NOT NULL, srcKind INTEGER, dstKind INTEGER",
 }
@@ -81,18 +108,26 @@ NSYS_2026 = {
     "META_DATA_CAPTURE": "name TEXT NOT NULL, value TEXT",
     "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, "
     "nameEnum INTEGER NOT NULL, value TEXT NOT NULL",
-    "DIAGNOSTIC_EVENT": "timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL, source INTEGER NOT NULL, "
+    "DIAGNOSTIC_EVENT": "timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL, source "
+    "INTEGER NOT NULL, "
     "severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER",
-    "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, globalTid INTEGER, "
+    "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, "
+    "globalTid INTEGER, "
     "textId INTEGER, domainId INTEGER, binaryData BLOB",
-    "NVTX_PAYLOAD_SCHEMAS": "domainId INTEGER, schemaId INTEGER, name TEXT, type INTEGER, payloadSize INTEGER",
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId INTEGER NOT NULL, schemaId INTEGER NOT NULL, idx INTEGER NOT NULL, "
+    "NVTX_PAYLOAD_SCHEMAS": "domainId INTEGER, schemaId INTEGER, name TEXT, type INTEGER, "
+    "payloadSize INTEGER",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId INTEGER NOT NULL, schemaId INTEGER NOT NULL, idx "
+    "INTEGER NOT NULL, "
     "flags INTEGER, type INTEGER, name TEXT, description TEXT, offset INTEGER",
     "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
 }
 NCCL_DOMAIN, NCCL_SCHEMA = 1, 16777225
 """Of the payload that NCCL attaches to its ranges: communicator, bytes, partner."""
-_NCCL_ENTRIES = ((18, "NCCL communicator ID", None), (22, "Message size [bytes]", 8), (5, "Peer rank", 16))
+_NCCL_ENTRIES = (
+    (18, "NCCL communicator ID", None),
+    (22, "Message size [bytes]", 8),
+    (5, "Peer rank", 16),
+)
 """Type, name and place, as real exports have them: the place of the first is not exported."""
 
 
@@ -137,10 +172,19 @@ class NsysExport:
             nameId=self.name(name),
         )
 
-    def range(self, pid: int, text: str, start: int, end: int | None, by_id: bool = False, kind: int = 59) -> None:
+    def range(
+        self, pid: int, text: str, start: int, end: int | None, by_id: bool = False, kind: int = 59
+    ) -> None:
         """An NVTX range, its text in the row or by id."""
         where: dict[str, object] = {"textId": self.name(text)} if by_id else {"text": text}
-        self.add("NVTX_EVENTS", start=start, end=end, eventType=kind, globalTid=pid * PID_UNIT + pid, **where)
+        self.add(
+            "NVTX_EVENTS",
+            start=start,
+            end=end,
+            eventType=kind,
+            globalTid=pid * PID_UNIT + pid,
+            **where,
+        )
 
     def mark(self, pid: int, text: str, at: int) -> None:
         """A moment."""
@@ -171,8 +215,11 @@ class NsysExport:
                     domainId=NCCL_DOMAIN, schemaId=NCCL_SCHEMA, idx=place, type=kind, name=name, offset=offset,
                 )  # fmt: skip
 
-    def copy(self, pid: int, start: int, end: int, size: int, kinds: tuple[int, int, int], link: int = 0) -> None:
-        """A copy by the device; ``kinds``: of the copy, of the memory read and of the memory written."""
+    def copy(
+        self, pid: int, start: int, end: int, size: int, kinds: tuple[int, int, int], link: int = 0
+    ) -> None:
+        """A copy by the device; ``kinds``: of the copy, of the memory read and of the memory
+        written."""
         self.add(
             "CUPTI_ACTIVITY_KIND_MEMCPY",
             start=start,
@@ -191,7 +238,9 @@ class NsysExport:
         meta = "META_DATA_EXPORT" if "META_DATA_EXPORT" in self.tables else "EXPORT_META_DATA"
         if not self.rows.get(meta):
             self.add(meta, name="EXPORT_SCHEMA_VERSION", value="3.25.0")
-        self.rows["StringIds"] = [{"id": number, "value": text} for text, number in self.names.items()]
+        self.rows["StringIds"] = [
+            {"id": number, "value": text} for text, number in self.names.items()
+        ]
         with closing(sqlite3.connect(path)) as database, database:
             for table, rows in self.rows.items():
                 if table in without or table not in self.tables:
@@ -203,14 +252,18 @@ class NsysExport:
                 names = [column[1] for column in known]
                 for row in ordered:
                     values = [row.get(name, 0 if name in demanded else None) for name in names]
-                    database.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(names))})", values)
+                    database.execute(
+                        f"INSERT INTO {table} VALUES ({','.join('?' * len(names))})", values
+                    )
         database.close()
         return path
 
 
-def two_ranks(tables: Mapping[str, str] = NSYS_2026, steps: int = 24, *, launched: bool = False) -> NsysExport:
-    """Two processes, each step 100 µs of compute, then an all-reduce of 20 µs that process 2 enters 10 µs late;
-    ``launched``: with the launch of each all-reduce."""
+def two_ranks(
+    tables: Mapping[str, str] = NSYS_2026, steps: int = 24, *, launched: bool = False
+) -> NsysExport:
+    """Two processes, each step 100 µs of compute, then an all-reduce of 20 µs that process 2 enters
+    10 µs late; ``launched``: with the launch of each all-reduce."""
     export = NsysExport(tables)
     link = 0
     for number in range(steps):
@@ -221,8 +274,12 @@ def two_ranks(tables: Mapping[str, str] = NSYS_2026, steps: int = 24, *, launche
             export.kernel(pid, "gemm", origin + 10_000, origin + 110_000 + late, link)
             called = 1_000_000 + link if launched else 0
             if launched:
-                export.call(pid, "cudaLaunchKernelExC_v11060", origin + 6_000, origin + 9_000, called)
+                export.call(
+                    pid, "cudaLaunchKernelExC_v11060", origin + 6_000, origin + 9_000, called
+                )
             reduced = "ncclDevKernel_AllReduce_Sum_f32"
             export.kernel(pid, reduced, origin + 110_000 + late, origin + 140_000, called)
-            export.range(pid, f"torchscale.step {number}", origin, origin + 200_000, by_id=number % 2 == 0)
+            export.range(
+                pid, f"torchscale.step {number}", origin, origin + 200_000, by_id=number % 2 == 0
+            )
     return export

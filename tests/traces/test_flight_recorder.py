@@ -1,4 +1,5 @@
-"""Dumps of torch's flight recorder, as gloo and NCCL write them, and files that only look like one."""
+"""Dumps of torch's flight recorder, as gloo and NCCL write them, and files that only look like
+one."""
 
 from __future__ import annotations
 
@@ -66,7 +67,12 @@ def read(content: object) -> Any:
 def test_a_dump_of_gloo() -> None:
     log = read(dump(entry(3), entry(4, retired=False)))
     done, waiting = log.calls
-    assert (done.sequence, done.operation, done.backend, done.is_done) == (3, "all_reduce", "gloo", True)
+    assert (done.sequence, done.operation, done.backend, done.is_done) == (
+        3,
+        "all_reduce",
+        "gloo",
+        True,
+    )
     assert (waiting.sequence, waiting.is_done, waiting.is_p2p) == (4, False, False)
     assert (waiting.input_sizes, waiting.input_dtypes) == (((6_553_600,),), ("float32",))
     assert log.groups == {"0": ProcessGroup("default_pg", (0, 1))}
@@ -74,10 +80,17 @@ def test_a_dump_of_gloo() -> None:
 
 @pytest.mark.parametrize(
     ("state", "retired", "done"),
-    [("completed", True, True), ("started", False, False), ("scheduled", False, False), ("started", True, False)],
+    [
+        ("completed", True, True),
+        ("started", False, False),
+        ("scheduled", False, False),
+        ("started", True, False),
+    ],
 )
 def test_nccl_retires_what_timed_out(state: str, retired: bool, done: bool) -> None:
-    (call,) = read(dump(entry(1, profiling_name="nccl:all_reduce", state=state, retired=retired))).calls
+    (call,) = read(
+        dump(entry(1, profiling_name="nccl:all_reduce", state=state, retired=retired))
+    ).calls
     assert call.is_done is done
 
 
@@ -86,7 +99,12 @@ def test_groups_are_listed_under_their_names_by_nccl() -> None:
         "0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"},
         "5": {"name": "5", "desc": "mesh_dp", "ranks": "[1, 3]"},
     }
-    log = read(dump(entry(1, process_group=["5", "mesh_dp"], profiling_name="nccl:all_reduce"), pg_config=groups))
+    log = read(
+        dump(
+            entry(1, process_group=["5", "mesh_dp"], profiling_name="nccl:all_reduce"),
+            pg_config=groups,
+        )
+    )
     assert log.groups == {
         "0": ProcessGroup("default_pg", (0, 1, 2, 3)),
         "5": ProcessGroup("mesh_dp", (1, 3)),
@@ -95,13 +113,20 @@ def test_groups_are_listed_under_their_names_by_nccl() -> None:
 
 def test_collectives_of_earlier_launches_in_the_process_are_left_out() -> None:
     old, new = entry(9, time_created_ns=5), entry(1, pg_id=1)
-    assert [call.sequence for call in collective_log(dump(old, new), since=1_600_000_000.0).calls] == [1]
+    assert [
+        call.sequence for call in collective_log(dump(old, new), since=1_600_000_000.0).calls
+    ] == [1]
     rejoined = dump(entry(9), entry(1, pg_id=1))
-    assert [call.sequence for call in collective_log(rejoined).calls] == [1], "a group that was joined anew"
+    assert [call.sequence for call in collective_log(rejoined).calls] == [1], (
+        "a group that was joined anew"
+    )
 
 
 def test_a_pickle_of_plain_values_has_the_frames() -> None:
-    frames = [{"name": "inner", "filename": "/a.py", "line": 7}, {"name": "outer", "filename": "/a.py", "line": 1}]
+    frames = [
+        {"name": "inner", "filename": "/a.py", "line": 7},
+        {"name": "outer", "filename": "/a.py", "line": 1},
+    ]
     content = dump({**entry(1), "frames": frames, "process_group": ("0", "default_pg")})
     (call,) = read_flight_recorder(pickle.dumps(content)).calls
     assert call.frames == (
@@ -153,7 +178,10 @@ def test_a_pickle_that_unfolds_to_billions_of_values_is_refused() -> None:
         (b"nonsense", "neither JSON nor a pickle"),
         (b"[]", "it has no 'version'"),
         (b"{}", "it has no 'version'"),
-        (b'{"version": "2.10", "entries": [{"collective_seq_id": "x"}]}', r"entries\[0\].collective_seq_id"),
+        (
+            b'{"version": "2.10", "entries": [{"collective_seq_id": "x"}]}',
+            r"entries\[0\].collective_seq_id",
+        ),
         (b'{"version": "2.10", "entries": 5}', "entries"),
         (b"\x80\x04.", "damaged pickle"),
         (b"\x80", "damaged pickle"),
@@ -179,8 +207,15 @@ NUMBERS = st.sampled_from([-1, 0, 1, 2**31, 2**63, 10**30])
 
 
 @given(NUMBERS, NUMBERS, NUMBERS, NUMBERS)
-def test_any_number_in_a_dump_gives_a_verdict_or_an_error(number: int, size: int, line: int, time: int) -> None:
-    changes = {"collective_seq_id": number, "input_sizes": [[size, size]], "time_created_ns": time, "retired": False}
+def test_any_number_in_a_dump_gives_a_verdict_or_an_error(
+    number: int, size: int, line: int, time: int
+) -> None:
+    changes = {
+        "collective_seq_id": number,
+        "input_sizes": [[size, size]],
+        "time_created_ns": time,
+        "retired": False,
+    }
     frames = [{"name": "f", "filename": "a.py", "line": line}]
     try:
         log = read(dump({**entry(1, **changes), "frames": frames}, entry(2)))
@@ -211,8 +246,11 @@ def test_a_damaged_dump_is_a_log_or_an_error(position: int, value: int) -> None:
 
 
 def test_a_dump_of_many_groups_is_judged_in_seconds() -> None:
-    """Each collective in a group of its own, none complete; the test's time limit is what is tested."""
-    entries = [entry(1, process_group=[str(number), "x"], retired=False) for number in range(20_000)]
+    """Each collective in a group of its own, none complete; the test's time limit is what is
+    tested."""
+    entries = [
+        entry(1, process_group=[str(number), "x"], retired=False) for number in range(20_000)
+    ]
     logs = [collective_log(dump(*entries)), collective_log(dump(*entries[:10_000]))]
     assert explain_hang([RankEvidence(rank, log=log) for rank, log in enumerate(logs)]).summary
     with pytest.raises(TraceError, match="100,001 collectives"):

@@ -43,8 +43,22 @@ VALUES: list[Any] = [
     "\ud7ff" * 9,
 ]
 NAMES = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
-ARGUMENTS = ["correlation", "In msg nelems", "Seq", "dtype", "Process Group Name", "Process Group Ranks", "Input Dims"]
-HEADERS = ["distributedInfo", "baseTimeNanoseconds", "host_name", "schemaVersion", "deviceProperties"]
+ARGUMENTS = [
+    "correlation",
+    "In msg nelems",
+    "Seq",
+    "dtype",
+    "Process Group Name",
+    "Process Group Ranks",
+    "Input Dims",
+]
+HEADERS = [
+    "distributedInfo",
+    "baseTimeNanoseconds",
+    "host_name",
+    "schemaVersion",
+    "deviceProperties",
+]
 
 
 def check(paths: list[Path]) -> None:
@@ -81,7 +95,10 @@ def changed_events(changes: list[tuple[int, str, str, Any]]) -> Iterator[dict[st
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, len(EVENTS) - 1), st.sampled_from(NAMES), st.sampled_from(ARGUMENTS), st.sampled_from(VALUES)
+            st.integers(0, len(EVENTS) - 1),
+            st.sampled_from(NAMES),
+            st.sampled_from(ARGUMENTS),
+            st.sampled_from(VALUES),
         ),
         max_size=4,
     ),
@@ -98,7 +115,11 @@ def test_values_of_a_kineto_trace(
 
 @EXAMPLES
 @given(
-    st.lists(st.tuples(st.integers(0, len(TEXT)), st.integers(0, 300), st.binary(max_size=12)), min_size=1, max_size=3)
+    st.lists(
+        st.tuples(st.integers(0, len(TEXT)), st.integers(0, 300), st.binary(max_size=12)),
+        min_size=1,
+        max_size=3,
+    )
 )
 def test_bytes_of_a_kineto_trace(tmp_path: Path, changes: list[tuple[int, int, bytes]]) -> None:
     content = TEXT.encode()
@@ -111,8 +132,15 @@ def test_bytes_of_a_kineto_trace(tmp_path: Path, changes: list[tuple[int, int, b
 
 def columns(path: Path) -> list[tuple[str, str]]:
     with contextlib.closing(sqlite3.connect(path)) as database, database:
-        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        found = [(table, row[1]) for table in tables for row in database.execute(f"PRAGMA table_info({table})")]
+        tables = [
+            row[0]
+            for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        found = [
+            (table, row[1])
+            for table in tables
+            for row in database.execute(f"PRAGMA table_info({table})")
+        ]
     database.close()
     return found
 
@@ -122,17 +150,38 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = export().write(tmp_path_factory.mktemp("nsys") / "sound.sqlite")
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA writable_schema = ON")
-        database.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
+        database.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'"
+        )
     database.close()
     return path
 
 
-SQL = ["NULL", "'x'", "''", "-1", "0", "9223372036854775807", "-9223372036854775808", "1e300", "x'00ff'", "0.5"]
+SQL = [
+    "NULL",
+    "'x'",
+    "''",
+    "-1",
+    "0",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "1e300",
+    "x'00ff'",
+    "0.5",
+]
 
 
 @EXAMPLES
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(SQL), st.integers(1, 9)), min_size=1, max_size=3))
-def test_values_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tuple[int, str, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.sampled_from(SQL), st.integers(1, 9)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_values_of_an_nsys_export(
+    tmp_path: Path, sound: Path, changes: list[tuple[int, str, int]]
+) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(sound.read_bytes())
     known = columns(path)
@@ -140,14 +189,21 @@ def test_values_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tup
         for place, value, every in changes:
             table, column = known[place % len(known)]
             with contextlib.suppress(sqlite3.IntegrityError):  # a primary key is a whole number
-                database.execute(f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE rowid % {every} = 0")
+                database.execute(
+                    f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE rowid % {every} = 0"
+                )
     database.close()
     check([path])
 
 
 @EXAMPLES
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=8), st.floats(0.1, 1))
-def test_bytes_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tuple[float, int]], kept: float) -> None:
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=8),
+    st.floats(0.1, 1),
+)
+def test_bytes_of_an_nsys_export(
+    tmp_path: Path, sound: Path, changes: list[tuple[float, int]], kept: float
+) -> None:
     content = bytearray(sound.read_bytes())
     for place, value in changes:
         content[int(place * (len(content) - 1))] = value
@@ -157,7 +213,8 @@ def test_bytes_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tupl
 
 
 ENDLESS = (
-    "CREATE VIEW {table} AS WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a) SELECT n AS {column} FROM a"
+    "CREATE VIEW {table} AS WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a) SELECT "
+    "n AS {column} FROM a"
 )
 STRUCTURE = [
     "DROP TABLE {table}",
@@ -180,8 +237,12 @@ STRUCTURE = [
 
 
 @EXAMPLES
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(STRUCTURE)), min_size=1, max_size=3))
-def test_structure_of_an_nsys_export(tmp_path: Path, sound: Path, changes: list[tuple[int, str]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(STRUCTURE)), min_size=1, max_size=3)
+)
+def test_structure_of_an_nsys_export(
+    tmp_path: Path, sound: Path, changes: list[tuple[int, str]]
+) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(sound.read_bytes())
     known = columns(path)

@@ -28,8 +28,14 @@ def read(text: str, source: str = "rank0.json") -> RankTrace:
 
 def events() -> list[dict[str, Any]]:
     found = [step(3, 0.0, 1000.0), step(4, 1000.5, 900.0)]
-    found += [kernel(NASTY if number % 3 else "gemm", 10.0 * number, 5.125, link=number + 1) for number in range(60)]
-    found += [host("cuda_runtime", "cudaLaunchKernel", 10.0 * n - 4, 2.0, correlation=n + 1) for n in range(60)]
+    found += [
+        kernel(NASTY if number % 3 else "gemm", 10.0 * number, 5.125, link=number + 1)
+        for number in range(60)
+    ]
+    found += [
+        host("cuda_runtime", "cudaLaunchKernel", 10.0 * n - 4, 2.0, correlation=n + 1)
+        for n in range(60)
+    ]
     arguments: dict[str, Any] = {
         "Collective name": "allreduce",
         "In msg nelems": 1000,
@@ -38,18 +44,34 @@ def events() -> list[dict[str, Any]]:
     }
     arguments |= {"Process Group Name": "0", "Seq": 17, "Group size": 2}
     found.append(kernel("ncclDevKernel_Generic(x)", 700.0, 50.0, stream=9, **arguments))
-    found.append({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}})
-    found.append({"ph": "s", "cat": "ac2g", "id": 3, "pid": 10, "tid": 1, "ts": 1.0, "name": "ac2g"})
+    found.append(
+        {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}}
+    )
+    found.append(
+        {"ph": "s", "cat": "ac2g", "id": 3, "pid": 10, "tid": 1, "ts": 1.0, "name": "ac2g"}
+    )
     for allocated in (100, 900, 300):
         memory = {"Total Allocated": allocated, "Device Type": 1, "Device Id": 0, "Bytes": 8}
-        found.append({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 5.0, "args": memory})
+        found.append(
+            {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 5.0, "args": memory}
+        )
     copy = kernel("Memcpy HtoD (Pageable -> Device)", 800.0, 3.0)
-    return [*found, {**copy, "cat": "gpu_memcpy"}, host("cpu_op", "aten::_local_scalar_dense", 850.0, 2.0)]
+    return [
+        *found,
+        {**copy, "cat": "gpu_memcpy"},
+        host("cpu_op", "aten::_local_scalar_dense", 850.0, 2.0),
+    ]
 
 
 def test_what_it_tells() -> None:
     trace = read(kineto(events(), rank=1))
-    assert (trace.rank, trace.world_size, trace.host, trace.backend, trace.on_device) == (1, 2, "node-1", "nccl", True)
+    assert (trace.rank, trace.world_size, trace.host, trace.backend, trace.on_device) == (
+        1,
+        2,
+        "node-1",
+        "nccl",
+        True,
+    )
     assert trace.steps.number.tolist() == [3, 4]
     assert trace.steps.start.tolist() == [BASE_NS, BASE_NS + 1_000_500]
     compute = trace.spans.of(SpanKind.COMPUTE)
@@ -59,7 +81,12 @@ def test_what_it_tells() -> None:
     assert trace.spans.of(SpanKind.READBACK).sum() == 1
     assert SpanCopyKind.HOST_TO_DEVICE_PAGEABLE in trace.spans.detail.tolist()
     one = trace.collectives
-    assert (len(one), one.ops[one.op[0]], one.payload_bytes[0], one.sequence[0]) == (1, "all_reduce", 2000, 17)
+    assert (len(one), one.ops[one.op[0]], one.payload_bytes[0], one.sequence[0]) == (
+        1,
+        "all_reduce",
+        2000,
+        17,
+    )
     assert one.start[0] == BASE_NS + 700_000
     assert trace.peak_memory_bytes == 900
 
@@ -90,10 +117,15 @@ def test_other_keys_may_follow_the_events_and_a_bare_list_is_read_too() -> None:
 
 
 def test_gloo_runs_from_the_call_to_its_completion() -> None:
-    found = [step(0, 0, 100), host("user_annotation", "gloo:all_reduce", -5, 3, thread=2)]  # began before the recording
+    found = [
+        step(0, 0, 100),
+        host("user_annotation", "gloo:all_reduce", -5, 3, thread=2),
+    ]  # began before the recording
     for number in range(3):
         call = host("cpu_op", "c10d::allreduce_", 10 + 20 * number, 1)
-        done = host("user_annotation", "gloo:all_reduce", 12 + 20 * number, 9, thread=2 + number % 2)
+        done = host(
+            "user_annotation", "gloo:all_reduce", 12 + 20 * number, 9, thread=2 + number % 2
+        )
         found += [call, {**done, "args": {"Input Dims": [[256, 4]], "Input type": ["float"]}}]
     trace = read(kineto(found, backend="gloo"))
     assert not trace.on_device
@@ -103,7 +135,8 @@ def test_gloo_runs_from_the_call_to_its_completion() -> None:
 
 
 def test_gloo_reduces_and_scatters_by_an_all_reduce() -> None:
-    """Its completion is named after what gloo does; with an all-reduce beside it, each call gets its own."""
+    """Its completion is named after what gloo does; with an all-reduce beside it, each call gets
+    its own."""
     found = [step(0, 0, 100)]
     for number, name in enumerate(("_reduce_scatter_base_", "allreduce_", "_reduce_scatter_base_")):
         found.append(host("cpu_op", f"c10d::{name}", 10 + 20 * number, 1))
@@ -140,7 +173,9 @@ def test_files_directories_and_archives(tmp_path: Path) -> None:
     packed = tmp_path / "a" / "two.pt.trace.json.gz"
     packed.write_bytes(gzip.compress(kineto(events(), rank=1).encode()))
     (tmp_path / "a" / "settings.json").write_text('{"no": "trace"}')
-    (tmp_path / "a" / "timeline.perfetto.json.gz").write_bytes(gzip.compress(kineto(events()).encode()))
+    (tmp_path / "a" / "timeline.perfetto.json.gz").write_bytes(
+        gzip.compress(kineto(events()).encode())
+    )
     found = find_recordings([tmp_path])
     assert found == [plain, packed]
     assert [rank.rank for rank in read_recordings(found).ranks] == [0, 1]
@@ -162,7 +197,9 @@ def test_a_header_may_claim_any_number_of_ranks(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     path.write_text(kineto(events(), world_size=10**9))
     (note,) = read_recordings([path]).notes
-    assert note == f"1 of 1,000,000,000 ranks are here; missing: {', '.join(map(str, range(1, 17)))}"
+    assert (
+        note == f"1 of 1,000,000,000 ranks are here; missing: {', '.join(map(str, range(1, 17)))}"
+    )
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
@@ -187,9 +224,12 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_single_recording_needs_no_rank(tmp_path: Path) -> None:
-    """Programs with one process, and exporters that write no distributedInfo, do not name a rank."""
+    """Programs with one process, and exporters that write no distributedInfo, do not name a
+    rank."""
     alone = tmp_path / "trace.json"
-    alone.write_text(kineto([event for event in events() if "nccl" not in event["name"]], rank=None))
+    alone.write_text(
+        kineto([event for event in events() if "nccl" not in event["name"]], rank=None)
+    )
     trace = read_recordings([alone])
     assert [(rank.rank, rank.world_size) for rank in trace.ranks] == [(0, 1)]
     assert trace.notes == ("the recording names no rank; it is taken as the only one, rank 0",)

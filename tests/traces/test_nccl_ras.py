@@ -12,7 +12,13 @@ from torchscale.traces.nccl_ras import ras_notes, read_ras
 
 
 def ras_rank(number: int, **changes: Any) -> dict[str, Any]:
-    status = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
+    status = {
+        "init_state": 0,
+        "async_error": 0,
+        "finalize_called": False,
+        "destroy_flag": False,
+        "abort_flag": False,
+    }
     counts = {"Broadcast": 4, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0, "AllReduce": 57}
     return {
         "rank": number,
@@ -61,7 +67,9 @@ def test_a_rank_that_does_not_respond() -> None:
 def test_a_rank_that_is_behind() -> None:
     behind = ras_rank(1, collective_counts={"Broadcast": 4, "AllReduce": 56})
     (note,) = ras_notes(read_ras(b"OK\n" + reply([ras_rank(0), behind], [])), {101})
-    assert note == "NCCL RAS, communicator 0xae94 of 2 ranks: AllReduce called 57 times, by rank 1 56"
+    assert (
+        note == "NCCL RAS, communicator 0xae94 of 2 ranks: AllReduce called 57 times, by rank 1 56"
+    )
 
 
 def test_another_jobs_communicators_are_left_out() -> None:

@@ -26,20 +26,38 @@ def trace_events() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [step(number, 1000.0 * number, 990.0) for number in range(1, 7)]
     for place in range(200):
         found.append(kernel("gemm", 1000.0 + 30 * place, 12.0, link=place + 1))
-        found.append(host("cuda_runtime", "cudaLaunchKernel", 990.0 + 30 * place, 2.0, correlation=place + 1))
-    arguments: dict[str, Any] = {"Collective name": "allreduce", "In msg nelems": 10, "Out msg nelems": 10}
+        found.append(
+            host("cuda_runtime", "cudaLaunchKernel", 990.0 + 30 * place, 2.0, correlation=place + 1)
+        )
+    arguments: dict[str, Any] = {
+        "Collective name": "allreduce",
+        "In msg nelems": 10,
+        "Out msg nelems": 10,
+    }
     arguments |= {"dtype": "Float", "Process Group Name": "0", "Seq": 1}
     for place in range(30):
-        call = kernel("ncclDevKernel_AllReduce", 1005.0 + 150 * place, 9.0, stream=9, **{**arguments, "Seq": place})
+        call = kernel(
+            "ncclDevKernel_AllReduce",
+            1005.0 + 150 * place,
+            9.0,
+            stream=9,
+            **{**arguments, "Seq": place},
+        )
         found.append(call)
     return found
 
 
-def write(tmp_path: Path, changed: Callable[[list[dict[str, Any]]], object] = lambda _: None, **header: Any) -> Path:
+def write(
+    tmp_path: Path,
+    changed: Callable[[list[dict[str, Any]]], object] = lambda _: None,
+    **header: Any,
+) -> Path:
     found = trace_events()
     changed(found)
     path = tmp_path / "rank0.json"
-    path.write_text(kineto(found, rank=header.pop("rank", 0), world_size=header.pop("world_size", 1), **header))
+    path.write_text(
+        kineto(found, rank=header.pop("rank", 0), world_size=header.pop("world_size", 1), **header)
+    )
     return path
 
 
@@ -72,8 +90,12 @@ REFUSED: dict[str, Mapping[str, Any]] = {
     "a step at 1e308": {"changed": put(STEP, ts=1e308)},
     "a collective of 1e308": {"changed": put(NCCL, dur=1e308)},
     "a collective at -1e308": {"changed": put(NCCL, ts=-1e308)},
-    "steps that overlap": {"changed": lambda found: [event.update(ts=1000.0, dur=6000.0) for event in found[:6]]},
-    "kernels that end before they start": {"changed": lambda found: [event.update(dur=-3.0) for event in found[6:]]},
+    "steps that overlap": {
+        "changed": lambda found: [event.update(ts=1000.0, dur=6000.0) for event in found[:6]]
+    },
+    "kernels that end before they start": {
+        "changed": lambda found: [event.update(dur=-3.0) for event in found[6:]]
+    },
     "kernels of no time": {"changed": lambda found: [event.update(dur=0.0) for event in found]},
     "a deep header": {"deviceProperties": json.loads("[" * 900 + "]" * 900)},
 }
@@ -107,7 +129,9 @@ def test_a_number_of_no_use_is_left_out(tmp_path: Path, case: str) -> None:
     read(write(tmp_path, HARMLESS[case]))
 
 
-@pytest.mark.parametrize("changes", [{"ts": 1e308}, {"ts": -1e300}, {"dur": 1e308}, {"dur": -5.0}, {"ts": 4e15}])
+@pytest.mark.parametrize(
+    "changes", [{"ts": 1e308}, {"ts": -1e300}, {"dur": 1e308}, {"dur": -5.0}, {"ts": 4e15}]
+)
 def test_a_single_kernel_at_an_impossible_time_is_left_out_with_a_note(
     tmp_path: Path, changes: dict[str, float], recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -115,10 +139,13 @@ def test_a_single_kernel_at_an_impossible_time_is_left_out_with_a_note(
     trace = read_recordings([write(tmp_path, put(GEMM, **changes))])
     found = analyze_trace(trace)
     assert any(
-        "1 of 400 spans end before they start, or at a time that no recording has" in note for note in trace.notes
+        "1 of 400 spans end before they start, or at a time that no recording has" in note
+        for note in trace.notes
     )
     assert found.window == sound.window
-    assert found.per_rank[0].compute_seconds == pytest.approx(sound.per_rank[0].compute_seconds, rel=0.01)
+    assert found.per_rank[0].compute_seconds == pytest.approx(
+        sound.per_rank[0].compute_seconds, rel=0.01
+    )
     assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
 
 
@@ -145,7 +172,9 @@ def test_a_name_of_megabytes_that_looks_like_events(tmp_path: Path, filler: str)
     path.write_bytes(gzip.compress(kineto(found, rank=0, world_size=1).encode(), 1))
     began = time.process_time()
     read(path)
-    assert time.process_time() - began < 30  # each place where an event could end was decoded anew: minutes
+    assert (
+        time.process_time() - began < 30
+    )  # each place where an event could end was decoded anew: minutes
 
 
 def test_an_event_that_never_ends_is_refused(tmp_path: Path) -> None:
@@ -167,33 +196,71 @@ def export() -> NsysExport:
     for number in range(1, 7):
         made.range(10, f"step {number}", 1_000_000 * number, 1_000_000 * number + 990_000)
     for place in range(200):
-        made.kernel(10, "gemm", 1_000_000 + 30_000 * place, 1_012_000 + 30_000 * place, link=place + 1)
-        made.call(10, "cudaLaunchKernel_v7000", 990_000 + 30_000 * place, 992_000 + 30_000 * place, link=place + 1)
+        made.kernel(
+            10, "gemm", 1_000_000 + 30_000 * place, 1_012_000 + 30_000 * place, link=place + 1
+        )
+        made.call(
+            10,
+            "cudaLaunchKernel_v7000",
+            990_000 + 30_000 * place,
+            992_000 + 30_000 * place,
+            link=place + 1,
+        )
     return made
 
 
 NSYS: dict[str, tuple[str, str | None]] = {
-    "a name that is NULL": ("UPDATE OR REPLACE {kernel} SET shortName = NULL WHERE rowid = 1", "not an integer"),
-    "a name that is text": ("UPDATE {kernel} SET shortName = 'x' WHERE rowid = 1", "not an integer"),
+    "a name that is NULL": (
+        "UPDATE OR REPLACE {kernel} SET shortName = NULL WHERE rowid = 1",
+        "not an integer",
+    ),
+    "a name that is text": (
+        "UPDATE {kernel} SET shortName = 'x' WHERE rowid = 1",
+        "not an integer",
+    ),
     "a name without a string": ("UPDATE {kernel} SET shortName = 99999 WHERE rowid = 1", None),
     "a process that is text": ("UPDATE {kernel} SET globalPid = 'x' WHERE rowid = 1", "no integer"),
-    "a process that is a blob": ("UPDATE {kernel} SET globalPid = x'00ff' WHERE rowid = 1", "no integer"),
-    "a start that is text": ("UPDATE NVTX_EVENTS SET start = 'x' WHERE text = 'step 1'", "no integers"),
-    "a thread that is a blob": ("UPDATE NVTX_EVENTS SET end = x'00' WHERE text = 'step 1'", "no integers"),
+    "a process that is a blob": (
+        "UPDATE {kernel} SET globalPid = x'00ff' WHERE rowid = 1",
+        "no integer",
+    ),
+    "a start that is text": (
+        "UPDATE NVTX_EVENTS SET start = 'x' WHERE text = 'step 1'",
+        "no integers",
+    ),
+    "a thread that is a blob": (
+        "UPDATE NVTX_EVENTS SET end = x'00' WHERE text = 'step 1'",
+        "no integers",
+    ),
     "text that is not UTF-8": ("UPDATE StringIds SET value = CAST(x'ff41' AS TEXT)", None),
-    "a step number of 31 digits": (f"UPDATE NVTX_EVENTS SET text = 'step {10**30}' WHERE text = 'step 1'", None),
+    "a step number of 31 digits": (
+        f"UPDATE NVTX_EVENTS SET text = 'step {10**30}' WHERE text = 'step 1'",
+        None,
+    ),
     "a start in the year 2262": (
         "INSERT INTO TARGET_INFO_SESSION_START_TIME (utcEpochNs) VALUES (9223372036854775807)",
         None,
     ),
-    "kernels that end before they start": ("UPDATE {kernel} SET end = start - 5", "end before they start"),
-    "a kernel that ends in the year 2262": ("UPDATE {kernel} SET end = 9223372036854775807 WHERE rowid = 5", None),
+    "kernels that end before they start": (
+        "UPDATE {kernel} SET end = start - 5",
+        "end before they start",
+    ),
+    "a kernel that ends in the year 2262": (
+        "UPDATE {kernel} SET end = 9223372036854775807 WHERE rowid = 5",
+        None,
+    ),
     "a step that ends in the year 2262": (
         "UPDATE NVTX_EVENTS SET end = 9223372036854775807 WHERE text = 'step 2'",
         "step",
     ),
-    "rank 9 of 2": ("UPDATE NVTX_EVENTS SET text = 'torchscale.rank 9/2' WHERE text LIKE '%rank%'", "rank 9"),
-    "no ranks": ("UPDATE NVTX_EVENTS SET text = 'torchscale.rank 0/0' WHERE text LIKE '%rank%'", "0 ranks ran"),
+    "rank 9 of 2": (
+        "UPDATE NVTX_EVENTS SET text = 'torchscale.rank 9/2' WHERE text LIKE '%rank%'",
+        "rank 9",
+    ),
+    "no ranks": (
+        "UPDATE NVTX_EVENTS SET text = 'torchscale.rank 0/0' WHERE text LIKE '%rank%'",
+        "0 ranks ran",
+    ),
 }
 
 
@@ -201,7 +268,9 @@ def nullable(path: Path) -> None:
     """The columns of kernels without their constraints: a damaged file has none."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA writable_schema = ON")
-        database.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
+        database.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'"
+        )
     database.close()
 
 
@@ -228,7 +297,10 @@ def test_a_column_that_is_computed_is_not_read(tmp_path: Path) -> None:
     path = export().write(tmp_path / "a.sqlite")
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("DROP TABLE StringIds")
-        database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (hex(zeroblob(200000000))))")
+        database.execute(
+            "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS "
+            "(hex(zeroblob(200000000))))"
+        )
         database.execute("INSERT INTO StringIds (id) VALUES (1), (2)")
     database.close()
     with pytest.raises(TraceError, match="a generated column"):

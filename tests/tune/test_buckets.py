@@ -11,7 +11,9 @@ MIB = 1 << 20
 
 
 def link(bucketed: float, merged: float, payload_bytes: int = 10 * MIB) -> LinkSample:
-    return LinkSample(payload_bytes=payload_bytes, as_bucketed_seconds=bucketed, merged_seconds=merged, repeats=5)
+    return LinkSample(
+        payload_bytes=payload_bytes, as_bucketed_seconds=bucketed, merged_seconds=merged, repeats=5
+    )
 
 
 def test_latency_and_bandwidth_from_two_ways_to_cut_the_same_bytes() -> None:
@@ -24,7 +26,8 @@ def test_latency_and_bandwidth_from_two_ways_to_cut_the_same_bytes() -> None:
 
 
 def test_small_buckets_hide_what_large_ones_expose() -> None:
-    """Four pieces of 1 MiB, ready every 10 ms; a piece takes 5 ms to reduce and next to no latency."""
+    """Four pieces of 1 MiB, ready every 10 ms; a piece takes 5 ms to reduce and next to no
+    latency."""
     sizes, ready = [MIB] * 4, [0.0, 0.01, 0.02, 0.03]
     cost = Reduction(1e-9, 0.005 / MIB)
     assert exposed_seconds(sizes, ready, MIB, cost) == pytest.approx(0.005)

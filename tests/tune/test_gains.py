@@ -43,6 +43,8 @@ def test_the_smallest_visible_gain_is_seen_four_times_in_five() -> None:
     draw = random.Random(5)
     found = 0
     for _ in range(600):
-        gain = paired_gain([(math.log1p(seen) + draw.gauss(0, noise), draw.gauss(0, noise)) for _ in range(pairs)])
+        gain = paired_gain(
+            [(math.log1p(seen) + draw.gauss(0, noise), draw.gauss(0, noise)) for _ in range(pairs)]
+        )
         found += gain is not None and gain.interval()[0] > 1
     assert 0.74 <= found / 600 <= 0.88

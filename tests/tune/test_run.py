@@ -1,4 +1,5 @@
-"""The search for the fastest setting in a run folder: on a machine that is made up, and on this one."""
+"""The search for the fastest setting in a run folder: on a machine that is made up, and on this
+one."""
 
 from __future__ import annotations
 
@@ -28,14 +29,18 @@ from torchscale.store.run_folder import RunFolder
 from torchscale.tune.run import TuneOptions, TuneOutcome, tune
 
 OPTIONS = TuneOptions(
-    axes=(TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.COMPILE), budget_seconds=1e6, launch_seconds=1.0
+    axes=(TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.COMPILE),
+    budget_seconds=1e6,
+    launch_seconds=1.0,
 )
 
 MIB = 1 << 20
 PIECES = RankSignals(
     bucket_bytes=(MIB,) * 4,
     bucket_ready_seconds=(0.0, 0.01, 0.02, 0.03),
-    link=LinkSample(payload_bytes=4 * MIB, as_bucketed_seconds=0.024, merged_seconds=0.021, repeats=5),
+    link=LinkSample(
+        payload_bytes=4 * MIB, as_bucketed_seconds=0.024, merged_seconds=0.021, repeats=5
+    ),
     collections=0,
     collection_seconds=0.0,
     longest_collection_seconds=0.0,
@@ -80,10 +85,15 @@ class Speeds:
         seconds = 1.0 * (0.9 if cell.fused else 1.0) * (1.2 if cell.channels_last else 1.0)
         strategy = cell.strategy
         assert isinstance(strategy, Ddp)
-        seconds *= 0.6 if not strategy.exchanges_gradients else 0.9 if strategy.bucket_cap_mb == 1 else 1.0
+        seconds *= (
+            0.6 if not strategy.exchanges_gradients else 0.9 if strategy.bucket_cap_mb == 1 else 1.0
+        )
         seconds *= self._draw.gauss(1, 0.002)
         signals = PIECES if not strategy.exchanges_gradients else None
-        ranks = [rank_record(cell, rank, [seconds] * 10, signals=signals) for rank in range(cell.world_size)]
+        ranks = [
+            rank_record(cell, rank, [seconds] * 10, signals=signals)
+            for rank in range(cell.world_size)
+        ]
         return launch_record(cell, task.launch, [seconds] * 10, ranks)
 
 
@@ -101,17 +111,23 @@ def one_cell(**content: object) -> Experiment:
     return experiment(**{"gpu_counts": [1], "launch": {"isolation": "cell"}, **content})
 
 
-def tuned(path: Path, options: TuneOptions = OPTIONS, config: Experiment | None = None) -> TuneOutcome:
+def tuned(
+    path: Path, options: TuneOptions = OPTIONS, config: Experiment | None = None
+) -> TuneOutcome:
     return tune(config or one_cell(), options, config=path / "tuned.yaml", output_dir=path / "run")
 
 
-def test_the_winning_config_loads_and_holds_only_what_gained(speeds: Speeds, tmp_path: Path) -> None:
+def test_the_winning_config_loads_and_holds_only_what_gained(
+    speeds: Speeds, tmp_path: Path
+) -> None:
     speeds.failing = lambda cell: State.OOM if cell.compile else None
     outcome = tuned(tmp_path)
     result = outcome.export()
     assert outcome.exit_code is ExitCode.OK
     assert result.better
-    assert [(change.setting, change.value) for change in result.winner] == [("training.fused", "true")]
+    assert [(change.setting, change.value) for change in result.winner] == [
+        ("training.fused", "true")
+    ]
     assert result.verified is not None
     assert result.verified.low < 1 / 0.9 < result.verified.high
     states = {tuple(change.value for change in trial.changes): trial for trial in result.trials}
@@ -119,7 +135,9 @@ def test_the_winning_config_loads_and_holds_only_what_gained(speeds: Speeds, tmp
     assert states[()].gain is None
     written = load_experiment(tmp_path / "tuned.yaml")
     assert written == one_cell(training={"fused": True})
-    assert {entry.cell.id for entry in RunFolder.open(tmp_path / "run").experiment.plan} == set(speeds.ran)
+    assert {entry.cell.id for entry in RunFolder.open(tmp_path / "run").experiment.plan} == set(
+        speeds.ran
+    )
 
 
 def test_nothing_better_writes_nothing(speeds: Speeds, tmp_path: Path) -> None:
@@ -138,24 +156,34 @@ def test_a_complete_search_is_not_measured_again(speeds: Speeds, tmp_path: Path)
     assert len(speeds.ran) == ran
 
 
-def test_a_budget_too_small_for_an_answer_is_said_and_the_same_call_continues(speeds: Speeds, tmp_path: Path) -> None:
-    """Every launch takes 5 s, so 20 s are four, which is no answer; each call tries what those before it did not, and a
-    larger budget gives the answer."""
+def test_a_budget_too_small_for_an_answer_is_said_and_the_same_call_continues(
+    speeds: Speeds, tmp_path: Path
+) -> None:
+    """Every launch takes 5 s, so 20 s are four, which is no answer; each call tries what those
+    before it did not, and a larger budget gives the answer."""
     lines: list[str] = []
     options = replace(OPTIONS, budget_seconds=20.0)
     calls = []
     speeds.seconds = 5.0
     for _ in range(2):
         outcome = tune(
-            one_cell(), options, config=tmp_path / "tuned.yaml", output_dir=tmp_path / "run", on_launch=lines.append
+            one_cell(),
+            options,
+            config=tmp_path / "tuned.yaml",
+            output_dir=tmp_path / "run",
+            on_launch=lines.append,
         )
         calls.append(outcome.export())
         assert outcome.exit_code is ExitCode.UNABLE
     assert [call.ending for call in calls] == ["budget", "budget"]
     assert [change.axis for change in calls[0].untried] == ["compile"]
     assert calls[1].launches_needed == 8 + len(calls[1].untried)
-    assert sum(trial.launches for trial in calls[1].trials) > sum(trial.launches for trial in calls[0].trials)
-    assert lines[1].startswith("A launch takes about 5.00 s, so the budget of 20.0 s allows about 4; an answer")
+    assert sum(trial.launches for trial in calls[1].trials) > sum(
+        trial.launches for trial in calls[0].trials
+    )
+    assert lines[1].startswith(
+        "A launch takes about 5.00 s, so the budget of 20.0 s allows about 4; an answer"
+    )
     ran = len(speeds.ran)
     answer = tuned(tmp_path)
     assert answer.better
@@ -192,7 +220,11 @@ def test_a_start_that_fails_is_said(speeds: Speeds, tmp_path: Path) -> None:
     [
         (experiment(), OPTIONS, "tune takes one setting; this config has 2 cells"),
         (one_cell(launch={"nodes": 2}), OPTIONS, "tune measures on one node"),
-        (one_cell(), TuneOptions(axes=(TuningAxis.PRECISION,)), "--search precision: changes what is computed"),
+        (
+            one_cell(),
+            TuneOptions(axes=(TuningAxis.PRECISION,)),
+            "--search precision: changes what is computed",
+        ),
         (
             one_cell(parallel={"strategy": {"name": "ddp", "comm_hook": "noop"}}),
             OPTIONS,
@@ -210,14 +242,21 @@ def test_bad_input_is_one_line(
 
 
 def test_bucket_sizes_are_predicted_and_measured(speeds: Speeds, tmp_path: Path) -> None:
-    """By hand, 1 MiB exposes 6 ms (the last piece), 2 MiB 7 ms, 25 MiB 16 ms (three pieces at once); a step is 100
-    ms. The two best are tried."""
+    """By hand, 1 MiB exposes 6 ms (the last piece), 2 MiB 7 ms, 25 MiB 16 ms (three pieces at
+    once); a step is 100 ms. The two best are tried."""
     config = one_cell(gpu_counts=[2])
     outcome = tuned(tmp_path, TuneOptions(axes=(TuningAxis.BUCKET,), budget_seconds=1e6), config)
     result = outcome.export()
     exposed = result.predicted_exposed_seconds
-    assert [exposed[size] for size in ("1 MiB", "2 MiB", "25 MiB")] == pytest.approx([0.006, 0.007, 0.016])
-    tried = {change.value for trial in result.trials if len(trial.changes) == 1 for change in trial.changes}
+    assert [exposed[size] for size in ("1 MiB", "2 MiB", "25 MiB")] == pytest.approx(
+        [0.006, 0.007, 0.016]
+    )
+    tried = {
+        change.value
+        for trial in result.trials
+        if len(trial.changes) == 1
+        for change in trial.changes
+    }
     assert tried == {"1 MiB", "2 MiB", "views"}
     assert [change.value for change in result.winner] == ["1 MiB"]
     assert result.exposed_communication is not None
@@ -239,18 +278,28 @@ def test_numerics_are_left_alone_unless_allowed(speeds: Speeds, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_two_ranks_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real launches: communication is probed by a run that exchanges nothing. Two rounds leave one degree of freedom,
-    so that the interval nearly always holds 1 and no hook is tried."""
+    """Real launches: communication is probed by a run that exchanges nothing. Two rounds leave one
+    degree of freedom, so that the interval nearly always holds 1 and no hook is tried."""
     monkeypatch.setattr("torchscale.tune.search._PROBE_ROUNDS", 2)
-    config = experiment(models="tiny-resnet", gpu_counts=[2], device="cpu", launch={"threads_per_rank": 1})
-    options = TuneOptions((TuningAxis.COMM_HOOK,), budget_seconds=600, allow_numerics=True, launch_seconds=0.2)
+    config = experiment(
+        models="tiny-resnet", gpu_counts=[2], device="cpu", launch={"threads_per_rank": 1}
+    )
+    options = TuneOptions(
+        (TuningAxis.COMM_HOOK,), budget_seconds=600, allow_numerics=True, launch_seconds=0.2
+    )
     outcome = tune(config, options, config=tmp_path / "tuned.yaml", output_dir=tmp_path / "run")
     result = outcome.export()
     assert (outcome.exit_code, result.ending) == (ExitCode.OK, "complete")
     assert result.exposed_communication is not None
     assert result.exposed_communication.launches == 2
-    assert {trial.state for trial in result.trials} == {"ok"}, [trial.reason for trial in result.trials]
-    (probe,) = [cell for cell in outcome.cells.values() if cell.strategy == Ddp(comm_hook="noop", bucket_cap_mb=1)]
+    assert {trial.state for trial in result.trials} == {"ok"}, [
+        trial.reason for trial in result.trials
+    ]
+    (probe,) = [
+        cell
+        for cell in outcome.cells.values()
+        if cell.strategy == Ddp(comm_hook="noop", bucket_cap_mb=1)
+    ]
     record = RunFolder.open(tmp_path / "run").record(probe, 0)
     assert record is not None
     for rank in payload(record, TrainingResult).ranks:

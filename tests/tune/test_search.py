@@ -40,7 +40,12 @@ def machine(
         states = [failing[name] for name in names if name in failing]
         if states:
             return Measured(None, 1.0, states[0], "it failed")
-        log = math.log(1000) + sum(gains.get(name, 0.0) for name in names) + extra(setting) + draw.gauss(0, noise)
+        log = (
+            math.log(1000)
+            + sum(gains.get(name, 0.0) for name in names)
+            + extra(setting)
+            + draw.gauss(0, noise)
+        )
         return Measured(log, seconds)
 
     return measure
@@ -92,7 +97,11 @@ def test_a_change_that_helps_only_with_another_is_found() -> None:
     """Fused loses a little by itself and gains with compile."""
 
     def together(setting: Setting) -> float:
-        return 0.15 if len(setting) == 2 and {one.axis for one in setting} == {"compile", "fused"} else 0.0
+        return (
+            0.15
+            if len(setting) == 2 and {one.axis for one in setting} == {"compile", "fused"}
+            else 0.0
+        )
 
     search = searched(gains={"compile=true": 0.1, "fused=true": -0.05}, extra=together)
     assert search.winner == (Change("compile", "true"), Change("fused", "true"))
@@ -100,7 +109,8 @@ def test_a_change_that_helps_only_with_another_is_found() -> None:
 
 
 def test_nothing_better_is_an_answer_with_what_could_have_been_seen() -> None:
-    """All settings equal the start: at most one search in ten verifies a gain, and none of more than 2 %."""
+    """All settings equal the start: at most one search in ten verifies a gain, and none of more
+    than 2 %."""
     searches = [searched(gains={}, seed=seed) for seed in range(30)]
     wrong = [search for search in searches if search.is_verified]
     assert len(wrong) <= 3
@@ -119,7 +129,11 @@ def test_failing_settings_are_rows() -> None:
 
 
 def test_nothing_but_the_start_runs() -> None:
-    failing = {f"{change.axis}={change.value}": "crashed" for changes in AXES.values() for change in changes}
+    failing = {
+        f"{change.axis}={change.value}": "crashed"
+        for changes in AXES.values()
+        for change in changes
+    }
     search = searched(gains={}, failing=failing)
     assert (search.winner, search.ending, search.visible_gain) == (START, "complete", None)
 
@@ -140,14 +154,17 @@ def test_a_combination_that_fails_is_a_row_and_the_search_goes_on() -> None:
 
 def test_a_start_that_fails_ends_the_search() -> None:
     """There is nothing to compare with."""
-    search = run(Search(AXES, budget_seconds=100), lambda _: Measured(None, 1.0, "oom", "it failed"))
+    search = run(
+        Search(AXES, budget_seconds=100), lambda _: Measured(None, 1.0, "oom", "it failed")
+    )
     assert search.ending == "start failed"
     assert search.trials[START].state == "oom"
     assert not search.is_verified
 
 
 def test_the_budget_bounds_the_launches() -> None:
-    """Less than a race needs: what was measured is kept, and no launch begins that would not fit."""
+    """Less than a race needs: what was measured is kept, and no launch begins that would not
+    fit."""
     search = searched(budget=60, gains={"compile=true": 0.3}, noise=0.02)
     assert search.spent_seconds <= 60
     assert search.ending == "budget"
@@ -155,10 +172,15 @@ def test_the_budget_bounds_the_launches() -> None:
 
 
 def test_a_small_budget_goes_to_what_is_tried_and_not_to_repeats_of_the_start() -> None:
-    """Eight launches: the probe of communication alone would take them all, and no verification fits."""
+    """Eight launches: the probe of communication alone would take them all, and no verification
+    fits."""
     search = Search(AXES, budget_seconds=24, probe=PROBE, probed=["bucket"])
     run(search, machine({"compile=true": 0.3}))
-    assert list(search.trials)[:3] == [START, (Change("compile", "true"),), (Change("fused", "true"),)]
+    assert list(search.trials)[:3] == [
+        START,
+        (Change("compile", "true"),),
+        (Change("fused", "true"),),
+    ]
     assert PROBE not in search.trials
     assert search.untried == ()
     assert search.trials[START].launches <= 2
@@ -168,7 +190,11 @@ def test_a_small_budget_goes_to_what_is_tried_and_not_to_repeats_of_the_start() 
 def test_what_was_not_tried_is_named_with_what_an_answer_takes() -> None:
     search = searched(budget=7, gains={})
     assert list(search.trials) == [START, (Change("compile", "true"),)]
-    assert search.untried == (Change("fused", "true"), Change("bucket", "1"), Change("bucket", "100"))
+    assert search.untried == (
+        Change("fused", "true"),
+        Change("bucket", "1"),
+        Change("bucket", "100"),
+    )
     assert (search.launch_seconds, search.launches_needed, search.seconds_needed) == (3.0, 11, 33.0)
 
 
@@ -178,14 +204,20 @@ def test_room_for_a_verification_is_used_once_something_is_ahead() -> None:
     assert search.is_verified
     assert search.spent_seconds <= 39
     nothing = searched(budget=39, gains={})
-    assert nothing.spent_seconds > 33  # the room is used for more launches where there is nothing to verify
+    assert (
+        nothing.spent_seconds > 33
+    )  # the room is used for more launches where there is nothing to verify
 
 
 def test_a_cold_first_launch_is_not_taken_for_the_length_of_all() -> None:
-    """The first takes 9 s and all others 3 s: by its own length there would be no room for a verification."""
+    """The first takes 9 s and all others 3 s: by its own length there would be no room for a
+    verification."""
     works = machine({"compile=true": 0.3})
     lengths = itertools.chain([9.0], itertools.repeat(3.0))
-    search = run(Search(AXES, budget_seconds=46), lambda setting: replace(works(setting), seconds=next(lengths)))
+    search = run(
+        Search(AXES, budget_seconds=46),
+        lambda setting: replace(works(setting), seconds=next(lengths)),
+    )
     assert search.is_verified
 
 
@@ -217,7 +249,10 @@ def test_recorded_launches_take_nothing_of_the_budget() -> None:
 
 def test_no_bucket_is_tried_where_communication_is_hidden() -> None:
     """A run that exchanges nothing is not faster."""
-    search = run(Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]), machine({"fused=true": 0.1}))
+    search = run(
+        Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]),
+        machine({"fused=true": 0.1}),
+    )
     assert "cannot be told from noise" in search.skipped["bucket"]
     assert (Change("bucket", "1"),) not in search.trials
     assert search.winner == (Change("fused", "true"),)
@@ -235,7 +270,13 @@ def test_buckets_are_tried_where_communication_is_exposed() -> None:
 def test_a_prediction_narrows_what_is_tried() -> None:
     """The caller chooses once communication is known to be exposed."""
     gains = {"comm_hook=noop": 0.3, "bucket=100": 0.1}
-    search = Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"], choose=lambda _, changes: changes[1:])
+    search = Search(
+        AXES,
+        budget_seconds=1e6,
+        probe=PROBE,
+        probed=["bucket"],
+        choose=lambda _, changes: changes[1:],
+    )
     run(search, machine(gains))
     assert (Change("bucket", "1"),) not in search.trials
     assert search.winner == (Change("bucket", "100"),)
@@ -260,7 +301,11 @@ def test_a_noisy_machine_finds_the_same() -> None:
     """Launches differ by 6 %, as much as one of the changes gains."""
     gains = {"compile=true": 0.16, "fused=true": 0.06, "bucket=1": -0.1}
     noisy = [searched(gains=gains, noise=0.06, seed=seed) for seed in range(20)]
-    found = [search for search in noisy if {change.axis for change in search.winner} >= {"compile", "fused"}]
+    found = [
+        search
+        for search in noisy
+        if {change.axis for change in search.winner} >= {"compile", "fused"}
+    ]
     assert len(found) >= 17
 
 
@@ -269,12 +314,17 @@ def launched(search: Search) -> int:
 
 
 def test_far_fewer_launches_than_an_exhaustive_search() -> None:
-    """Six axes of two to four values: 2⁴ · 3 · 4 combinations. How many one search takes varies with the last digits of
-    the linear algebra, which depend on the CPU."""
+    """Six axes of two to four values: 2⁴ · 3 · 4 combinations. How many one search takes varies
+    with the last digits of the linear algebra, which depend on the CPU."""
     axes = {name: [Change(name, "true")] for name in "abcd"}
-    axes |= {"e": [Change("e", value) for value in "12"], "f": [Change("f", value) for value in "123"]}
+    axes |= {
+        "e": [Change("e", value) for value in "12"],
+        "f": [Change("f", value) for value in "123"],
+    }
     gains = {"a=true": 0.1, "b=true": 0.05, "e=2": 0.07}
-    searches = [run(Search(axes, budget_seconds=1e6), machine(gains, seed=seed)) for seed in range(5)]
+    searches = [
+        run(Search(axes, budget_seconds=1e6), machine(gains, seed=seed)) for seed in range(5)
+    ]
     best = (Change("a", "true"), Change("b", "true"), Change("e", "2"))
     assert sum(search.winner == best for search in searches) >= 4
     assert statistics.fmean(map(launched, searches)) < 0.6 * 2**4 * 3 * 4
@@ -282,25 +332,34 @@ def test_far_fewer_launches_than_an_exhaustive_search() -> None:
 
 @pytest.mark.parametrize("noise", [0.005, 0.03])
 def test_the_choice_is_about_as_good_as_the_best_combination(noise: float) -> None:
-    """Forty combinations whose changes add to and take from each other, on machines that drift: the choice is within
-    2 % of the best in nine of ten searches, with fewer launches than one of each combination."""
+    """Forty combinations whose changes add to and take from each other, on machines that drift: the
+    choice is within 2 % of the best in nine of ten searches, with fewer launches than one of each
+    combination."""
     close, launches = 0, 0
     for seed in range(20):
         draw = random.Random(seed)
         axes = {"a": ["1"], "b": ["1"], "c": ["1"], "d": ["1", "2", "3", "4"]}
         changes = {axis: [Change(axis, value) for value in values] for axis, values in axes.items()}
-        alone = {change: draw.gauss(0.05, 0.12) for members in changes.values() for change in members}
+        alone = {
+            change: draw.gauss(0.05, 0.12) for members in changes.values() for change in members
+        }
         together = {pair: draw.gauss(0, 0.03) for pair in itertools.combinations(sorted(alone), 2)}
 
         def log(setting: Setting, alone: Any = alone, together: Any = together) -> float:
             pairs = itertools.combinations(sorted(setting), 2)
-            return math.fsum([*(alone[change] for change in setting), *(together[pair] for pair in pairs)])
+            return math.fsum(
+                [*(alone[change] for change in setting), *(together[pair] for pair in pairs)]
+            )
 
         every = itertools.product(*([None, *members] for members in changes.values()))
-        best = max(log(tuple(change for change in chosen if change is not None)) for chosen in every)
+        best = max(
+            log(tuple(change for change in chosen if change is not None)) for chosen in every
+        )
         drift = [0.0]
 
-        def measure(setting: Setting, draw: Any = draw, log: Any = log, drift: Any = drift) -> Measured:
+        def measure(
+            setting: Setting, draw: Any = draw, log: Any = log, drift: Any = drift
+        ) -> Measured:
             drift[0] = 0.9 * drift[0] + draw.gauss(0, 0.3 * noise)
             return Measured(log(setting) + drift[0] + draw.gauss(0, noise), 3.0)
 

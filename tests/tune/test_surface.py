@@ -15,9 +15,14 @@ AXES = {"a": [A], "b": [B], "c": [C1, C2]}
 NOISE = 0.005**2
 
 
-def measured(gains: dict[Change, float], settings: list[Setting], *, noise: float = 0.0) -> list[tuple[Setting, float]]:
+def measured(
+    gains: dict[Change, float], settings: list[Setting], *, noise: float = 0.0
+) -> list[tuple[Setting, float]]:
     draw = random.Random(0)
-    return [(one, math.fsum(gains.get(change, 0.0) for change in one) + draw.gauss(0, noise)) for one in settings]
+    return [
+        (one, math.fsum(gains.get(change, 0.0) for change in one) + draw.gauss(0, noise))
+        for one in settings
+    ]
 
 
 def test_launches_of_single_changes_tell_of_combinations_that_never_ran() -> None:
@@ -31,7 +36,18 @@ def test_launches_of_single_changes_tell_of_combinations_that_never_ran() -> Non
 
 def test_what_is_measured_often_is_known() -> None:
     gains = {A: 0.2, B: 0.1, C1: -0.3, C2: 0.05}
-    every: list[Setting] = [START, (A,), (B,), (C1,), (C2,), (A, B), (A, C2), (B, C2), (A, B, C2), (A, B, C1)]
+    every: list[Setting] = [
+        START,
+        (A,),
+        (B,),
+        (C1,),
+        (C2,),
+        (A, B),
+        (A, C2),
+        (B, C2),
+        (A, B, C2),
+        (A, B, C1),
+    ]
     outlook = Surface(AXES).outlook(measured(gains, every * 3, noise=0.005), NOISE)
     assert (outlook.best, outlook.simplest) == ((A, B, C2), (A, B, C2))
     assert outlook.gain == pytest.approx(0.35, abs=0.01)
@@ -41,14 +57,18 @@ def test_what_is_measured_often_is_known() -> None:
 
 def test_a_change_that_gives_nothing_is_left_out() -> None:
     settings: list[Setting] = [START, (A,), (B,), (A, B)]
-    outlook = Surface({"a": [A], "b": [B]}).outlook(measured({A: 0.2, B: 0.001}, settings * 4, noise=0.005), NOISE)
+    outlook = Surface({"a": [A], "b": [B]}).outlook(
+        measured({A: 0.2, B: 0.001}, settings * 4, noise=0.005), NOISE
+    )
     assert outlook.simplest == (A,)
 
 
 def test_a_combination_that_failed_leaves_with_all_that_contain_it() -> None:
     every = Surface(AXES)
     every.exclude((A, B))
-    outlook = every.outlook(measured({A: 0.2, B: 0.3, C2: 0.1}, [START, (A,), (B,), (C1,), (C2,)]), NOISE)
+    outlook = every.outlook(
+        measured({A: 0.2, B: 0.3, C2: 0.1}, [START, (A,), (B,), (C1,), (C2,)]), NOISE
+    )
     assert outlook.best == (B, C2)
 
 
@@ -78,5 +98,8 @@ def test_intervals_of_the_winner_cover_the_truth() -> None:
             for one in ([START, (A,), (B,), (C1,), (C2,), (A, B), START, (A, C1)])
         ]
         outlook = Surface(AXES).outlook(launches, 0.02**2)
-        covered += abs(outlook.gain - math.fsum(gains[change] for change in outlook.simplest)) < outlook.error
+        covered += (
+            abs(outlook.gain - math.fsum(gains[change] for change in outlook.simplest))
+            < outlook.error
+        )
     assert 60 <= covered <= 95

@@ -17,7 +17,9 @@ from torchscale.schema.exports.tuning import (
 from torchscale.tune.tables import print_tuning
 
 FUSED = ChangeExport(axis="fused", setting="training.fused", value="true", note="")
-BF16 = ChangeExport(axis="precision", setting="training.precision", value="bf16", note="changes numerics")
+BF16 = ChangeExport(
+    axis="precision", setting="training.precision", value="bf16", note="changes numerics"
+)
 GAIN = RatioExport(ratio=1.1, low=1.08, high=1.12, launches=5)
 
 
@@ -83,21 +85,38 @@ def test_a_verified_winner_is_shown_with_its_parts() -> None:
     assert lines[4].endswith("oom: rank 0 ran out of memory")
     assert "* precision: changes numerics" in lines
     assert "bucket: nothing tried: exposed communication cannot be told from noise" in lines
-    assert "Predicted exposed gradient sync of a step, by bucket size: 1 MiB 4.00 ms, 25 MiB 6.20 ms" in text
-    assert "Fastest: fused=true precision=bf16*: +10.0 % (+8.0 to +12.0 %), verified in 5 alternating launches" in text
+    assert (
+        "Predicted exposed gradient sync of a step, by bucket size: 1 MiB 4.00 ms, 25 MiB 6.20 ms"
+        in text
+    )
+    assert (
+        "Fastest: fused=true precision=bf16*: +10.0 % (+8.0 to +12.0 %), verified in 5 "
+        "alternating launches" in text
+    )
     assert "-2.0 % against the product of their gains" in text
     assert lines[-1] == "Config: tuned.yaml"
 
 
 def test_nothing_better_says_what_would_have_been_seen() -> None:
-    text = printed(tuning_export(better=False, winner=(), verified=None, contributions=(), interaction=None))
-    assert text.splitlines()[-1] == "Nothing better found; a gain of 1.2 % would have been seen (4 times in 5)."
-    lost = printed(tuning_export(better=False, verified=RatioExport(ratio=1.01, low=0.99, high=1.03, launches=6)))
+    text = printed(
+        tuning_export(better=False, winner=(), verified=None, contributions=(), interaction=None)
+    )
+    assert (
+        text.splitlines()[-1]
+        == "Nothing better found; a gain of 1.2 % would have been seen (4 times in 5)."
+    )
+    lost = printed(
+        tuning_export(
+            better=False, verified=RatioExport(ratio=1.01, low=0.99, high=1.03, launches=6)
+        )
+    )
     assert "was ahead, but alternating launches give +1.0 % (-1.0 to +3.0 %)." in lost
 
 
 def test_what_the_budget_left_out_is_named_with_a_budget_that_would_do() -> None:
-    early = tuning_export(ending="budget", better=False, verified=None, winner=(), untried=(FUSED, BF16))
+    early = tuning_export(
+        ending="budget", better=False, verified=None, winner=(), untried=(FUSED, BF16)
+    )
     lines = printed(early).splitlines()
     assert lines[-2] == "Not tried for lack of time: fused=true, precision=bf16*."
     assert lines[-1] == (

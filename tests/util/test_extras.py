@@ -15,7 +15,9 @@ def test_what_is_installed_is_not_refused() -> None:
 
 
 def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "weasyprint", None)  # as Python marks a module that cannot be imported
+    monkeypatch.setitem(
+        sys.modules, "weasyprint", None
+    )  # as Python marks a module that cannot be imported
     with pytest.raises(UsageError) as caught:
         extras.require("weasyprint", "the format pdf")
     assert caught.value.message == "the format pdf needs weasyprint, which is not installed"
@@ -25,7 +27,9 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
 
 def test_an_import_that_failed_becomes_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    error = extras.missing_extra(ModuleNotFoundError("No module named 'pandas.core'", name="pandas.core"))
+    error = extras.missing_extra(
+        ModuleNotFoundError("No module named 'pandas.core'", name="pandas.core")
+    )
     assert error is not None
     assert error.hint == "pip install 'torchscale-bench[report]'"
 

@@ -13,7 +13,14 @@ import pytest
 
 from torchscale.errors import OutputError
 from torchscale.schema.launch.steps import BatchTimes
-from torchscale.util.files import atomic_path, atomic_write_model, atomic_write_text, leads_out, read_bounded, read_end
+from torchscale.util.files import (
+    atomic_path,
+    atomic_write_model,
+    atomic_write_text,
+    leads_out,
+    read_bounded,
+    read_end,
+)
 
 
 def test_a_directory_that_can_only_be_read_is_an_error_of_the_file(
@@ -60,7 +67,9 @@ def test_only_what_must_outlast_a_power_cut_is_synced(
 
 
 @pytest.mark.parametrize(("count", "indented"), [(10, True), (200_000, False)])
-def test_only_json_that_somebody_reads_is_indented(tmp_path: Path, count: int, *, indented: bool) -> None:
+def test_only_json_that_somebody_reads_is_indented(
+    tmp_path: Path, count: int, *, indented: bool
+) -> None:
     path, model = tmp_path / "file.json", BatchTimes(steps=(1,) * count, seconds=(0.5,) * count)
     atomic_write_model(path, model)
     text = path.read_text()

@@ -6,7 +6,12 @@ import math
 
 import pytest
 
-from torchscale.util.interval_text import format_ends, format_interval, format_share_interval, with_interval
+from torchscale.util.interval_text import (
+    format_ends,
+    format_interval,
+    format_share_interval,
+    with_interval,
+)
 from torchscale.util.units import format_rate, format_seconds
 
 
@@ -27,8 +32,14 @@ def test_a_unit_stands_once_where_both_ends_have_it(low: str, high: str, wanted:
 
 
 def test_both_ends_of_an_asymmetric_interval_are_shown() -> None:
-    assert with_interval("46.1 %", format_share_interval(0.461, (0.2517, 0.8443))) == "46.1 % (25 to 84 %)"
-    assert with_interval("1,234", format_interval(1234, (1200, 1260), format_rate)) == "1,234 (1,200 to 1,260)"
+    assert (
+        with_interval("46.1 %", format_share_interval(0.461, (0.2517, 0.8443)))
+        == "46.1 % (25 to 84 %)"
+    )
+    assert (
+        with_interval("1,234", format_interval(1234, (1200, 1260), format_rate))
+        == "1,234 (1,200 to 1,260)"
+    )
 
 
 def test_a_narrow_share_keeps_its_digit() -> None:

@@ -26,10 +26,15 @@ def test_secrets_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "logs" / "stdout.log"
     log.write_bytes(b"using correct-horse-7 \xff\nand https://me:word@host/\n")
     clean_logs(tmp_path)
-    assert log.read_bytes() == f"using {REDACTED} ".encode() + b"\xff\n" + f"and https://{REDACTED}@host/\n".encode()
+    assert (
+        log.read_bytes()
+        == f"using {REDACTED} ".encode() + b"\xff\n" + f"and https://{REDACTED}@host/\n".encode()
+    )
 
 
-def test_the_middle_of_a_huge_log_is_left_out_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_middle_of_a_huge_log_is_left_out_with_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "KEPT_BYTES", 20)
     log = tmp_path / "a.log"
     log.write_text("first line\n" + "x" * 1000 + "\nlast line\n")
@@ -82,7 +87,9 @@ def test_a_log_is_bounded_while_it_grows(tmp_path: Path) -> None:
             write_lines(file, first, 40)
             limit.apply()
             assert log.stat().st_size == (first + 40) * 1024
-            assert log.stat().st_blocks * 512 <= 2**16 + 2**15 + 40 * 1024 + 3 * 4096, "kept, a piece, and what is new"
+            assert log.stat().st_blocks * 512 <= 2**16 + 2**15 + 40 * 1024 + 3 * 4096, (
+                "kept, a piece, and what is new"
+            )
     keep_log(log, log)
     lines = log.read_text().splitlines()
     assert [int(line) for line in (*lines[:32], *lines[-32:])] == [*range(32), *range(3968, 4000)]
@@ -111,7 +118,8 @@ def test_a_file_system_without_holes_keeps_the_beginning_and_what_comes_next(
 
 @pytest.mark.usefixtures("small")
 def test_what_was_printed_before_is_left_as_it_is(tmp_path: Path) -> None:
-    """A group's log holds the output of earlier launches; what of this launch is kept begins after it."""
+    """A group's log holds the output of earlier launches; what of this launch is kept begins after
+    it."""
     log = tmp_path / "stdout.log"
     with log.open("wb") as file:
         write_lines(file, 0, 300)
@@ -120,7 +128,10 @@ def test_what_was_printed_before_is_left_as_it_is(tmp_path: Path) -> None:
         limit.apply()
     keep_log(log, tmp_path / "kept.log", start=300 * 1024)
     lines = (tmp_path / "kept.log").read_text().splitlines()
-    assert [int(line) for line in (*lines[:32], *lines[-32:])] == [*range(300, 332), *range(568, 600)]
+    assert [int(line) for line in (*lines[:32], *lines[-32:])] == [
+        *range(300, 332),
+        *range(568, 600),
+    ]
     assert [int(line) for line in log.read_bytes()[: 300 * 1024].splitlines()] == list(range(300))
 
 

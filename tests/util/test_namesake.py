@@ -1,4 +1,5 @@
-"""Distributions of others that hold a package ``torchscale``, found among fabricated installations."""
+"""Distributions of others that hold a package ``torchscale``, found among fabricated
+installations."""
 
 from __future__ import annotations
 
@@ -17,11 +18,16 @@ from torchscale.version import DISTRIBUTION
 OTHER = "torchscale 0.3.0 (Transformers at any scale)"
 
 
-def install(site: Path, name: str, version: str, *, package: str, summary: str = "", command: str = "") -> Path:
+def install(
+    site: Path, name: str, version: str, *, package: str, summary: str = "", command: str = ""
+) -> Path:
     """The metadata of a distribution, as pip leaves it."""
     directory = site / f"{name.replace('-', '_')}-{version}.dist-info"
     directory.mkdir(parents=True)
-    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + f"Summary: {summary}\n" * bool(summary)
+    about = (
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + f"Summary: {summary}\n" * bool(summary)
+    )
     (directory / "METADATA").write_text(about)
     (directory / "top_level.txt").write_text(f"examples\n{package}\n")
     if command:
@@ -32,7 +38,11 @@ def install(site: Path, name: str, version: str, *, package: str, summary: str =
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment that holds nothing but Python's own library."""
-    library = [path for path in sys.path if path.startswith(sys.base_prefix) and "site-packages" not in path]
+    library = [
+        path
+        for path in sys.path
+        if path.startswith(sys.base_prefix) and "site-packages" not in path
+    ]
     monkeypatch.setattr(sys, "path", [str(tmp_path), *library])
     return tmp_path
 
@@ -64,23 +74,36 @@ def test_an_earlier_installation_of_ours_under_that_name_is_no_other_project(sit
     ],
     ids=["index", "directory", "editable", "archive", "git"],
 )
-def test_the_repair_installs_ours_from_where_it_came(site: Path, origin: object, source: list[str]) -> None:
+def test_the_repair_installs_ours_from_where_it_came(
+    site: Path, origin: object, source: list[str]
+) -> None:
     metadata = install(site, DISTRIBUTION, "0.2", package="torchscale", command="torchscale")
     if origin is not None:
         (metadata / "direct_url.json").write_text(json.dumps(origin))
     removal, installation = repairs((OTHER,))
     assert removal == "pip uninstall torchscale"
-    assert shlex.split(installation) == ["pip", "install", "--force-reinstall", "--no-deps", *source]
+    assert shlex.split(installation) == [
+        "pip",
+        "install",
+        "--force-reinstall",
+        "--no-deps",
+        *source,
+    ]
 
 
 def test_an_installation_without_metadata_is_repaired_by_its_name(site: Path) -> None:
     assert repairs(()) == (f"pip install --force-reinstall --no-deps {DISTRIBUTION}",)
 
 
-def test_the_error_tells_an_overwritten_package_from_a_missing_one(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_tells_an_overwritten_package_from_a_missing_one(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(site, "torchscale", "0.3.0", package="torchscale", summary="Transformers at any scale")
     overwritten = replaced_package(torchscale)
-    assert overwritten.message == f"{torchscale.__file__} is of {OTHER}, whose package has the same name"
+    assert (
+        overwritten.message
+        == f"{torchscale.__file__} is of {OTHER}, whose package has the same name"
+    )
     assert overwritten.hint == " && ".join(repairs((OTHER,)))
     assert overwritten.exit_code is ExitCode.UNABLE
     monkeypatch.setattr(torchscale, "__file__", None)

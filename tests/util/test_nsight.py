@@ -38,13 +38,17 @@ def test_its_directory_is_found_from_every_place_of_the_program(tmp_path: Path) 
         (None, "its importer is not installed"),
         ("#!/bin/sh\necho NVIDIA Nsight Systems 2026.1\n", None),
         (
-            "#!/bin/sh\necho \"$0: error while loading shared libraries: libx.so: no such file\" >&2\nexit 127\n",
+            "#!/bin/sh\necho \"$0: error while loading shared libraries: libx.so: no such file\" "
+            ">&2\nexit 127\n",
             "its importer cannot be started: libx.so: no such file",
         ),
-        ("#!/bin/sh\necho wrong machine >&2\nexit 3\n", "its importer cannot be started: wrong machine"),
+        ("#!/bin/sh\necho wrong machine >&2\nexit 3\n", "its importer cannot be started: wrong "
+                                                        "machine"),
         ("#!/bin/sh\nexit 3\n", "its importer cannot be started: exit code 3"),
         ("#!/no/such/interpreter\n", "its importer cannot be started: No such file or directory"),
     ],
 )  # fmt: skip
-def test_an_importer_is_there_when_it_can_run(importer: str | None, problem: str | None, tmp_path: Path) -> None:
+def test_an_importer_is_there_when_it_can_run(
+    importer: str | None, problem: str | None, tmp_path: Path
+) -> None:
     assert importer_problem(installation(tmp_path, importer)) == problem

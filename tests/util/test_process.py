@@ -49,9 +49,15 @@ def alive(pid: int) -> bool:
 
 def test_output_and_exit_code() -> None:
     done = run_bounded(
-        python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"), timeout_seconds=30
+        python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"),
+        timeout_seconds=30,
     )
-    assert (done.returncode, done.stdout, done.stderr, done.timed_out) == (3, "out\n", "err\n", False)
+    assert (done.returncode, done.stdout, done.stderr, done.timed_out) == (
+        3,
+        "out\n",
+        "err\n",
+        False,
+    )
 
 
 def test_much_output_does_not_block() -> None:
@@ -70,12 +76,17 @@ def test_a_program_that_is_not_there() -> None:
 
 
 def test_a_whole_family_is_ended_sessions_of_their_own_and_deaf_to_term(tmp_path: Path) -> None:
-    """torchrun puts ranks into sessions of their own; a child and a grandchild here ignore TERM as well."""
+    """torchrun puts ranks into sessions of their own; a child and a grandchild here ignore TERM as
+    well."""
     script = tmp_path / "stubborn.py"
     script.write_text(STUBBORN)
     with (tmp_path / "out").open("wb") as out:
-        process = ManagedProcess([sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out)
-    assert wait_until(lambda: (tmp_path / "out").read_text().count("ready") >= 2, timeout_seconds=30)
+        process = ManagedProcess(
+            [sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out
+        )
+    assert wait_until(
+        lambda: (tmp_path / "out").read_text().count("ready") >= 2, timeout_seconds=30
+    )
     family = [found.pid for found in find_token_processes(process.token)]
     assert len(family) >= 2
     assert process.end(grace_seconds=0.3) == ()
@@ -86,10 +97,16 @@ def test_a_whole_family_is_ended_sessions_of_their_own_and_deaf_to_term(tmp_path
 def test_orphans_are_found_by_their_token_after_the_root_has_gone(tmp_path: Path) -> None:
     script = tmp_path / "stubborn.py"
     script.write_text(STUBBORN)
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], start_new_session=True)"
+    code = (
+        f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], "
+        "start_new_session=True)"
+    )
     with (tmp_path / "out").open("wb") as out:
         process = ManagedProcess(python(code), env=os.environ, stdout=out, stderr=out)
-    assert wait_until(lambda: process.poll() == 0 and "ready" in (tmp_path / "out").read_text(), timeout_seconds=30)
+    assert wait_until(
+        lambda: process.poll() == 0 and "ready" in (tmp_path / "out").read_text(),
+        timeout_seconds=30,
+    )
     assert len(find_token_processes(process.token)) == 1
     assert process.end(grace_seconds=0.3) == ()
     assert find_token_processes(process.token) == []
@@ -102,7 +119,9 @@ def test_a_run_that_is_cancelled_ends_at_once_and_is_no_timeout() -> None:
         asked.append(None)
         return len(asked) > 1
 
-    done = run_bounded(python("import time; time.sleep(60)"), timeout_seconds=50, cancelled=cancelled)
+    done = run_bounded(
+        python("import time; time.sleep(60)"), timeout_seconds=50, cancelled=cancelled
+    )
     assert (done.returncode, done.timed_out) == (-signal.SIGTERM, False)
     assert done.seconds < 40
 
@@ -123,7 +142,9 @@ def test_a_process_that_nobody_waits_for_ends_with_its_context() -> None:
     assert not find_token_processes(process._process.token)
 
 
-def test_what_comes_at_once_is_seen_at_once_and_a_long_wait_asks_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_at_once_is_seen_at_once_and_a_long_wait_asks_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now, pauses = 0.0, list[float]()
 
     def sleep(seconds: float) -> None:
@@ -143,7 +164,9 @@ def test_what_comes_at_once_is_seen_at_once_and_a_long_wait_asks_rarely(monkeypa
 
 def test_a_timeout_ends_it_and_says_so() -> None:
     started = time.monotonic()
-    done = run_bounded(python("import time; print('begun', flush=True); time.sleep(60)"), timeout_seconds=1.0)
+    done = run_bounded(
+        python("import time; print('begun', flush=True); time.sleep(60)"), timeout_seconds=1.0
+    )
     assert done.timed_out
     assert done.returncode == -signal.SIGTERM
     assert done.stdout == "begun\n"
@@ -169,7 +192,9 @@ time.sleep(120)
 
 
 def test_a_stranger_with_another_token_is_left_alone() -> None:
-    stranger = subprocess.Popen(python("import time; time.sleep(60)"), env={**os.environ, TOKEN_VARIABLE: "other"})
+    stranger = subprocess.Popen(
+        python("import time; time.sleep(60)"), env={**os.environ, TOKEN_VARIABLE: "other"}
+    )
     try:
         run_bounded(python("pass"), timeout_seconds=30)
         assert stranger.poll() is None
@@ -184,12 +209,18 @@ def test_tail(tmp_path: Path) -> None:
     assert tail(tmp_path / "none") == ""
 
 
-def test_the_end_of_a_family_of_three_generations_takes_no_longer_than_it_says(tmp_path: Path) -> None:
+def test_the_end_of_a_family_of_three_generations_takes_no_longer_than_it_says(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "stubborn.py"
     script.write_text(STUBBORN)
     with (tmp_path / "out").open("wb") as out:
-        process = ManagedProcess([sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out)
-    assert wait_until(lambda: (tmp_path / "out").read_text().count("ready") >= 3, timeout_seconds=30)
+        process = ManagedProcess(
+            [sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out
+        )
+    assert wait_until(
+        lambda: (tmp_path / "out").read_text().count("ready") >= 3, timeout_seconds=30
+    )
     started = time.monotonic()
     assert process.end(grace_seconds=0.0) == ()
     assert time.monotonic() - started < 5
@@ -199,7 +230,9 @@ def test_the_end_of_a_family_of_three_generations_takes_no_longer_than_it_says(t
 def test_a_stopped_process_is_ended_too(tmp_path: Path) -> None:
     """A stopped process does not see TERM until it goes on."""
     with (tmp_path / "out").open("wb") as out:
-        process = ManagedProcess(python("import time; time.sleep(120)"), env=os.environ, stdout=out, stderr=out)
+        process = ManagedProcess(
+            python("import time; time.sleep(120)"), env=os.environ, stdout=out, stderr=out
+        )
     os.kill(process.pid, signal.SIGSTOP)
     assert process.end(grace_seconds=0.3) == ()
     assert not alive(process.pid)
@@ -208,7 +241,10 @@ def test_a_stopped_process_is_ended_too(tmp_path: Path) -> None:
 def test_a_grandchild_that_keeps_the_output_open_does_not_hold_it_up(tmp_path: Path) -> None:
     script = tmp_path / "stubborn.py"
     script.write_text(STUBBORN)
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], start_new_session=True)"
+    code = (
+        f"import subprocess, sys; subprocess.Popen([sys.executable, {str(script)!r}], "
+        "start_new_session=True)"
+    )
     others = set(psutil.Process().children())  # a browser that tests share
     started = time.monotonic()
     done = run_bounded(python(code), timeout_seconds=60)
@@ -250,9 +286,14 @@ for one in (before, own):
 
 
 def test_a_daemon_with_a_clean_environment_is_named() -> None:
-    """It carries no token and has no parent of ours left; a process of the caller's own is not named."""
+    """It carries no token and has no parent of ours left; a process of the caller's own is not
+    named."""
     done = subprocess.run(
-        [sys.executable, "-c", PARENT, DAEMON], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PARENT, DAEMON],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     words = done.stdout.split()
     assert words[0] == "pid", done.stdout
@@ -286,11 +327,19 @@ def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
     assert plain["RANK"] == "7"
     assert "WORLD_SIZE" not in plain
     named = {name: fork[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
-    assert named == {"RANK": "998", "LOCAL_RANK": "998", "WORLD_SIZE": "999", "LOCAL_WORLD_SIZE": "999"}
+    assert named == {
+        "RANK": "998",
+        "LOCAL_RANK": "998",
+        "WORLD_SIZE": "999",
+        "LOCAL_WORLD_SIZE": "999",
+    }
 
 
 def test_of_a_long_output_the_end_is_returned() -> None:
-    code = "import sys\nfor number in range(1000): sys.stdout.write('x' * 199_999 + chr(10))\nprint('the end')"
+    code = (
+        "import sys\nfor number in range(1000): sys.stdout.write('x' * 199_999 + "
+        "chr(10))\nprint('the end')"
+    )
     done = run_bounded(python(code), timeout_seconds=60)
     assert done.returncode == 0
     assert done.stdout.endswith("x\nthe end\n")

@@ -38,7 +38,15 @@ def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "NCCL_PASSWORD", "MY_AUTH", "DB_PWD", "SSH_PRIVATE"),
+        *(
+            "HF_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "WANDB_API_KEY",
+            "NCCL_PASSWORD",
+            "MY_AUTH",
+            "DB_PWD",
+            "SSH_PRIVATE",
+        ),
         *(
             "DB_PASS",
             "GITHUB_PAT",
@@ -49,7 +57,15 @@ def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
             "api_token",
             "apiKey",
         ),
-        *("client-secret", "AZURE_SAS", "AWS_ACCESS_KEY_ID", "dbpass", "X-Api-Key", "HTTP_AUTHORIZATION", "MY_CREDS"),
+        *(
+            "client-secret",
+            "AZURE_SAS",
+            "AWS_ACCESS_KEY_ID",
+            "dbpass",
+            "X-Api-Key",
+            "HTTP_AUTHORIZATION",
+            "MY_CREDS",
+        ),
     ],
 )
 def test_what_is_named_like_a_secret_is_redacted(name: str) -> None:
@@ -59,8 +75,22 @@ def test_what_is_named_like_a_secret_is_redacted(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PWD", "OLDPWD", "GIT_AUTHOR_NAME"),
-        *("TOKENIZERS_PARALLELISM", "tokenizer", "pad_token", "eos_token_id", "tokens_per_step", "num_key_value_heads"),
+        *(
+            "NCCL_SOCKET_IFNAME",
+            "CUDA_VISIBLE_DEVICES",
+            "OMP_NUM_THREADS",
+            "PWD",
+            "OLDPWD",
+            "GIT_AUTHOR_NAME",
+        ),
+        *(
+            "TOKENIZERS_PARALLELISM",
+            "tokenizer",
+            "pad_token",
+            "eos_token_id",
+            "tokens_per_step",
+            "num_key_value_heads",
+        ),
         *(
             "max_tokens",
             "key_padding_mask",
@@ -84,7 +114,10 @@ def test_a_switch_is_no_secret_whatever_its_name(value: str) -> None:
 def test_credentials_in_an_address_go() -> None:
     assert redact("NCCL_PROXY", "http://me:pw@host:3128") == f"http://{REDACTED}@host:3128"
     assert redact("NCCL_PROXY", "http://me:p@ss@host/a@b") == f"http://{REDACTED}@host/a@b"
-    assert redact("NCCL_PROXY", "http://a:b@one,http://c:d@two") == f"http://{REDACTED}@one,http://{REDACTED}@two"
+    assert (
+        redact("NCCL_PROXY", "http://a:b@one,http://c:d@two")
+        == f"http://{REDACTED}@one,http://{REDACTED}@two"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,9 +128,18 @@ def test_credentials_in_an_address_go() -> None:
         (["--launch.env={HF_TOKEN: abc, A: b}"], [f"--launch.env={REDACTED}"]),
         (["--launch.env", '{"API_KEY": "abc"}'], ["--launch.env", REDACTED]),
         (["--launch={env: {DB_PASSWORD: abc}}"], [f"--launch={REDACTED}"]),
-        (["benchmark", "http://me:pw@host/c.yaml"], ["benchmark", f"http://{REDACTED}@host/c.yaml"]),
-        (["benchmark", "c.yaml", "--gpu_counts=[1,2]"], ["benchmark", "c.yaml", "--gpu_counts=[1,2]"]),
-        (["--launch.env={A: b}", "--dry-run", "c.yaml"], ["--launch.env={A: b}", "--dry-run", "c.yaml"]),
+        (
+            ["benchmark", "http://me:pw@host/c.yaml"],
+            ["benchmark", f"http://{REDACTED}@host/c.yaml"],
+        ),
+        (
+            ["benchmark", "c.yaml", "--gpu_counts=[1,2]"],
+            ["benchmark", "c.yaml", "--gpu_counts=[1,2]"],
+        ),
+        (
+            ["--launch.env={A: b}", "--dry-run", "c.yaml"],
+            ["--launch.env={A: b}", "--dry-run", "c.yaml"],
+        ),
     ],
 )
 def test_a_command_line(arguments: list[str], shown: list[str]) -> None:
@@ -114,7 +156,10 @@ def test_a_command_line(arguments: list[str], shown: list[str]) -> None:
         (f"https://hub/x?sig={SECRET}&v=1", f"https://hub/x?sig={REDACTED}&v=1"),
         (f"https://hub/x?v=1&access_token={SECRET}", f"https://hub/x?v=1&access_token={REDACTED}"),
         (f"https://b/x?X-Amz-Signature={SECRET}", f"https://b/x?X-Amz-Signature={REDACTED}"),
-        (f"https://hooks.slack.com/services/T0/B0/{SECRET}", f"https://hooks.slack.com/services/{REDACTED}"),
+        (
+            f"https://hooks.slack.com/services/T0/B0/{SECRET}",
+            f"https://hooks.slack.com/services/{REDACTED}",
+        ),
         (f"Server=db;Password={SECRET};Port=1", f"Server=db;Password={REDACTED};Port=1"),
         (f"--password={SECRET} --steps 3", f"--password={REDACTED} --steps 3"),
         (f"run --api-token {SECRET} now", f"run --api-token {REDACTED} now"),
@@ -127,7 +172,10 @@ def test_a_command_line(arguments: list[str], shown: list[str]) -> None:
         ("AKIAIOSFODNN7EXAMPLE", REDACTED),
         ("glpat-0123456789abcdefghij", REDACTED),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", REDACTED),
-        ("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", f"a {REDACTED} b"),
+        (
+            "a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b",
+            f"a {REDACTED} b",
+        ),
     ],
 )
 def test_secrets_in_a_text(text: str, shown: str) -> None:
@@ -154,7 +202,9 @@ def test_texts_without_secrets_stay(text: str) -> None:
     assert redact_text(text, ()) == text
 
 
-def test_a_value_of_the_environment_is_found_wherever_it_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_of_the_environment_is_found_wherever_it_turns_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MY_DB_PASS", "a b%c-9")
     monkeypatch.setenv("CACHE_URL", "redis://me:open-sesame@cache/0")
     assert redact_text("login with a b%c-9 failed") == f"login with {REDACTED} failed"
@@ -165,7 +215,9 @@ def test_a_value_of_the_environment_is_found_wherever_it_turns_up(monkeypatch: p
 
 
 @pytest.mark.parametrize("value", ["1", "true", "12345", "1234567", "/", "disabled", "abc"])
-def test_values_that_turn_up_everywhere_are_not_looked_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_turn_up_everywhere_are_not_looked_for(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_API_KEY", value)
     assert redact_text(f"x {value} y") == f"x {value} y"
 
@@ -184,7 +236,10 @@ def test_a_record_keeps_its_form_and_its_figures(monkeypatch: pytest.MonkeyPatch
     cell = cells()[0]
     monkeypatch.setenv("SOME_TOKEN", SECRET)
     record = launch_record(
-        cell, state=State.CRASHED, reason=f"rank 0: RuntimeError: {SECRET}", log_tail=f"x\nhttps://a:{SECRET}@h/"
+        cell,
+        state=State.CRASHED,
+        reason=f"rank 0: RuntimeError: {SECRET}",
+        log_tail=f"x\nhttps://a:{SECRET}@h/",
     )
     shown = redact_model(record)
     assert shown.reason == f"rank 0: RuntimeError: {REDACTED}"
@@ -195,16 +250,24 @@ def test_a_record_keeps_its_form_and_its_figures(monkeypatch: pytest.MonkeyPatch
     assert redact_model(clean) is clean
 
 
-def test_a_value_that_is_also_a_name_of_ours_breaks_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_also_a_name_of_ours_breaks_no_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cell = cells()[0]
     for value in (cell.model, cell.id, "crashed", "training", "fp32-x"):
         monkeypatch.setenv("ODD_SECRET", value)
         shown = redact_model(launch_record(cell, state=State.CRASHED, reason="it crashed"))
-        assert (shown.cell_id, shown.state, shown.payload.kind) == (cell.id, State.CRASHED, "training")
+        assert (shown.cell_id, shown.state, shown.payload.kind) == (
+            cell.id,
+            State.CRASHED,
+            "training",
+        )
 
 
 def test_options_of_a_config_are_redacted_by_their_names() -> None:
-    config = experiment(models=[{"name": "pkg:build", "api_token": SECRET, "tokens": 512}], gpu_counts=[1])
+    config = experiment(
+        models=[{"name": "pkg:build", "api_token": SECRET, "tokens": 512}], gpu_counts=[1]
+    )
     file = experiment_file(config, [])
     text = redact_model(file).model_dump_json()
     assert SECRET not in text
@@ -219,8 +282,12 @@ def test_every_text_of_a_file_is_looked_at() -> None:
         launch_record(
             cell,
             command=("torchrun", "x"),
-            failures=(RankFailure(rank=0, kind=FailureKind.ERROR, type="E", message="m", time=1.0),),
-            nodes=(LaunchNode(node_rank=0, hostname="h", address="10.0.0.1", first_rank=0, ranks=1),),
+            failures=(
+                RankFailure(rank=0, kind=FailureKind.ERROR, type="E", message="m", time=1.0),
+            ),
+            nodes=(
+                LaunchNode(node_rank=0, hostname="h", address="10.0.0.1", first_rank=0, ranks=1),
+            ),
         ),
     ]
     planted = 0
@@ -231,7 +298,9 @@ def test_every_text_of_a_file_is_looked_at() -> None:
                 damaged = type(file).model_validate(changed(content, path, f"x {SECRET}"))
             except ValidationError:  # of a fixed list
                 continue
-            assert any(SECRET in text for texts in redaction._texts_in([damaged]) for text in texts), path
+            assert any(
+                SECRET in text for texts in redaction._texts_in([damaged]) for text in texts
+            ), path
             planted += 1
     assert planted >= 30
 
@@ -264,12 +333,19 @@ def test_no_field_of_ours_is_named_like_a_secret() -> None:
         return [found for child in base.__subclasses__() for found in (child, *models(child))]
 
     named = {
-        (model.__name__, name) for model in models(BaseModel) for name in model.model_fields if is_secret_name(name)
+        (model.__name__, name)
+        for model in models(BaseModel)
+        for name in model.model_fields
+        if is_secret_name(name)
     }
     ours = {
         pair
         for pair in named
-        if any(pair[0] == model.__name__ for model in models(BaseModel) if model.__module__.startswith("torchscale."))
+        if any(
+            pair[0] == model.__name__
+            for model in models(BaseModel)
+            if model.__module__.startswith("torchscale.")
+        )
     }
     assert ours == set()
 
@@ -281,4 +357,9 @@ def test_noted_values_are_looked_for_too() -> None:
 
 def test_what_was_taken_out_of_a_text() -> None:
     shown = redact_text("s3://key:word@b/x?sig=abcdef", ())
-    assert set(removed_parts("s3://key:word@b/x?sig=abcdef", shown)) == {"key:word", "word", "abcdef", ""}
+    assert set(removed_parts("s3://key:word@b/x?sig=abcdef", shown)) == {
+        "key:word",
+        "word",
+        "abcdef",
+        "",
+    }

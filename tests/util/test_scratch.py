@@ -11,7 +11,10 @@ import pytest
 from torchscale.util.interpreter import module_command
 from torchscale.util.scratch import scratch_directory
 
-HOLD = "from torchscale.util.scratch import scratch_directory as s\nwith s('test') as d: print(d, flush=True); input()"
+HOLD = (
+    "from torchscale.util.scratch import scratch_directory as s\nwith s('test') as d: print(d, "
+    "flush=True); input()"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +52,11 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place: Path) -> N
     interpreter = module_command("torchscale")[0]
     environment = {**os.environ, "TMPDIR": str(place)}
     with subprocess.Popen(
-        [interpreter, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [interpreter, "-c", HOLD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as process:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())

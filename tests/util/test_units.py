@@ -53,7 +53,9 @@ def test_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(("rate", "text"), [(1450.4, "1,450"), (12.345, "12.3"), (0.0421, "0.0421"), (0.0, "0")])
+@pytest.mark.parametrize(
+    ("rate", "text"), [(1450.4, "1,450"), (12.345, "12.3"), (0.0421, "0.0421"), (0.0, "0")]
+)
 def test_rate(rate: float, text: str) -> None:
     assert format_rate(rate) == text
 
@@ -75,7 +77,14 @@ def test_change(ratio: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30", 30.0), ("30s", 30.0), ("2m", 120.0), ("1.5h", 5400.0), ("250ms", 0.25), (" 2 min ", 120.0)],
+    [
+        ("30", 30.0),
+        ("30s", 30.0),
+        ("2m", 120.0),
+        ("1.5h", 5400.0),
+        ("250ms", 0.25),
+        (" 2 min ", 120.0),
+    ],
 )
 def test_duration(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
@@ -88,7 +97,8 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("8", 8), ("1KiB", 1024), ("64M", 64 << 20), ("1.5GB", 3 << 29), (" 2 kib ", 2048), ("7B", 7)]
+    ("text", "count"),
+    [("8", 8), ("1KiB", 1024), ("64M", 64 << 20), ("1.5GB", 3 << 29), (" 2 kib ", 2048), ("7B", 7)],
 )
 def test_bytes_as_people_type_them(text: str, count: int) -> None:
     assert parse_bytes(text) == count

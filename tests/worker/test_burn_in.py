@@ -1,4 +1,5 @@
-"""The parts of a burn-in on the CPU: exact where nothing is wrong, and one wrong bit is found and placed."""
+"""The parts of a burn-in on the CPU: exact where nothing is wrong, and one wrong bit is found and
+placed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,13 @@ def flipped(tensor: torch.Tensor, index: int, bit: int) -> None:
 
 def test_every_part_is_exact() -> None:
     results = [part() for part in make_parts(CPU)]
-    assert [result.part for result in results] == ["matmul float32", "matmul bfloat16", "memory", "copy", "all-reduce"]
+    assert [result.part for result in results] == [
+        "matmul float32",
+        "matmul bfloat16",
+        "memory",
+        "copy",
+        "all-reduce",
+    ]
     assert [(result.wrong, result.first) for result in results] == [(0, None)] * 5
     assert results[0].work == 2 * 64**3
     assert results[2].work == 2 * 5 * 2**13
@@ -55,7 +62,9 @@ def test_any_one_bit_of_a_matrix_changes_a_row_or_column(dtype: torch.dtype, siz
     left, right, expected = matmul_matrices(dtype, size, torch.Generator().manual_seed(3))
     assert torch.equal(torch.matmul(left.double(), right.double()), expected.double())
     assert compare(torch.matmul(left, right), expected) == (0, None)
-    hidden = 6 if dtype == torch.float32 else 0  # partial sums of fp32 are rounded, and its last bits with them
+    hidden = (
+        6 if dtype == torch.float32 else 0
+    )  # partial sums of fp32 are rounded, and its last bits with them
     for bit in range(hidden, 8 * left.element_size()):
         row, column = 5 + bit, 7 + bit
         for matrix, index in ((left, row * size + column), (right, row * size + column)):
@@ -89,7 +98,9 @@ def test_one_wrong_bit_of_a_product_is_placed(bit: int, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("index", "bit"), [(0, 0), (250, 33), (1023, 63)])
-def test_a_stuck_bit_of_memory_is_placed(index: int, bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_bit_of_memory_is_placed(
+    index: int, bit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real: Callable[..., torch.Tensor] = torch.Tensor.fill_
 
     def stuck(memory: torch.Tensor, value: int) -> torch.Tensor:
@@ -103,7 +114,10 @@ def test_a_stuck_bit_of_memory_is_placed(index: int, bit: int, monkeypatch: pyte
     result = memory_part(CPU, memory)
     assert result.wrong == 2  # of the four patterns, two have this bit off
     assert result.first is not None
-    assert (result.first.offset_bytes, result.first.address) == (8 * index, memory.data_ptr() + 8 * index)
+    assert (result.first.offset_bytes, result.first.address) == (
+        8 * index,
+        memory.data_ptr() + 8 * index,
+    )
     assert int(result.first.expected, 16) ^ int(result.first.seen, 16) == 1 << bit
 
 
@@ -134,7 +148,11 @@ def test_a_wrong_bit_of_a_copy_is_placed(monkeypatch: pytest.MonkeyPatch) -> Non
     result = copy_part(CPU, torch.arange(1000))
     assert copies == [1000, 1000]  # there and back
     assert result.first is not None
-    assert (result.wrong, result.first.offset_bytes, result.first.seen) == (1, 8 * 77, f"0x{77 ^ 4:016x}")
+    assert (result.wrong, result.first.offset_bytes, result.first.seen) == (
+        1,
+        8 * 77,
+        f"0x{77 ^ 4:016x}",
+    )
 
 
 def test_a_wrong_sum_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,14 +36,18 @@ def test_a_wrong_element_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 8, 16])
-def test_sums_over_many_ranks_are_exact_in_every_dtype(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_over_many_ranks_are_exact_in_every_dtype(
+    world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
     import torch.distributed as dist
 
     from torchscale.worker.collective_check import check_all_reduce
 
     inputs: dict[tuple[torch.dtype, int], list[torch.Tensor]] = {}
-    monkeypatch.setattr(dist, "all_reduce", lambda values: inputs.setdefault(key(values), []).append(values.clone()))
+    monkeypatch.setattr(
+        dist, "all_reduce", lambda values: inputs.setdefault(key(values), []).append(values.clone())
+    )
 
     def key(values: torch.Tensor) -> tuple[torch.dtype, int]:
         return values.dtype, values.numel()
@@ -53,7 +57,9 @@ def test_sums_over_many_ranks_are_exact_in_every_dtype(world_size: int, monkeypa
 
     def add(values: torch.Tensor) -> None:
         values.zero_()
-        for other in inputs[key(values)]:  # one after the other, as a ring does, in the dtype itself
+        for other in inputs[
+            key(values)
+        ]:  # one after the other, as a ring does, in the dtype itself
             values += other
 
     monkeypatch.setattr(dist, "all_reduce", add)

@@ -74,7 +74,8 @@ def cell(**changes: Any) -> CollectivesCell:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to measure; ``spoiled`` names a function of torch.distributed that errs on rank 1, at element ``place``."""
+    """What to measure; ``spoiled`` names a function of torch.distributed that errs on rank 1, at
+    element ``place``."""
 
     cell: CollectivesCell
     spoiled: str = "nothing"
@@ -112,7 +113,15 @@ def measured(directory: Path, sweeps: Sequence[Sweep]) -> list[LaunchRecord]:
     assert done.returncode == 0, done.stderr[-3000:]
     ending = Ending(EndingKind.FINISHED, 0, "")
     return [
-        collect_launch(task, directory / str(number), ending, command=(), started_at="", seconds=1.0, oom_kills=0)
+        collect_launch(
+            task,
+            directory / str(number),
+            ending,
+            command=(),
+            started_at="",
+            seconds=1.0,
+            oom_kills=0,
+        )
         for number, task in enumerate(tasks)
     ]
 
@@ -143,7 +152,11 @@ def test_every_operation_in_every_dtype_is_right_on_three_ranks(right: LaunchRec
 def test_sizes_are_what_was_asked_rounded_to_equal_parts(right: LaunchRecord) -> None:
     def sizes(operation: str, dtype: str) -> list[int]:
         samples = payload(right, CollectivesResult).ranks[0].samples
-        return [sample.payload_bytes for sample in samples if (sample.operation, sample.dtype) == (operation, dtype)]
+        return [
+            sample.payload_bytes
+            for sample in samples
+            if (sample.operation, sample.dtype) == (operation, dtype)
+        ]
 
     assert sizes("all_reduce", "fp32") == [4 << power for power in range(11)]
     # Parts of three ranks: whole elements, at least one of each; equal ones are measured once.
@@ -154,7 +167,9 @@ def test_sizes_are_what_was_asked_rounded_to_equal_parts(right: LaunchRecord) ->
 
 def test_messages_between_every_two_ranks_are_told_by_who_receives(right: LaunchRecord) -> None:
     pairs = [
-        (pair.source, pair.target, rank.rank) for rank in payload(right, CollectivesResult).ranks for pair in rank.pairs
+        (pair.source, pair.target, rank.rank)
+        for rank in payload(right, CollectivesResult).ranks
+        for pair in rank.pairs
     ]
     assert sorted(pairs) == [(s, t, t) for s in range(3) for t in range(3) if s != t]
     assert all(
@@ -176,7 +191,10 @@ SPOILED = (
 def test_one_wrong_element_on_one_rank_makes_the_sweep_invalid(tmp_path: Path) -> None:
     # Enough elements that the ranks' own words to each other, a few numbers each, stay whole.
     options: dict[str, Any] = {"dtypes": ("fp32",), "min_bytes": 4096, "world_size": 2}
-    sweeps = [Sweep(cell(operations=(operation,), **options), name, place) for name, operation, place in SPOILED]
+    sweeps = [
+        Sweep(cell(operations=(operation,), **options), name, place)
+        for name, operation, place in SPOILED
+    ]
     for (_, operation, _), record in zip(SPOILED, measured(tmp_path, sweeps), strict=True):
         assert record.state is State.INVALID, operation
         assert f"{operation} of 4.00 KiB in fp32: 1 wrong elements on rank 1" in record.reason
@@ -196,25 +214,43 @@ def test_elements_tell_where_they_come_from_and_sums_stay_exact() -> None:
 
 
 class Refused(AllReduce):
-    """What NCCL from 2.24 on says where NCCL_ALGO leaves nothing for the operation, as torch passes it on."""
+    """What NCCL from 2.24 on says where NCCL_ALGO leaves nothing for the operation, as torch passes
+    it on."""
 
     def call(self) -> None:
         """Fail as it does at the first call."""
         raise torch.distributed.DistBackendError(
-            "NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
-            "version 2.27.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
-            "Error : no algorithm/protocol available for function Broadcast with datatype ncclInt8. "
+            "NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage (run with NCCL_DEBUG=WARN "
+            "for details), NCCL "
+            "version 2.27.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL "
+            "library.\nLast error:\n"
+            "Error : no algorithm/protocol available for function Broadcast with datatype "
+            "ncclInt8. "
             "NCCL_ALGO was set to NVLS."
         )
 
 
-def swept(algorithm: str | None, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CollectivesRank:
-    """A sweep on one rank whose operations do nothing; a broadcast is refused as NCCL refuses it."""
+def swept(
+    algorithm: str | None, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> CollectivesRank:
+    """A sweep on one rank whose operations do nothing; a broadcast is refused as NCCL refuses
+    it."""
     done = type("Done", (AllReduce,), {"call": lambda self: None, "wrong_elements": lambda self: 0})
-    monkeypatch.setattr(module, "COLLECTIVES", {**dict.fromkeys(COLLECTIVES, done), "broadcast": Refused})
-    asked = cell(operations=("all_reduce", "all_gather", "broadcast", "send_recv"), world_size=1, algorithm=algorithm)
+    monkeypatch.setattr(
+        module, "COLLECTIVES", {**dict.fromkeys(COLLECTIVES, done), "broadcast": Refused}
+    )
+    asked = cell(
+        operations=("all_reduce", "all_gather", "broadcast", "send_recv"),
+        world_size=1,
+        algorithm=algorithm,
+    )
     task = LaunchTask(
-        cell=asked, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
+        cell=asked,
+        launch=0,
+        device="cpu",
+        threads_per_rank=1,
+        started_at=0.0,
+        collective_timeout_seconds=60,
     )
     ranks = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
     monkeypatch.setattr(module, "rank_identity", lambda task, ranks: identity(backend))
@@ -229,13 +265,20 @@ def identity(backend: str) -> RankIdentity:
     )  # fmt: skip
 
 
-def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(Ranks, "barrier", lambda self: None)
     monkeypatch.setattr(Ranks, "broadcast_scalar", lambda self, value: value)
     free = swept(None, "nccl", monkeypatch, tmp_path)
-    assert {sample.operation for sample in free.samples} == {"all_reduce", "all_gather", "send_recv"}
+    assert {sample.operation for sample in free.samples} == {
+        "all_reduce",
+        "all_gather",
+        "send_recv",
+    }
     assert free.unsupported == {
-        "broadcast fp32": "Error : no algorithm/protocol available for function Broadcast with datatype ncclInt8. "
+        "broadcast fp32": "Error : no algorithm/protocol available for function Broadcast with "
+        "datatype ncclInt8. "
         "NCCL_ALGO was set to NVLS."
     }
     tree = swept("Tree", "nccl", monkeypatch, tmp_path)
@@ -245,5 +288,9 @@ def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(monkeypatch: pyte
         "broadcast fp32": "NCCL's algorithm Tree implements all_reduce, not broadcast",
     }
     # A list or an exclusion leaves NCCL a choice, and gloo has no algorithms.
-    assert {sample.operation for sample in swept("^Tree", "nccl", monkeypatch, tmp_path).samples} >= {"all_gather"}
-    assert {sample.operation for sample in swept("Tree", "gloo", monkeypatch, tmp_path).samples} >= {"all_gather"}
+    assert {
+        sample.operation for sample in swept("^Tree", "nccl", monkeypatch, tmp_path).samples
+    } >= {"all_gather"}
+    assert {
+        sample.operation for sample in swept("Tree", "gloo", monkeypatch, tmp_path).samples
+    } >= {"all_gather"}

@@ -58,9 +58,13 @@ def test_short_sizes_share_a_stretch_of_time(alone: Ranks, tmp_path: Path) -> No
     assert loads[0].wall_seconds >= sum(sum(one.call_seconds) for one in found.samples)
 
 
-def test_long_sizes_have_a_stretch_each(alone: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_sizes_have_a_stretch_each(
+    alone: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_STRETCH_SECONDS", 0.0)
     found = measured(alone, tmp_path)
     walls = [one.host_load.wall_seconds for one in found.samples if one.host_load is not None]
     assert len(set(walls)) == 5
-    assert all(wall >= sum(one.call_seconds) for wall, one in zip(walls, found.samples, strict=True))
+    assert all(
+        wall >= sum(one.call_seconds) for wall, one in zip(walls, found.samples, strict=True)
+    )

@@ -23,7 +23,9 @@ def nvml(info: object) -> SimpleNamespace:
             raise NVMLError
         return uuid
 
-    return SimpleNamespace(NVMLError=NVMLError, nvmlDeviceGetHandleByUUID=by_uuid, nvmlDeviceGetPciInfo=lambda _: info)
+    return SimpleNamespace(
+        NVMLError=NVMLError, nvmlDeviceGetHandleByUUID=by_uuid, nvmlDeviceGetPciInfo=lambda _: info
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,10 +49,15 @@ def test_numa_node_of_a_gpu(
     assert module._numa_node(SimpleNamespace(**properties)) == node
 
 
-def test_no_driver_and_a_single_node_are_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_driver_and_a_single_node_are_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "0000:17:00.0").mkdir()
     (tmp_path / "0000:17:00.0" / "numa_node").write_text("-1\n")
     monkeypatch.setattr(module, "_PCI_DEVICES", tmp_path)
     monkeypatch.setattr(module, "opened_driver", lambda: None)
     assert module._numa_node(SimpleNamespace(uuid="1b3f")) is None
-    assert module._numa_node(SimpleNamespace(pci_domain_id=0, pci_bus_id=0x17, pci_device_id=0)) is None
+    assert (
+        module._numa_node(SimpleNamespace(pci_domain_id=0, pci_bus_id=0x17, pci_device_id=0))
+        is None
+    )

@@ -17,7 +17,9 @@ from torchscale.worker.environment import collect_environment, cpu_only_torch, r
 
 def git(directory: Path, *arguments: str) -> str:
     command = ["git", "-c", "user.name=someone", "-c", "user.email=someone@example.com", *arguments]
-    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=directory, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def test_the_machine_as_torch_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +35,9 @@ def test_the_machine_as_torch_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Environment.model_validate_json(found.model_dump_json()) == found
 
 
-def test_the_commit_of_the_directory_it_was_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_of_the_directory_it_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.chdir(tmp_path)
     assert collect_environment().git_commit is None
@@ -47,9 +51,16 @@ def test_the_commit_of_the_directory_it_was_started_in(tmp_path: Path, monkeypat
     assert collect_environment().git_commit == f"{commit}-dirty"
 
 
-def test_the_branch_of_the_directory_or_the_one_that_ci_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_branch_of_the_directory_or_the_one_that_ci_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"):
+    for name in (
+        "GITHUB_HEAD_REF",
+        "GITHUB_REF_NAME",
+        "CI_COMMIT_BRANCH",
+        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     assert collect_environment().git_branch is None
@@ -69,7 +80,10 @@ def test_the_branch_of_the_directory_or_the_one_that_ci_names(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("version_file", "expected"),
     [
-        ("__version__ = '2.13.0+cpu'\ncuda: str | None = None\nhip = None\nxpu = None\n", "2.13.0+cpu"),
+        (
+            "__version__ = '2.13.0+cpu'\ncuda: str | None = None\nhip = None\nxpu = None\n",
+            "2.13.0+cpu",
+        ),
         ("__version__ = '2.13.0+cu130'\ncuda = '13.0'\nhip = None\nxpu = None\n", None),
         ("__version__ = '2.9.0+rocm6.4'\ncuda = None\nhip = '6.4'\nxpu = None\n", None),
         ("__version__ = '1.0'\n", None),
@@ -88,9 +102,14 @@ def test_a_build_of_torch_for_cpus_alone_is_known_from_its_version_file(
     assert cpu_only_torch.__wrapped__() == expected
 
 
-@pytest.mark.skipif(cpu_only_torch() is None, reason="this torch may see devices, so that it must be imported")
+@pytest.mark.skipif(
+    cpu_only_torch() is None, reason="this torch may see devices, so that it must be imported"
+)
 def test_a_build_for_cpus_alone_is_not_imported() -> None:
-    code = "import sys\nfrom torchscale.worker.environment import collect_environment as collect\ncollect()"
+    code = (
+        "import sys\nfrom torchscale.worker.environment import collect_environment as "
+        "collect\ncollect()"
+    )
     code += "\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"

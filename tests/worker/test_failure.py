@@ -28,7 +28,8 @@ def little_shm(monkeypatch: pytest.MonkeyPatch) -> None:
         OSError(errno.ENOSPC, "No space left on device"),
         RuntimeError("unable to write to file </torch_12_34_0>: No space left on device (28)"),
         RuntimeError(
-            "DataLoader worker (pid 7) is killed by signal: Bus error. Please raise your shared memory limit."
+            "DataLoader worker (pid 7) is killed by signal: Bus error. Please raise your shared "
+            "memory limit."
         ),
     ],
 )
@@ -40,7 +41,10 @@ def test_a_lack_of_space_is_told_with_its_place(error: Exception) -> None:
 @pytest.mark.usefixtures("little_shm")
 def test_other_failures_say_nothing_of_space() -> None:
     assert describe_failure(ValueError("wrong"), 0).message == "wrong"
-    assert describe_failure(OSError(errno.EACCES, "Permission denied"), 0).message == "[Errno 13] Permission denied"
+    assert (
+        describe_failure(OSError(errno.EACCES, "Permission denied"), 0).message
+        == "[Errno 13] Permission denied"
+    )
 
 
 def test_with_space_enough_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:

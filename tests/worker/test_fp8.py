@@ -55,8 +55,17 @@ def test_layers_of_other_sizes_stay_and_a_model_without_any_is_refused() -> None
     model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 10), nn.LayerNorm(10))
     assert use_fp8(model) == 1
     assert [type(part) for part in model] == [Fp8Linear, nn.Linear, nn.LayerNorm]
-    assert list(model.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]
-    with pytest.raises(ValueError, match=r"fp8: the model has no torch.nn.Linear whose sizes are multiples of 16"):
+    assert list(model.state_dict()) == [
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "2.weight",
+        "2.bias",
+    ]
+    with pytest.raises(
+        ValueError, match=r"fp8: the model has no torch.nn.Linear whose sizes are multiples of 16"
+    ):
         use_fp8(nn.Sequential(nn.Linear(3, 3)))
 
 

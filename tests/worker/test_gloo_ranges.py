@@ -1,4 +1,5 @@
-"""Collectives of CPU ranks as ranges: each from its call to its completion, whoever calls it; nothing afterwards."""
+"""Collectives of CPU ranks as ranges: each from its call to its completion, whoever calls it;
+nothing afterwards."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ def test_ddps_reducer_is_seen(group: None) -> None:
     assert not log.open, "every range has ended"
 
 
-@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # newer names are not in all versions
+@pytest.mark.filterwarnings(
+    "ignore:.*is deprecated:FutureWarning"
+)  # newer names are not in all versions
 def test_waits_interrupt_the_phase_and_end_what_has_no_future() -> None:
     """FSDP2 calls these two, and waits for them."""
     log = Log()
@@ -94,8 +97,14 @@ def test_waits_interrupt_the_phase_and_end_what_has_no_future() -> None:
     assert not log.open
     phase = "torchscale.forward"
     assert log.texts.count(phase) == log.texts.count(f"end {phase}") > len(log.collectives)
-    reduced = next(place for place, text in enumerate(log.texts) if text == "end c10d::_reduce_scatter_base_")
-    assert log.texts[reduced - 1 : reduced + 2] == [f"end {phase}", "end c10d::_reduce_scatter_base_", phase]
+    reduced = next(
+        place for place, text in enumerate(log.texts) if text == "end c10d::_reduce_scatter_base_"
+    )
+    assert log.texts[reduced - 1 : reduced + 2] == [
+        f"end {phase}",
+        "end c10d::_reduce_scatter_base_",
+        phase,
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")

@@ -80,7 +80,11 @@ def test_the_recorder_holds_the_collectives_of_this_launch(tmp_path: Path, group
     assert (dump.problem, dump.groups) == ("", {"0": (0,)})
     assert log is not None and problem == ""
     (call,) = log.calls
-    assert (call.operation, call.input_sizes, call.input_dtypes) == ("broadcast", ((5,),), ("float64",))
+    assert (call.operation, call.input_sizes, call.input_dtypes) == (
+        "broadcast",
+        ((5,),),
+        ("float64",),
+    )
     assert call.is_done
     assert log.groups["0"].ranks == (0,)
 
@@ -119,7 +123,9 @@ def test_a_failure_is_where_it_was_raised(tmp_path: Path) -> None:
 def test_a_torch_without_a_usable_recorder_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, functions: dict[str, object], problem: str
 ) -> None:
-    private = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)), __version__="2.6.0")
+    private = SimpleNamespace(
+        _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)), __version__="2.6.0"
+    )
     monkeypatch.setattr(hang, "torch", private)
     write_dump(tmp_path, 0, 0.0)
     dump = dump_of(tmp_path)
@@ -128,7 +134,9 @@ def test_a_torch_without_a_usable_recorder_is_said(
     assert dump.threads
 
 
-def test_a_rank_that_called_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_called_nothing_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = SimpleNamespace(_dump_nccl_trace_json=lambda: b'{"version": "2.4"}')
     private = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=recorder), __version__="2.6.0")
     monkeypatch.setattr(hang, "torch", private)

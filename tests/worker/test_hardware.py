@@ -8,7 +8,13 @@ import torch
 
 from torchscale.analysis.machine.hardware import hardware_figures
 from torchscale.config.choices import MatmulType
-from torchscale.schema.cells.hardware import CopySample, HardwareCell, HardwareRank, HardwareResult, MatmulSample
+from torchscale.schema.cells.hardware import (
+    CopySample,
+    HardwareCell,
+    HardwareRank,
+    HardwareResult,
+    MatmulSample,
+)
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker import hardware as module
 from torchscale.worker.hardware import measure_disk, measure_hardware
@@ -36,7 +42,9 @@ def measured(directory: Path, indices: tuple[int, ...] = (), **changes: Any) -> 
         started_at=0.0,
         collective_timeout_seconds=10,
     )
-    return measure_hardware(task, cell, Ranks(0, 0, 1, torch.device("cpu"), None), RankFiles(directory, 0))
+    return measure_hardware(
+        task, cell, Ranks(0, 0, 1, torch.device("cpu"), None), RankFiles(directory, 0)
+    )
 
 
 def test_products_of_every_shape_and_copies(tmp_path: Path) -> None:
@@ -46,7 +54,9 @@ def test_products_of_every_shape_and_copies(tmp_path: Path) -> None:
         (dtype, shape) for dtype in ("fp32", "bf16") for shape in shapes
     ]
     assert all(len(one.warm_seconds) >= 5 and len(one.cold_seconds) == 5 for one in found.matmuls)
-    assert all(seconds > 0 for one in found.matmuls for seconds in (*one.warm_seconds, *one.cold_seconds))
+    assert all(
+        seconds > 0 for one in found.matmuls for seconds in (*one.warm_seconds, *one.cold_seconds)
+    )
     assert [copy.kind for copy in found.copies] == ["device"]
     assert found.disk is not None
     assert found.host_load is not None
@@ -57,7 +67,9 @@ def test_products_of_every_shape_and_copies(tmp_path: Path) -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_a_dtype_that_the_device_cannot_multiply_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dtype_that_the_device_cannot_multiply_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("fp8 needs another device\nand more words")
 
@@ -92,13 +104,17 @@ def test_a_gpu_that_takes_no_second_process_costs_no_other_figure(
 ) -> None:
     def peer_copy(self: object, index: int) -> list[CopySample]:
         if index == 1:
-            raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors")
+            raise RuntimeError(
+                "CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors"
+            )
         return [CopySample(kind="device_to_device", payload_bytes=8, seconds=(1e-6,), peer=index)]
 
     monkeypatch.setattr(module._Bench, "peer_copy", peer_copy)
     found = measured(tmp_path, indices=(0, 1, 2))
     assert [copy.peer for copy in found.copies if copy.kind == "device_to_device"] == [0, 2]
-    assert found.unsupported == {"copy to GPU 1": "CUDA error: all CUDA-capable devices are busy or unavailable"}
+    assert found.unsupported == {
+        "copy to GPU 1": "CUDA error: all CUDA-capable devices are busy or unavailable"
+    }
 
 
 def test_a_disk_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
@@ -110,8 +126,21 @@ def test_a_disk_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 def test_rates_by_hand(tmp_path: Path) -> None:
     def rank(number: int, scale: float) -> HardwareRank:
         products = (
-            MatmulSample(dtype="bf16", m=100, n=100, k=100, warm_seconds=(2e-6 * scale, 1e-6 * scale, 9e-6 * scale)),
-            MatmulSample(dtype="bf16", m=200, n=200, k=200, warm_seconds=(4e-6 * scale,), cold_seconds=(8e-6 * scale,)),
+            MatmulSample(
+                dtype="bf16",
+                m=100,
+                n=100,
+                k=100,
+                warm_seconds=(2e-6 * scale, 1e-6 * scale, 9e-6 * scale),
+            ),
+            MatmulSample(
+                dtype="bf16",
+                m=200,
+                n=200,
+                k=200,
+                warm_seconds=(4e-6 * scale,),
+                cold_seconds=(8e-6 * scale,),
+            ),
         )
         copies = (
             CopySample(kind="device", payload_bytes=1000, seconds=(1e-6 * scale,)),

@@ -1,4 +1,5 @@
-"""What the allocator of a rank does with memory that is freed; each case in a process of its own."""
+"""What the allocator of a rank does with memory that is freed; each case in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from torchscale.worker import heap
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"),
+    pytest.mark.skipif(
+        platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"
+    ),
 ]
 
 PROGRAM = """
@@ -60,7 +63,8 @@ def test_freed_memory_is_kept_and_not_fetched_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "variables", [{"MALLOC_TOP_PAD_": "65536"}, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}]
+    "variables",
+    [{"MALLOC_TOP_PAD_": "65536"}, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}],
 )
 def test_variables_of_the_user_win(variables: dict[str, str]) -> None:
     assert outcome("keep", **variables)["setting"] == "environment"

@@ -59,7 +59,9 @@ class FakeEvent:
         return float(other.time - self.time)
 
 
-def test_the_event_clock_reads_milliseconds_as_seconds_and_uses_events_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_clock_reads_milliseconds_as_seconds_and_uses_events_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     clock = CudaEventClock()
     for _ in range(3):
@@ -129,7 +131,9 @@ def test_processor_time_is_read_from_the_right_cpus_when_some_are_offline(
 ) -> None:
     """With SMT off, CPUs 0, 2 and 4 may be all there are; the second line is then of CPU 2."""
     (tmp_path / "stat").write_text("cpu  9 0 0\ncpu0 1 0 0\ncpu2 1 0 0\ncpu4 1 0 0\nintr 5\n")
-    times = [dict.fromkeys(("user", "nice", "system", "irq", "softirq", "steal"), 0.0) for _ in range(3)]
+    times = [
+        dict.fromkeys(("user", "nice", "system", "irq", "softirq", "steal"), 0.0) for _ in range(3)
+    ]
     row = namedtuple("row", list(times[0]))  # type: ignore[misc]
     monkeypatch.setattr(host, "_PROC_STAT", tmp_path / "stat")
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [row(**entry) for entry in times])
@@ -144,7 +148,10 @@ def test_processor_time_is_read_from_the_right_cpus_when_some_are_offline(
 def test_processor_time_of_others_is_busy_but_not_own() -> None:
     cpu = usable_cpus()[0]
     meter = HostLoadMeter((cpu,), pinned=True)
-    spin = f"import os, time; os.sched_setaffinity(0, [{cpu}]); end = time.time() + 1.0\nwhile time.time() < end: pass"
+    spin = (
+        f"import os, time; os.sched_setaffinity(0, [{cpu}]); end = time.time() + 1.0\nwhile "
+        "time.time() < end: pass"
+    )
     subprocess.run([sys.executable, "-c", spin], check=True)
     load = meter.read()
     assert load.process_seconds < 0.3
@@ -168,7 +175,12 @@ def test_phases_by_events_add_up_to_the_step(monkeypatch: pytest.MonkeyPatch) ->
     assert timed.batch.seconds == pytest.approx(0.12)
     for sample in timed.samples:
         assert sample.seconds == pytest.approx(0.04)
-        assert [sample.data_wait, sample.forward, sample.backward, sample.optimizer] == pytest.approx([0.01] * 4)
+        assert [
+            sample.data_wait,
+            sample.forward,
+            sample.backward,
+            sample.optimizer,
+        ] == pytest.approx([0.01] * 4)
 
 
 def test_a_cuda_device_has_events_and_the_strict_clock_when_asked() -> None:
@@ -176,7 +188,9 @@ def test_a_cuda_device_has_events_and_the_strict_clock_when_asked() -> None:
     assert isinstance(make_clock(torch.device("cuda", 0), sync_cuda=True), CudaSyncClock)
 
 
-def test_the_strict_clock_waits_for_the_device_before_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_strict_clock_waits_for_the_device_before_it_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: time.sleep(0.02))
     clock = CudaSyncClock()
     clock.mark()
@@ -199,9 +213,16 @@ def test_a_scalar_parameter_has_a_fingerprint(dtype: torch.dtype) -> None:
 
 def test_the_cores_of_a_launch_are_those_before_a_rank_was_bound() -> None:
     bound = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-    asked = "from torchscale.worker.measure.host import launch_cpus, usable_cpus; print(launch_cpus(), usable_cpus())"
+    asked = (
+        "from torchscale.worker.measure.host import launch_cpus, usable_cpus; print(launch_cpus(), "
+        "usable_cpus())"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", bound + asked], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", bound + asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     allowed = tuple(sorted(os.sched_getaffinity(0)))
     assert done.stdout.strip() == f"{allowed} {(allowed[0],)}"

@@ -12,7 +12,12 @@ from tests.factories import cells
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker import predicted_memory
-from torchscale.worker.model_memory import LimitExceededError, SavedTensors, measure_memory, tensor_bytes
+from torchscale.worker.model_memory import (
+    LimitExceededError,
+    SavedTensors,
+    measure_memory,
+    tensor_bytes,
+)
 from torchscale.worker.predicted_memory import predict_memory
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
@@ -24,7 +29,12 @@ def memory_of(directory: Path, limit: int | None = None, **content: Any) -> Memo
     """What a cell takes on one CPU rank; keys as in a config."""
     cell = MemoryCell(training=cells(gpu_counts=[1], **content)[0], limit_bytes=limit)
     task = LaunchTask(
-        cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=10
+        cell=cell,
+        launch=0,
+        device="cpu",
+        threads_per_rank=1,
+        started_at=0.0,
+        collective_timeout_seconds=10,
     )
     return measure_memory(task, cell, ONE, RankFiles(directory, 0))
 
@@ -40,7 +50,9 @@ def memory_of(directory: Path, limit: int | None = None, **content: Any) -> Memo
         ("tiny-decoder", 8, {"optimizer": "adamw", "activation_checkpointing": "full"}),
     ],
 )
-def test_predicted_against_measured(tmp_path: Path, model: str, batch: int, training: dict[str, str]) -> None:
+def test_predicted_against_measured(
+    tmp_path: Path, model: str, batch: int, training: dict[str, str]
+) -> None:
     found = memory_of(tmp_path, models=model, batch_sizes=[batch], training=training)
     predicted = found.predicted
     assert predicted is not None, found.not_predicted
@@ -59,7 +71,9 @@ def test_predicted_against_measured(tmp_path: Path, model: str, batch: int, trai
 
 
 def test_more_samples_take_more_activations_and_nothing_else(tmp_path: Path) -> None:
-    small, large = (memory_of(tmp_path, models="tiny-gpt2", batch_sizes=[batch]) for batch in (2, 8))
+    small, large = (
+        memory_of(tmp_path, models="tiny-gpt2", batch_sizes=[batch]) for batch in (2, 8)
+    )
     assert small.parts.activations is not None
     assert large.parts.activations == pytest.approx(4 * small.parts.activations, rel=0.01)
     assert large.parts.model_copy(update={"activations": small.parts.activations}) == small.parts
@@ -68,15 +82,22 @@ def test_more_samples_take_more_activations_and_nothing_else(tmp_path: Path) -> 
 
 def test_a_step_above_the_limit_runs_out_of_memory(tmp_path: Path) -> None:
     fits = memory_of(tmp_path, models="tiny-gpt2", batch_sizes=[4])
-    assert memory_of(tmp_path, fits.peak_bytes + 4096, models="tiny-gpt2", batch_sizes=[4]).peak_bytes > 0
+    assert (
+        memory_of(tmp_path, fits.peak_bytes + 4096, models="tiny-gpt2", batch_sizes=[4]).peak_bytes
+        > 0
+    )
     with pytest.raises(LimitExceededError, match=r"exceed the limit of 20\.0 MiB"):
         memory_of(tmp_path, 20 << 20, models="tiny-gpt2", batch_sizes=[4])
 
 
-def test_steps_that_fp16_skips_are_not_taken_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_fp16_skips_are_not_taken_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scaler = torch.amp.GradScaler
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device: scaler(device, init_scale=2.0**24))
-    found = memory_of(tmp_path, models="tiny-decoder", batch_sizes=[4], training={"precision": "fp16"})
+    found = memory_of(
+        tmp_path, models="tiny-decoder", batch_sizes=[4], training={"precision": "fp16"}
+    )
     assert found.parts.gradients == found.parts.parameters
     assert found.parts.optimizer_states == pytest.approx(2 * found.parts.parameters, rel=0.01)
 
@@ -115,13 +136,16 @@ def test_strategies_share_out_by_arithmetic(strategy: str, share: int) -> None:
 
 def test_the_memory_format_changes_no_prediction() -> None:
     rows, pixels = (
-        predict_memory(cells(gpu_counts=[1], model={"channels_last": last})[0]).peak_bytes for last in (False, True)
+        predict_memory(cells(gpu_counts=[1], model={"channels_last": last})[0]).peak_bytes
+        for last in (False, True)
     )
     assert pixels == pytest.approx(rows, rel=0.05)
 
 
 def test_what_is_not_predicted_says_so() -> None:
-    split = cells(models="tiny-decoder", batch_sizes=[4], gpu_counts=[2], parallel={"strategy": "tensor"})[0]
+    split = cells(
+        models="tiny-decoder", batch_sizes=[4], gpu_counts=[2], parallel={"strategy": "tensor"}
+    )[0]
     with pytest.raises(ValueError, match="no prediction for strategy tensor"):
         predict_memory(split)
     compiled = cells(gpu_counts=[1], model={"compile": True})[0]
@@ -137,7 +161,9 @@ def test_a_prediction_leaves_random_numbers_as_they_were() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("settings", [{}, {"activation_checkpointing": "full"}, {"gradient_accumulation": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"activation_checkpointing": "full"}, {"gradient_accumulation": 2}]
+)
 def test_the_whole_is_followed_as_torchs_own_tracker_does(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow
 END_SECONDS = 120
 
 
-def task(place: int, nodes: int, port: int, partners: tuple[int | None, ...], seconds: float = 60.0) -> PairTask:
+def task(
+    place: int, nodes: int, port: int, partners: tuple[int | None, ...], seconds: float = 60.0
+) -> PairTask:
     """Small messages on the CPU."""
     return PairTask(
         place=place,

@@ -21,10 +21,18 @@ def torch_settings() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("precision", "matmul", "tf32"),
-    [("fp32", "highest", False), ("tf32", "high", True), ("fp16", "highest", False), ("bf16", "highest", False)],
+    [
+        ("fp32", "highest", False),
+        ("tf32", "high", True),
+        ("fp16", "highest", False),
+        ("bf16", "highest", False),
+    ],
 )
-def test_tf32_is_on_where_it_is_asked_for_and_nowhere_else(precision: Precision, matmul: str, tf32: bool) -> None:
-    """fp32 that is silently TF32 would look like a fast GPU: torch turns it on in cuDNN unless told otherwise."""
+def test_tf32_is_on_where_it_is_asked_for_and_nowhere_else(
+    precision: Precision, matmul: str, tf32: bool
+) -> None:
+    """fp32 that is silently TF32 would look like a fast GPU: torch turns it on in cuDNN unless told
+    otherwise."""
     PrecisionPolicy("fp32" if tf32 else "tf32", CPU)
     PrecisionPolicy(precision, CPU)
     assert torch.get_float32_matmul_precision() == matmul
@@ -33,9 +41,12 @@ def test_tf32_is_on_where_it_is_asked_for_and_nowhere_else(precision: Precision,
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16)]
+    ("precision", "dtype"),
+    [("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16)],
 )
-def test_the_forward_pass_computes_in_its_precision(precision: Precision, dtype: torch.dtype) -> None:
+def test_the_forward_pass_computes_in_its_precision(
+    precision: Precision, dtype: torch.dtype
+) -> None:
     layer = nn.Linear(4, 4)
     with PrecisionPolicy(precision, CPU).forward_context():
         assert layer(torch.randn(2, 4)).dtype is dtype

@@ -16,7 +16,9 @@ from torchscale.worker.probe import software_facts
 
 def test_a_broken_torch_is_a_fact_and_not_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libcudart.so.12: cannot open shared object file')")
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "raise OSError('libcudart.so.12: cannot open shared object file')"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "torchscale.worker.probe", str(tmp_path)],
         capture_output=True,
@@ -36,8 +38,10 @@ def test_what_cuda_says_when_it_cannot_be_used_is_kept(monkeypatch: pytest.Monke
     import torch
 
     said = (
-        "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
-        "calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized "
+        "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda "
+        "functions before "
+        "calling NumCudaDevices() that might have already set an error? Error 802: system not yet "
+        "initialized "
         "(Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:119.)"
     )
 

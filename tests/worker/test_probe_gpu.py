@@ -76,10 +76,23 @@ def test_a_driver_that_answers() -> None:
     first = facts.gpus[0]
     assert first.throttle_reasons == ("hardware thermal slowdown", "power brake")
     assert first.foreign_processes == (f"{2**22 + 1} (of another container or user)",)
-    assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (2, 8, 7, True)
+    assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (
+        2,
+        8,
+        7,
+        True,
+    )
     assert (first.ecc_uncorrected, first.ecc_uncorrected_ever) == (0, 2)
-    assert (first.rows_remapped, first.remapping_pending, first.remapping_failed) == (3, True, False)
-    assert (facts.pairs[0].p2p, facts.pairs[0].nvlink, facts.pairs[0].path) == (False, True, "system")
+    assert (first.rows_remapped, first.remapping_pending, first.remapping_failed) == (
+        3,
+        True,
+        False,
+    )
+    assert (facts.pairs[0].p2p, facts.pairs[0].nvlink, facts.pairs[0].path) == (
+        False,
+        True,
+        "system",
+    )
 
 
 @pytest.fixture
@@ -181,13 +194,17 @@ def test_a_lost_gpu_is_named_by_the_address_that_the_kernel_keeps(tmp_path: Path
         "nvmlDeviceGetPciInfo": pci,
     }
     lost = {1}
-    assert driver_facts(fake_nvml(**calls), tmp_path).unreadable == ("GPU 1 (0000:2a:00.0): GPU is lost",)
+    assert driver_facts(fake_nvml(**calls), tmp_path).unreadable == (
+        "GPU 1 (0000:2a:00.0): GPU is lost",
+    )
     lost = {0, 2}
     assert driver_facts(fake_nvml(**calls), tmp_path).unreadable == (
         "GPU 0 (0000:18:00.0): GPU is lost",
         "GPU 2 (0000:3a:00.0): GPU is lost",
     )
-    (tmp_path / "0000:db:00.0").mkdir()  # one more than the library counts: which is which is not known
+    (
+        tmp_path / "0000:db:00.0"
+    ).mkdir()  # one more than the library counts: which is which is not known
     assert driver_facts(fake_nvml(**calls), tmp_path).unreadable[0] == "GPU 0: GPU is lost"
 
 

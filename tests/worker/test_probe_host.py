@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.worker.probe_host import disk_facts, host_facts, nsys_facts, nvidia_devices, rdma_ports
+from torchscale.worker.probe_host import (
+    disk_facts,
+    host_facts,
+    nsys_facts,
+    nvidia_devices,
+    rdma_ports,
+)
 
 
 def test_nvidia_controllers_on_the_bus_are_counted(tmp_path: Path) -> None:
@@ -29,7 +35,12 @@ def test_infiniband_ports_from_the_kernels_tree(tmp_path: Path) -> None:
     (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
     (port / "link_layer").write_text("InfiniBand\n")
     (found,) = rdma_ports(tmp_path)
-    assert (found.device, found.port, found.state, found.rate) == ("mlx5_0", 1, "ACTIVE", "400 Gb/sec (4X NDR)")
+    assert (found.device, found.port, found.state, found.rate) == (
+        "mlx5_0",
+        1,
+        "ACTIVE",
+        "400 Gb/sec (4X NDR)",
+    )
     assert rdma_ports(tmp_path / "none") == []
 
 

@@ -54,13 +54,22 @@ def test_limits_of_control_groups_of_version_1(tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us").write_text("150000\n")
     (tmp_path / "sys/fs/cgroup/cpu/job/cpu.cfs_period_us").write_text("100000\n")
     facts = system_facts(tmp_path)
-    assert (facts.memory_limit_bytes, facts.memory_available_bytes, facts.cpu_limit) == (4096, 4000, 1.5)
+    assert (facts.memory_limit_bytes, facts.memory_available_bytes, facts.cpu_limit) == (
+        4096,
+        4000,
+        1.5,
+    )
 
 
 def test_no_limits(tmp_path: Path) -> None:
     facts = system_facts(write(tmp_path, proc__self__cgroup="0::/"))
     assert (facts.memory_limit_bytes, facts.cpu_limit) == (None, None)
-    assert (facts.local_ports, facts.governors, facts.huge_page_defrag, facts.numa_balancing) == (None, (), None, None)
+    assert (facts.local_ports, facts.governors, facts.huge_page_defrag, facts.numa_balancing) == (
+        None,
+        (),
+        None,
+        None,
+    )
 
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:
@@ -75,11 +84,17 @@ def test_settings_of_the_kernel(tmp_path: Path) -> None:
             sys__devices__system__cpu__cpu1__cpufreq__scaling_governor="performance",
         )
     )
-    assert (facts.local_ports, facts.numa_balancing, facts.huge_page_defrag) == (28_232, True, "madvise")
+    assert (facts.local_ports, facts.numa_balancing, facts.huge_page_defrag) == (
+        28_232,
+        True,
+        "madvise",
+    )
     assert facts.governors == ("performance", "powersave (balance_power)")
 
 
-def test_what_the_environment_names_and_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_environment_names_and_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
     monkeypatch.setenv("HOME", "/proc/1")
     monkeypatch.setenv("LC_ALL", "xx_YY.UTF-8")

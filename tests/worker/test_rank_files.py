@@ -41,7 +41,9 @@ def test_only_rank_0_speaks_of_progress_and_epochs(tmp_path: Path) -> None:
     files = RankFiles(tmp_path, 1)
     files.progress(Progress(phase="starting"))
     files.epoch(EpochSample(epoch=0, steps=1, seconds=1.0, samples=1))
-    files.steps([StepSample(step=0, seconds=1, data_wait=0, forward=0.5, backward=0.5, optimizer=0)] * 2)
+    files.steps(
+        [StepSample(step=0, seconds=1, data_wait=0, forward=0.5, backward=0.5, optimizer=0)] * 2
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["steps-rank-1.jsonl"]
     assert len(lines(tmp_path / "steps-rank-1.jsonl")) == 2
 

@@ -1,4 +1,5 @@
-"""Recording for nsys with a fake CUDA: what each process asks of the profiler, and in which order."""
+"""Recording for nsys with a fake CUDA: what each process asks of the profiler, and in which
+order."""
 
 from __future__ import annotations
 
@@ -26,36 +27,54 @@ class Cuda:
         self.log: list[str] = []
         self.events = 0
         runtime = SimpleNamespace(
-            cudaProfilerStart=lambda: self.log.append("start"), cudaProfilerStop=lambda: self.log.append("stop")
+            cudaProfilerStart=lambda: self.log.append("start"),
+            cudaProfilerStop=lambda: self.log.append("stop"),
         )
         monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: self.log.append("synchronize"))
+        monkeypatch.setattr(
+            torch.cuda, "synchronize", lambda device: self.log.append("synchronize")
+        )
         monkeypatch.setattr(torch.cuda, "Event", self.event)
         monkeypatch.setattr(torch.cuda.nvtx, "mark", self.log.append)
         monkeypatch.setattr(torch.cuda.nvtx, "range_push", self.log.append)
         monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: self.log.append("pop"))
-        monkeypatch.setattr(torch.cuda.nvtx, "range_start", lambda name: self.log.append(f"start {name}"))
+        monkeypatch.setattr(
+            torch.cuda.nvtx, "range_start", lambda name: self.log.append(f"start {name}")
+        )
         monkeypatch.setattr(torch.cuda.nvtx, "range_end", lambda handle: None)
 
     def event(self) -> SimpleNamespace:
         """An event with a number of its own."""
         number, self.events = self.events, self.events + 1
         return SimpleNamespace(
-            record=lambda: self.log.append(f"record {number}"), synchronize=lambda: self.log.append(f"wait {number}")
+            record=lambda: self.log.append(f"record {number}"),
+            synchronize=lambda: self.log.append(f"wait {number}"),
         )
 
 
 def ranks(number: int) -> Ranks:
-    return Ranks(rank=number, local_rank=number, world_size=2, device=torch.device("cuda", number), backend=None)
+    return Ranks(
+        rank=number,
+        local_rank=number,
+        world_size=2,
+        device=torch.device("cuda", number),
+        backend=None,
+    )
 
 
 def recorded(number: int, monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
     """What one rank asks of CUDA while it is recorded."""
     cuda = Cuda(monkeypatch)
-    trainer: Any = SimpleNamespace(source=None, step=lambda: cuda.log.append("train"), clear_marks=lambda: None)
+    trainer: Any = SimpleNamespace(
+        source=None, step=lambda: cuda.log.append("train"), clear_marks=lambda: None
+    )
     step_seconds = 0.5
     request = RecordRequest(
-        tool=Tool.NSYS, target=ProfileTarget.SYNC_STALLS, directory=str(directory), seconds=1, max_steps=STEPS
+        tool=Tool.NSYS,
+        target=ProfileTarget.SYNC_STALLS,
+        directory=str(directory),
+        seconds=1,
+        max_steps=STEPS,
     )
     files = RankFiles(directory, number)
     module._for_nsys(trainer, request, ranks(number), files, steps=STEPS, step_seconds=step_seconds)
@@ -70,14 +89,18 @@ def test_every_process_starts_settles_and_marks_and_one_ends(
     first = log.index(f"torchscale.rank {number}/2")
     assert log[0] == "start"
     assert log[:first].count("train") == 3
-    assert log[first - 1] == "synchronize"  # nothing of the steps before runs in the first marked one
+    assert (
+        log[first - 1] == "synchronize"
+    )  # nothing of the steps before runs in the first marked one
     steps = [entry for entry in log if entry.startswith("torchscale.step")]
     assert steps == [f"torchscale.step {step}" for step in range(STEPS)]
     assert log.count(f"torchscale.rank {number}/2") == STEPS
     last = log.index(f"torchscale.step {STEPS - 1}")
     assert log[last : last + 4] == [f"torchscale.step {STEPS - 1}", "train", "synchronize", "pop"]
     assert log.count("stop") == (number == 0)
-    done = RecordedRank.model_validate_json((tmp_path / f"recorded-rank-{number}.json").read_bytes())
+    done = RecordedRank.model_validate_json(
+        (tmp_path / f"recorded-rank-{number}.json").read_bytes()
+    )
     assert (done.rank, done.steps) == (number, STEPS)
 
 

@@ -37,7 +37,12 @@ def test_it_listens_for_collections_only_while_the_profiler_runs(
 
     monkeypatch.setattr(step_profiler, "profile", Watched)
     request = RecordRequest(
-        tool=Tool.KINETO, target=ProfileTarget.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
+        tool=Tool.KINETO,
+        target=ProfileTarget.KERNELS,
+        directory=str(tmp_path),
+        seconds=60,
+        max_steps=2,
+        skip_steps=1,
     )
     profiler = StepProfiler(request, 0, 1)
     profiler.step()
@@ -53,7 +58,12 @@ def test_it_listens_for_collections_only_while_the_profiler_runs(
 
 def test_a_trace_says_what_its_process_may_compute_on(tmp_path: Path) -> None:
     request = RecordRequest(
-        tool=Tool.KINETO, target=ProfileTarget.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
+        tool=Tool.KINETO,
+        target=ProfileTarget.KERNELS,
+        directory=str(tmp_path),
+        seconds=60,
+        max_steps=2,
+        skip_steps=1,
     )
     profiler = StepProfiler(request, 0, 1)
     for _ in range(7):
@@ -63,7 +73,9 @@ def test_a_trace_says_what_its_process_may_compute_on(tmp_path: Path) -> None:
     assert rank.cpu_use == CpuUse(torch.get_num_threads(), frozenset(os.sched_getaffinity(0)))
 
 
-def test_a_profiler_that_cannot_start_leaves_nothing_listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profiler_that_cannot_start_leaves_nothing_listening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Broken(profile):
         def start(self) -> None:
             raise RuntimeError("no profiler here")
@@ -74,7 +86,12 @@ def test_a_profiler_that_cannot_start_leaves_nothing_listening(tmp_path: Path, m
     before = len(gc.callbacks)
     monkeypatch.setattr(step_profiler, "profile", Broken)
     request = RecordRequest(
-        tool=Tool.KINETO, target=ProfileTarget.KERNELS, directory=str(tmp_path), seconds=60, max_steps=2, skip_steps=1
+        tool=Tool.KINETO,
+        target=ProfileTarget.KERNELS,
+        directory=str(tmp_path),
+        seconds=60,
+        max_steps=2,
+        skip_steps=1,
     )
     profiler = StepProfiler(request, 0, 1)
     with pytest.raises(RuntimeError, match="no profiler here"):

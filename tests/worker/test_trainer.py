@@ -33,7 +33,9 @@ STEPS = 5
 
 
 def rank(number: int = 0) -> Ranks:
-    return Ranks(rank=number, local_rank=number, world_size=1, device=torch.device("cpu"), backend=None)
+    return Ranks(
+        rank=number, local_rank=number, world_size=1, device=torch.device("cpu"), backend=None
+    )
 
 
 def cell(**content: Any) -> TrainingCell:
@@ -41,7 +43,8 @@ def cell(**content: Any) -> TrainingCell:
 
 
 def bare_losses(precision: str) -> list[float]:
-    """The same training as one writes it by hand, with nothing of ours but the definition of the data."""
+    """The same training as one writes it by hand, with nothing of ours but the definition of the
+    data."""
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(**TINY_GPT2)).train()
     torch.manual_seed(0)
@@ -50,7 +53,12 @@ def bare_losses(precision: str) -> list[float]:
     samples = []
     for number in range(8):  # four steps of two samples
         generator = torch.Generator().manual_seed(number)
-        samples.append({name: torch.randint(8192, (1, 64), generator=generator) for name in ("input_ids", "labels")})
+        samples.append(
+            {
+                name: torch.randint(8192, (1, 64), generator=generator)
+                for name in ("input_ids", "labels")
+            }
+        )
     batches = [
         {name: torch.cat([one[name], two[name]]) for name in one}
         for one, two in zip(samples[::2], samples[1::2], strict=True)
@@ -101,8 +109,12 @@ class OnOneOutput(nn.Module):
 
 
 @pytest.mark.parametrize("passes", [1, 2])
-def test_losses_of_overwritten_outputs_are_those_of_each_step(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = Trainer(cell(training={"gradient_accumulation": passes}), rank()).run_batch(STEPS).samples
+def test_losses_of_overwritten_outputs_are_those_of_each_step(
+    passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = (
+        Trainer(cell(training={"gradient_accumulation": passes}), rank()).run_batch(STEPS).samples
+    )
     marks: list[None] = []
     monkeypatch.setattr(torch, "compile", OnOneOutput)
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(None))
@@ -111,7 +123,9 @@ def test_losses_of_overwritten_outputs_are_those_of_each_step(passes: int, monke
     samples = Trainer(asked, rank()).run_batch(STEPS).samples
     assert [sample.loss for sample in samples] == [sample.loss for sample in expected]
     assert len({sample.loss for sample in samples}) == STEPS
-    assert len(marks) == STEPS  # once a step: gradients that are being accumulated lie in a graph's memory too
+    assert (
+        len(marks) == STEPS
+    )  # once a step: gradients that are being accumulated lie in a graph's memory too
 
 
 @pytest.mark.parametrize(
@@ -125,14 +139,18 @@ def test_losses_of_overwritten_outputs_are_those_of_each_step(passes: int, monke
         ("reduce-overhead", "cpu", False),
     ],
 )
-def test_which_compiled_models_are_cuda_graphs(mode: CompileMode | bool, device: str, graphs: bool) -> None:
+def test_which_compiled_models_are_cuda_graphs(
+    mode: CompileMode | bool, device: str, graphs: bool
+) -> None:
     assert captures_graphs(cell(model={"compile": mode}), torch.device(device)) is graphs
 
 
 def test_phases_add_up_to_steps_and_steps_to_the_batch() -> None:
     timed = Trainer(cell(), rank()).run_batch(3)
     assert [sample.step for sample in timed.samples] == [0, 1, 2]
-    assert sum(sample.seconds for sample in timed.samples) == pytest.approx(timed.batch.seconds, rel=1e-9)
+    assert sum(sample.seconds for sample in timed.samples) == pytest.approx(
+        timed.batch.seconds, rel=1e-9
+    )
     for sample in timed.samples:
         phases = (sample.data_wait, sample.forward, sample.backward, sample.optimizer)
         assert sum(phases) == pytest.approx(sample.seconds, rel=1e-9)
@@ -160,13 +178,18 @@ def test_every_optimizer_trains(optimizer: str) -> None:
     trainer = Trainer(cell(models="tiny-resnet", training={"optimizer": optimizer}), rank())
     before = [parameter.clone() for parameter in trainer.module.parameters()]
     trainer.run_batch(2)
-    assert any(not torch.equal(one, two) for one, two in zip(before, trainer.module.parameters(), strict=True))
+    assert any(
+        not torch.equal(one, two)
+        for one, two in zip(before, trainer.module.parameters(), strict=True)
+    )
 
 
 def test_channels_last_reaches_the_model_and_the_data() -> None:
     trainer = Trainer(cell(models="tiny-resnet", model={"channels_last": True}), rank())
     weight = next(
-        parameter for parameter in trainer.module.parameters() if parameter.dim() == 4 and parameter.shape[1] > 1
+        parameter
+        for parameter in trainer.module.parameters()
+        if parameter.dim() == 4 and parameter.shape[1] > 1
     )
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
@@ -182,7 +205,9 @@ def test_tiny_models_give_a_finite_loss_and_take_their_options(name: str) -> Non
 
 
 def test_a_sequence_beyond_the_models_positions() -> None:
-    with pytest.raises(ValueError, match="sequence_length 257 exceeds the 256 positions of tiny-gpt2"):
+    with pytest.raises(
+        ValueError, match="sequence_length 257 exceeds the 256 positions of tiny-gpt2"
+    ):
         build_workload(cell(models={"name": "tiny-gpt2", "sequence_length": 257}))
 
 
@@ -221,9 +246,17 @@ def test_what_is_a_loss() -> None:
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), FailureKind.OOM),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), FailureKind.OOM),
         (OSError(12, "Cannot allocate memory"), FailureKind.OOM),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), FailureKind.OOM),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
+            FailureKind.OOM,
+        ),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), FailureKind.OOM),
-        (RuntimeError("socketProgress: Connection closed by remote peer node1<41234>"), FailureKind.PEER_LOST),
+        (
+            RuntimeError("socketProgress: Connection closed by remote peer node1<41234>"),
+            FailureKind.PEER_LOST,
+        ),
         (
             torch.distributed.DistNetworkError(
                 "failed to recv, got 0 bytes. Connection was likely closed. Did it crash?"
@@ -231,11 +264,15 @@ def test_what_is_a_loss() -> None:
             FailureKind.PEER_LOST,
         ),
         (
-            RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"),
+            RuntimeError(
+                "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"
+            ),
             FailureKind.PEER_LOST,
         ),
         (
-            torch.distributed.DistBackendError("NCCL error: ncclRemoteError: remote process exited"),
+            torch.distributed.DistBackendError(
+                "NCCL error: ncclRemoteError: remote process exited"
+            ),
             FailureKind.PEER_LOST,
         ),
         (SystemExit(0), FailureKind.LEFT_EARLY),

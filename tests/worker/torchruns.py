@@ -76,20 +76,43 @@ def cell(world_size: int, strategy: object = "none", **content: Any) -> Training
 
 
 def run_trainers(
-    directory: Path, found: Sequence[TrainingCell], steps: int = STEPS, variables: Mapping[str, str] | None = None
+    directory: Path,
+    found: Sequence[TrainingCell],
+    steps: int = STEPS,
+    variables: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """What each cell's trainer gave over its first ``steps`` steps, on as many ranks as the cells ask for, in an
-    environment with these variables."""
+    """What each cell's trainer gave over its first ``steps`` steps, on as many ranks as the cells
+    ask for, in an environment with these variables."""
     (world_size,) = {one.world_size for one in found}
     (directory / "script.py").write_text(_SCRIPT)
     tasks = [
-        LaunchTask(cell=one, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=90)
+        LaunchTask(
+            cell=one,
+            launch=0,
+            device="cpu",
+            threads_per_rank=1,
+            started_at=0.0,
+            collective_timeout_seconds=90,
+        )
         for one in found
     ]
-    (directory / "tasks.json").write_text(json.dumps([task.model_dump(mode="json") for task in tasks]))
-    local = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
+    (directory / "tasks.json").write_text(
+        json.dumps([task.model_dump(mode="json") for task in tasks])
+    )
+    local = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+        f"--nproc-per-node={world_size}",
+    ]
     arguments = [str(directory / name) for name in ("script.py", "tasks.json", "found.json")]
-    env = {**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(directory),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
     if world_size == 1:  # needs no process group, and no torchrun to start it
         local, env = [], {**env, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     done = subprocess.run(

@@ -56,7 +56,8 @@ class NamedMachine:
 
 
 def find_machine_named(name: str) -> NamedMachine | None:
-    """The machine called so: a hardware preset for NVIDIA GPUs or CPUs, or any count of a known GPU."""
+    """The machine called so: a hardware preset for NVIDIA GPUs or CPUs, or any count of a known
+    GPU."""
     word = name.strip().lower()
     if word == "cpu":
         return NamedMachine("cpu", max(HARDWARE_PRESETS["cpu"].gpu_counts), None)

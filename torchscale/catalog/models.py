@@ -1,7 +1,7 @@
 """The model catalogue: facts on models by name, without torch.
 
-Parameter counts are of the module that is trained (with its head), FLOPs of one sample's forward pass with the default
-options, a multiply-add being two. Both are counted on the built module by
+Parameter counts are of the module that is trained (with its head), FLOPs of one sample's forward
+pass with the default options, a multiply-add being two. Both are counted on the built module by
 ``tests/worker/models/test_catalog_facts.py`` and compared there with published figures.
 """
 
@@ -23,8 +23,8 @@ class InputKind(str, Enum):
 
 
 OptionValue = bool | int | float | str
-"""Types of a model option in a config. ``bool`` first: a union writes a value as its first type that fits, and a
-bool is an ``int``."""
+"""Types of a model option in a config. ``bool`` first: a union writes a value as its first type
+that fits, and a bool is an ``int``."""
 
 OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_length"})
 """Other names of options, as users may write them."""
@@ -41,8 +41,10 @@ class ModelFacts:
         name: Name in ``models:`` of a config.
         title: Common name.
         family: The file in ``torchscale.worker.models`` that builds it.
-        parameters: Trainable parameters with the default options; ``None`` where it is known only once built.
-        forward_flops: FLOPs of one sample with the default options; ``None`` where it is known only once built.
+        parameters: Trainable parameters with the default options; ``None`` where it is known only
+            once built.
+        forward_flops: FLOPs of one sample with the default options; ``None`` where it is known only
+            once built.
         input_kind: What one sample is; ``None`` where it is known only once built.
         options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
         splits: Ways in which it can be split.
@@ -67,7 +69,9 @@ def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: 
     return ModelFacts(name, title, family, *counts, InputKind.IMAGE, options)
 
 
-def _text(name: str, title: str, family: str, counts: tuple[int, int], length: int, *splits: str) -> ModelFacts:
+def _text(
+    name: str, title: str, family: str, counts: tuple[int, int], length: int, *splits: str
+) -> ModelFacts:
     options = MappingProxyType({"sequence_length": length})
     return ModelFacts(name, title, family, *counts, InputKind.TOKENS, options, frozenset(splits))
 
@@ -77,8 +81,11 @@ def _llama(name: str, title: str, counts: tuple[int, int], length: int, heads: i
     return replace(_text(name, title, "llama", counts, length, TENSOR), heads=heads)
 
 
-def _encdec(name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int, int]) -> ModelFacts:
-    """``shape``: d_model, nhead, layers of each side, dim_feedforward, vocab_size, sequence_length."""
+def _encdec(
+    name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int, int]
+) -> ModelFacts:
+    """``shape``: d_model, nhead, layers of each side, dim_feedforward, vocab_size,
+    sequence_length."""
     width, heads, layers, inner, vocabulary, length = shape
     options: dict[str, OptionValue] = {
         "d_model": width,
@@ -92,7 +99,9 @@ def _encdec(name: str, title: str, counts: tuple[int, int], shape: tuple[int, in
     return ModelFacts(name, title, "encdec", *counts, InputKind.TOKENS, MappingProxyType(options))
 
 
-def _decoder(name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int]) -> ModelFacts:
+def _decoder(
+    name: str, title: str, counts: tuple[int, int], shape: tuple[int, int, int, int, int]
+) -> ModelFacts:
     """``shape``: hidden_size, num_layers, num_heads, vocab_size, sequence_length."""
     names = ("hidden_size", "num_layers", "num_heads", "vocab_size", "sequence_length")
     options: Mapping[str, OptionValue] = MappingProxyType(dict(zip(names, shape, strict=True)))
@@ -118,15 +127,42 @@ _ALL = (
     _text("t5-small", "T5-small", "t5", (60_506_624, 71_605_157_888), 512),
     _text("t5-base", "T5-base", "t5", (222_903_552, 257_194_721_280), 512),
     _text("t5-large", "T5-large", "t5", (737_668_096, 832_552_566_784), 512),
-    _encdec("encdec", "encoder-decoder 3.5M", (3_486_208, 964_689_920), (128, 4, 3, 512, 16384, 128)),
-    _encdec("encdec-60m", "encoder-decoder 60M", (60_917_760, 71_940_702_208), (512, 8, 6, 2048, 32768, 512)),
-    _encdec("encdec-220m", "encoder-decoder 220M", (223_644_672, 257_698_037_760), (768, 12, 12, 3072, 32768, 512)),
     _encdec(
-        "encdec-2.9b", "encoder-decoder 2.9B", (2_887_262_208, 3_109_556_322_304), (2048, 32, 24, 8192, 32768, 512)
+        "encdec", "encoder-decoder 3.5M", (3_486_208, 964_689_920), (128, 4, 3, 512, 16384, 128)
     ),
-    _decoder("decoder-small", "decoder 134M", (134_105_856, 262_932_529_152), (768, 12, 12, 32000, 1024)),
-    _decoder("decoder-medium", "decoder 367M", (367_576_064, 788_663_369_728), (1024, 24, 16, 32000, 1024)),
-    _decoder("decoder-large", "decoder 1.3B", (1_339_131_904, 6_040_871_501_824), (2048, 24, 16, 32000, 2048)),
+    _encdec(
+        "encdec-60m",
+        "encoder-decoder 60M",
+        (60_917_760, 71_940_702_208),
+        (512, 8, 6, 2048, 32768, 512),
+    ),
+    _encdec(
+        "encdec-220m",
+        "encoder-decoder 220M",
+        (223_644_672, 257_698_037_760),
+        (768, 12, 12, 3072, 32768, 512),
+    ),
+    _encdec(
+        "encdec-2.9b",
+        "encoder-decoder 2.9B",
+        (2_887_262_208, 3_109_556_322_304),
+        (2048, 32, 24, 8192, 32768, 512),
+    ),
+    _decoder(
+        "decoder-small", "decoder 134M", (134_105_856, 262_932_529_152), (768, 12, 12, 32000, 1024)
+    ),
+    _decoder(
+        "decoder-medium",
+        "decoder 367M",
+        (367_576_064, 788_663_369_728),
+        (1024, 24, 16, 32000, 1024),
+    ),
+    _decoder(
+        "decoder-large",
+        "decoder 1.3B",
+        (1_339_131_904, 6_040_871_501_824),
+        (2048, 24, 16, 32000, 2048),
+    ),
     _image("tiny-resnet", "tiny ResNet", "resnet", (310_746, 3_172_864), 32, 10),
     _image("tiny-vit", "tiny ViT", "vit", (114_250, 3_884_800), 32, 10),
     _text("tiny-bert", "tiny BERT", "bert", (1_536_128, 190_840_832), 64),
@@ -139,7 +175,9 @@ _ALL = (
 MODELS: Mapping[str, ModelFacts] = MappingProxyType({facts.name: facts for facts in _ALL})
 """Every catalogued model by name."""
 
-_IMAGE_OPTIONS: Mapping[str, OptionValue] = MappingProxyType({"image_size": 224, "num_classes": 1000})
+_IMAGE_OPTIONS: Mapping[str, OptionValue] = MappingProxyType(
+    {"image_size": 224, "num_classes": 1000}
+)
 _LIBRARIES = {
     "torchvision": (InputKind.IMAGE, _IMAGE_OPTIONS),
     "timm": (InputKind.IMAGE, _IMAGE_OPTIONS),
@@ -148,7 +186,8 @@ _LIBRARIES = {
 
 
 def find_model(name: str) -> ModelFacts | None:
-    """A catalogued model, or ``torchvision:NAME``, ``timm:NAME``, ``hf:PATH/config.json``; ``None`` for others."""
+    """A catalogued model, or ``torchvision:NAME``, ``timm:NAME``, ``hf:PATH/config.json``; ``None``
+    for others."""
     library, colon, rest = name.partition(":")
     if not colon or library not in _LIBRARIES:
         return MODELS.get(name)
@@ -167,8 +206,9 @@ def is_import_path(name: str) -> bool:
 
 
 def model_title(name: str, options: Mapping[str, OptionValue] | None = None) -> str:
-    """The catalogued title, else the name itself; with :func:`options_suffix`. The number of parameters in a title is
-    left out where an option may change it: ``encoder-decoder (d_model=256)``."""
+    """The catalogued title, else the name itself; with :func:`options_suffix`. The number of
+    parameters in a title is left out where an option may change it: ``encoder-decoder
+    (d_model=256)``."""
     facts = MODELS.get(name)
     title = facts.title if facts else name
     if set(changed_options(name, options)) - _KEEPS_PARAMETERS:
@@ -180,7 +220,11 @@ def changed_options(name: str, options: Mapping[str, OptionValue] | None) -> dic
     """Those that differ from the model's defaults."""
     facts = MODELS.get(name)
     defaults = facts.options if facts else {}
-    return {key: value for key, value in (options or {}).items() if key not in defaults or defaults[key] != value}
+    return {
+        key: value
+        for key, value in (options or {}).items()
+        if key not in defaults or defaults[key] != value
+    }
 
 
 def options_text(changed: Mapping[str, OptionValue]) -> str:
@@ -189,8 +233,9 @@ def options_text(changed: Mapping[str, OptionValue]) -> str:
 
 
 def options_suffix(name: str, options: Mapping[str, OptionValue] | None) -> str:
-    """What tells a variant of a model from others, in a few characters for tables, charts and progress lines: its
-    changed options, else their initials, else four characters of their hash; empty without any.
+    """What tells a variant of a model from others, in a few characters for tables, charts and
+    progress lines: its changed options, else their initials, else four characters of their hash;
+    empty without any.
 
     ``" (d_model=256)"``, ``" dm256 l2 h4 sl128"``, ``" #3f2a"``.
     """
@@ -201,7 +246,10 @@ def options_suffix(name: str, options: Mapping[str, OptionValue] | None) -> str:
     if len(full) <= _SUFFIX_CHARACTERS:
         return f" ({full})"
     initials = {key: _initials(key) for key in changed}
-    short = " ".join(f"{initials[key]}{'' if _is_number(value) else '='}{value}" for key, value in changed.items())
+    short = " ".join(
+        f"{initials[key]}{'' if _is_number(value) else '='}{value}"
+        for key, value in changed.items()
+    )
     if len(short) <= _SUFFIX_CHARACTERS and len(set(initials.values())) == len(initials):
         return f" {short}"
     return f" #{hashlib.sha256(full.encode()).hexdigest()[:4]}"

@@ -1,4 +1,5 @@
-"""Configs that ``torchscale init`` suggests for common machines: small enough to run in an evening."""
+"""Configs that ``torchscale init`` suggests for common machines: small enough to run in an
+evening."""
 
 from __future__ import annotations
 
@@ -23,10 +24,30 @@ class HardwarePreset:
 _TRAINERS = ("resnet50", "bert-large", "gpt2")
 
 _ALL = (
-    HardwarePreset("8xh100", "one node of eight H100", _TRAINERS, (32, 64, 128), (1, 2, 4, 8), ("bf16",), "cuda"),
-    HardwarePreset("8xh200", "one node of eight H200", _TRAINERS, (32, 64, 128), (1, 2, 4, 8), ("bf16",), "cuda"),
-    HardwarePreset("1xh200", "a single H200", _TRAINERS, (32, 64, 128), (1,), ("tf32", "bf16"), "cuda"),
-    HardwarePreset("8xa100", "one node of eight A100", _TRAINERS, (16, 32, 64), (1, 2, 4, 8), ("bf16",), "cuda"),
+    HardwarePreset(
+        "8xh100",
+        "one node of eight H100",
+        _TRAINERS,
+        (32, 64, 128),
+        (1, 2, 4, 8),
+        ("bf16",),
+        "cuda",
+    ),
+    HardwarePreset(
+        "8xh200",
+        "one node of eight H200",
+        _TRAINERS,
+        (32, 64, 128),
+        (1, 2, 4, 8),
+        ("bf16",),
+        "cuda",
+    ),
+    HardwarePreset(
+        "1xh200", "a single H200", _TRAINERS, (32, 64, 128), (1,), ("tf32", "bf16"), "cuda"
+    ),
+    HardwarePreset(
+        "8xa100", "one node of eight A100", _TRAINERS, (16, 32, 64), (1, 2, 4, 8), ("bf16",), "cuda"
+    ),
     HardwarePreset(
         "4xv100-nvlink",
         "four V100 joined by NVLink",
@@ -46,7 +67,10 @@ _ALL = (
         ("fp32",),
         "mps",
         "quick",
-        notes=("The GPU goes through PyTorch's mps, which was never run with torchscale; device: cpu was.",),
+        notes=(
+            "The GPU goes through PyTorch's mps, which was never run with torchscale; device: cpu "
+            "was.",
+        ),
     ),
     HardwarePreset(
         "cpu",
@@ -67,11 +91,18 @@ HARDWARE_PRESETS = {preset.name: preset for preset in _ALL}
 """Every preset by name."""
 
 
-def fitted_preset(gpus: int, has_bf16: bool, cores: int, name: str = "this machine") -> HardwarePreset:
+def fitted_preset(
+    gpus: int, has_bf16: bool, cores: int, name: str = "this machine"
+) -> HardwarePreset:
     """A preset for a machine with ``gpus`` GPUs, or with ``cores`` CPU cores and none."""
     if gpus == 0:
         title = f"{name}: {cores} CPU core{'s' * (cores > 1)}, no GPU"
-        return replace(HARDWARE_PRESETS["cpu"], name=name, title=title, gpu_counts=_powers(min(cores, _MOST_CPU_RANKS)))
+        return replace(
+            HARDWARE_PRESETS["cpu"],
+            name=name,
+            title=title,
+            gpu_counts=_powers(min(cores, _MOST_CPU_RANKS)),
+        )
     title = f"{name}: {gpus} GPU{'s' * (gpus > 1)}"
     precision = ("bf16",) if has_bf16 else ("fp16",)
     return HardwarePreset(name, title, _TRAINERS, (16, 32, 64), _powers(gpus), precision, "cuda")

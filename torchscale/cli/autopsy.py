@@ -13,20 +13,25 @@ from torchscale.errors import UsageError
 
 def autopsy(
     pid: Annotated[
-        int | None, typer.Argument(metavar="PID", min=1, help="Of torchrun, or of one rank, of a running job.")
+        int | None,
+        typer.Argument(metavar="PID", min=1, help="Of torchrun, or of one rank, of a running job."),
     ] = None,
     log_dir: Annotated[
         Path | None,
         typer.Option(
-            "--log-dir", metavar="DIR", help="Directory with dumps: flight recorder files, or a launch directory."
+            "--log-dir",
+            metavar="DIR",
+            help="Directory with dumps: flight recorder files, or a launch directory.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Say why a distributed job makes no progress: which collective ranks wait in, and which rank did not call it.
+    """Say why a distributed job makes no progress: which collective ranks wait in, and which rank
+    did not call it.
 
-    A running job is only read: no signal, no file; py-spy takes stacks where it is permitted. Dumps say more: they hold
-    the collectives of every rank. Pickled dumps are read as plain values; nothing in them is executed.
+    A running job is only read: no signal, no file; py-spy takes stacks where it is permitted. Dumps
+    say more: they hold the collectives of every rank. Pickled dumps are read as plain values;
+    nothing in them is executed.
 
     Exit codes: 0 a verdict, also an unknown cause; 2 no such process, no ranks or no dumps.
 
@@ -40,11 +45,15 @@ def autopsy(
     """
     if (pid is None) == (log_dir is None):
         given = "both were given" if pid is not None else "neither was given"
-        raise UsageError(f"autopsy takes a PID or --log-dir DIR; {given}", hint="torchscale autopsy --help")
+        raise UsageError(
+            f"autopsy takes a PID or --log-dir DIR; {given}", hint="torchscale autopsy --help"
+        )
     from torchscale.measure.autopsy import autopsy_of_dumps, autopsy_of_process  # noqa: PLC0415
     from torchscale.report.terminal.autopsy import print_autopsy  # noqa: PLC0415 - `--help` does not need it
 
-    verdict = autopsy_of_dumps(log_dir, TERMINAL) if log_dir else autopsy_of_process(pid or 0, TERMINAL)
+    verdict = (
+        autopsy_of_dumps(log_dir, TERMINAL) if log_dir else autopsy_of_process(pid or 0, TERMINAL)
+    )
     if as_json:
         typer.echo(verdict.model_dump_json(indent=1))
     else:

@@ -38,7 +38,8 @@ def benchmark(
     context: typer.Context,
     config: ConfigArgument = None,
     config_option: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="The same as the argument.")
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="The same as the argument."),
     ] = None,
     models: ModelOption = None,
     batch_sizes: BatchOption = None,
@@ -49,47 +50,69 @@ def benchmark(
     device: DeviceOption = None,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", "-o", metavar="DIR", help="Run folder. Default: results/<experiment_name>"),
+        typer.Option(
+            "--output-dir",
+            "-o",
+            metavar="DIR",
+            help="Run folder. Default: results/<experiment_name>",
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, one row a cell, and run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, one row a cell, and run nothing.")
+    ] = False,
     show_config: Annotated[
         bool,
         typer.Option(
-            "--show-config", help="Print the config with every default, after options and overrides; run nothing."
+            "--show-config",
+            help="Print the config with every default, after options and overrides; run nothing.",
         ),
     ] = False,
     hardware: Annotated[
         str | None,
         typer.Option(
-            "--hardware", metavar="NAME", help="With --dry-run: plan for this machine instead: 8xh100, 4xa100, …"
+            "--hardware",
+            metavar="NAME",
+            help="With --dry-run: plan for this machine instead: 8xh100, 4xa100, …",
         ),
     ] = None,
     predict: Annotated[
-        bool, typer.Option("--predict/--no-predict", help="With --dry-run: predict memory, for half a minute at most.")
+        bool,
+        typer.Option(
+            "--predict/--no-predict",
+            help="With --dry-run: predict memory, for half a minute at most.",
+        ),
     ] = True,
     rerun: Annotated[
         Rerun | None,
-        typer.Option("--rerun", help="Measure again what failed, or all; earlier launches move to quarantine/."),
+        typer.Option(
+            "--rerun",
+            help="Measure again what failed, or all; earlier launches move to quarantine/.",
+        ),
     ] = None,
     nnodes: NodesOption = None,
     node_rank: NodeRankOption = None,
     master: MasterOption = None,
     token_file: TokenFileOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the config, the plan or the results as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the config, the plan or the results as JSON.")
+    ] = False,
 ) -> None:
     """Measure how training scales: models × batch sizes × GPU counts.
 
-    torchrun's agent starts and watches the ranks of every launch: by a torchrun command or, on CPUs by default, in a
-    fork of one process that has imported PyTorch. [bold]--verbose[/bold] shows each.
+    torchrun's agent starts and watches the ranks of every launch: by a torchrun command or, on CPUs
+    by default, in a fork of one process that has imported PyTorch. [bold]--verbose[/bold] shows
+    each.
 
-    With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With [bold]--model[/bold]
-    and without a file, the options are the whole config. The same command resumes an interrupted sweep: completed
-    launches are kept.
+    With a config file, options and [bold]--key.sub=value[/bold] change single keys of it. With
+    [bold]--model[/bold] and without a file, the options are the whole config. The same command
+    resumes an interrupted sweep: completed launches are kept.
 
-    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share a secret
-    (TORCHSCALE_TOKEN or --token-file). Node 0 keeps the results. See `torchscale docs nodes`.
+    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share
+    a secret (TORCHSCALE_TOKEN or --token-file). Node 0 keeps the results. See `torchscale docs
+    nodes`.
 
-    Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run none; 130 interrupted.
+    Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run
+    none; 130 interrupted.
 
     [bold]Examples[/bold]
 
@@ -105,7 +128,8 @@ def benchmark(
 
     [cyan]torchscale benchmark my_matrix.yaml --rerun failed[/cyan]
 
-    [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
+    [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master
+    10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure.detection import start_detection  # noqa: PLC0415
@@ -131,7 +155,9 @@ def benchmark(
         | {"--nnodes": ("launch.nodes", nnodes)},
     )
     arguments = [*([config] if config is not None else []), *context.args]
-    named = load_from_arguments(arguments, named=config_option, known_options=known_options(context), values=values)
+    named = load_from_arguments(
+        arguments, named=config_option, known_options=known_options(context), values=values
+    )
     TERMINAL.note(named.source)
     if show_config:
         from torchscale.config.dump import to_json, to_yaml  # noqa: PLC0415 - a run does not need it
@@ -160,7 +186,9 @@ def benchmark(
         named.experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
     if cluster is not None and not cluster.is_leader:
-        raise typer.Exit(follow(experiment, cluster, token, TERMINAL, partial(plan_run, detection=detection)))
+        raise typer.Exit(
+            follow(experiment, cluster, token, TERMINAL, partial(plan_run, detection=detection))
+        )
     outcome = run.benchmark(
         experiment,
         output_dir=output_dir,
@@ -179,7 +207,9 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
     from torchscale.report.terminal.plan import print_plan  # noqa: PLC0415
 
     if as_json:
-        typer.echo(plan_json(result.planned.plan, result.forecast, result.progress, result.estimate))
+        typer.echo(
+            plan_json(result.planned.plan, result.forecast, result.progress, result.estimate)
+        )
     else:
         print_plan(
             result.planned.plan,

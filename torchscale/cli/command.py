@@ -1,4 +1,5 @@
-"""What all commands share: ``-v`` and ``-q`` also after the command's name, other spellings of options, help texts."""
+"""What all commands share: ``-v`` and ``-q`` also after the command's name, other spellings of
+options, help texts."""
 
 from __future__ import annotations
 
@@ -28,11 +29,16 @@ ALIASES: Mapping[str, str] = {
     "--output": "--output-dir",
     "-g": "-n",
 }
-"""Other spellings of options, accepted by every command that has the option; help shows the first spelling alone."""
+"""Other spellings of options, accepted by every command that has the option; help shows the first
+spelling alone."""
 
-_ARGUMENTS, _WORDS, _OVERRIDES = (f"torchscale.{name}" for name in ("arguments", "words", "overrides"))
+_ARGUMENTS, _WORDS, _OVERRIDES = (
+    f"torchscale.{name}" for name in ("arguments", "words", "overrides")
+)
 
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.")]
 
 
@@ -63,7 +69,8 @@ class PlainGroup(TyperGroup):
 
 
 class Program(PlainGroup):
-    """The program: names that it does not know as commands may be those of an earlier version or of another tool."""
+    """The program: names that it does not know as commands may be those of an earlier version or of
+    another tool."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """As of any group.
@@ -79,7 +86,8 @@ class Group(PlainGroup):
     """A group that is a command itself: words that name no subcommand are its arguments.
 
     Attributes:
-        takes_overrides: Whether ``--key.sub=value`` are overrides of config keys, or unknown options.
+        takes_overrides: Whether ``--key.sub=value`` are overrides of config keys, or unknown
+            options.
     """
 
     takes_overrides = False
@@ -115,7 +123,8 @@ def overrides_of(context: typer.Context) -> list[str]:
 
 
 def as_typed(context: typer.Context, option: str) -> str:
-    """The spelling of ``option`` that the user typed: ``--batch-sizes`` or ``-b`` for ``--batch-size``."""
+    """The spelling of ``option`` that the user typed: ``--batch-sizes`` or ``-b`` for
+    ``--batch-size``."""
     same = [names for parameter in context.command.params if option in (names := parameter.opts)]
     spellings = {option, *(name for names in same for name in names)}
     spellings |= {alias for alias, name in ALIASES.items() if name in spellings}
@@ -124,9 +133,13 @@ def as_typed(context: typer.Context, option: str) -> str:
 
 
 def same_command(context: typer.Context, *, without: Collection[str] = ()) -> str:
-    """The command line as it was typed, to be typed again; options in ``without`` are left out with their values."""
+    """The command line as it was typed, to be typed again; options in ``without`` are left out with
+    their values."""
     flags = {
-        name for parameter in context.command.params for name in parameter.opts if getattr(parameter, "is_flag", 0)
+        name
+        for parameter in context.command.params
+        for name in parameter.opts
+        if getattr(parameter, "is_flag", 0)
     }
     kept = []
     remaining = list(context.meta.get(_ARGUMENTS, ()))
@@ -141,7 +154,8 @@ def same_command(context: typer.Context, *, without: Collection[str] = ()) -> st
 
 
 def _names(context: Any) -> list[str]:  # noqa: ANN401 - its type moved within typer
-    """Of the running command, without the program's own, which may have been started by another name."""
+    """Of the running command, without the program's own, which may have been started by another
+    name."""
     names: list[str] = []
     here = context
     while here.parent is not None:
@@ -153,8 +167,8 @@ def _names(context: Any) -> list[str]:  # noqa: ANN401 - its type moved within t
 def split_words(
     arguments: Iterable[str], options: Mapping[str, bool], commands: Collection[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Splits the arguments of a group into its own options (with all that follows a subcommand), its words, and options
-    that it does not know.
+    """Splits the arguments of a group into its own options (with all that follows a subcommand),
+    its words, and options that it does not know.
 
     Args:
         arguments: As typed.
@@ -174,7 +188,8 @@ def split_words(
         if argument in commands:
             if words:
                 raise UsageError(
-                    f"unexpected argument {words[0]!r} before {argument}", hint=f"write it after {argument}"
+                    f"unexpected argument {words[0]!r} before {argument}",
+                    hint=f"write it after {argument}",
                 )
             return [*own, argument, *remaining], words, unknown
         if not argument.startswith("-"):
@@ -191,7 +206,8 @@ def split_words(
 
 
 def finish_commands(app: typer.Typer, *, root: bool = True) -> None:
-    """Give every command of ``app`` its help text, one line per paragraph, and the options that all have.
+    """Give every command of ``app`` its help text, one line per paragraph, and the options that all
+    have.
 
     A group that was given a help text keeps it; the options of the program itself stay as they are.
     """
@@ -235,9 +251,12 @@ def _with_verbosity(function: Callable[..., Any] | None) -> Callable[..., Any] |
     return command
 
 
-def _canonical(arguments: Iterable[str], params: Iterable[Any], commands: Collection[str] = ()) -> list[str]:
-    """The arguments with the first spelling of every option, and ``--key.sub value`` as ``--key.sub=value``, up to
-    ``--`` or a subcommand, whose options are its own; an alias that is an option stays."""
+def _canonical(
+    arguments: Iterable[str], params: Iterable[Any], commands: Collection[str] = ()
+) -> list[str]:
+    """The arguments with the first spelling of every option, and ``--key.sub value`` as
+    ``--key.sub=value``, up to ``--`` or a subcommand, whose options are its own; an alias that is
+    an option stays."""
     own = {name for parameter in params for name in parameter.opts}
     names = {alias: name for alias, name in ALIASES.items() if name in own and alias not in own}
     changed = []
@@ -245,7 +264,13 @@ def _canonical(arguments: Iterable[str], params: Iterable[Any], commands: Collec
     while remaining and remaining[0] != "--" and remaining[0] not in commands:
         argument = remaining.pop(0)
         name, equals, value = argument.partition("=")
-        if name.startswith("--") and "." in name and not equals and remaining and not remaining[0].startswith("-"):
+        if (
+            name.startswith("--")
+            and "." in name
+            and not equals
+            and remaining
+            and not remaining[0].startswith("-")
+        ):
             equals, value = "=", remaining.pop(0)
         changed.append(f"{names.get(name, name)}{equals}{value}")
     return [*changed, *remaining]

@@ -34,13 +34,17 @@ def compare(
             metavar="PRICE",
         ),
     ] = None,
-    threshold: Annotated[str, typer.Option("--threshold", help="Smaller changes count as equal: 2% or 0.02.")] = "2%",
+    threshold: Annotated[
+        str, typer.Option("--threshold", help="Smaller changes count as equal: 2% or 0.02.")
+    ] = "2%",
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
             "--fail-on",
-            help="What gives exit code 1. regression: something is worse, failed or was not measured, or all is "
-            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never. Default: regression; "
+            help="What gives exit code 1. regression: something is worse, failed or was not "
+            "measured, or all is "
+            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never. "
+            "Default: regression; "
             "with --cost never.",
         ),
     ] = None,
@@ -50,7 +54,8 @@ def compare(
             "--metric",
             "-m",
             metavar="NAME,…",
-            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy. Default: speed "
+            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy. "
+            "Default: speed "
             "(throughput, busbw, compute, copy).",
         ),
     ] = None,
@@ -58,21 +63,26 @@ def compare(
         list[str] | None,
         typer.Option(
             "--match",
-            help="Compare cells that are equal in these, whatever else differs: model, batch, global_batch, devices, "
+            help="Compare cells that are equal in these, whatever else differs: model, batch, "
+            "global_batch, devices, "
             "precision, strategy, scaling, optimizer, data. With commas, or several times.",
             metavar="KEYS",
         ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option("--reference", help="Name of the side to compare with. Default: the first, or the oldest run."),
+        typer.Option(
+            "--reference",
+            help="Name of the side to compare with. Default: the first, or the oldest run.",
+        ),
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
             metavar="WHICH",
-            help="Take the reference from earlier runs: last (the newest before A), main (the newest whose git branch "
+            help="Take the reference from earlier runs: last (the newest before A), main (the "
+            "newest whose git branch "
             "is main or master), median-of-N (over the last N).",
         ),
     ] = None,
@@ -81,7 +91,8 @@ def compare(
         typer.Option(
             "--history",
             metavar="FILE|DIR",
-            help="Where --against looks: a file of `torchscale history --db`, or a directory with run folders. "
+            help="Where --against looks: a file of `torchscale history --db`, or a directory with "
+            "run folders. "
             "Default: the directory that holds A.",
         ),
     ] = None,
@@ -90,8 +101,10 @@ def compare(
         typer.Option(
             "--accept",
             metavar="WHAT,…",
-            help="Let pass: missing (a side measured less than the reference), unclear (all is unclear), "
-            "flags (only one side was contended or throttled), versions (devices, precisions or versions of "
+            help="Let pass: missing (a side measured less than the reference), unclear (all is "
+            "unclear), "
+            "flags (only one side was contended or throttled), versions (devices, precisions or "
+            "versions of "
             "torch differ).",
         ),
     ] = None,
@@ -110,7 +123,8 @@ def compare(
             "--output",
             "-o",
             metavar="FILE",
-            help="File, or - for standard output. Default: comparison.<format> here; standard output "
+            help="File, or - for standard output. Default: comparison.<format> here; standard "
+            "output "
             "for md or json alone",
         ),
     ] = None,
@@ -120,26 +134,32 @@ def compare(
         typer.Option(
             "--save",
             metavar="NAME",
-            help="Keep A under this name instead, to compare with later: one JSON file that can be committed.",
+            help="Keep A under this name instead, to compare with later: one JSON file that can "
+            "be committed.",
         ),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="With --save: overwrite a baseline of that name.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --save: overwrite a baseline of that name.")
+    ] = False,
     baselines: BaselinesOption = Path("baselines"),
 ) -> None:
     """Compare results cell by cell and overall, with 95 % intervals.
 
-    Exit code 1 where something is worse, failed or was not measured, or all is unclear and a loss of 25 % is not
-    excluded.
+    Exit code 1 where something is worse, failed or was not measured, or all is unclear and a loss
+    of 25 % is not excluded.
 
-    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a change is unclear.
+    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a
+    change is unclear.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale compare results/before results/after[/cyan]
 
-    [cyan]torchscale compare main results/new --threshold 3% --format md --output - >> $GITHUB_STEP_SUMMARY[/cyan]
+    [cyan]torchscale compare main results/new --threshold 3% --format md --output - >>
+    $GITHUB_STEP_SUMMARY[/cyan]
 
-    [cyan]torchscale compare results/a100 results/h100 --match model,global_batch --cost 3.00 5.50[/cyan]
+    [cyan]torchscale compare results/a100 results/h100 --match model,global_batch --cost 3.00
+    5.50[/cyan]
 
     [cyan]torchscale compare results --reference monday[/cyan]
 
@@ -154,16 +174,25 @@ def compare(
         _save(context, save, sources, baselines, replace=replace, as_json=as_json)
         return
     if replace:
-        raise UsageError("--replace is for --save", hint="torchscale compare RUN --save NAME --replace")
+        raise UsageError(
+            "--replace is for --save", hint="torchscale compare RUN --save NAME --replace"
+        )
     accepted = _accepted(accept)
     gated_by = _gated_by(fail_on, with_prices=bool(cost))
     if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
-        raise UsageError(f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out")
+        raise UsageError(
+            f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
+        )
     if history is not None and against is None:
-        raise UsageError(f"--history {history} is for --against", hint="--against last --history torchscale.sqlite")
+        raise UsageError(
+            f"--history {history} is for --against",
+            hint="--against last --history torchscale.sqlite",
+        )
     refuse_two_documents("--output", output, as_json=as_json)
     paths, prices = _sources_and_prices(sources, cost or [])
-    chosen = chosen_formats(members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output)
+    chosen = chosen_formats(
+        members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output
+    )
     comparison = run.compare_sources(
         paths,
         run.Rules(
@@ -182,7 +211,11 @@ def compare(
     )
     if as_json:
         typer.echo(run.render_comparison(comparison, CompareFormat.JSON), nl=False)
-        printed = (CompareFormat.TERMINAL, CompareFormat.JSON) if output is None else (CompareFormat.TERMINAL,)
+        printed = (
+            (CompareFormat.TERMINAL, CompareFormat.JSON)
+            if output is None
+            else (CompareFormat.TERMINAL,)
+        )
         chosen = [kind for kind in chosen if kind not in printed]
     elif output is None and chosen in ([CompareFormat.JSON], [CompareFormat.MARKDOWN]):
         output = "-"
@@ -205,7 +238,13 @@ def compare(
 
 
 def _save(
-    context: typer.Context, name: str, sources: list[str], baselines: Path, *, replace: bool, as_json: bool
+    context: typer.Context,
+    name: str,
+    sources: list[str],
+    baselines: Path,
+    *,
+    replace: bool,
+    as_json: bool,
 ) -> None:
     """Keep one source under a name.
 
@@ -216,17 +255,27 @@ def _save(
 
     if len(sources) != 1:
         raise UsageError(
-            f"--save {name} keeps one result, not {len(sources)}", hint="torchscale compare RUN --save NAME"
+            f"--save {name} keeps one result, not {len(sources)}",
+            hint="torchscale compare RUN --save NAME",
         )
     of_save = {"sources", "save", "replace", "baselines", "as_json", "verbose", "quiet"}
     for parameter in context.command.params:
-        given = getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+        given = (
+            getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+        )
         if given and parameter.name not in of_save:
-            raise UsageError(f"{parameter.opts[0]} is for a comparison, and --save {name} makes none")
+            raise UsageError(
+                f"{parameter.opts[0]} is for a comparison, and --save {name} makes none"
+            )
     saved = save(name, sources[0], baselines=baselines, replace=replace, observer=TERMINAL)
     cells = len(saved.results.cells)
     if as_json:
-        content = {"name": name, "path": str(saved.path), "cells": cells, "measured_cells": saved.measured_cells}
+        content = {
+            "name": name,
+            "path": str(saved.path),
+            "cells": cells,
+            "measured_cells": saved.measured_cells,
+        }
         typer.echo(json.dumps(content, indent=1))
     note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")
 
@@ -234,7 +283,8 @@ def _save(
 def _accepted(texts: list[str] | None) -> list[Accept]:
     """
     Raises:
-        UsageError: a value is none of :class:`Accept`; of an earlier word the hint is the word of today.
+        UsageError: a value is none of :class:`Accept`; of an earlier word the hint is the word of
+            today.
     """
     if "undecided" in listed(texts):
         raise UsageError("--accept undecided: the word is unclear", hint="write --accept unclear")
@@ -249,19 +299,27 @@ def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
 
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:
-    """Paths and prices; ``--cost 3.00 5.50`` leaves what follows its first number among the sources."""
-    paths = [argument for argument in arguments if Path(argument).exists() or number(argument) is None]
-    texts = [*costs, *(argument for argument in arguments if argument not in paths)] if costs else []
+    """Paths and prices; ``--cost 3.00 5.50`` leaves what follows its first number among the
+    sources."""
+    paths = [
+        argument for argument in arguments if Path(argument).exists() or number(argument) is None
+    ]
+    texts = (
+        [*costs, *(argument for argument in arguments if argument not in paths)] if costs else []
+    )
     paths = paths if costs else arguments
     prices = []
     for text in texts:
         price = number(text)
         if price is None or not is_price(price):
-            raise UsageError(f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50")
+            raise UsageError(
+                f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50"
+            )
         prices.append(price)
     if not paths:
         raise UsageError(
-            "only prices of --cost were given, and no source", hint="torchscale compare before after --cost 3.00"
+            "only prices of --cost were given, and no source",
+            hint="torchscale compare before after --cost 3.00",
         )
     return paths, prices
 
@@ -272,6 +330,8 @@ def _match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:
     for text in listed(texts):
         name = {"gpus": MatchKey.DEVICES.value}.get(text, text.replace("-", "_"))
         if name not in {key.value for key in MatchKey}:
-            raise UsageError(f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}")
+            raise UsageError(
+                f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}"
+            )
         keys.append(MatchKey(name))
     return tuple(dict.fromkeys(keys))

@@ -1,4 +1,5 @@
-"""``torchscale docs``: the documentation of this version, without a network; the names and schemas it speaks of."""
+"""``torchscale docs``: the documentation of this version, without a network; the names and schemas
+it speaks of."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[P
 @app.callback()
 def docs(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the list, or the page, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the list, or the page, as JSON.")
+    ] = False,
 ) -> None:
-    """Print a page of the documentation as Markdown, or the list of pages. All of it comes with the installation.
+    """Print a page of the documentation as Markdown, or the list of pages. All of it comes with the
+    installation.
 
     [bold]Examples[/bold]
 
@@ -37,10 +41,15 @@ def docs(
         return
     words = words_of(context)
     if len(words) > 1:
-        raise UsageError(f"one page at a time, not {len(words)}", hint=f"torchscale docs {shlex.quote(words[0])}")
+        raise UsageError(
+            f"one page at a time, not {len(words)}", hint=f"torchscale docs {shlex.quote(words[0])}"
+        )
     if words:
         text = read_page(words[0])
-        typer.echo(json.dumps({"page": words[0], "text": text}, ensure_ascii=False) if as_json else text, nl=as_json)
+        typer.echo(
+            json.dumps({"page": words[0], "text": text}, ensure_ascii=False) if as_json else text,
+            nl=as_json,
+        )
         return
     if as_json:
         pages = [{"page": name, "title": title} for name, title in list_pages()]
@@ -53,11 +62,13 @@ def docs(
 
 @app.command("names")
 def names(
-    kind: Annotated[CatalogKind | None, typer.Argument(help="What to list. Default: everything.")] = None,
+    kind: Annotated[
+        CatalogKind | None, typer.Argument(help="What to list. Default: everything.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the names that a config may use: models, strategies, precisions, optimizers, measurement presets, hardware
-    presets, devices with their documented peaks, and links.
+    """List the names that a config may use: models, strategies, precisions, optimizers, measurement
+    presets, hardware presets, devices with their documented peaks, and links.
 
     [bold]Examples[/bold]
 
@@ -80,14 +91,18 @@ def names(
 @app.command("schema")
 def schema(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help=f"config, {', '.join(each.value for each in ResultSchema)}.")
+        str,
+        typer.Argument(
+            metavar="NAME", help=f"config, {', '.join(each.value for each in ResultSchema)}."
+        ),
     ] = ResultSchema.REPORT.value,
 ) -> None:
     """Print the JSON Schema of a config, or of what commands write for other programs.
 
-    Editors check and complete configs with it: save that of config, and put
-    [cyan]# yaml-language-server: $schema=schema.json[/cyan] in the first line of a config. A document of results names
-    its version in [cyan]schema_version[/cyan]; keys are added within a version and never renamed.
+    Editors check and complete configs with it: save that of config, and put [cyan]#
+    yaml-language-server: $schema=schema.json[/cyan] in the first line of a config. A document of
+    results names its version in [cyan]schema_version[/cyan]; keys are added within a version and
+    never renamed.
 
     [bold]Examples[/bold]
 

@@ -60,7 +60,8 @@ def refuse_earlier_command(arguments: Sequence[str], known: Sequence[str]) -> No
         known: Commands of the program.
 
     Raises:
-        UsageError: the command has another name now, or is of another tool; the hint is the whole line to type.
+        UsageError: the command has another name now, or is of another tool; the hint is the whole
+            line to type.
     """
     name, rest = arguments[0], list(arguments[1:])
     if name == "report" and rest[:1] == ["schema"] and not Path("schema").is_dir():
@@ -81,18 +82,22 @@ def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
         arguments: What follows it.
 
     Raises:
-        UsageError: an option has another name now, or is of another tool; the hint is the whole line to type.
+        UsageError: an option has another name now, or is of another tool; the hint is the whole
+            line to type.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     earlier = [argument for argument in own if argument in _OPTIONS.get(command, {})]
     if earlier:
-        raise UsageError(f"there is no option {earlier[0]}", hint=_line([*command.split(), *arguments]))
+        raise UsageError(
+            f"there is no option {earlier[0]}", hint=_line([*command.split(), *arguments])
+        )
     if command == "validate" and "--disk" in own:
         value = own[own.index("--disk") + 1 :][:1]
         directory = value[0] if value and not value[0].startswith("-") else "."
         raise UsageError(
             "there is no option --disk: the disk of --output-dir is always checked",
-            hint=f"to measure a disk, type: {shlex.join(['torchscale', 'measure', 'hardware', '--disk', directory])}",
+            hint="to measure a disk, type: "
+            f"{shlex.join(['torchscale', 'measure', 'hardware', '--disk', directory])}",
         )
 
 
@@ -118,13 +123,16 @@ def _joined(words: Sequence[str]) -> list[str]:
     if len(places) < 2:
         return list(words)
     values = ",".join(words[place + 1] for place in places)
-    dropped = {position for place in places[1:] for position in (place, place + 1)} | {places[0] + 1}
+    dropped = {position for place in places[1:] for position in (place, place + 1)} | {
+        places[0] + 1
+    }
     kept = [word for position, word in enumerate(words) if position not in dropped]
     return [*kept[: places[0] + 1], values, *kept[places[0] + 1 :]]
 
 
 def _baseline(arguments: Sequence[str]) -> list[str]:
-    """``baseline save NAME --source DIR`` keeps what is now an argument in an option, and the reverse."""
+    """``baseline save NAME --source DIR`` keeps what is now an argument in an option, and the
+    reverse."""
     action, rest = arguments[:1], list(arguments[1:])
     if action != ["save"]:
         return ["runs", "baselines", *(rest if action in (["list"], ["show"]) else arguments)]

@@ -20,14 +20,18 @@ def export(
         Path | None,
         typer.Argument(
             metavar="SOURCE",
-            help="Run, by name or directory, or a file of `torchscale validate --json`. Default: the newest in "
+            help="Run, by name or directory, or a file of `torchscale validate --json`. Default: "
+            "the newest in "
             "./results",
             show_default=False,
         ),
     ] = None,
-    target: Annotated[ExportTarget | None, typer.Option("--to", metavar="NAME", help=f"{', '.join(_NAMES)}.")] = None,
+    target: Annotated[
+        ExportTarget | None, typer.Option("--to", metavar="NAME", help=f"{', '.join(_NAMES)}.")
+    ] = None,
     source_option: Annotated[
-        Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE.")
+        Path | None,
+        typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE."),
     ] = None,
     output: Annotated[
         str | None,
@@ -35,8 +39,10 @@ def export(
             "--output",
             "-o",
             metavar="FILE",
-            help="File, replaced as a whole; default: standard output. Of parquet and wandb the directory; of mlflow "
-            "the tracking URI, such as sqlite:///mlflow.db. Default: $WANDB_DIR or here; $MLFLOW_TRACKING_URI.",
+            help="File, replaced as a whole; default: standard output. Of parquet and wandb the "
+            "directory; of mlflow "
+            "the tracking URI, such as sqlite:///mlflow.db. Default: $WANDB_DIR or here; "
+            "$MLFLOW_TRACKING_URI.",
             show_default=False,
         ),
     ] = None,
@@ -44,20 +50,23 @@ def export(
         bool,
         typer.Option(
             "--report/--no-report",
-            help="mlflow, wandb: with the HTML report; without it, only cells that have ended, for a run that goes on.",
+            help="mlflow, wandb: with the HTML report; without it, only cells that have ended, "
+            "for a run that goes on.",
         ),
     ] = True,
 ) -> None:
-    """Write a run for another program: a CI server, Prometheus, Grafana, GitHub, MLflow, W&B, a warehouse.
+    """Write a run for another program: a CI server, Prometheus, Grafana, GitHub, MLflow, W&B, a
+    warehouse.
 
-    Every figure comes with the ends of its 95 % interval where it has one. What was not measured is not in the file.
-    See `torchscale docs export`.
+    Every figure comes with the ends of its 95 % interval where it has one. What was not measured is
+    not in the file. See `torchscale docs export`.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale export --to junit results/nightly -o junit.xml[/cyan]
 
-    [cyan]torchscale export --to prometheus -o /var/lib/node_exporter/textfile/torchscale.prom[/cyan]
+    [cyan]torchscale export --to prometheus -o
+    /var/lib/node_exporter/textfile/torchscale.prom[/cyan]
 
     [cyan]torchscale export --to github-summary >> $GITHUB_STEP_SUMMARY[/cyan]
 
@@ -67,24 +76,35 @@ def export(
 
     [cyan]torchscale export --to grafana-dashboard -o dashboard.json[/cyan]
 
-    [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o node.xml[/cyan]
+    [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o
+    node.xml[/cyan]
     """
     from torchscale.read import export as run  # noqa: PLC0415 - `--help` does not need it
 
     if target is None:
         raise UsageError("--to is missing: whose format?", hint=f"one of: {', '.join(_NAMES)}")
     if source is not None and source_option is not None:
-        raise UsageError(f"one run at a time, not {source} and {source_option}", hint="leave one of them out")
+        raise UsageError(
+            f"one run at a time, not {source} and {source_option}", hint="leave one of them out"
+        )
     directory = source if source is not None else source_option
     if target.is_store:
         if output == "-":
-            raise UsageError(f"--to {target.value} does not go to standard output", hint="name a place with --output")
+            raise UsageError(
+                f"--to {target.value} does not go to standard output",
+                hint="name a place with --output",
+            )
         stored = run.export_to_store(target, directory, output, report=report, observer=TERMINAL)
         TERMINAL.note(f"Wrote {stored.place}: {', '.join(stored.written)}")
         notes = stored.notes
     else:
         exported = run.export(target, directory, TERMINAL)
-        write_rendered(exported.text.encode(), f"torchscale-{target.value}", Path(), "-" if output is None else output)
+        write_rendered(
+            exported.text.encode(),
+            f"torchscale-{target.value}",
+            Path(),
+            "-" if output is None else output,
+        )
         notes = exported.notes
     for note in notes:
         TERMINAL.note(note)

@@ -1,6 +1,7 @@
 """Help texts from docstrings, and their layout.
 
-Plain text without boxes: typer's own layout imports half of rich, which would double the time of ``--help``.
+Plain text without boxes: typer's own layout imports half of rich, which would double the time of
+``--help``.
 """
 
 from __future__ import annotations
@@ -42,11 +43,19 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
         for parameter, record in records
         if record and parameter.param_type_name == "argument"
     ]
-    options = [record for parameter, record in records if record and parameter.param_type_name != "argument"]
+    options = [
+        record
+        for parameter, record in records
+        if record and parameter.param_type_name != "argument"
+    ]
     options = [(_INTEGER.sub(" N", names), text) for names, text in options]
     _write_table(formatter, "Arguments", arguments)
     _write_table(formatter, "Options", options)
-    subcommands = [command.get_command(ctx, name) for name in command.list_commands(ctx)] if _is_group(command) else []
+    subcommands = (
+        [command.get_command(ctx, name) for name in command.list_commands(ctx)]
+        if _is_group(command)
+        else []
+    )
     panels: dict[str, list[tuple[str, str]]] = {}
     for child in subcommands:
         if not child.hidden:
@@ -57,7 +66,8 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
 
 
 def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
-    """Paragraphs of a help text. Lines of code keep their form; examples follow each other without empty lines."""
+    """Paragraphs of a help text. Lines of code keep their form; examples follow each other without
+    empty lines."""
     in_examples = False
     for paragraph in filter(None, text.split("\n\n")):
         is_heading = paragraph.startswith("[bold]Example")

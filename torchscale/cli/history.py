@@ -20,7 +20,8 @@ def history(
         list[Path] | None,
         typer.Argument(
             metavar="[DIR ...]",
-            help="Run folders, or directories that hold some at any depth. Default: results, or what --db holds.",
+            help="Run folders, or directories that hold some at any depth. Default: results, or "
+            "what --db holds.",
         ),
     ] = None,
     db: Annotated[
@@ -28,7 +29,8 @@ def history(
         typer.Option(
             "--db",
             metavar="FILE",
-            help="History to keep: one SQLite file, created if need be. Runs in DIR are added to it; without DIR it is "
+            help="History to keep: one SQLite file, created if need be. Runs in DIR are added to "
+            "it; without DIR it is "
             "only read. Default: nothing is kept.",
         ),
     ] = None,
@@ -38,28 +40,39 @@ def history(
             "--metric",
             "-m",
             metavar="NAME,…",
-            help="What to follow: throughput, step-p95, memory, energy, busbw, compute, copy. Default: speed "
+            help="What to follow: throughput, step-p95, memory, energy, busbw, compute, copy. "
+            "Default: speed "
             "(throughput, busbw, compute, copy), and the peak of memory cells.",
         ),
     ] = None,
     threshold: Annotated[
-        str, typer.Option("--threshold", help="A level that is worse by less is no regression: 2% or 0.02.")
+        str,
+        typer.Option(
+            "--threshold", help="A level that is worse by less is no regression: 2% or 0.02."
+        ),
     ] = "2%",
     accept: Annotated[
-        Several, typer.Option("--accept", metavar="flags", help="flags: count contended and throttled runs too.")
+        Several,
+        typer.Option(
+            "--accept", metavar="flags", help="flags: count contended and throttled runs too."
+        ),
     ] = None,
     fail_on_regression: Annotated[
         bool,
-        typer.Option("--fail-on-regression", help="Exit code 1 if the newest level of a series is worse."),
+        typer.Option(
+            "--fail-on-regression", help="Exit code 1 if the newest level of a series is worse."
+        ),
     ] = False,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with all trends.")] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page with all trends.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Follow results over many runs: the newest figure of each cell, where its level changed, since which run, and what
-    else changed then (driver, commit, host, versions, settings).
+    """Follow results over many runs: the newest figure of each cell, where its level changed, since
+    which run, and what else changed then (driver, commit, host, versions, settings).
 
-    A change is detected with at least 5 runs before and 5 after it. At most 1 % of the reported changes are
-    expected to be false.
+    A change is detected with at least 5 runs before and 5 after it. At most 1 % of the reported
+    changes are expected to be false.
 
     [bold]Examples[/bold]
 
@@ -76,7 +89,9 @@ def history(
 
     refuse_two_documents("--html", html, as_json=as_json)
     rules = run.HistoryRules(
-        tuple(members("--metric", metrics, Metric)), share("--threshold", threshold), _accepts_flags(accept)
+        tuple(members("--metric", metrics, Metric)),
+        share("--threshold", threshold),
+        _accepts_flags(accept),
     )
     report = run.history(directories or (), db, rules, TERMINAL)
     if as_json:

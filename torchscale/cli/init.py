@@ -17,39 +17,50 @@ def init(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE", help="Where to write it. Default: benchmark_config.yaml, or NAME.yaml.", show_default=False
+            metavar="FILE",
+            help="Where to write it. Default: benchmark_config.yaml, or NAME.yaml.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The same as the argument.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The same as the argument."),
     ] = None,
     hardware: Annotated[
         str | None,
         typer.Option(
             "--hardware",
             metavar="NAME",
-            help="For a known machine (torchscale docs names hardware). Default: fitted to this one.",
+            help="For a known machine (torchscale docs names hardware). Default: fitted to this "
+            "one.",
         ),
     ] = None,
     example: Annotated[
         str | None,
-        typer.Option("--example", metavar="NAME", help="Write a ready-made experiment of --list instead."),
+        typer.Option(
+            "--example", metavar="NAME", help="Write a ready-made experiment of --list instead."
+        ),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="OLD",
-            help="Translate a config of an earlier version or of another tool: keys are renamed, and what is unknown "
+            help="Translate a config of an earlier version or of another tool: keys are renamed, "
+            "and what is unknown "
             "here is listed.",
         ),
     ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="List the ready-made experiments.")] = False,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the ready-made experiments.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written, or the list, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written, or the list, as JSON.")
+    ] = False,
 ) -> None:
-    """Write a commented config to start from, fitted to this machine or to a known kind, or a ready-made experiment; or
-    translate an older config.
+    """Write a commented config to start from, fitted to this machine or to a known kind, or a
+    ready-made experiment; or translate an older config.
 
     [bold]Examples[/bold]
 
@@ -66,7 +77,9 @@ def init(
     if list_all:
         examples = list_examples()
         if as_json:
-            _print_json([{"name": name, "description": description} for name, description in examples])
+            _print_json(
+                [{"name": name, "description": description} for name, description in examples]
+            )
             return
         for name, description in examples:
             result_console().print(f"{name:<20}{description}", markup=False, soft_wrap=True)
@@ -76,18 +89,23 @@ def init(
     if source is not None:
         if example is not None or hardware is not None:
             raise UsageError("--from contradicts --example and --hardware", hint="name one of them")
-        _translate(path or output or Path("benchmark_config.yaml"), source, force=force, as_json=as_json)
+        _translate(
+            path or output or Path("benchmark_config.yaml"), source, force=force, as_json=as_json
+        )
         return
     if example is not None:
         if hardware is not None:
             raise UsageError(
-                "--example and --hardware contradict each other", hint="an experiment is the same for every machine"
+                "--example and --hardware contradict each other",
+                hint="an experiment is the same for every machine",
             )
         file = path or output or Path(f"{Path(example).name}.yaml")
         write_example(file, example, force=force)
         if as_json:
             _print_json({"file": str(file), "example": example})
-        TERMINAL.note(f"Wrote {file}. Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
+        TERMINAL.note(
+            f"Wrote {file}. Next: torchscale benchmark {shlex.quote(str(file))} --dry-run"
+        )
         return
     file = path or output or Path("benchmark_config.yaml")
     written = write_config(file, hardware=hardware, force=force)
@@ -95,7 +113,9 @@ def init(
         _print_json({"file": str(file), "machine": written.title})
     quoted = shlex.quote(str(file))
     there = "" if hardware is None else f" --hardware {hardware}"
-    TERMINAL.note(f"Wrote {file} for {written.title}. Next: torchscale benchmark {quoted} --dry-run{there}")
+    TERMINAL.note(
+        f"Wrote {file} for {written.title}. Next: torchscale benchmark {quoted} --dry-run{there}"
+    )
     if hardware is not None:
         TERMINAL.note(f"Then, on that machine: torchscale benchmark {quoted}")
 
@@ -105,7 +125,9 @@ def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
 
     translation = write_translation(file, source, force=force)
     if as_json:
-        _print_json({"file": str(file), "renamed": translation.renamed, "left_out": translation.left_out})
+        _print_json(
+            {"file": str(file), "renamed": translation.renamed, "left_out": translation.left_out}
+        )
     for old, new in translation.renamed.items():
         TERMINAL.note(f"  {old} → {new}")
     for key, reason in translation.left_out.items():

@@ -1,4 +1,5 @@
-"""The program: global options, the table of commands, and the one place where errors become messages and exit codes.
+"""The program: global options, the table of commands, and the one place where errors become
+messages and exit codes.
 
 Nothing here imports pandas, plotly or torch; each command imports what it needs when it runs.
 """
@@ -59,7 +60,8 @@ COMMANDS: Mapping[str, _Commands] = MappingProxyType(
         "Elsewhere": {"submit": submit.submit, "export": export.export, "docs": docs.app},
     }
 )
-"""Title in the list of commands → name → command, in the order of the list. At most 16: more is not read."""
+"""Title in the list of commands → name → command, in the order of the list. At most 16: more is not
+read."""
 _TAKE_CONFIG_KEYS = frozenset({"benchmark", "submit", "tune"})
 
 
@@ -94,10 +96,17 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def global_options(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show only results and errors.")
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Apply the options that every command has."""
@@ -146,13 +155,16 @@ def _refuse_broken_text() -> None:
     for argument in sys.argv[1:]:
         if not is_text(argument):
             raise UsageError(
-                f"{shown_bytes(argument)}: not text in the encoding of this terminal ({sys.getfilesystemencoding()})",
+                f"{shown_bytes(argument)}: not text in the encoding of this terminal "
+                f"({sys.getfilesystemencoding()})",
                 hint="set LC_ALL=C.UTF-8, or rename the file",
             )
     try:
         directory = str(Path.cwd())
     except OSError as error:
-        raise UsageError(f"the working directory cannot be used: {error.strerror}", hint="cd to another one") from error
+        raise UsageError(
+            f"the working directory cannot be used: {error.strerror}", hint="cd to another one"
+        ) from error
     if not is_text(directory):
         raise UsageError(
             f"the working directory {shown_bytes(directory)} has a name that is not UTF-8 text",
@@ -171,7 +183,8 @@ def _name_left_processes() -> None:
 
 
 def _refuse_another_package() -> None:
-    """The modules of ours that are here would run, but nothing that asks the package itself for a name.
+    """The modules of ours that are here would run, but nothing that asks the package itself for a
+    name.
 
     Raises:
         MachineError: ``torchscale/__init__.py`` is another project's, or is missing.
@@ -204,7 +217,8 @@ def _leave_with(error: TorchscaleError) -> NoReturn:
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """Whether it, or what it came of, is a lack of memory; libraries fail to be loaded for it with an ImportError."""
+    """Whether it, or what it came of, is a lack of memory; libraries fail to be loaded for it with
+    an ImportError."""
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, MemoryError) or any(words in str(chain) for words in _NO_MEMORY):
@@ -259,12 +273,23 @@ def _run() -> None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             path = str(error.filename)
-            _leave_with(UsageError(f"{path[:60]}…: no file can have a name or a path so long ({len(path)} characters)"))
+            _leave_with(
+                UsageError(
+                    f"{path[:60]}…: no file can have a name or a path so long ({len(path)} "
+                    "characters)"
+                )
+            )
         if error.filename is not None or error.errno not in _OUTPUT_FAILS:
             raise
         _discard_output()
-        _leave_with(OutputError(f"cannot write the output: {error.strerror}", hint="free space, or write elsewhere"))
+        _leave_with(
+            OutputError(
+                f"cannot write the output: {error.strerror}", hint="free space, or write elsewhere"
+            )
+        )
     except Exception:
-        if _Interrupted.raised:  # and wrapped by a library in its own error, as by pydantic while it builds a model
+        if (
+            _Interrupted.raised
+        ):  # and wrapped by a library in its own error, as by pydantic while it builds a model
             sys.exit(ExitCode.INTERRUPTED)
         raise

@@ -16,47 +16,86 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Leftover arguments are overrides of config keys: ``--training.precision=bf16``."""
 
 ConfigArgument = Annotated[
-    str | None, typer.Argument(metavar="CONFIG", help="Config file, YAML or JSON. Default: ./benchmark_config.yaml")
+    str | None,
+    typer.Argument(
+        metavar="CONFIG", help="Config file, YAML or JSON. Default: ./benchmark_config.yaml"
+    ),
 ]
 Several = list[str] | None
 """Values of an option that may be given several times, or once with commas."""
 
 ModelOption = Annotated[
     Several,
-    typer.Option("--model", "-m", metavar="NAME,…", help="Of `torchscale docs names models`, or pkg.module:function."),
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME,…",
+        help="Of `torchscale docs names models`, or pkg.module:function.",
+    ),
 ]
 BatchOption = Annotated[
-    Several, typer.Option("--batch-size", "-b", metavar="N,…", help="Samples per device (all devices: strong scaling).")
+    Several,
+    typer.Option(
+        "--batch-size",
+        "-b",
+        metavar="N,…",
+        help="Samples per device (all devices: strong scaling).",
+    ),
 ]
 PrecisionOption = Annotated[
-    Several, typer.Option("--precision", metavar="NAME,…", help="fp32, tf32, fp16, bf16, fp8. Default: fp32")
+    Several,
+    typer.Option(
+        "--precision", metavar="NAME,…", help="fp32, tf32, fp16, bf16, fp8. Default: fp32"
+    ),
 ]
 OptimizerOption = Annotated[
     Several, typer.Option("--optimizer", metavar="NAME,…", help="sgd, adam, adamw. Default: adamw")
 ]
 StrategyOption = Annotated[
-    Several, typer.Option("--strategy", metavar="NAME,…", help="none, ddp, zero1, fsdp, tensor … Default: ddp")
+    Several,
+    typer.Option(
+        "--strategy", metavar="NAME,…", help="none, ddp, zero1, fsdp, tensor … Default: ddp"
+    ),
 ]
 CountOption = Annotated[
     Several,
-    typer.Option("--gpus", "-n", metavar="N,…", help="Devices, or ranks on CPU. Default: all.", show_default=False),
+    typer.Option(
+        "--gpus",
+        "-n",
+        metavar="N,…",
+        help="Devices, or ranks on CPU. Default: all.",
+        show_default=False,
+    ),
 ]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA if torch can use it.")
+    str | None,
+    typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA if torch can use it."),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option("--nnodes", metavar="N", help="Nodes of the sweep. Default: as a scheduler says, else 1.")
+    int | None,
+    typer.Option(
+        "--nnodes", metavar="N", help="Nodes of the sweep. Default: as a scheduler says, else 1."
+    ),
 ]
 NodeRankOption = Annotated[
-    int | None, typer.Option("--node-rank", metavar="R", help="Which node this is, from 0; node 0 keeps the results.")
+    int | None,
+    typer.Option(
+        "--node-rank", metavar="R", help="Which node this is, from 0; node 0 keeps the results."
+    ),
 ]
 MasterOption = Annotated[
     str | None,
-    typer.Option("--master", metavar="HOST:PORT", help="Address of node 0 that the others reach, and a free port."),
+    typer.Option(
+        "--master",
+        metavar="HOST:PORT",
+        help="Address of node 0 that the others reach, and a free port.",
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="The nodes' shared secret. Default: $TORCHSCALE_TOKEN"),
+    typer.Option(
+        "--token-file", metavar="FILE", help="The nodes' shared secret. Default: $TORCHSCALE_TOKEN"
+    ),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -67,13 +106,20 @@ OutputOption = Annotated[
         help="Run folder, new or existing. Default: a new one in ./results",
     ),
 ]
-BaselinesOption = Annotated[Path, typer.Option("--baselines", metavar="DIR", help="Where baselines are kept.")]
+BaselinesOption = Annotated[
+    Path, typer.Option("--baselines", metavar="DIR", help="Where baselines are kept.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
 def known_options(context: typer.Context) -> list[str]:
     """The long options of the running command, for suggestions."""
-    return [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
+    return [
+        option
+        for parameter in context.command.params
+        for option in parameter.opts
+        if option.startswith("--")
+    ]
 
 
 def workload_values(
@@ -98,7 +144,10 @@ def workload_values(
         "--gpus": ("gpu_counts", counts(as_typed(context, "--gpus"), gpus)),
         "--precision": ("training.precision", listed(precision)),
         "--optimizer": ("training.optimizer", listed(optimizer)),
-        "--strategy": ("parallel.strategy", model_entries(as_typed(context, "--strategy"), strategy)),
+        "--strategy": (
+            "parallel.strategy",
+            model_entries(as_typed(context, "--strategy"), strategy),
+        ),
         "--device": ("device", device),
     }
 
@@ -111,7 +160,8 @@ def config_values(
     Args:
         context: Of the running command; errors name an option as it was typed.
         fixed: Config key → value.
-        options: Option (``--min-bytes``) → config key and value; ``None`` and empty lists were not given.
+        options: Option (``--min-bytes``) → config key and value; ``None`` and empty lists were not
+            given.
     """
     given = [
         ConfigValue(key, value, as_typed(context, option))

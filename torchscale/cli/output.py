@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from torchscale.observer import Listener
 
 FIRST_LINE_SECONDS = 1.0
-"""A wait that takes longer is announced: after two seconds of silence people think that a program hangs."""
+"""A wait that takes longer is announced: after two seconds of silence people think that a program
+hangs."""
 _LINE_SECONDS = 10.0
 """Between two lines of one wait in a log: CI systems and people look at logs about that often."""
 
@@ -79,8 +80,8 @@ def _console(*, stderr: bool) -> Console:
     from rich.text import Text  # noqa: PLC0415
 
     class PrintableConsole(Console):
-        """Names and messages come from files and other programs: none of them may steer the terminal or show a
-        secret."""
+        """Names and messages come from files and other programs: none of them may steer the
+        terminal or show a secret."""
 
         def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
             return super().render_str(strip_control(redact_text(text)), **how)
@@ -112,8 +113,8 @@ def print_error(error: TorchscaleError) -> None:
 
 @contextmanager
 def status(text: str) -> Iterator[None]:
-    """Says that something takes a moment: a spinner with the time on a terminal, else a line after a second and then
-    one every ten seconds; nothing with ``--quiet``."""
+    """Says that something takes a moment: a spinner with the time on a terminal, else a line after
+    a second and then one every ten seconds; nothing with ``--quiet``."""
     console = message_console()
     if _verbosity.quiet or _live:
         yield
@@ -161,7 +162,8 @@ def _lines(text: str) -> Iterator[None]:
 
 
 class TerminalObserver:
-    """Shows on stderr what a command reports while it runs; ``--quiet`` and ``--verbose`` decide how much."""
+    """Shows on stderr what a command reports while it runs; ``--quiet`` and ``--verbose`` decide
+    how much."""
 
     def status(self, text: str) -> AbstractContextManager[None]:
         """A spinner, or lines in a log."""

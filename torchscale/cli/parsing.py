@@ -12,7 +12,8 @@ from torchscale.util.units import parse_duration
 E = TypeVar("E", bound=Enum)
 
 _LOWEST_PRICE, _HIGHEST_PRICE = 1e-6, 1e6
-"""Dollars for a device and hour: a thousandth of the price of a core, and far above that of any machine."""
+"""Dollars for a device and hour: a thousandth of the price of a core, and far above that of any
+machine."""
 
 
 def parse_seconds(option: str, text: str) -> float:
@@ -43,8 +44,8 @@ def parse_delay(option: str, text: str) -> float:
 
 
 def listed(values: Iterable[str] | None) -> list[str]:
-    """Every value of an option that may be given several times, or once with commas: ``--algo Ring,Tree``. Brackets
-    around a list, as in a config, are optional."""
+    """Every value of an option that may be given several times, or once with commas: ``--algo
+    Ring,Tree``. Brackets around a list, as in a config, are optional."""
     texts = (value.strip() for value in values or ())
     texts = (text[1:-1] if text.startswith("[") and text.endswith("]") else text for text in texts)
     return [part.strip() for text in texts for part in text.split(",") if part.strip()]
@@ -88,7 +89,8 @@ def counts(option: str, values: Iterable[str] | None) -> list[int] | str:
 
 
 def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
-    """As :func:`listed`; entries with options may be written as in a config: ``[{name: gpt2, sequence_length: 512}]``.
+    """As :func:`listed`; entries with options may be written as in a config: ``[{name: gpt2,
+    sequence_length: 512}]``.
 
     Raises:
         ConfigError: such an entry is not valid YAML.

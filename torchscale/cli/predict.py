@@ -27,39 +27,56 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    gpus: Annotated[Several, typer.Option("--gpus", "-n", metavar="N,…", help="Counts of GPUs to predict.")] = None,
+    gpus: Annotated[
+        Several, typer.Option("--gpus", "-n", metavar="N,…", help="Counts of GPUs to predict.")
+    ] = None,
     source: Annotated[
-        Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument RUN.")
+        Path | None,
+        typer.Option("--source", "-s", metavar="DIR", help="The same as the argument RUN."),
     ] = None,
     table: Annotated[
         Path | None,
         typer.Option(
             "--table",
             metavar="FILE",
-            help="CSV with columns gpus, throughput; optional nodes, launch, samples or tokens, series, unit, link.",
+            help="CSV with columns gpus, throughput; optional nodes, launch, samples or tokens, "
+            "series, unit, link.",
         ),
     ] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", metavar="N", help="GPUs of a full node. Default: as measured.")
+        int | None,
+        typer.Option(
+            "--gpus-per-node", metavar="N", help="GPUs of a full node. Default: as measured."
+        ),
     ] = None,
     link: Annotated[
         str | None,
         typer.Option(
-            "--link", metavar="NAME", help="Network between nodes (`torchscale docs names links`); must be measured."
+            "--link",
+            metavar="NAME",
+            help="Network between nodes (`torchscale docs names links`); must be measured.",
         ),
     ] = None,
-    cost: Annotated[float | None, typer.Option("--cost", metavar="PRICE", help="Price of a GPU and hour.")] = None,
+    cost: Annotated[
+        float | None, typer.Option("--cost", metavar="PRICE", help="Price of a GPU and hour.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a report with a chart: .html, .pdf, .md or .json."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a report with a chart: .html, .pdf, .md or .json.",
+        ),
     ] = None,
 ) -> None:
-    """Predict throughput, efficiency, time and cost at counts of GPUs that were not measured, with a 90 % interval.
+    """Predict throughput, efficiency, time and cost at counts of GPUs that were not measured, with
+    a 90 % interval.
 
-    A law of compute, collectives and stragglers is fitted to the measured counts. Without two measured counts of nodes,
-    far beyond what was measured, or where points contradict each other, nothing is predicted: exit code 3, with what to
-    measure.
+    A law of compute, collectives and stragglers is fitted to the measured counts. Without two
+    measured counts of nodes, far beyond what was measured, or where points contradict each other,
+    nothing is predicted: exit code 3, with what to measure.
 
     [bold]Examples[/bold]
 
@@ -85,8 +102,12 @@ def predict(
     if output is not None:
         kind = chosen_formats([], ReportFormat.HTML, output)[0]
         if kind is ReportFormat.CSV:
-            raise UsageError(f"--output {output}: there is no csv here", hint="one of: html, pdf, md, json")
-        write_rendered(run.render_predictions(report, kind), f"predict.{kind.value}", Path(), output)
+            raise UsageError(
+                f"--output {output}: there is no csv here", hint="one of: html, pdf, md, json"
+            )
+        write_rendered(
+            run.render_predictions(report, kind), f"predict.{kind.value}", Path(), output
+        )
     if as_json:
         typer.echo(run.predictions_json(report))
     elif output != "-":

@@ -1,4 +1,5 @@
-"""``torchscale profile``: record a workload or the user's own training, and report what limits it."""
+"""``torchscale profile``: record a workload or the user's own training, and report what limits
+it."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ class _WithProgram(OverridableGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_WithProgram, invoke_without_command=True, subcommand_metavar="[CONFIG | COMMAND] [-- PROGRAM]")
+app = typer.Typer(
+    cls=_WithProgram,
+    invoke_without_command=True,
+    subcommand_metavar="[CONFIG | COMMAND] [-- PROGRAM]",
+)
 
 
 @app.callback()
@@ -68,18 +73,26 @@ def profile(
     max_steps: Annotated[
         int | None,
         typer.Option(
-            "--max-steps", min=2, help="Record no more steps than this; else 200 with torch.profiler, 1000 with nsys."
+            "--max-steps",
+            min=2,
+            help="Record no more steps than this; else 200 with torch.profiler, 1000 with nsys.",
         ),
     ] = None,
-    target: Annotated[ProfileTarget, typer.Option("--target", "-t", help="What to look for first.")] = (
-        ProfileTarget.SYNC_STALLS
-    ),
+    target: Annotated[
+        ProfileTarget, typer.Option("--target", "-t", help="What to look for first.")
+    ] = (ProfileTarget.SYNC_STALLS),
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="A config that describes one workload; or the argument."),
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="A config that describes one workload; or the argument.",
+        ),
     ] = None,
     tool: Annotated[
-        ToolChoice, typer.Option("--tool", help="auto: nsys on CUDA where it is complete, else kineto.")
+        ToolChoice,
+        typer.Option("--tool", help="auto: nsys on CUDA where it is complete, else kineto."),
     ] = (ToolChoice.AUTO),
     output_dir: Annotated[
         Path | None,
@@ -92,29 +105,37 @@ def profile(
     ] = None,
     delay: Annotated[
         str,
-        typer.Option("--delay", metavar="TIME", help="Own program under nsys: record after this; 0 for at once."),
+        typer.Option(
+            "--delay",
+            metavar="TIME",
+            help="Own program under nsys: record after this; 0 for at once.",
+        ),
     ] = "30s",
     keep_running: Annotated[
         bool,
         typer.Option(
-            "--keep-running", help="Own program: leave it alone after the recording; this command ends with it."
+            "--keep-running",
+            help="Own program: leave it alone after the recording; this command ends with it.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Record some training steps and report what limits them: which ranks wait for which, where, and what it costs.
+    """Record some training steps and report what limits them: which ranks wait for which, where,
+    and what it costs.
 
-    Without a program it trains a workload: that of a config, of a benchmark's folder ([bold]-o results/demo[/bold]:
-    what was measured there), or of options; by default resnet18 at batch 32. Put your own command after
-    [bold]--[/bold]; nsys runs it unmodified, or torch.profiler records it through one line in your loop:
+    Without a program it trains a workload: that of a config, of a benchmark's folder ([bold]-o
+    results/demo[/bold]: what was measured there), or of options; by default resnet18 at batch 32.
+    Put your own command after [bold]--[/bold]; nsys runs it unmodified, or torch.profiler records
+    it through one line in your loop:
 
         with torchscale.step_profiler() as p: … p.step()
 
     Ctrl-C ends the recording early and analyzes what there is; a second one ends everything. With
-    [bold]--keep-running[/bold] your program goes on after the recording, and this command ends with it.
+    [bold]--keep-running[/bold] your program goes on after the recording, and this command ends with
+    it.
 
-    Exit codes: 0 analyzed; 1 nothing could be analyzed; 2 wrong input; 3 this machine cannot do it; 130 interrupted;
-    else that of your program, if it failed.
+    Exit codes: 0 analyzed; 1 nothing could be analyzed; 2 wrong input; 3 this machine cannot do it;
+    130 interrupted; else that of your program, if it failed.
 
     [bold]Examples[/bold]
 
@@ -122,7 +143,8 @@ def profile(
 
     [cyan]torchscale profile -o results/demo --training.precision=bf16[/cyan]
 
-    [cyan]torchscale profile --duration 30s -- torchrun --standalone --nproc-per-node 4 train.py[/cyan]
+    [cyan]torchscale profile --duration 30s -- torchrun --standalone --nproc-per-node 4
+    train.py[/cyan]
 
     [cyan]torchscale profile analyze traces/ --json[/cyan]
     """
@@ -164,7 +186,8 @@ def profile(
             raise UsageError("nothing follows --", hint="torchscale profile -- python train.py")
         if options or config is not None or words_of(context) or overrides_of(context):
             raise UsageError(
-                "a config, --model, --batch-size, --gpus and the like are for torchscale's own workloads",
+                "a config, --model, --batch-size, --gpus and the like are for torchscale's own "
+                "workloads",
                 hint="give the number of ranks to your own launcher: torchrun --nproc-per-node 4 …",
             )
         outcome = run.profile_program(
@@ -192,26 +215,34 @@ def analyze(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH…", help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name."
+            metavar="PATH…",
+            help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by "
+            "name.",
         ),
     ],
     window: Annotated[
-        WindowChoice, typer.Option("--window", help="auto: marked steps, else from first to last device span.")
+        WindowChoice,
+        typer.Option("--window", help="auto: marked steps, else from first to last device span."),
     ] = WindowChoice.AUTO,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."),
+        typer.Option(
+            "--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."
+        ),
     ] = None,
     what_if: Annotated[
         bool,
-        typer.Option("--what-if", help="Also predict the step without each fault, by a replay; ranked by gain."),
+        typer.Option(
+            "--what-if",
+            help="Also predict the step without each fault, by a replay; ranked by gain.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
 
-    With --what-if: what the step would be with each rank as fast as its peers, a link twice as fast, no host gaps, no
-    wait for data … The recorded steps are replayed with that change.
+    With --what-if: what the step would be with each rank as fast as its peers, a link twice as
+    fast, no host gaps, no wait for data … The recorded steps are replayed with that change.
 
     [bold]Examples[/bold]
 
@@ -239,13 +270,15 @@ def analyze(
 def strip(
     source: Annotated[Path, typer.Argument(metavar="FILE.sqlite", help="An export of nsys.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The copy to write.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was left out, by table, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was left out, by table, as JSON.")
+    ] = False,
 ) -> None:
-    """Copy an nsys export without what nsys records of your program besides times: environment (with its tokens),
-    arguments, output; so that it can be shared.
+    """Copy an nsys export without what nsys records of your program besides times: environment
+    (with its tokens), arguments, output; so that it can be shared.
 
-    The copy holds kernels, copies, calls, ranges and their names, and is analyzed like the original. It says by table
-    what was left out. The .nsys-rep cannot be stripped: share the copy.
+    The copy holds kernels, copies, calls, ranges and their names, and is analyzed like the
+    original. It says by table what was left out. The .nsys-rep cannot be stripped: share the copy.
 
     [bold]Example[/bold]
 
@@ -256,14 +289,18 @@ def strip(
 
     tables = strip_recording(source, output)
     if as_json:
-        left_out = [{"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables]
+        left_out = [
+            {"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables
+        ]
         typer.echo(json.dumps({"file": str(output), "left_out": left_out}, indent=1))
     TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
     for table in tables:
         TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")
 
 
-def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tuple[Path | None, Path | None]:
+def _place(
+    words: list[str], config: Path | None, output_dir: Path | None
+) -> tuple[Path | None, Path | None]:
     """The config and the run folder, of which one may be an argument.
 
     Raises:
@@ -275,15 +312,18 @@ def _place(words: list[str], config: Path | None, output_dir: Path | None) -> tu
 
     argument = run_by_name(Path(words[0]))
     if len(words) > 1 or (config is not None and not argument.is_dir()):
-        raise UsageError(f"unexpected argument {words[-1]!r}", hint="torchscale profile CONFIG, or -- and a program")
+        raise UsageError(
+            f"unexpected argument {words[-1]!r}",
+            hint="torchscale profile CONFIG, or -- and a program",
+        )
     return (config, argument) if argument.is_dir() else (argument, output_dir)
 
 
 def _experiment(
     context: typer.Context, config: Path | None, output_dir: Path | None, options: list[ConfigValue]
 ) -> tuple[Experiment, bool]:
-    """The config, what the run folder measured, or defaults, with what the options say; and whether it is the run
-    folder's."""
+    """The config, what the run folder measured, or defaults, with what the options say; and whether
+    it is the run folder's."""
     from torchscale.config.load import load_experiment  # noqa: PLC0415 - `--help` does not need it
     from torchscale.config.values import ConfigValue  # noqa: PLC0415
     from torchscale.measure.profile import measured_config  # noqa: PLC0415
@@ -319,5 +359,8 @@ def _show(outcome: ProfileOutcome, target: ProfileTarget, *, as_json: bool) -> N
         typer.echo(analysis.model_dump_json(indent=1))
         return
     print_analysis(analysis, result_console(), target)
-    TERMINAL.note(f"Recording, analysis.json and a timeline for ui.perfetto.dev: {os.path.relpath(outcome.directory)}")
+    TERMINAL.note(
+        "Recording, analysis.json and a timeline for ui.perfetto.dev: "
+        f"{os.path.relpath(outcome.directory)}"
+    )
     TERMINAL.note(f"Next: torchscale report {shlex.quote(os.path.relpath(outcome.run_folder))}")

@@ -39,8 +39,8 @@ def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) 
     """The formats that were asked for, each once; without any the one of the suffix of ``output``.
 
     Raises:
-        UsageError: there are several and one ``--output``, the suffix is of another format or of none, or what renders
-            one is not installed.
+        UsageError: there are several and one ``--output``, the suffix is of another format or of
+            none, or what renders one is not installed.
     """
     suffix = "" if output is None or Path(output).is_dir() else Path(output).suffix.lower()
     named = _SUFFIXES.get(suffix, "")
@@ -57,7 +57,9 @@ def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) 
             hint="or say which with --format",
         )
     if named and named not in known:
-        raise UsageError(f"--output {output}: there is no {named} here", hint=f"one of: {', '.join(known)}")
+        raise UsageError(
+            f"--output {output}: there is no {named} here", hint=f"one of: {', '.join(known)}"
+        )
     if formats and named and formats[0].value != named:
         raise UsageError(
             f"--format {formats[0].value} contradicts --output {output}",
@@ -81,7 +83,9 @@ def refuse_two_documents(option: str, output: str | None, *, as_json: bool) -> N
         UsageError: both go to standard output.
     """
     if as_json and output == "-":
-        raise UsageError(f"--json and {option} - both print to standard output", hint="leave one of them out")
+        raise UsageError(
+            f"--json and {option} - both print to standard output", hint="leave one of them out"
+        )
 
 
 def require_format(name: str) -> None:
@@ -117,13 +121,17 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
             raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")
         text = rendered.decode()
         shown = strip_control(text, keep="\r") if sys.stdout.isatty() else text
-        typer.echo(shown, nl=False, color=True)  # else click removes what looks like an escape sequence
+        typer.echo(
+            shown, nl=False, color=True
+        )  # else click removes what looks like an escape sequence
         return None
     path = Path(output) if output is not None else directory / name
     if path.is_dir():
         path /= name
     if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: {path.parent} is not a directory", hint="create it first")
+        raise OutputError(
+            f"cannot write {path}: {path.parent} is not a directory", hint="create it first"
+        )
     atomic_write_bytes(path, rendered)
     note(f"Wrote {path}")
     return path

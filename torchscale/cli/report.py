@@ -27,13 +27,18 @@ app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[S
 SourceArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="SOURCE", help="Run, by name or directory. Default: the newest in ./results", show_default=False
+        metavar="SOURCE",
+        help="Run, by name or directory. Default: the newest in ./results",
+        show_default=False,
     ),
 ]
 SourceOption = Annotated[
-    Path | None, typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE.")
+    Path | None,
+    typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE."),
 ]
-LatestOption = Annotated[bool, typer.Option("--latest", help="The newest run in ./results: what no SOURCE takes.")]
+LatestOption = Annotated[
+    bool, typer.Option("--latest", help="The newest run in ./results: what no SOURCE takes.")
+]
 FormatOption = Annotated[
     Several,
     typer.Option(
@@ -54,11 +59,17 @@ OutputOption = Annotated[
 ]
 CostOption = Annotated[
     float | None,
-    typer.Option("--cost", metavar="DOLLARS", help="Price of a device and hour: adds samples and tokens per dollar."),
+    typer.Option(
+        "--cost",
+        metavar="DOLLARS",
+        help="Price of a device and hour: adds samples and tokens per dollar.",
+    ),
 ]
 SummaryOption = Annotated[
     bool,
-    typer.Option("--summary", help="Short Markdown of at most 60 lines, for pull requests and job summaries."),
+    typer.Option(
+        "--summary", help="Short Markdown of at most 60 lines, for pull requests and job summaries."
+    ),
 ]
 CellOption = Annotated[
     str | None,
@@ -68,7 +79,9 @@ CellOption = Annotated[
         help="Print one cell as a vertical table: its id, or a part of it that only one has.",
     ),
 ]
-ReportJsonOption = Annotated[bool, typer.Option("--json", help="Print the run, or the cell, as JSON.")]
+ReportJsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the run, or the cell, as JSON.")
+]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open what was written in the browser.")]
 
 
@@ -85,9 +98,11 @@ def report(
     open_after: OpenOption = False,
     as_json: ReportJsonOption = False,
 ) -> None:
-    """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for machines.
+    """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for
+    machines.
 
-    Works on partial results too; missing parts are listed. Only the report is written to the run folder.
+    Works on partial results too; missing parts are listed. Only the report is written to the run
+    folder.
 
     [bold]Examples[/bold]
 
@@ -106,7 +121,14 @@ def report(
     if context.invoked_subcommand is None:
         directory = _source([*map(Path, words_of(context))], source, latest=latest)
         _write_reports(
-            directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after, as_json=as_json
+            directory,
+            formats,
+            output,
+            cost,
+            summary=summary,
+            cell=cell,
+            open_after=open_after,
+            as_json=as_json,
         )
 
 
@@ -125,7 +147,16 @@ def generate(
 ) -> None:
     """The same as [bold]torchscale report[/bold] without a subcommand."""
     directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
-    _write_reports(directory, formats, output, cost, summary=summary, cell=cell, open_after=open_after, as_json=as_json)
+    _write_reports(
+        directory,
+        formats,
+        output,
+        cost,
+        summary=summary,
+        cell=cell,
+        open_after=open_after,
+        as_json=as_json,
+    )
 
 
 @app.command("serve")
@@ -136,17 +167,23 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="NAME", help="Address to listen on. Any other exposes the report to the network."
+            "--host",
+            metavar="NAME",
+            help="Address to listen on. Any other exposes the report to the network.",
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8642,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")
+    ] = 8642,
     cost: CostOption = None,
-    open_after: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_after: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser.")
+    ] = False,
 ) -> None:
     """Show a run in the browser while it grows: the page follows as launches end. Ctrl-C ends it.
 
-    A folder that does not exist yet is waited for, so that the page can be opened before the sweep begins. Prometheus
-    can scrape the figures at /metrics; see [cyan]torchscale docs export[/cyan].
+    A folder that does not exist yet is waited for, so that the page can be opened before the sweep
+    begins. Prometheus can scrape the figures at /metrics; see [cyan]torchscale docs export[/cyan].
 
     [bold]Example[/bold]
 
@@ -176,15 +213,22 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
     named = [*words, *([option] if option is not None else [])]
     if len(named) > 1:
         texts = [str(path) for path in named]
-        raise UsageError(f"one run at a time, not {len(named)}", hint=shlex.join(["torchscale", "compare", *texts]))
+        raise UsageError(
+            f"one run at a time, not {len(named)}",
+            hint=shlex.join(["torchscale", "compare", *texts]),
+        )
     if named and latest:
-        raise UsageError(f"--latest and {named[0]} contradict each other", hint="leave one of them out")
+        raise UsageError(
+            f"--latest and {named[0]} contradict each other", hint="leave one of them out"
+        )
     return named[0] if named else None
 
 
 def _check_price(price: float | None) -> None:
     if price is not None and not is_price(price):
-        raise UsageError(f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50")
+        raise UsageError(
+            f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50"
+        )
 
 
 def _write_reports(
@@ -203,7 +247,9 @@ def _write_reports(
     _check_price(price)
     if cell is not None:
         if formats or output is not None or price is not None or summary or open_after:
-            raise UsageError(f"--cell {cell} prints a table on the terminal", hint="leave the other options out")
+            raise UsageError(
+                f"--cell {cell} prints a table on the terminal", hint="leave the other options out"
+            )
         of_run = read_report(source, observer=TERMINAL)
         if as_json:
             typer.echo(of_run.cell_json(cell))
@@ -214,7 +260,9 @@ def _write_reports(
     default = ReportFormat.MARKDOWN if summary else ReportFormat.HTML
     chosen = chosen_formats(members("--format", formats, ReportFormat), default, output)
     if summary and chosen != [ReportFormat.MARKDOWN]:
-        raise UsageError(f"--summary is Markdown, not {chosen[0].value}", hint="leave --format out, or give md")
+        raise UsageError(
+            f"--summary is Markdown, not {chosen[0].value}", hint="leave --format out, or give md"
+        )
     report = read_report(source, price=price, observer=TERMINAL)
     if as_json:
         typer.echo(report.render(ReportFormat.JSON), nl=False)

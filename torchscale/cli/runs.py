@@ -21,8 +21,8 @@ def runs(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the runs of a directory (default: results), newest first: state, cells measured of those planned, and one
-    figure of each.
+    """List the runs of a directory (default: results), newest first: state, cells measured of those
+    planned, and one figure of each.
 
     report, compare, predict, export, history and profile take a run by the name in this list.
 
@@ -41,12 +41,18 @@ def runs(
 
     words = words_of(context)
     if len(words) > 1:
-        raise UsageError(f"one directory at a time, not {len(words)}", hint=f"torchscale runs {shlex.quote(words[0])}")
+        raise UsageError(
+            f"one directory at a time, not {len(words)}",
+            hint=f"torchscale runs {shlex.quote(words[0])}",
+        )
     entries = list_runs(Path(words[0]) if words else None, TERMINAL)
     if as_json:
         typer.echo(runs_json(entries))
         return
-    rows = [(run.name, run.measured_at, run.state, run.done, run.planned, run.headline) for run in entries]
+    rows = [
+        (run.name, run.measured_at, run.state, run.done, run.planned, run.headline)
+        for run in entries
+    ]
     print_runs(rows, result_console())
     if entries:
         TERMINAL.note(f"Next: torchscale report {shlex.quote(entries[0].name)}")
@@ -55,13 +61,18 @@ def runs(
 @app.command("baselines")
 def baselines(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this one. Default: the list.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show this one. Default: the list.", show_default=False
+        ),
     ] = None,
     directory: BaselinesOption = Path("baselines"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: the list, or the whole file.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: the list, or the whole file.")
+    ] = False,
 ) -> None:
-    """List the results that [bold]compare --save[/bold] kept under a name, or show one: where and when it was measured,
-    each cell with its launches. One that cannot be read is named as such.
+    """List the results that [bold]compare --save[/bold] kept under a name, or show one: where and
+    when it was measured, each cell with its launches. One that cannot be read is named as such.
 
     Each is one JSON file in the directory of baselines: remove it with rm.
 

@@ -30,25 +30,36 @@ def submit(
     config: ConfigArgument = None,
     engine: Annotated[
         SubmitEngine,
-        typer.Option("--engine", help="Kubernetes with Kubeflow Trainer, or without it (kubernetes-job)."),
+        typer.Option(
+            "--engine", help="Kubernetes with Kubeflow Trainer, or without it (kubernetes-job)."
+        ),
     ] = SubmitEngine.SLURM,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes of the job.")] = 1,
     time: Annotated[
-        str | None, typer.Option("--time", metavar="H:M:S", help="Time limit. Default: 1:00:00 on Slurm, else none.")
+        str | None,
+        typer.Option(
+            "--time", metavar="H:M:S", help="Time limit. Default: 1:00:00 on Slurm, else none."
+        ),
     ] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", metavar="N", help="GPUs to ask for on each node.")
+        int | None,
+        typer.Option("--gpus-per-node", metavar="N", help="GPUs to ask for on each node."),
     ] = None,
     cpus_per_task: Annotated[
         int | None,
-        typer.Option("--cpus-per-task", metavar="N", help="Cores to ask for on each node (one task a node)."),
+        typer.Option(
+            "--cpus-per-task", metavar="N", help="Cores to ask for on each node (one task a node)."
+        ),
     ] = None,
     image: Annotated[
         str | None,
-        typer.Option("--image", "--container", metavar="IMAGE", help="Run in this image (on Slurm: pyxis)."),
+        typer.Option(
+            "--image", "--container", metavar="IMAGE", help="Run in this image (on Slurm: pyxis)."
+        ),
     ] = None,
     job_name: Annotated[
-        str | None, typer.Option("--job-name", metavar="NAME", help="Default: torchscale-<experiment_name>")
+        str | None,
+        typer.Option("--job-name", metavar="NAME", help="Default: torchscale-<experiment_name>"),
     ] = None,
     output_dir: Annotated[
         Path | None,
@@ -56,7 +67,8 @@ def submit(
             "--output-dir",
             "-o",
             metavar="DIR",
-            help="Run folder, on a disk that all nodes see. Default: results/<experiment_name>; on Kubernetes a folder "
+            help="Run folder, on a disk that all nodes see. Default: results/<experiment_name>; "
+            "on Kubernetes a folder "
             "in the claim, <experiment_name>",
         ),
     ] = None,
@@ -65,66 +77,125 @@ def submit(
     qos: Annotated[Text, _option(_SLURM, "--qos", "NAME", "Quality of service.")] = None,
     sbatch_options: Annotated[
         list[str] | None,
-        _option(_SLURM, "--sbatch-option", "NAME=VALUE", "Any other option of sbatch; may be repeated."),
+        _option(
+            _SLURM, "--sbatch-option", "NAME=VALUE", "Any other option of sbatch; may be repeated."
+        ),
     ] = None,
     results_claim: Annotated[
-        Text, _option(_KUBERNETES, "--results-claim", "NAME", "PersistentVolumeClaim for the results; required.")
+        Text,
+        _option(
+            _KUBERNETES,
+            "--results-claim",
+            "NAME",
+            "PersistentVolumeClaim for the results; required.",
+        ),
     ] = None,
-    namespace: Annotated[Text, _option(_KUBERNETES, "--namespace", "NAME", "Default: kubectl's.")] = None,
+    namespace: Annotated[
+        Text, _option(_KUBERNETES, "--namespace", "NAME", "Default: kubectl's.")
+    ] = None,
     token_secret: Annotated[
         Text,
-        _option(_KUBERNETES, "--token-secret", "NAME", "Secret with the key token. Default: torchscale-token"),
+        _option(
+            _KUBERNETES,
+            "--token-secret",
+            "NAME",
+            "Secret with the key token. Default: torchscale-token",
+        ),
     ] = None,
     gpu_resource: Annotated[
-        Text, _option(_KUBERNETES, "--gpu-resource", "NAME", "What GPUs are called. Default: nvidia.com/gpu")
+        Text,
+        _option(
+            _KUBERNETES, "--gpu-resource", "NAME", "What GPUs are called. Default: nvidia.com/gpu"
+        ),
     ] = None,
     rdma: Annotated[
         list[str] | None,
-        _option(_KUBERNETES, "--rdma", "NAME[=N]", "RDMA resource of each node; adds IPC_LOCK. May be repeated."),
+        _option(
+            _KUBERNETES,
+            "--rdma",
+            "NAME[=N]",
+            "RDMA resource of each node; adds IPC_LOCK. May be repeated.",
+        ),
     ] = None,
     shm_size: Annotated[
-        Text, _option(_KUBERNETES, "--shm-size", "SIZE", "Bound of /dev/shm: 64Gi. Default: the node's memory.")
+        Text,
+        _option(
+            _KUBERNETES,
+            "--shm-size",
+            "SIZE",
+            "Bound of /dev/shm: 64Gi. Default: the node's memory.",
+        ),
     ] = None,
     env: Annotated[
-        list[str] | None, _option(_KUBERNETES, "--env", "NAME=VALUE", "Variable of the pods; may be repeated.")
+        list[str] | None,
+        _option(_KUBERNETES, "--env", "NAME=VALUE", "Variable of the pods; may be repeated."),
     ] = None,
     node_selector: Annotated[
         list[str] | None,
-        _option(_KUBERNETES, "--node-selector", "LABEL=VALUE", "Label that nodes must have; may be repeated."),
+        _option(
+            _KUBERNETES,
+            "--node-selector",
+            "LABEL=VALUE",
+            "Label that nodes must have; may be repeated.",
+        ),
     ] = None,
     run_as_user: Annotated[
-        int | None, _option(_KUBERNETES, "--run-as-user", "UID", "User and group of processes and results.")
+        int | None,
+        _option(_KUBERNETES, "--run-as-user", "UID", "User and group of processes and results."),
     ] = None,
     restarts: Annotated[
         int | None,
-        _option(_KUBERNETES, "--restarts", "N", "how often a node may start again (kubernetes-job). Default: 3"),
+        _option(
+            _KUBERNETES,
+            "--restarts",
+            "N",
+            "how often a node may start again (kubernetes-job). Default: 3",
+        ),
     ] = None,
     runtime: Annotated[
         Text,
-        _option(_KUBERNETES, "--runtime", "NAME", "ClusterTrainingRuntime (kubernetes). Default: torch-distributed"),
+        _option(
+            _KUBERNETES,
+            "--runtime",
+            "NAME",
+            "ClusterTrainingRuntime (kubernetes). Default: torch-distributed",
+        ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the job's end, and leave with the benchmark's exit code.")
+        bool,
+        typer.Option(
+            "--wait", help="Wait for the job's end, and leave with the benchmark's exit code."
+        ),
     ] = False,
     print_only: Annotated[
-        bool, typer.Option("--print", help="Print the script or the manifests; submit and write nothing.")
+        bool,
+        typer.Option(
+            "--print", help="Print the script or the manifests; submit and write nothing."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the job, or with --print its text, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the job, or with --print its text, as JSON.")
+    ] = False,
 ) -> None:
-    """Submit a benchmark to Slurm or Kubernetes: the config becomes one job that runs it over all its nodes.
+    """Submit a benchmark to Slurm or Kubernetes: the config becomes one job that runs it over all
+    its nodes.
 
-    [bold]--key.sub=value[/bold] changes single keys of the config. A job that is stopped and starts again resumes. See
-    `torchscale docs nodes` (Slurm) and `torchscale docs kubernetes`.
+    [bold]--key.sub=value[/bold] changes single keys of the config. A job that is stopped and starts
+    again resumes. See `torchscale docs nodes` (Slurm) and `torchscale docs kubernetes`.
 
     [bold]Examples[/bold]
 
-    [cyan]torchscale submit my_matrix.yaml --nodes 4 --gpus-per-node 8 --time 2:00:00 --partition gpu --print[/cyan]
+    [cyan]torchscale submit my_matrix.yaml --nodes 4 --gpus-per-node 8 --time 2:00:00 --partition
+    gpu --print[/cyan]
 
-    [cyan]torchscale submit my_matrix.yaml --nodes 4 --gpus-per-node 8 --sbatch-option exclusive --wait[/cyan]
+    [cyan]torchscale submit my_matrix.yaml --nodes 4 --gpus-per-node 8 --sbatch-option exclusive
+    --wait[/cyan]
 
-    [cyan]torchscale submit my_matrix.yaml --engine kubernetes --image IMAGE --results-claim results --nodes 4[/cyan]
+    [cyan]torchscale submit my_matrix.yaml --engine kubernetes --image IMAGE --results-claim results
+    --nodes 4[/cyan]
 
-    [cyan]torchscale submit my_matrix.yaml --engine kubernetes-job --image IMAGE --results-claim results --print[/cyan]
+    [cyan]torchscale submit my_matrix.yaml --engine kubernetes-job --image IMAGE --results-claim
+    results --print[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.submit import run  # noqa: PLC0415
@@ -156,7 +227,10 @@ def submit(
         for text in prepared.by_hand:
             TERMINAL.note(text)
         rendered = prepared.render()
-        typer.echo(json.dumps({"engine": engine.value, "job": rendered}) if as_json else rendered, nl=as_json)
+        typer.echo(
+            json.dumps({"engine": engine.value, "job": rendered}) if as_json else rendered,
+            nl=as_json,
+        )
         return
     job = prepared.submit()
     typer.echo(json.dumps(asdict(job)) if as_json else job.job_id)

@@ -34,13 +34,19 @@ def tune(
     search: Annotated[
         Several,
         typer.Option(
-            "--search", metavar="AXIS,…", help=f"Default: all allowed of {', '.join(axis.value for axis in TuningAxis)}"
+            "--search",
+            metavar="AXIS,…",
+            help=f"Default: all allowed of {', '.join(axis.value for axis in TuningAxis)}",
         ),
     ] = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Wall time of new launches.")] = "10m",
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Wall time of new launches.")
+    ] = "10m",
     allow_numerics: Annotated[
         bool,
-        typer.Option("--allow-numerics", help="Also try what changes results: precision, comm_hook, batch."),
+        typer.Option(
+            "--allow-numerics", help="Also try what changes results: precision, comm_hook, batch."
+        ),
     ] = False,
     launch_seconds: Annotated[
         str, typer.Option("--launch-seconds", metavar="TIME", help="Measured in each launch.")
@@ -53,26 +59,34 @@ def tune(
     optimizers: OptimizerOption = None,
     device: DeviceOption = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The winning config, written if one is verified.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The winning config, written if one is verified."
+        ),
     ] = Path("tuned.yaml"),
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", metavar="DIR", help="Run folder. Default: results/tune-<experiment_name>"),
+        typer.Option(
+            "--output-dir",
+            metavar="DIR",
+            help="Run folder. Default: results/tune-<experiment_name>",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Find the fastest setting of one config on this machine, and verify it.
 
-    Every change runs once by itself in a short launch. From all launches so far follows what each combination may give;
-    the most promising ones are launched until little more is expected. The winner is then measured against the config
-    in launches by turns. Settings that fail or run out of memory are rows of the table. Global samples per second
-    decide.
+    Every change runs once by itself in a short launch. From all launches so far follows what each
+    combination may give; the most promising ones are launched until little more is expected. The
+    winner is then measured against the config in launches by turns. Settings that fail or run out
+    of memory are rows of the table. Global samples per second decide.
 
-    Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command continues a search that
-    was interrupted or ran out of its budget, with a new budget. "Nothing better found" is an answer: exit code 0.
+    Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command
+    continues a search that was interrupted or ran out of its budget, with a new budget. "Nothing
+    better found" is an answer: exit code 0.
 
-    Exit codes: 0 done; 1 the config itself failed; 2 wrong input; 3 the budget had no room for an answer, or this
-    machine cannot run it; 130 interrupted.
+    Exit codes: 0 done; 1 the config itself failed; 2 wrong input; 3 the budget had no room for an
+    answer, or this machine cannot run it; 130 interrupted.
 
     [bold]Examples[/bold]
 
@@ -107,12 +121,20 @@ def tune(
         ),
     )
     if config is not None and output.exists() and Path(config).exists() and output.samefile(config):
-        raise UsageError(f"--output {output}: is the config to start from", hint="name another file: -o faster.yaml")
+        raise UsageError(
+            f"--output {output}: is the config to start from",
+            hint="name another file: -o faster.yaml",
+        )
     arguments = [*([config] if config is not None else []), *context.args]
     named = load_from_arguments(arguments, known_options=known_options(context), values=values)
     TERMINAL.note(named.source)
     outcome = run.tune(
-        named.experiment, options, config=output, output_dir=output_dir, observer=TERMINAL, on_launch=TERMINAL.note
+        named.experiment,
+        options,
+        config=output,
+        output_dir=output_dir,
+        observer=TERMINAL,
+        on_launch=TERMINAL.note,
     )
     if as_json:
         typer.echo(outcome.export().model_dump_json(indent=1))
@@ -122,5 +144,7 @@ def tune(
         TERMINAL.note(f"note: {note}")
     TERMINAL.results(outcome.directory)
     if outcome.interrupted:
-        TERMINAL.note(f"Interrupted. The same command continues: {same_command(context, without=('--json',))}")
+        TERMINAL.note(
+            f"Interrupted. The same command continues: {same_command(context, without=('--json',))}"
+        )
     raise typer.Exit(outcome.exit_code)

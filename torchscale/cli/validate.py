@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.options import MasterOption, NodeRankOption, NodesOption, Several, TokenFileOption
+from torchscale.cli.options import (
+    MasterOption,
+    NodeRankOption,
+    NodesOption,
+    Several,
+    TokenFileOption,
+)
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
@@ -18,22 +24,29 @@ def validate(
     require: Annotated[
         Several,
         typer.Option(
-            "--require", metavar="NAME,…", help="cuda, nccl, nsys: exit with 3 unless this machine has all of them."
+            "--require",
+            metavar="NAME,…",
+            help="cuda, nccl, nsys: exit with 3 unless this machine has all of them.",
         ),
     ] = None,
     min_gpus: Annotated[
-        int, typer.Option("--min-gpus", min=0, help="Exit with 3 with fewer usable GPUs; implies CUDA.")
+        int,
+        typer.Option("--min-gpus", min=0, help="Exit with 3 with fewer usable GPUs; implies CUDA."),
     ] = 0,
     output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked.")
+        Path,
+        typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked."),
     ] = Path("results"),
-    timeout: Annotated[str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")] = "2m",
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")
+    ] = "2m",
     burn_in: Annotated[
         str | None,
         typer.Option(
             "--burn-in",
             metavar="TIME",
-            help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong bits, falling rates.",
+            help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong "
+            "bits, falling rates.",
         ),
     ] = None,
     nnodes: NodesOption = None,
@@ -42,24 +55,33 @@ def validate(
     token_file: TokenFileOption = None,
     pairwise: Annotated[
         bool,
-        typer.Option("--pairwise", help="Over several nodes: measure all pairs, and name slow nodes and slow links."),
+        typer.Option(
+            "--pairwise",
+            help="Over several nodes: measure all pairs, and name slow nodes and slow links.",
+        ),
     ] = False,
     fix_hints: Annotated[
         bool,
-        typer.Option("--fix-hints", help="Print the commands that mend each warning and failure. None is executed."),
+        typer.Option(
+            "--fix-hints",
+            help="Print the commands that mend each warning and failure. None is executed.",
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print checks and facts as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print checks and facts as JSON.")
+    ] = False,
 ) -> None:
-    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real all-reduce over its GPUs.
+    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real
+    all-reduce over its GPUs.
 
     A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
 
-    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share a secret
-    (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the checks of each, and the result of
-    a collective over all. See `torchscale docs nodes`.
+    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share
+    a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
+    checks of each, and the result of a collective over all. See `torchscale docs nodes`.
 
-    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or --min-gpus asks for;
-    130 the burn-in was interrupted.
+    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or
+    --min-gpus asks for; 130 the burn-in was interrupted.
 
     [bold]Examples[/bold]
 
@@ -81,7 +103,9 @@ def validate(
     from torchscale.nodes.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415
 
-    cluster, token = fleet.join_fleet(nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file)
+    cluster, token = fleet.join_fleet(
+        nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+    )
     if cluster is not None:
         options = fleet.FleetOptions(
             require=required,
@@ -102,7 +126,9 @@ def validate(
                 print_fleet_fixes(together.validation, result_console())
         raise typer.Exit(together.exit_code)
     if pairwise:
-        raise UsageError("--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out")
+        raise UsageError(
+            "--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out"
+        )
 
     outcome = run.validate(
         require=required,

@@ -15,7 +15,8 @@ from torchscale.errors import UsageError
 
 DEFAULT_CONFIG = Path("benchmark_config.yaml")
 DEFAULT_BATCH_SIZE = 32
-"""Of a workload that options describe without a batch size: fills a GPU fairly, and fits nearly everywhere."""
+"""Of a workload that options describe without a batch size: fills a GPU fairly, and fits nearly
+everywhere."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 60
 """Of an experiment named after its models, so that paths stay readable."""
@@ -42,8 +43,8 @@ def load_from_arguments(
         arguments: At most one config file, and overrides.
         named: A config file named by an option.
         known_options: Options of the command, for suggestions.
-        values: What the options say. Where they name the models and no file is named, they are the whole config, and a
-            ``benchmark_config.yaml`` is not read.
+        values: What the options say. Where they name the models and no file is named, they are the
+            whole config, and a ``benchmark_config.yaml`` is not read.
 
     Raises:
         UsageError: several configs are named, or none where there is no ``benchmark_config.yaml``.
@@ -52,34 +53,53 @@ def load_from_arguments(
     plain, overrides = split_arguments(arguments)
     configs = [*plain, *([str(named)] if named is not None else [])]
     if len(configs) > 1:
-        raise UsageError(f"more than one config: {', '.join(configs)}", hint="overrides are written --key.sub=value")
+        raise UsageError(
+            f"more than one config: {', '.join(configs)}",
+            hint="overrides are written --key.sub=value",
+        )
     if not configs and any(value.key == "models" for value in values):
         experiment = load_experiment(None, overrides, known_options, (*_defaults(values), *values))
-        unused = f"; {DEFAULT_CONFIG} is not used, name it to change it by options" if DEFAULT_CONFIG.exists() else ""
+        unused = (
+            f"; {DEFAULT_CONFIG} is not used, name it to change it by options"
+            if DEFAULT_CONFIG.exists()
+            else ""
+        )
         return NamedExperiment(experiment, f"Config: from the options alone{unused}")
     if not configs and not DEFAULT_CONFIG.exists():
-        parse_overrides(overrides, known_options)  # an option that does not exist is the first mistake
+        parse_overrides(
+            overrides, known_options
+        )  # an option that does not exist is the first mistake
         raise UsageError(
             f"no config: there is no {DEFAULT_CONFIG} here",
-            hint="name one, write one with `torchscale init`, or describe it: --model resnet50 --batch-size 64 "
+            hint="name one, write one with `torchscale init`, or describe it: --model resnet50 "
+            "--batch-size 64 "
             "--gpus 1,2,4",
         )
     path = Path(configs[0]) if configs else DEFAULT_CONFIG
-    return NamedExperiment(load_experiment(path, overrides, known_options, values), f"Config: {path}")
+    return NamedExperiment(
+        load_experiment(path, overrides, known_options, values), f"Config: {path}"
+    )
 
 
 def _defaults(values: Sequence[ConfigValue]) -> list[ConfigValue]:
     """What a config needs beside the models that the options name."""
     models = next(value.value for value in values if value.key == "models")
     entries = models if isinstance(models, list) else [models]
-    names = [str(entry.get("name", "model")) if isinstance(entry, dict) else str(entry) for entry in entries]
+    names = [
+        str(entry.get("name", "model")) if isinstance(entry, dict) else str(entry)
+        for entry in entries
+    ]
     first = _NOT_IN_NAMES.sub("-", names[0]).strip("-._")[:_LONGEST_NAME] or "experiment"
     name = first if len(names) == 1 else f"{first}-and-{len(names) - 1}-more"
     return [ConfigValue("experiment_name", name), ConfigValue("batch_sizes", [DEFAULT_BATCH_SIZE])]
 
 
 def load_from_options(
-    command: str, values: Sequence[ConfigValue], arguments: Sequence[str], *, known_options: Sequence[str] = ()
+    command: str,
+    values: Sequence[ConfigValue],
+    arguments: Sequence[str],
+    *,
+    known_options: Sequence[str] = (),
 ) -> Experiment:
     """The experiment of a command whose options are the config.
 
@@ -95,6 +115,8 @@ def load_from_options(
     """
     plain, overrides = split_arguments(arguments)
     if plain:
-        raise UsageError(f"unexpected argument {plain[0]!r}", hint=f"see `torchscale {command} --help`")
+        raise UsageError(
+            f"unexpected argument {plain[0]!r}", hint=f"see `torchscale {command} --help`"
+        )
     named = ConfigValue("experiment_name", command.rpartition(" ")[2])
     return load_experiment(None, overrides, known_options=known_options, values=[named, *values])

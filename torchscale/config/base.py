@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 def as_axis(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-    """A scalar is an axis of one; a list becomes a tuple. Repeated values are refused: they would be one cell twice."""
+    """A scalar is an axis of one; a list becomes a tuple. Repeated values are refused: they would
+    be one cell twice."""
     items = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not items:
         raise ValueError("an axis needs at least one value")
@@ -39,12 +40,15 @@ def as_named(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
 
 
 class AxisSchema:
-    """JSON Schema of an axis, for editors: one item or a list of them; ``also`` describes short forms of an item."""
+    """JSON Schema of an axis, for editors: one item or a list of them; ``also`` describes short
+    forms of an item."""
 
     def __init__(self, *also: dict[str, Any]) -> None:
         self._also = list(also)
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         array = handler(schema)
         items = [array["items"], *self._also]
         return {"anyOf": [*items, {"type": "array", "minItems": 1, "items": {"anyOf": items}}]}
@@ -58,6 +62,9 @@ PositiveSeconds = Annotated[float, Field(gt=0)]
 
 
 class ConfigSection(BaseModel):
-    """Base of every config section: unknown keys are errors, and text is never converted to a number."""
+    """Base of every config section: unknown keys are errors, and text is never converted to a
+    number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+    )

@@ -1,4 +1,5 @@
-"""Values that options and config keys accept. No pydantic here: the command line imports this to build its help."""
+"""Values that options and config keys accept. No pydantic here: the command line imports this to
+build its help."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ OPERATIONS: tuple[Operation, ...] = Operation.__args__  # type: ignore[attr-defi
 
 
 class Rerun(str, Enum):
-    """Which completed launches are measured again; earlier results are kept in a separate directory, not deleted."""
+    """Which completed launches are measured again; earlier results are kept in a separate
+    directory, not deleted."""
 
     FAILED = "failed"
     ALL = "all"
@@ -66,7 +68,8 @@ class ToolChoice(str, Enum):
 
 
 class ProfileTarget(str, Enum):
-    """The purpose of a recording: decides what is recorded besides spans, and which tables are shown."""
+    """The purpose of a recording: decides what is recorded besides spans, and which tables are
+    shown."""
 
     SYNC_STALLS = "sync_stalls"
     KERNELS = "kernels"

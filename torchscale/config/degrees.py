@@ -17,19 +17,21 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Degrees:
-    """Degrees of every kind of parallelism. Ranks lie in the order pipeline, replicate, shard, tensor, the last one
-    innermost: neighbouring ranks communicate most.
+    """Degrees of every kind of parallelism. Ranks lie in the order pipeline, replicate, shard,
+    tensor, the last one innermost: neighbouring ranks communicate most.
 
     Attributes:
         world_size: Devices; the product of the others.
-        replicate: Copies of the model, each with its share of the batch, that average their gradients.
-        shard: Devices that a copy's parameters, gradients and optimizer state are split over (FSDP), each with its
-            share of the batch.
+        replicate: Copies of the model, each with its share of the batch, that average their
+            gradients.
+        shard: Devices that a copy's parameters, gradients and optimizer state are split over
+            (FSDP), each with its share of the batch.
         tensor: Devices that share the matrices of every layer, and see the same samples.
         pipeline: Devices that hold different layers, and see the same samples.
 
     Raises:
-        ValueError: a degree is below 1, or their product is not the world size; the text prints them all.
+        ValueError: a degree is below 1, or their product is not the world size; the text prints
+            them all.
     """
 
     world_size: int
@@ -40,20 +42,33 @@ class Degrees:
 
     def __post_init__(self) -> None:
         degrees = (self.replicate, self.shard, self.tensor, self.pipeline)
-        if min(degrees) < 1 or self.replicate * self.shard * self.tensor * self.pipeline != self.world_size:
-            raise ValueError(f"{self} does not multiply to {self.world_size} device{'s' * (self.world_size != 1)}")
+        if (
+            min(degrees) < 1
+            or self.replicate * self.shard * self.tensor * self.pipeline != self.world_size
+        ):
+            raise ValueError(
+                f"{self} does not multiply to {self.world_size} "
+                f"device{'s' * (self.world_size != 1)}"
+            )
 
     def __str__(self) -> str:
-        return f"replicate {self.replicate} × shard {self.shard} × tensor {self.tensor} × pipeline {self.pipeline}"
+        return (
+            f"replicate {self.replicate} × shard {self.shard} × tensor {self.tensor} × pipeline "
+            f"{self.pipeline}"
+        )
 
     @classmethod
-    def filled(cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1) -> Degrees:
+    def filled(
+        cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1
+    ) -> Degrees:
         """As many replicas as fit into ``world_size`` beside the other degrees.
 
         Raises:
             ValueError: they do not divide it.
         """
-        return cls(world_size, max(1, world_size // (shard * tensor * pipeline)), shard, tensor, pipeline)
+        return cls(
+            world_size, max(1, world_size // (shard * tensor * pipeline)), shard, tensor, pipeline
+        )
 
     @property
     def data(self) -> int:

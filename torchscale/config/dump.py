@@ -39,9 +39,13 @@ def changed_content(experiment: Experiment) -> dict[str, Data]:
 
 def _content(experiment: Experiment) -> dict[str, Data]:
     content: dict[str, Data] = experiment.model_dump(mode="json")
-    content["models"] = [choice.model_dump() if choice.options else choice.name for choice in experiment.models]
+    content["models"] = [
+        choice.model_dump() if choice.options else choice.name for choice in experiment.models
+    ]
     strategies: list[Data] = [
-        {"name": strategy.name, **options} if (options := strategy_options(strategy)) else strategy.name
+        {"name": strategy.name, **options}
+        if (options := strategy_options(strategy))
+        else strategy.name
         for strategy in experiment.parallel.strategy
     ]
     if not experiment.models:
@@ -61,8 +65,11 @@ def _inline(dumper: _Dumper, data: list[Data]) -> yaml.Node:
 
 
 def _text(dumper: _Dumper, data: str) -> yaml.Node:
-    # PyYAML writes line breaks such as U+0085 as they are, and reads them as \n; in double quotes it escapes them.
-    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+    # PyYAML writes line breaks such as U+0085 as they are, and reads them as \n; in double quotes
+    # it escapes them.
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"'
+    )
 
 
 _Dumper.add_representer(list, _inline)

@@ -1,6 +1,8 @@
-"""An experiment as the user writes it: strict, typed; the keys of the top level and the rules across sections.
+"""An experiment as the user writes it: strict, typed; the keys of the top level and the rules
+across sections.
 
-The YAML reader and the wording of errors live in :mod:`torchscale.config.load`; this module says what is valid.
+The YAML reader and the wording of errors live in :mod:`torchscale.config.load`; this module says
+what is valid.
 """
 
 from __future__ import annotations
@@ -49,32 +51,44 @@ def _as_named_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAM
 class Experiment(ConfigSection):
     """A config file after overrides: every key with its value or default."""
 
-    experiment_name: str = Field("experiment", description="Names the results directory: results/<experiment_name>.")
+    experiment_name: str = Field(
+        "experiment", description="Names the results directory: results/<experiment_name>."
+    )
     models: Annotated[
         tuple[ModelChoice, ...],
         BeforeValidator(_as_axis_if_needed),
         BeforeValidator(_as_named_if_needed),
         AxisSchema({"type": "string"}),
     ] = Field(description="Model names, import paths, or mappings {name: …, option: …}; an axis.")
-    batch_sizes: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_axis_if_needed), AxisSchema()] = Field(
-        description="Samples per device and step (weak scaling), or per step over all devices (strong scaling); an "
+    batch_sizes: Annotated[
+        tuple[PositiveInt, ...], BeforeValidator(_as_axis_if_needed), AxisSchema()
+    ] = Field(
+        description="Samples per device and step (weak scaling), or per step over all devices "
+        "(strong scaling); an "
         "axis."
     )
     gpu_counts: Axis[PositiveInt] | Literal["auto"] = Field(
-        "auto", description="World sizes; auto uses 1, 2, 4, … up to the available devices; an axis."
+        "auto",
+        description="World sizes; auto uses 1, 2, 4, … up to the available devices; an axis.",
     )
     nodes: Axis[PositiveInt] | None = Field(
         None,
-        description="Numbers of nodes, all devices of each, in place of gpu_counts: world size = nodes × devices per "
+        description="Numbers of nodes, all devices of each, in place of gpu_counts: world size = "
+        "nodes × devices per "
         "node; an axis.",
     )
-    device: DeviceRequest = Field("auto", description="cuda, cpu, or auto: CUDA if available to torch, else CPU.")
+    device: DeviceRequest = Field(
+        "auto", description="cuda, cpu, or auto: CUDA if available to torch, else CPU."
+    )
     measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
         ("training",),
-        description="What is measured: training, collectives, hardware, memory; training and memory need models and "
+        description="What is measured: training, collectives, hardware, memory; training and "
+        "memory need models and "
         "batch_sizes.",
     )
-    scaling: Scaling = Field("weak", description="weak: fixed batch per device; strong: fixed global batch.")
+    scaling: Scaling = Field(
+        "weak", description="weak: fixed batch per device; strong: fixed global batch."
+    )
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)
     data: DataSettings = Field(default_factory=DataSettings)
@@ -92,7 +106,8 @@ class Experiment(ConfigSection):
 
     @property
     def hidden(self) -> Mapping[str, OptionValue]:
-        """What stands in place of a secret (``s3://<redacted>@bucket``) → the value; never written to a file."""
+        """What stands in place of a secret (``s3://<redacted>@bucket``) → the value; never written
+        to a file."""
         return self._hidden
 
     def with_hidden(self, hidden: Mapping[str, OptionValue]) -> Experiment:
@@ -109,27 +124,36 @@ class Experiment(ConfigSection):
         kinds = measure if isinstance(measure, list | tuple) else [measure]
         if measure is None or "training" in kinds or "memory" in kinds:
             return data
-        return {**data, **{key: _NO_MODELS for key in ("models", "batch_sizes") if not data.get(key)}}
+        return {
+            **data,
+            **{key: _NO_MODELS for key in ("models", "batch_sizes") if not data.get(key)},
+        }
 
     @field_validator("experiment_name")
     @classmethod
     def _safe_name(cls, name: str) -> str:
         if not _SAFE_NAME.fullmatch(name) or ".." in name:
             raise ValueError(
-                "must be a plain file name of at most 100 characters: letters, digits, '.', '_', '-' and spaces"
+                "must be a plain file name of at most 100 characters: letters, digits, '.', '_', "
+                "'-' and spaces"
             )
         return name
 
     @model_validator(mode="after")
     def _options_fit(self) -> Experiment:
-        """Every option must be accepted by a model of this experiment, with a value of the default's type."""
+        """Every option must be accepted by a model of this experiment, with a value of the
+        default's type."""
         problems: dict[tuple[str | int, ...], str] = {}
         for index, choice in enumerate(self.models):
             facts = find_model(choice.name)
             if facts is not None:
                 for key, value in choice.options.items():
                     problems["models", index, key] = _option_problem(key, value, facts.options)
-        takers = [facts.options for choice in self.models if (facts := find_model(choice.name)) is not None]
+        takers = [
+            facts.options
+            for choice in self.models
+            if (facts := find_model(choice.name)) is not None
+        ]
         if self.models and len(takers) == len(self.models):
             known = {key: default for options in takers for key, default in options.items()}
             for key, value in self.model.options.items():
@@ -145,7 +169,9 @@ class Experiment(ConfigSection):
         for index, choice in enumerate(self.models):
             same = repr((choice.name, sorted(self.options_of(choice).items())))
             if same in seen:
-                raise KeyProblems({("models", index): f"builds the same model as models[{seen[same]}]; keep one"})
+                raise KeyProblems(
+                    {("models", index): f"builds the same model as models[{seen[same]}]; keep one"}
+                )
             seen[same] = index
         return self
 
@@ -157,13 +183,19 @@ class Experiment(ConfigSection):
 
     @model_validator(mode="after")
     def _one_bound(self) -> Experiment:
-        if self.training.epochs is not None and (self.benchmark.measure_steps or self.benchmark.measure_seconds):
-            text = "cannot be combined with benchmark.measure_steps or benchmark.measure_seconds; keep one"
+        if self.training.epochs is not None and (
+            self.benchmark.measure_steps or self.benchmark.measure_seconds
+        ):
+            text = (
+                "cannot be combined with benchmark.measure_steps or benchmark.measure_seconds; keep "
+                "one"
+            )
             raise KeyProblems({("training", "epochs"): text})
         return self
 
     def options_of(self, choice: ModelChoice) -> dict[str, OptionValue]:
-        """The model's options: catalog defaults, then the shared options that it accepts, then its own."""
+        """The model's options: catalog defaults, then the shared options that it accepts, then its
+        own."""
         facts = find_model(choice.name)
         if facts is None:
             return {**self.model.options, **choice.options}

@@ -15,22 +15,32 @@ _HAVE_A_PLACE = (ExportTarget.MLFLOW, ExportTarget.WANDB, ExportTarget.GITHUB_SU
 class ExportSettings(ConfigSection):
     """Exports at the end of each cell and of the sweep; one that fails is a warning."""
 
-    prometheus: str | None = Field(None, description="File for node_exporter's textfile collector: …/torchscale.prom")
+    prometheus: str | None = Field(
+        None, description="File for node_exporter's textfile collector: …/torchscale.prom"
+    )
     openmetrics: str | None = Field(None, description="File in OpenMetrics 1.0.")
     junit: str | None = Field(None, description="File of JUnit XML.")
     github_summary: str | None = Field(
-        None, description="auto: the job summary of the running step ($GITHUB_STEP_SUMMARY); or a file."
+        None,
+        description="auto: the job summary of the running step ($GITHUB_STEP_SUMMARY); or a file.",
     )
-    github_benchmark: str | None = Field(None, description="JSON file for github-action-benchmark: more is better.")
+    github_benchmark: str | None = Field(
+        None, description="JSON file for github-action-benchmark: more is better."
+    )
     github_benchmark_smaller: str | None = Field(
         None, description="JSON file for github-action-benchmark: less is better."
     )
-    parquet: str | None = Field(None, description="Directory for cells.parquet, launches.parquet and steps.parquet.")
+    parquet: str | None = Field(
+        None, description="Directory for cells.parquet, launches.parquet and steps.parquet."
+    )
     mlflow: str | None = Field(
         None,
-        description="Tracking URI, such as sqlite:///mlflow.db; auto: $MLFLOW_TRACKING_URI, else MLflow's default.",
+        description="Tracking URI, such as sqlite:///mlflow.db; auto: $MLFLOW_TRACKING_URI, else "
+        "MLflow's default.",
     )
-    wandb: str | None = Field(None, description="Directory for W&B runs; auto: $WANDB_DIR, else here. Always offline.")
+    wandb: str | None = Field(
+        None, description="Directory for W&B runs; auto: $WANDB_DIR, else here. Always offline."
+    )
     timeout_seconds: PositiveSeconds = Field(
         60.0, description="An export to parquet, mlflow or wandb that takes longer is ended."
     )
@@ -48,7 +58,13 @@ class ExportSettings(ConfigSection):
         return value
 
     @field_validator(
-        "prometheus", "openmetrics", "junit", "github_benchmark", "github_benchmark_smaller", "parquet", mode="after"
+        "prometheus",
+        "openmetrics",
+        "junit",
+        "github_benchmark",
+        "github_benchmark_smaller",
+        "parquet",
+        mode="after",
     )
     @classmethod
     def _a_path(cls, value: str | None) -> str | None:

@@ -1,4 +1,5 @@
-"""Secrets in a config: kept apart from what is planned and recorded, and given to the ranks in their environment."""
+"""Secrets in a config: kept apart from what is planned and recorded, and given to the ranks in
+their environment."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from torchscale.config.sections import ModelChoice
 from torchscale.util.redaction import REDACTED, note_secrets, note_values, redact, removed_parts
 
 HIDDEN_VARIABLE = "TORCHSCALE_HIDDEN"
-"""Holds, for ranks, what stands in place of the options and paths with secrets: JSON, text → value."""
+"""Holds, for ranks, what stands in place of the options and paths with secrets: JSON, text →
+value."""
 
 
 def hide_secrets(experiment: Experiment) -> Experiment:
     """The experiment without secrets in its models' options, its data directory and its exports.
-    :func:`hidden_environment` has them for the ranks. Their values, and those of ``launch.env``, are redacted from now
-    on wherever they turn up."""
+    :func:`hidden_environment` has them for the ranks. Their values, and those of ``launch.env``,
+    are redacted from now on wherever they turn up."""
     note_secrets(experiment.launch.env)
     hidden: dict[str, OptionValue] = {}
 
@@ -41,9 +43,13 @@ def hide_secrets(experiment: Experiment) -> Experiment:
     )
     update = {
         "models": models,
-        "model": experiment.model.model_copy(update={"options": hide_all(experiment.model.options)}),
+        "model": experiment.model.model_copy(
+            update={"options": hide_all(experiment.model.options)}
+        ),
         "export": experiment.export.model_copy(update=hide_all(experiment.export.places)),
-        "data": experiment.data.model_copy(update={"data_dir": hide("data_dir", experiment.data.data_dir)}),
+        "data": experiment.data.model_copy(
+            update={"data_dir": hide("data_dir", experiment.data.data_dir)}
+        ),
     }
     if not hidden:
         return experiment
@@ -51,14 +57,16 @@ def hide_secrets(experiment: Experiment) -> Experiment:
 
 
 def hidden_environment(experiment: Experiment) -> dict[str, str]:
-    """The variables of ``launch.env``, and one with what :func:`hide_secrets` took out, if it took anything."""
+    """The variables of ``launch.env``, and one with what :func:`hide_secrets` took out, if it took
+    anything."""
     if not experiment.hidden:
         return experiment.launch.env
     return {**experiment.launch.env, HIDDEN_VARIABLE: json.dumps(dict(experiment.hidden))}
 
 
 def _noted(hidden: dict[str, OptionValue], shown: str, value: OptionValue) -> str:
-    """The text that stands for ``value``: ``shown``, numbered where it stands for another value already."""
+    """The text that stands for ``value``: ``shown``, numbered where it stands for another value
+    already."""
     number = 1
     text = shown
     while hidden.setdefault(text, value) != value:

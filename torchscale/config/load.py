@@ -33,7 +33,8 @@ def load_experiment(
     *,
     base: Mapping[str, object] | None = None,
 ) -> Experiment:
-    """The experiment in a file (YAML, or JSON by its ending), changed by typed values and then by overrides.
+    """The experiment in a file (YAML, or JSON by its ending), changed by typed values and then by
+    overrides.
 
     Args:
         path: ``None`` for an experiment made of ``base``, values and overrides alone.
@@ -43,7 +44,8 @@ def load_experiment(
         values: Typed values of keys, such as the command's own options give; never parsed as YAML.
 
     Raises:
-        ConfigError: a line per mistake: file and line (or the option or override), key, value, what was expected.
+        ConfigError: a line per mistake: file and line (or the option or override), key, value, what
+            was expected.
         UsageError: an argument is not an override.
     """
     parsed = parse_overrides(overrides, known_options)
@@ -71,11 +73,17 @@ def load_experiment_from(
 def _experiment(document: ConfigDocument, overrides: Sequence[Override]) -> Experiment:
     if not isinstance(document.data, dict):
         content = "is empty" if document.data is None else f"holds {shown(document.data)}"
-        raise ConfigError(one_line(f"{document.name} {content}; expected keys such as models, batch_sizes, gpu_counts"))
+        raise ConfigError(
+            one_line(
+                f"{document.name} {content}; expected keys such as models, batch_sizes, gpu_counts"
+            )
+        )
     data = copy.deepcopy(document.data)
     apply_overrides(data, overrides)
     experiment, problems = _validate(data)
-    messages = [(line, _at(document.name, line, path, text)) for line, path, text in document.problems]
+    messages = [
+        (line, _at(document.name, line, path, text)) for line, path, text in document.problems
+    ]
     messages += [_locate(path, text, document, overrides) for path, text in problems]
     if messages or experiment is None:
         raise ConfigError(_listed(sorted(messages, key=lambda message: message[0])))
@@ -94,14 +102,20 @@ def read_document(path: pathlib.Path) -> ConfigDocument:
             content = file.read(strict_yaml.MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(one_line(f"{path}: {reason}"), hint="create a config with `torchscale init`") from error
+        raise ConfigError(
+            one_line(f"{path}: {reason}"), hint="create a config with `torchscale init`"
+        ) from error
     if len(content) > strict_yaml.MAX_BYTES:
-        raise ConfigError(one_line(f"{path}: larger than {strict_yaml.MAX_BYTES:,} bytes; not a config file"))
+        raise ConfigError(
+            one_line(f"{path}: larger than {strict_yaml.MAX_BYTES:,} bytes; not a config file")
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(one_line(f"{path}:{line}: not UTF-8 text (byte {error.start})")) from error
+        raise ConfigError(
+            one_line(f"{path}:{line}: not UTF-8 text (byte {error.start})")
+        ) from error
     reader = strict_yaml.read_json if path.suffix.lower() == ".json" else strict_yaml.read_yaml
     return reader(text, str(path))
 
@@ -118,7 +132,10 @@ def _refuse_named_pipe(path: pathlib.Path) -> None:
 
 def _validate(data: Data) -> tuple[Experiment | None, list[tuple[KeyPath, str]]]:
     """The experiment, or the path and sentence of every problem."""
-    broken = [(path, "contains an unpaired surrogate, which is not valid text") for path in _broken_text(data)]
+    broken = [
+        (path, "contains an unpaired surrogate, which is not valid text")
+        for path in _broken_text(data)
+    ]
     if broken:  # pydantic cannot read such text
         return None, broken
     try:
@@ -127,13 +144,22 @@ def _validate(data: Data) -> tuple[Experiment | None, list[tuple[KeyPath, str]]]
         return None, explain(error, data)
 
 
-def _locate(where: KeyPath, text: str, document: ConfigDocument, overrides: Sequence[Override]) -> tuple[int, str]:
+def _locate(
+    where: KeyPath, text: str, document: ConfigDocument, overrides: Sequence[Override]
+) -> tuple[int, str]:
     """The line to sort by, and the message with the override or the file and line in front."""
     for number, override in reversed(list(enumerate(overrides))):  # the last override of a key wins
         made = where not in document.lines and override.path[: len(where)] == where
         if where and (made or where[: len(override.path)] == override.path):
             return _AFTER_THE_FILE + number, override.message(where, text)
-    line = next((document.lines[where[:end]] for end in range(len(where), 0, -1) if where[:end] in document.lines), 0)
+    line = next(
+        (
+            document.lines[where[:end]]
+            for end in range(len(where), 0, -1)
+            if where[:end] in document.lines
+        ),
+        0,
+    )
     return line, _at(document.name, line, where, text)
 
 
@@ -150,8 +176,19 @@ def _listed(messages: Sequence[tuple[int, str]]) -> str:
 
 def _broken_text(data: Data, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Paths of texts and keys that cannot be encoded as UTF-8."""
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     for key, value in items:
-        if any("\ud800" <= char <= "\udfff" for text in (key, value) if isinstance(text, str) for char in text):
+        if any(
+            "\ud800" <= char <= "\udfff"
+            for text in (key, value)
+            if isinstance(text, str)
+            for char in text
+        ):
             yield (*path, key)
         yield from _broken_text(value, (*path, key))

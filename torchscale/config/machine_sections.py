@@ -28,23 +28,28 @@ class CollectivesSettings(ConfigSection):
 
     operations: Annotated[tuple[Operation, ...], BeforeValidator(as_axis)] = Field(
         OPERATIONS,
-        description="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv (a ring), "
+        description="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, "
+        "send_recv (a ring), "
         "pairs (every two devices), barrier; measured in one launch.",
     )
     min_bytes: ByteCount = Field(1024, description="Smallest message size: 8, 1KiB …")
     max_bytes: ByteCount | None = Field(
         None,
-        description="Largest message size; sizes double from the smallest. Default: 1 GiB on GPUs, 64 MiB on CPUs.",
+        description="Largest message size; sizes double from the smallest. Default: 1 GiB on "
+        "GPUs, 64 MiB on CPUs.",
     )
     dtypes: Annotated[tuple[ElementType, ...], BeforeValidator(as_axis)] = Field(
-        ("fp32",), description="fp64, fp32, fp16, bf16, int64, int32, uint8; measured in one launch."
+        ("fp32",),
+        description="fp64, fp32, fp16, bf16, int64, int32, uint8; measured in one launch.",
     )
     iterations: PositiveInt = Field(
         20, description="Calls in the timed loop; the same number is then timed one by one."
     )
     warmup: PositiveInt = Field(5, description="Warm-up calls for each size.")
     algorithms: Axis[str] | None = Field(
-        None, description="NCCL_ALGO: Ring, Tree, NVLS, CollnetDirect …; each is a cell. Default: NCCL chooses."
+        None,
+        description="NCCL_ALGO: Ring, Tree, NVLS, CollnetDirect …; each is a cell. Default: NCCL "
+        "chooses.",
     )
     protocols: Axis[str] | None = Field(
         None, description="NCCL_PROTO: LL, LL128, Simple; each is a cell. Default: NCCL chooses."
@@ -62,7 +67,8 @@ class HardwareSettings(ConfigSection):
 
     link: str | None = Field(
         None,
-        description=f"Link between devices, if not detected: {', '.join(LINKS)}; its bandwidth is the upper limit of "
+        description=f"Link between devices, if not detected: {', '.join(LINKS)}; its bandwidth is "
+        "the upper limit of "
         "busbw.",
     )
     link_bytes_per_second: Annotated[float, Field(gt=0)] | None = Field(
@@ -70,26 +76,34 @@ class HardwareSettings(ConfigSection):
     )
     peak_flops: dict[MatmulType, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
-        description="Peak dense FLOP/s of a device per dtype, for MFU: {bf16: 989.0e+12}; default: from the catalog.",
+        description="Peak dense FLOP/s of a device per dtype, for MFU: {bf16: 989.0e+12}; "
+        "default: from the catalog.",
     )
     matmul_sizes: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_axis)] | None = Field(
-        None, description="Sizes of square matmuls; default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs."
+        None,
+        description="Sizes of square matmuls; default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs.",
     )
     matmul_dtypes: Annotated[tuple[MatmulType, ...], BeforeValidator(as_axis)] | None = Field(
         None, description="Dtypes of the matmuls; default: all that the device supports."
     )
     seconds: PositiveSeconds = Field(0.5, description="Duration of each measurement.")
     copy_bytes: ByteCount | None = Field(
-        None, description="Size of a copy; default: 1 GiB on GPUs, 256 MiB on CPUs, larger than any cache."
+        None,
+        description="Size of a copy; default: 1 GiB on GPUs, 256 MiB on CPUs, larger than any "
+        "cache.",
     )
-    disk_path: str | None = Field(None, description="Directory for the disk test; default: no disk test.")
+    disk_path: str | None = Field(
+        None, description="Directory for the disk test; default: no disk test."
+    )
     disk_bytes: ByteCount = Field(256 << 20, description="File size of the disk test.")
 
     @field_validator("link")
     @classmethod
     def _known_link(cls, link: str | None) -> str | None:
         if link is not None and link not in LINKS:
-            raise ValueError(f"unknown link; known: {', '.join(LINKS)}; or set hardware.link_bytes_per_second")
+            raise ValueError(
+                f"unknown link; known: {', '.join(LINKS)}; or set hardware.link_bytes_per_second"
+            )
         return link
 
 
@@ -98,7 +112,8 @@ class MemorySettings(ConfigSection):
 
     limit: ByteCount | None = Field(
         None,
-        description="Memory limit per device: tensor bytes on CPUs, allocator bytes on GPUs; a cell above it is out "
+        description="Memory limit per device: tensor bytes on CPUs, allocator bytes on GPUs; a "
+        "cell above it is out "
         "of memory.",
     )
 
@@ -107,4 +122,6 @@ class TelemetrySettings(ConfigSection):
     """Sampling of GPUs, CPUs and network during launches."""
 
     enabled: bool = Field(True, description="Sample GPUs, CPUs and network in a separate process.")
-    interval_seconds: Annotated[float, Field(ge=0.1, le=60)] = Field(1.0, description="Time between two samples.")
+    interval_seconds: Annotated[float, Field(ge=0.1, le=60)] = Field(
+        1.0, description="Time between two samples."
+    )

@@ -1,4 +1,5 @@
-"""Messages of validation errors: the key, its value, what was expected, and the nearest valid name."""
+"""Messages of validation errors: the key, its value, what was expected, and the nearest valid
+name."""
 
 from __future__ import annotations
 
@@ -77,7 +78,10 @@ def explain(error: ValidationError, data: Data) -> list[tuple[KeyPath, str]]:
     for details in error.errors(include_url=False):
         raised = details.get("ctx", {}).get("error")
         if isinstance(raised, KeyProblems):
-            problems += [(path, _with_value(text, value_at(data, path))) for path, text in raised.problems.items()]
+            problems += [
+                (path, _with_value(text, value_at(data, path)))
+                for path, text in raised.problems.items()
+            ]
         else:
             grouped.setdefault(_true_path(details, data), []).append(details)
     inner = {path[:end] for path in grouped for end in range(len(path))}
@@ -89,15 +93,16 @@ def explain(error: ValidationError, data: Data) -> list[tuple[KeyPath, str]]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference, nor dashes in front."""
+    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference, nor dashes
+    in front."""
     folded = {_folded(name): name for name in known}
     near = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.6)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
 def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
-    """A suggestion: what a key of other tools is called here, the section where a key of that name belongs, or a
-    similar key of the same section."""
+    """A suggestion: what a key of other tools is called here, the section where a key of that name
+    belongs, or a similar key of the same section."""
     if dotted_key in EARLIER_KEYS:
         return f"; write {EARLIER_KEYS[dotted_key]!r}"
     key = dotted_key.rpartition(".")[2]
@@ -158,7 +163,8 @@ def value_at(data: Data, path: KeyPath) -> Data:
 
 
 def _true_path(details: ErrorDetails, data: Data) -> KeyPath:
-    """The path in the user's data: pydantic's, without the labels of unions and of single values read as axes."""
+    """The path in the user's data: pydantic's, without the labels of unions and of single values
+    read as axes."""
     path: list[str | int] = []
     here = data
     for position, part in enumerate(details["loc"]):
@@ -168,7 +174,11 @@ def _true_path(details: ErrorDetails, data: Data) -> KeyPath:
         elif isinstance(here, list) and isinstance(part, int) and part < len(here):
             here = here[part]
             path.append(part)
-        elif position == len(details["loc"]) - 1 and details["type"] == "missing" and isinstance(part, str):
+        elif (
+            position == len(details["loc"]) - 1
+            and details["type"] == "missing"
+            and isinstance(part, str)
+        ):
             path.append(part)
     return tuple(path)
 
@@ -190,7 +200,9 @@ def _sentence(path: KeyPath, group: list[ErrorDetails], data: Data) -> str:
     if path == ("model",) and isinstance(value, str):
         return f"holds the settings of all models; models are named by 'models: [{value}]'"
     kinds = list(dict.fromkeys(_expectation(details) for details in group))
-    expected = " or ".join(kind for kind in kinds if kind != "a whole number" or "a number" not in kinds)
+    expected = " or ".join(
+        kind for kind in kinds if kind != "a whole number" or "a number" not in kinds
+    )
     return f"expected {expected}, got {shown(value)}{_hint(value, expected, group)}"
 
 
@@ -199,15 +211,27 @@ def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
     if value is None:
         return "; remove the key, or give it a value"
     if not isinstance(value, str):
-        return f"; quote it to make it text: '{value}'" if expected == "text" and type(value) in (int, float) else ""
+        return (
+            f"; quote it to make it text: '{value}'"
+            if expected == "text" and type(value) in (int, float)
+            else ""
+        )
     if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
-        plain = f"{float(value):.0f}" if "whole" in expected else f"{float(value):g} or {_with_point(value)}"
+        plain = (
+            f"{float(value):.0f}"
+            if "whole" in expected
+            else f"{float(value):g} or {_with_point(value)}"
+        )
         return f"; {value} is text in YAML: write {plain}"
     literals = [text for details in group for text in _literals(details)]
     same = SAME_PRECISIONS.get(value.casefold())
     if same in literals:
         return f"; write {same!r}"
-    if "number" in expected and "whole" not in expected and (seconds := _seconds(value)) is not None:
+    if (
+        "number" in expected
+        and "whole" not in expected
+        and (seconds := _seconds(value)) is not None
+    ):
         return f"; a time is a number of seconds: {seconds:g}"
     return did_you_mean(value, literals) or _as_list(value)
 
@@ -231,7 +255,9 @@ def _value_error(text: str, value: Data) -> str:
         name = value["name"] if isinstance(value, dict) else value
         near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
         return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
-    return text if shown(value) in text or isinstance(value, dict) else f"{text}; got {shown(value)}"
+    return (
+        text if shown(value) in text or isinstance(value, dict) else f"{text}; got {shown(value)}"
+    )
 
 
 def _with_value(text: str, value: Data) -> str:
@@ -248,7 +274,11 @@ def _expectation(details: ErrorDetails) -> str:
     }
     if kind in bounds:
         key, bound = bounds[kind]
-        return f"{bound} {context[key]:g}" if isinstance(context[key], float) else f"{bound} {context[key]}"
+        return (
+            f"{bound} {context[key]:g}"
+            if isinstance(context[key], float)
+            else f"{bound} {context[key]}"
+        )
     if kind == "literal_error":
         return str(context["expected"])
     if kind == "union_tag_invalid":
@@ -258,7 +288,11 @@ def _expectation(details: ErrorDetails) -> str:
 
 def _literals(details: ErrorDetails) -> list[str]:
     where = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}.get(details["type"])
-    return [] if where is None else re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
+    return (
+        []
+        if where is None
+        else re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
+    )
 
 
 def _with_point(number: str) -> str:

@@ -1,4 +1,5 @@
-"""Changes of single config keys: ``--training.precision=bf16`` on the command line, and typed values of options."""
+"""Changes of single config keys: ``--training.precision=bf16`` on the command line, and typed
+values of options."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.config.messages import EARLIER_KEYS, did_you_mean, dotted_keys, nearest_key, shortened_value, shown
+from torchscale.config.messages import (
+    EARLIER_KEYS,
+    did_you_mean,
+    dotted_keys,
+    nearest_key,
+    shortened_value,
+    shown,
+)
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, one_line, read_yaml
@@ -26,7 +34,8 @@ class Override:
         path: Of the key, such as ``("hardware", "link")``.
         value: Replaces the key's value.
         text: As the user wrote it, in one line: ``--hardware.link=nvlink4``, ``--link nvlink4``.
-        from_option: Whether the user gave it with an option of the command, and so never wrote the key.
+        from_option: Whether the user gave it with an option of the command, and so never wrote the
+            key.
     """
 
     path: tuple[str, ...]
@@ -37,12 +46,18 @@ class Override:
     def message(self, where: KeyPath, problem: str) -> str:
         """``problem`` of the key at ``where``, behind the text that the user wrote."""
         inside = where[len(self.path) :]
-        same_key = where == self.path or (self.from_option and all(isinstance(part, int) for part in inside))
+        same_key = where == self.path or (
+            self.from_option and all(isinstance(part, int) for part in inside)
+        )
         renamed = _RENAMED.fullmatch(problem)
         if renamed is not None and not self.from_option:
             typed = shlex.quote(f"--{renamed[1]}={self.text.partition('=')[2]}")
             problem = f"unknown key; write {typed}"
-        return one_line(f"{self.text}: {problem}" if same_key else f"{self.text}: {format_path(where)}: {problem}")
+        return one_line(
+            f"{self.text}: {problem}"
+            if same_key
+            else f"{self.text}: {format_path(where)}: {problem}"
+        )
 
 
 def override_of(value: ConfigValue) -> Override:
@@ -53,11 +68,14 @@ def override_of(value: ConfigValue) -> Override:
     """
     data = plain_data(value.value, value.option or value.key)
     text = f"{value.option} {_typed(data)}" if value.option else f"{value.key}={_typed(data)}"
-    return Override(tuple(value.key.split(".")), data, one_line(text), from_option=bool(value.option))
+    return Override(
+        tuple(value.key.split(".")), data, one_line(text), from_option=bool(value.option)
+    )
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separates plain arguments from overrides; an override without ``=`` takes the next argument as its value."""
+    """Separates plain arguments from overrides; an override without ``=`` takes the next argument
+    as its value."""
     plain, overrides = [], []
     remaining = list(arguments)
     while remaining:
@@ -98,7 +116,9 @@ def parse_overrides(arguments: Sequence[str], known_options: Sequence[str] = ())
         text = f"--{name}={value}"
         path = tuple(name.split("."))
         if len(path) > MAX_DEPTH:
-            raise ConfigError(one_line(f"{shortened_value(text)}: a key of more than {MAX_DEPTH} parts"))
+            raise ConfigError(
+                one_line(f"{shortened_value(text)}: a key of more than {MAX_DEPTH} parts")
+            )
         overrides.append(Override(path, _value(path, value, text), text))
     return overrides
 
@@ -116,13 +136,17 @@ def apply_overrides(data: dict[str, Data], overrides: Sequence[Override]) -> Non
             if below is None:
                 below = here[key] = {}
             if not isinstance(below, dict):
-                raise ConfigError(f"{override.text}: {format_path(override.path[:depth])} is not a mapping of keys")
+                raise ConfigError(
+                    f"{override.text}: {format_path(override.path[:depth])} is not a mapping of "
+                    "keys"
+                )
             here = below
         here[override.path[-1]] = override.value
 
 
 def _check_key(name: str, argument: str, value: str, known_options: Sequence[str]) -> None:
-    """A name without a dot that is not a top-level key may be a mistyped option: reported before YAML is read."""
+    """A name without a dot that is not a top-level key may be a mistyped option: reported before
+    YAML is read."""
     keys = [key for key in dotted_keys() if "." not in key]
     if "." in name or name in keys:
         return
@@ -130,7 +154,9 @@ def _check_key(name: str, argument: str, value: str, known_options: Sequence[str
     folded = name.replace("-", "_")
     if folded in EARLIER_KEYS:
         typed = shlex.quote(f"--{EARLIER_KEYS[folded]}={value}")
-        raise UsageError(f"{shown_name}: no such option or config key", hint=one_line(f"write {typed}"))
+        raise UsageError(
+            f"{shown_name}: no such option or config key", hint=one_line(f"write {typed}")
+        )
     near = did_you_mean(f"--{name}", [*known_options, *(f"--{key}" for key in keys)])
     place = nearest_key(name, ()).replace("'", "'--", 1)
     raise UsageError(one_line(f"{shown_name}: no such option or config key{place or near}"))
@@ -146,8 +172,14 @@ def _value(path: tuple[str, ...], text: str, shown: str) -> Data:
     except ConfigError as error:
         key = ".".join(path)
         is_cut = text.count("{") > text.count("}")
-        hint = f"the shell splits it at blanks: quote it, or write --{key}.NAME=VALUE" if is_cut else None
-        raise ConfigError(f"{one_line(shown)}: {error.message.rpartition(': ')[2]}", hint=hint) from error
+        hint = (
+            f"the shell splits it at blanks: quote it, or write --{key}.NAME=VALUE"
+            if is_cut
+            else None
+        )
+        raise ConfigError(
+            f"{one_line(shown)}: {error.message.rpartition(': ')[2]}", hint=hint
+        ) from error
 
 
 def _environment_value(text: str, shown: str) -> str:

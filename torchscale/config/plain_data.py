@@ -19,8 +19,9 @@ def plain_data(value: object, where: str, path: KeyPath = ()) -> Data:
         path: Keys and list indices from the outermost value to this one.
 
     Raises:
-        ConfigError: it holds an object that a config file could not hold, a number above 2**63, or text with a NUL
-            character, or it is nested too deeply; a line with ``where``, the key and the problem.
+        ConfigError: it holds an object that a config file could not hold, a number above 2**63, or
+            text with a NUL character, or it is nested too deeply; a line with ``where``, the key
+            and the problem.
     """
     if len(path) > MAX_DEPTH:
         raise _refusal(where, path[:1], f"nested more than {MAX_DEPTH} levels deep")
@@ -39,9 +40,14 @@ def plain_data(value: object, where: str, path: KeyPath = ()) -> Data:
     if isinstance(value, list | tuple):
         return [plain_data(item, where, (*path, index)) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {_plain_key(key, where, path): plain_data(item, where, (*path, str(key))) for key, item in value.items()}
+        return {
+            _plain_key(key, where, path): plain_data(item, where, (*path, str(key)))
+            for key, item in value.items()
+        }
     raise _refusal(
-        where, path, f"expected text, a number, true, false, a list or a mapping, got {type(value).__name__}"
+        where,
+        path,
+        f"expected text, a number, true, false, a list or a mapping, got {type(value).__name__}",
     )
 
 
@@ -55,16 +61,20 @@ def _plain_text(value: str | os.PathLike[str], where: str, path: KeyPath) -> str
     text = os.fspath(value)
     if not isinstance(text, str):
         raise _refusal(where, path, f"expected a path as text, got {type(text).__name__}")
-    # A path, a name or an environment variable with NUL in it fails in the operating system, in every rank.
+    # A path, a name or an environment variable with NUL in it fails in the operating system, in
+    # every rank.
     if "\0" in text:
         raise _refusal(where, path, "text must not contain a NUL character")
     return str(text)
 
 
 def _digits(number: int) -> str:
-    """The first digits of a large number. Python refuses to print numbers of more than 4,300 digits."""
+    """The first digits of a large number. Python refuses to print numbers of more than 4,300
+    digits."""
     return f"{number:.3e}" if abs(number) < 10**300 else "a number of more than 300 digits"
 
 
 def _refusal(where: str, path: KeyPath, problem: str) -> ConfigError:
-    return ConfigError(one_line(": ".join(part for part in (where, format_path(path), problem) if part)))
+    return ConfigError(
+        one_line(": ".join(part for part in (where, format_path(path), problem) if part))
+    )

@@ -1,4 +1,5 @@
-"""Which keys of a config may change when a run is resumed. Any other change makes its results incomparable."""
+"""Which keys of a config may change when a run is resumed. Any other change makes its results
+incomparable."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ MAY_CHANGE: Mapping[str, str] = {
     "measure": "adds cells of other kinds",
     "collectives": "a changed setting makes other cells",
     "memory": "a changed setting makes other cells",
-    "hardware": "a changed setting makes other cells; declared links and peaks judge figures and change none",
+    "hardware": "a changed setting makes other cells; declared links and peaks judge figures and "
+    "change none",
     "benchmark.repeats": "more launches of the same cells",
     "benchmark.cell_seconds": "bounds a launch, and changes no figure of those that end within it",
     "benchmark.skip_larger_batches": "decides which launches are tried",
     "launch.timeout_seconds": "bounds a launch, and changes no figure of those that end within it",
-    "launch.stall_timeout_seconds": "bounds a launch, and changes no figure of those that end within it",
+    "launch.stall_timeout_seconds": "bounds a launch, and changes no figure of those that end "
+    "within it",
     "launch.nodes": "more nodes allow larger counts; records name the node of each rank",
     "launch.join_timeout_seconds": "bounds a wait before the first launch",
     "launch.node_timeout_seconds": "decides when a silent node is lost",

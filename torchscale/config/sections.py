@@ -1,4 +1,5 @@
-"""The sections of a config that say how models are trained, measured, launched and profiled, with every default."""
+"""The sections of a config that say how models are trained, measured, launched and profiled, with
+every default."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from torchscale.catalog.models import OPTION_ALIASES, OptionValue, find_model, is_import_path
-from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, PositiveSeconds, as_axis, as_tuple
+from torchscale.config.base import (
+    Axis,
+    AxisSchema,
+    ConfigSection,
+    PositiveInt,
+    PositiveSeconds,
+    as_axis,
+    as_tuple,
+)
 from torchscale.config.choices import (
     Checkpointing,
     CompileMode,
@@ -23,7 +32,8 @@ from torchscale.config.choices import (
 from torchscale.config.strategy import Strategy, StrategyAxis, strategy_label
 
 MAX_NODES = 1024
-"""Of a sweep: eight times as many as the channel between nodes was tried with (benchmarks/channel_scale.py)."""
+"""Of a sweep: eight times as many as the channel between nodes was tried with
+(benchmarks/channel_scale.py)."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -40,7 +50,8 @@ class ModelChoice(ConfigSection):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(
-        description="A catalogued model (`torchscale docs names models`), torchvision:NAME, timm:NAME, "
+        description="A catalogued model (`torchscale docs names models`), torchvision:NAME, "
+        "timm:NAME, "
         "hf:PATH/config.json, or `package.module:function`."
     )
 
@@ -65,8 +76,8 @@ class ModelChoice(ConfigSection):
 
 
 def with_usual_names(options: dict[str, Any]) -> dict[str, Any]:
-    """Options under the names of the catalog: ``seq_len`` is ``sequence_length``. Given both ways, both stay, and the
-    check for unknown options finds the other one."""
+    """Options under the names of the catalog: ``seq_len`` is ``sequence_length``. Given both ways,
+    both stay, and the check for unknown options finds the other one."""
     return {
         key if OPTION_ALIASES.get(key, key) in options else OPTION_ALIASES.get(key, key): value
         for key, value in options.items()
@@ -81,48 +92,67 @@ class TrainingSettings(ConfigSection):
         BeforeValidator(as_axis),
         BeforeValidator(_as_precision),
         AxisSchema({"const": "amp"}),
-    ] = Field(("fp32",), description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16 or fp8; an axis.")
+    ] = Field(
+        ("fp32",),
+        description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16 or fp8; an axis.",
+    )
     optimizer: Axis[OptimizerName] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
-    fused: Axis[bool] = Field((False,), description="Use the optimizer's fused implementation; an axis.")
-    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-4, description="Learning rate, constant over the run.")
+    fused: Axis[bool] = Field(
+        (False,), description="Use the optimizer's fused implementation; an axis."
+    )
+    learning_rate: Annotated[float, Field(gt=0)] = Field(
+        1e-4, description="Learning rate, constant over the run."
+    )
     gradient_accumulation: Axis[PositiveInt] = Field(
         (1,),
-        description="Split a step's batch into this many micro-batches; gradients are synchronized after the "
+        description="Split a step's batch into this many micro-batches; gradients are "
+        "synchronized after the "
         "last; an axis.",
     )
     activation_checkpointing: Axis[Checkpointing] = Field(
         ("none",),
-        description="full recomputes every block in the backward pass; selective recomputes everything except "
+        description="full recomputes every block in the backward pass; selective recomputes "
+        "everything except "
         "matrix products and attention; an axis.",
     )
     gradient_clipping: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Clip gradients to this total norm; default: no clipping."
     )
-    deterministic: bool = Field(False, description="Use only deterministic algorithms; operations without one fail.")
+    deterministic: bool = Field(
+        False, description="Use only deterministic algorithms; operations without one fail."
+    )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         0, description="Random seed of weights (equal on all ranks) and data (seed + rank)."
     )
-    cudnn_benchmark: bool = Field(True, description="Let cuDNN benchmark its convolution algorithms during warm-up.")
+    cudnn_benchmark: bool = Field(
+        True, description="Let cuDNN benchmark its convolution algorithms during warm-up."
+    )
     epochs: PositiveInt | None = Field(
         None, description="Measure this many epochs of the data instead of the adaptive rule."
     )
     warmup_epochs: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Warm up for this many epochs of the data instead; 0: for the three steps that always run."
+        None,
+        description="Warm up for this many epochs of the data instead; 0: for the three steps "
+        "that always run.",
     )
 
 
 class ModelSettings(ConfigSection):
     """Options that apply to every model."""
 
-    channels_last: Axis[bool] = Field((False,), description="NHWC memory format for image models; an axis.")
+    channels_last: Axis[bool] = Field(
+        (False,), description="NHWC memory format for image models; an axis."
+    )
     compile: Axis[bool | CompileMode] = Field(
         (False,),
-        description="torch.compile the model: true, or a mode (reduce-overhead, max-autotune, …); compile time is "
+        description="torch.compile the model: true, or a mode (reduce-overhead, max-autotune, …); "
+        "compile time is "
         "reported separately; an axis.",
     )
     options: dict[str, OptionValue] = Field(
         default_factory=dict,
-        description="Options for every model that takes them: image_size, num_classes, sequence_length.",
+        description="Options for every model that takes them: image_size, num_classes, "
+        "sequence_length.",
     )
 
     @field_validator("compile")
@@ -143,22 +173,29 @@ class DataSettings(ConfigSection):
 
     source: Axis[DataSource] = Field(
         ("synthetic",),
-        description="synthetic (random, on the device), synthetic-host (random, through loader and copy), cifar100 "
+        description="synthetic (random, on the device), synthetic-host (random, through loader "
+        "and copy), cifar100 "
         "or shards (files); an axis.",
     )
     num_samples: PositiveInt = Field(50_000, description="Samples in an epoch of synthetic data.")
-    data_dir: str = Field("data", description="Directory of cifar100, or of shards, which are written once and reused.")
+    data_dir: str = Field(
+        "data",
+        description="Directory of cifar100, or of shards, which are written once and reused.",
+    )
     num_shards: PositiveInt | None = Field(
         None, description="Number of files of a shards dataset; default: about 128 MB each."
     )
     total_mb: PositiveInt = Field(1024, description="Size of a shards dataset, in MB.")
-    workers: Annotated[int, Field(ge=0)] = Field(2, description="Loader processes of each rank; 0 loads in the rank.")
+    workers: Annotated[int, Field(ge=0)] = Field(
+        2, description="Loader processes of each rank; 0 loads in the rank."
+    )
     pin_memory: bool = Field(True, description="Copy to accelerators from pinned memory.")
     prefetch: PositiveInt = Field(2, description="Batches that each loader process keeps ready.")
     verify: bool = Field(True, description="Verify checksums of shards before they are reused.")
     drop_cache: bool = Field(
         False,
-        description="Drop shards from the page cache before reading; the record says how many pages were still cached.",
+        description="Drop shards from the page cache before reading; the record says how many "
+        "pages were still cached.",
     )
     download: bool = Field(False, description="Download cifar100 if it is not in data_dir.")
 
@@ -169,17 +206,21 @@ class ParallelSettings(ConfigSection):
     strategy: StrategyAxis = Field(
         ("ddp",),
         validate_default=True,
-        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model or hybrid, or mappings {name: …, "
+        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model or hybrid, or "
+        "mappings {name: …, "
         "option: …}; an axis.",
     )
 
     @field_validator("strategy")
     @classmethod
     def _none_twice(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
-        """Options at their defaults do not make a different strategy: both entries would be the same cell."""
+        """Options at their defaults do not make a different strategy: both entries would be the
+        same cell."""
         for index, strategy in enumerate(strategies):
             if strategy in strategies[:index]:
-                raise ValueError(f"{strategy_label(strategy)} is listed twice; list each value of an axis once")
+                raise ValueError(
+                    f"{strategy_label(strategy)} is listed twice; list each value of an axis once"
+                )
         return strategies
 
 
@@ -207,50 +248,73 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steady_tolerance": 0.05,
     },
 }
-"""Defaults of the measurement keys per preset; keys in the config win. ``standard`` is for figures to publish (±1 %,
-two minutes at most); ``quick`` is for demos and small machines (±5 %, seconds): a few seconds there give no
-closer interval."""
+"""Defaults of the measurement keys per preset; keys in the config win. ``standard`` is for figures
+to publish (±1 %, two minutes at most); ``quick`` is for demos and small machines (±5 %, seconds): a
+few seconds there give no closer interval."""
 
 
 class BenchmarkSettings(ConfigSection):
     """Warm-up, duration and repeats of a measurement."""
 
-    preset: Preset = Field("standard", description="standard, or quick for small machines and demos.")
-    warmup_steps: Annotated[int, Field(ge=1)] = Field(20, description="At least this many steps before measuring.")
-    warmup_seconds: Annotated[float, Field(ge=0)] = Field(10.0, description="At least this long before measuring.")
+    preset: Preset = Field(
+        "standard", description="standard, or quick for small machines and demos."
+    )
+    warmup_steps: Annotated[int, Field(ge=1)] = Field(
+        20, description="At least this many steps before measuring."
+    )
+    warmup_seconds: Annotated[float, Field(ge=0)] = Field(
+        10.0, description="At least this long before measuring."
+    )
     warmup_max_seconds: PositiveSeconds = Field(
         120.0, description="Warm-up ends after this long even if not steady (flag not_steady)."
     )
     steady_tolerance: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.01,
-        description="Warm-up is steady when the mean step times of the last two batches differ by at most this share.",
+        description="Warm-up is steady when the mean step times of the last two batches differ by "
+        "at most this share.",
     )
     min_steps: PositiveInt = Field(100, description="Measure at least this many steps …")
     min_seconds: PositiveSeconds = Field(10.0, description="… and at least this long.")
     max_steps: PositiveInt = Field(400, description="Stop after this many steps …")
     max_seconds: PositiveSeconds = Field(120.0, description="… or after this long (flag noisy).")
     target_half_width: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.01, description="Stop when the 95 % interval of the mean step time is within ± this share."
+        0.01,
+        description="Stop when the 95 % interval of the mean step time is within ± this share.",
     )
-    measure_steps: PositiveInt | None = Field(None, description="Measure exactly this many steps instead.")
-    measure_seconds: PositiveSeconds | None = Field(None, description="Measure for this long instead.")
+    measure_steps: PositiveInt | None = Field(
+        None, description="Measure exactly this many steps instead."
+    )
+    measure_seconds: PositiveSeconds | None = Field(
+        None, description="Measure for this long instead."
+    )
     sync_cuda: bool = Field(
-        False, description="Synchronize the device around every step: exact per-step times, slower training."
+        False,
+        description="Synchronize the device around every step: exact per-step times, slower "
+        "training.",
     )
-    log_step_times: bool = Field(True, description="Write the times of every step of every rank as JSON lines.")
-    repeats: PositiveInt = Field(1, description="Launches per cell, interleaved across cells; 3 or 5 for comparisons.")
+    log_step_times: bool = Field(
+        True, description="Write the times of every step of every rank as JSON lines."
+    )
+    repeats: PositiveInt = Field(
+        1, description="Launches per cell, interleaved across cells; 3 or 5 for comparisons."
+    )
     skip_larger_batches: bool = Field(
-        False, description="After a batch size ran out of memory, skip the larger ones of its series."
+        False,
+        description="After a batch size ran out of memory, skip the larger ones of its series.",
     )
     cell_seconds: PositiveSeconds | None = Field(
-        None, description="Time budget of one launch, including start-up; the measurement is shortened to fit."
+        None,
+        description="Time budget of one launch, including start-up; the measurement is shortened "
+        "to fit.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _apply_preset(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
         preset = data.get("preset") if isinstance(data, dict) else None
-        return {**PRESETS[preset], **data} if isinstance(preset, str) and preset in PRESETS else data
+        return (
+            {**PRESETS[preset], **data} if isinstance(preset, str) and preset in PRESETS else data
+        )
 
     @model_validator(mode="after")
     def _one_bound(self) -> BenchmarkSettings:
@@ -263,53 +327,75 @@ class LaunchSettings(ConfigSection):
     """Devices, placement, processes and timeouts of a launch."""
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = Field(
-        1, description="Nodes of the sweep; each runs the same command, with its --node-rank. --nnodes sets it."
+        1,
+        description="Nodes of the sweep; each runs the same command, with its --node-rank. "
+        "--nnodes sets it.",
     )
     devices_per_node: PositiveInt | None = Field(
         None,
-        description="Ranks on each node of a launch over several nodes; default: as many as each node has devices.",
+        description="Ranks on each node of a launch over several nodes; default: as many as each "
+        "node has devices.",
     )
     join_timeout_seconds: PositiveSeconds = Field(
         300.0, description="The first node waits this long for the others, and they for it."
     )
     node_timeout_seconds: Annotated[float, Field(ge=1)] = Field(
-        30.0, description="A node that is silent for this long is lost: its launch ends on every node."
+        30.0,
+        description="A node that is silent for this long is lost: its launch ends on every node.",
     )
-    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)] | Literal["auto"] = Field(
+    devices: (
+        Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(as_tuple)]
+        | Literal["auto"]
+    ) = Field(
         "auto",
-        description="GPU indices (or CPU core indices) to use, in this order; auto uses all, ordered by placement.",
+        description="GPU indices (or CPU core indices) to use, in this order; auto uses all, "
+        "ordered by placement.",
     )
     placement: Placement = Field(
         "packed",
-        description="GPUs used by a smaller count: packed fills one NUMA node first, spread alternates between nodes.",
+        description="GPUs used by a smaller count: packed fills one NUMA node first, spread "
+        "alternates between nodes.",
     )
-    numa_binding: bool = Field(True, description="Bind each rank to the cores of its GPU's NUMA node, if known.")
+    numa_binding: bool = Field(
+        True, description="Bind each rank to the cores of its GPU's NUMA node, if known."
+    )
     oversubscribe: bool = Field(
         False,
-        description="Let ranks share devices (over gloo): for correctness tests, not speed; every result is flagged.",
+        description="Let ranks share devices (over gloo): for correctness tests, not speed; every "
+        "result is flagged.",
     )
     isolation: Isolation = Field(
         "auto",
-        description="cell: a torchrun command for each launch; group: on CPUs torchrun's agent for each launch in a "
-        "fork of one process that has imported PyTorch, on other devices one torchrun whose ranks run all cells in "
-        "turn, those of fewer ranks in a part of them; a cell that fails is run again in new processes; auto: group "
+        description="cell: a torchrun command for each launch; group: on CPUs torchrun's agent "
+        "for each launch in a "
+        "fork of one process that has imported PyTorch, on other devices one torchrun whose ranks "
+        "run all cells in "
+        "turn, those of fewer ranks in a part of them; a cell that fails is run again in new "
+        "processes; auto: group "
         "on CPUs, else cell.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,
-        description="CPU threads of each rank; default: cores ÷ the largest device count that fits, at every count.",
+        description="CPU threads of each rank; default: cores ÷ the largest device count that "
+        "fits, at every count.",
     )
     malloc: Malloc = Field(
         "keep",
-        description="keep: glibc keeps the memory that a step frees for the next step; system: its own defaults, which "
-        "may return it in every step. Variables (MALLOC_*, GLIBC_TUNABLES) and other allocators (LD_PRELOAD) win.",
+        description="keep: glibc keeps the memory that a step frees for the next step; system: "
+        "its own defaults, which "
+        "may return it in every step. Variables (MALLOC_*, GLIBC_TUNABLES) and other allocators "
+        "(LD_PRELOAD) win.",
     )
-    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the worker processes.")
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables of the worker processes."
+    )
     timeout_seconds: PositiveSeconds = Field(
         1800.0, description="A launch that takes longer is terminated (state timeout)."
     )
     stall_timeout_seconds: PositiveSeconds = Field(
-        300.0, description="A launch that reports no progress for this long is terminated (state timeout)."
+        300.0,
+        description="A launch that reports no progress for this long is terminated (state "
+        "timeout).",
     )
 
     @field_validator("env")
@@ -329,17 +415,21 @@ class LaunchSettings(ConfigSection):
 
 
 class ProfilingSettings(ConfigSection):
-    """Which cells are profiled: after all measurements, each in a separate launch that is excluded from throughput."""
+    """Which cells are profiled: after all measurements, each in a separate launch that is excluded
+    from throughput."""
 
     enabled: bool = Field(False, description="Profile cells.")
     tool: Literal["auto", "nsys", "kineto"] = Field(
-        "auto", description="auto: nsys on CUDA if it can record and export, else torch.profiler (kineto)."
+        "auto",
+        description="auto: nsys on CUDA if it can record and export, else torch.profiler (kineto).",
     )
     trigger: Annotated[
-        Literal["sync_stall_detection", "always", "never"] | tuple[str, ...], BeforeValidator(as_tuple)
+        Literal["sync_stall_detection", "always", "never"] | tuple[str, ...],
+        BeforeValidator(as_tuple),
     ] = Field(
         "sync_stall_detection",
-        description="sync_stall_detection: cells in which a bottleneck was found, and all cells of a run on single "
+        description="sync_stall_detection: cells in which a bottleneck was found, and all cells "
+        "of a run on single "
         "devices; always; never; or a list of cell ids, where * matches any text.",
     )
     target: Literal["sync_stalls", "kernels", "memory", "input", "all"] = Field(
@@ -347,5 +437,7 @@ class ProfilingSettings(ConfigSection):
     )
     seconds: PositiveSeconds = Field(10.0, description="Record for this long, in whole steps.")
     max_steps: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="Record at most this many steps; not set: 200 with torch.profiler, 1000 with nsys."
+        None,
+        description="Record at most this many steps; not set: 200 with torch.profiler, 1000 with "
+        "nsys.",
     )

@@ -1,4 +1,5 @@
-"""Parallelism strategies as a config names them: options, degrees, and the signals that each provides."""
+"""Parallelism strategies as a config names them: options, degrees, and the signals that each
+provides."""
 
 from __future__ import annotations
 
@@ -76,18 +77,26 @@ class Ddp(StrategyBase):
     """DistributedDataParallel: a copy on every device, gradients averaged in buckets."""
 
     name: Literal["ddp"] = "ddp"
-    bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="Size of a gradient bucket, in MiB.")
-    static_graph: bool = Field(False, description="Declare that every step uses the same parameters.")
-    gradient_as_bucket_view: bool = Field(False, description="Store gradients in the buckets, without a copy.")
+    bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(
+        25, description="Size of a gradient bucket, in MiB."
+    )
+    static_graph: bool = Field(
+        False, description="Declare that every step uses the same parameters."
+    )
+    gradient_as_bucket_view: bool = Field(
+        False, description="Store gradients in the buckets, without a copy."
+    )
     comm_hook: CommHook = Field(
         "none",
-        description="Compress gradients for communication: fp16, bf16 or powersgd (lossy). noop sends nothing: no "
+        description="Compress gradients for communication: fp16, bf16 or powersgd (lossy). noop "
+        "sends nothing: no "
         "training, but the time of a step without communication.",
     )
 
     @property
     def exchanges_gradients(self) -> bool:
-        """Whether ranks train one model; false for the measurement of a step without communication."""
+        """Whether ranks train one model; false for the measurement of a step without
+        communication."""
         return self.comm_hook != "noop"
 
     signals = frozenset({Signal.EXPOSED_SYNC, Signal.UNSYNCHRONIZED_COMPUTE, Signal.BUCKETS})
@@ -104,20 +113,31 @@ class Zero1(StrategyBase):
 class _Sharded(StrategyBase):
     """Options of fully sharded data parallelism (FSDP2)."""
 
-    reshard_after_forward: bool = Field(True, description="Free gathered parameters until the backward pass.")
-    mixed_precision: bool = Field(
-        True, description="With fp16 and bf16, gather parameters in that dtype; false: autocast as in DDP."
+    reshard_after_forward: bool = Field(
+        True, description="Free gathered parameters until the backward pass."
     )
-    reduce_dtype: ReduceType = Field("fp32", description="Dtype of the gradient reduction with mixed_precision.")
-    offload: bool = Field(False, description="Keep sharded parameters and optimizer state in host memory.")
+    mixed_precision: bool = Field(
+        True,
+        description="With fp16 and bf16, gather parameters in that dtype; false: autocast as in "
+        "DDP.",
+    )
+    reduce_dtype: ReduceType = Field(
+        "fp32", description="Dtype of the gradient reduction with mixed_precision."
+    )
+    offload: bool = Field(
+        False, description="Keep sharded parameters and optimizer state in host memory."
+    )
 
 
 class Fsdp(_Sharded):
-    """Parameters, gradients and optimizer state split over devices, gathered layer by layer (FSDP2, HSDP)."""
+    """Parameters, gradients and optimizer state split over devices, gathered layer by layer (FSDP2,
+    HSDP)."""
 
     name: Literal["fsdp"] = "fsdp"
     shard: PositiveInt | None = Field(
-        None, description="Devices that share one copy; fewer than all is HSDP, copies averaging gradients."
+        None,
+        description="Devices that share one copy; fewer than all is HSDP, copies averaging "
+        "gradients.",
     )
 
     def degrees(self, world_size: int) -> Degrees:
@@ -161,7 +181,9 @@ class PipelineBase(StrategyBase):
     """Options of a pipeline: devices hold consecutive layers and pass micro-batches on."""
 
     schedule: Schedule = Field("1f1b", description="gpipe, 1f1b or interleaved.")
-    microbatches: PositiveInt | None = Field(None, description="Micro-batches per model copy; default: two per stage.")
+    microbatches: PositiveInt | None = Field(
+        None, description="Micro-batches per model copy; default: two per stage."
+    )
     stages_per_device: Annotated[int, Field(ge=2)] = Field(
         2, description="Stages per device with the interleaved schedule."
     )
@@ -194,10 +216,13 @@ class PipelineParallel(PipelineBase):
 
 
 class ModelParallel(PipelineBase):
-    """Layers split over devices, a copy's whole batch passing through at once: one device works at a time."""
+    """Layers split over devices, a copy's whole batch passing through at once: one device works at
+    a time."""
 
     name: Literal["model"] = "model"
-    schedule: Literal["gpipe"] = Field("gpipe", description="The only schedule that allows a single micro-batch.")
+    schedule: Literal["gpipe"] = Field(
+        "gpipe", description="The only schedule that allows a single micro-batch."
+    )
     microbatches: Literal[1] = Field(1, description="Always 1: the batch is not split.")
 
     @property
@@ -219,7 +244,9 @@ class Hybrid(_Sharded, PipelineBase):
     )
     shard: PositiveInt = Field(1, description="Devices that share one copy's parameters (FSDP2).")
     tensor: PositiveInt = Field(1, description="Devices that share every layer's matrices.")
-    sequence: bool = Field(False, description="Split the rest of each layer along the sequence, with tensor.")
+    sequence: bool = Field(
+        False, description="Split the rest of each layer along the sequence, with tensor."
+    )
     pipeline: PositiveInt = Field(1, description="Devices that hold different layers.")
 
     @property
@@ -237,7 +264,15 @@ class Hybrid(_Sharded, PipelineBase):
 
 
 _AnyStrategy: TypeAlias = Annotated[
-    NoStrategy | Ddp | Zero1 | Fsdp | TensorParallel | SequenceParallel | PipelineParallel | ModelParallel | Hybrid,
+    NoStrategy
+    | Ddp
+    | Zero1
+    | Fsdp
+    | TensorParallel
+    | SequenceParallel
+    | PipelineParallel
+    | ModelParallel
+    | Hybrid,
     Field(discriminator="name"),
 ]
 
@@ -271,12 +306,16 @@ StrategyAxis = Annotated[
 
 def is_sequence_parallel(strategy: StrategyBase) -> bool:
     """Whether activations between the split matrices are split along the sequence."""
-    return isinstance(strategy, SequenceParallel) or (isinstance(strategy, Hybrid) and strategy.sequence)
+    return isinstance(strategy, SequenceParallel) or (
+        isinstance(strategy, Hybrid) and strategy.sequence
+    )
 
 
 def strategy_options(strategy: StrategyBase) -> dict[str, OptionValue]:
     """The options that differ from their defaults."""
-    options: dict[str, OptionValue] = strategy.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    options: dict[str, OptionValue] = strategy.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name"}
+    )
     return options
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchscale.config.dump import to_yaml_text
-from torchscale.config.messages import EARLIER_KEYS, SAME_PRECISIONS, dotted_keys, keys_of, nearest_key
+from torchscale.config.messages import (
+    EARLIER_KEYS,
+    SAME_PRECISIONS,
+    dotted_keys,
+    keys_of,
+    nearest_key,
+)
 from torchscale.config.yaml_reader import Data, KeyPath, format_path
 
 _PRECISION = ("training", "precision")
@@ -34,7 +40,10 @@ class Translation:
         Args:
             source: What the comments call the config that was read.
         """
-        lines = [f"A torchscale experiment, from {source}.", "Every key: `torchscale docs configuration`"]
+        lines = [
+            f"A torchscale experiment, from {source}.",
+            "Every key: `torchscale docs configuration`",
+        ]
         lines += [f"{old} is {new} here" for old, new in self.renamed.items()]
         lines += [f"left out: {key}: {reason}" for key, reason in self.left_out.items()]
         return "".join(f"# {line}\n" for line in lines) + to_yaml_text(self.data)
@@ -43,7 +52,8 @@ class Translation:
 def translated(data: Mapping[str, Data]) -> Translation:
     """Move every key of a config to its place here.
 
-    Names are taken from the table of earlier keys, or are those of a single key here. A key that only resembles one is
+    Names are taken from the table of earlier keys, or are those of a single key here. A key that
+    only resembles one is
     left out: what it meant is not known.
     """
     translation = Translation()

@@ -1,8 +1,8 @@
 """A strict reader of YAML and JSON: data, and the line of every key.
 
-Refused: duplicate keys, tags, anchors and aliases, several documents, deep nesting, huge files and numbers. Only
-``true`` and ``false`` are booleans, and a number is what looks like one: ``010`` and ``1:30`` stay text, and so does
-``1e3``, as in YAML.
+Refused: duplicate keys, tags, anchors and aliases, several documents, deep nesting, huge files and
+numbers. Only ``true`` and ``false`` are booleans, and a number is what looks like one: ``010`` and
+``1:30`` stay text, and so does ``1e3``, as in YAML.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ Data = None | bool | int | float | str | list["Data"] | dict[str, "Data"]
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
-"""Real configs have a few kilobytes; a larger file is the wrong one, such as a data file or a device."""
+"""Real configs have a few kilobytes; a larger file is the wrong one, such as a data file or a
+device."""
 MAX_VALUES = 20_000
-"""Of keys, list entries and values together, and as many cells fit one run; reading them takes a second or two."""
+"""Of keys, list entries and values together, and as many cells fit one run; reading them takes a
+second or two."""
 MAX_DEPTH = 20
 """Configs nest three or four levels deep; the limit keeps recursion over the data safe."""
 MAX_WHOLE = 2**63 - 1
@@ -37,11 +39,19 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's interface
 
 
-_Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-_Loader.add_implicit_resolver(_TAG + "int", re.compile(r"^[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
-    _TAG + "float", re.compile(r"^([-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9]+)([eE][-+][0-9]+)?$"), list("-+0123456789.")
+    _TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""]
+)
+_Loader.add_implicit_resolver(
+    _TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver(
+    _TAG + "int", re.compile(r"^[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(
+    _TAG + "float",
+    re.compile(r"^([-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9]+)([eE][-+][0-9]+)?$"),
+    list("-+0123456789."),
 )
 
 
@@ -66,14 +76,16 @@ def read_yaml(text: str, name: str) -> ConfigDocument:
     """Read one YAML document.
 
     Raises:
-        ConfigError: it is not YAML, or not the strict kind; the message names file, line and problem.
+        ConfigError: it is not YAML, or not the strict kind; the message names file, line and
+            problem.
     """
     try:
         return _read(text, name)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _refusal(
-            f"{name}:{line}", f"not valid YAML: character U+{int(error.character):04X} is not allowed"
+            f"{name}:{line}",
+            f"not valid YAML: character U+{int(error.character):04X} is not allowed",
         ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -101,16 +113,22 @@ def read_json(text: str, name: str) -> ConfigDocument:
     try:
         data: Data = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise _refusal(f"{name}:{error.lineno}:{error.colno}", f"not valid JSON: {error.msg}") from error
+        raise _refusal(
+            f"{name}:{error.lineno}:{error.colno}", f"not valid JSON: {error.msg}"
+        ) from error
     except (RecursionError, ValueError) as error:
         raise _refusal(name, "not valid JSON: nested too deeply or a number too long") from error
     try:
-        document = _read(text.replace("\t", " "), name)  # for line numbers, and for checks that JSON lacks
+        document = _read(
+            text.replace("\t", " "), name
+        )  # for line numbers, and for checks that JSON lacks
     except yaml.YAMLError as error:
         # Not all JSON is valid YAML: such errors have no line number.
         document = ConfigDocument(name, data)
         if repeated or _depth(data) > MAX_DEPTH:
-            raise _refusal(name, f"nested more than {MAX_DEPTH} deep, or a key is listed twice") from error
+            raise _refusal(
+                name, f"nested more than {MAX_DEPTH} deep, or a key is listed twice"
+            ) from error
     document.data = data
     return document
 
@@ -125,7 +143,9 @@ def format_path(path: KeyPath) -> str:
 
 def one_line(text: str) -> str:
     """``text`` with escapes in place of line breaks and terminal control characters."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _refusal(where: str, problem: str) -> ConfigError:
@@ -150,7 +170,9 @@ def _loader(text: str, name: str) -> Iterator[_Loader]:
     try:
         yield loader
     except (ValueError, OverflowError) as error:  # PyYAML does not catch its own chr() and int()
-        raise _refusal(f"{name}:{loader.line + 1}", "not valid YAML: an escape or a number out of range") from error
+        raise _refusal(
+            f"{name}:{loader.line + 1}", "not valid YAML: an escape or a number out of range"
+        ) from error
     finally:
         loader.dispose()
 
@@ -162,7 +184,9 @@ def _check_events(loader: _Loader, name: str) -> None:
         event: yaml.Event = loader.get_event()  # type: ignore[no-untyped-call]
         where = f"{name}:{event.start_mark.line + 1}" if event.start_mark else name
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _refusal(where, "anchors and aliases (& and *) are not supported; write the value out")
+            raise _refusal(
+                where, "anchors and aliases (& and *) are not supported; write the value out"
+            )
         values += isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if values > MAX_VALUES:
             raise _refusal(where, f"more than {MAX_VALUES:,} keys and values; not a config")
@@ -190,7 +214,9 @@ def _construct(node: yaml.Node, path: KeyPath, document: ConfigDocument) -> Data
     return _scalar(node, document.name)
 
 
-def _construct_mapping(node: yaml.MappingNode, path: KeyPath, document: ConfigDocument) -> dict[str, Data]:
+def _construct_mapping(
+    node: yaml.MappingNode, path: KeyPath, document: ConfigDocument
+) -> dict[str, Data]:
     mapping: dict[str, Data] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -203,7 +229,9 @@ def _construct_mapping(node: yaml.MappingNode, path: KeyPath, document: ConfigDo
             raise _refusal(where, "merge keys (<<) are not supported; write the keys out")
         if key in mapping:
             first = document.lines[full]
-            document.problems.append((line, full, f"is listed twice (first in line {first}); keep one"))
+            document.problems.append(
+                (line, full, f"is listed twice (first in line {first}); keep one")
+            )
             continue
         document.lines[full] = line
         mapping[key] = _construct(value_node, full, document)
@@ -220,7 +248,9 @@ def _scalar(node: yaml.Node, name: str) -> Data:
     if kind == "int":
         digits = text.replace("_", "")
         if len(digits) > len(str(MAX_WHOLE)) + 1 or abs(int(digits)) > MAX_WHOLE:
-            raise _refusal(f"{name}:{node.start_mark.line + 1}", f"{digits[:24]}… is too large a number")
+            raise _refusal(
+                f"{name}:{node.start_mark.line + 1}", f"{digits[:24]}… is too large a number"
+            )
         return int(digits)
     if kind == "float":
         return float(text.replace("_", ""))
@@ -232,5 +262,7 @@ def _depth(data: Data) -> int:
     level, depth = [data], 0
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
-        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+        level = [
+            child for item in level for child in (item.values() if isinstance(item, dict) else item)
+        ]
     return depth

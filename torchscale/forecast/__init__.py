@@ -1,1 +1,2 @@
-"""Throughput at other counts of devices, predicted from measured ones: the law, its intervals, the page and tables."""
+"""Throughput at other counts of devices, predicted from measured ones: the law, its intervals, the
+page and tables."""

@@ -44,15 +44,15 @@ class MeasuredPointExport(Export):
 
 
 class ExposureExport(Export):
-    """From which measured count on communication is exposed: by the measured gradient sync, else where a sample costs
-    more GPU time than noise explains."""
+    """From which measured count on communication is exposed: by the measured gradient sync, else
+    where a sample costs more GPU time than noise explains."""
 
     series: str
     gpus: int | None
     """Null where no measured count shows it."""
     latency_share: float | None
-    """Of the time of the gradients' all-reduces at the largest measured count of nodes, which grows with their number;
-    null where it was not measured."""
+    """Of the time of the gradients' all-reduces at the largest measured count of nodes, which grows
+    with their number; null where it was not measured."""
 
 
 class PredictionsExport(Export):

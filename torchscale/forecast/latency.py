@@ -1,4 +1,5 @@
-"""How much of the time of a step's gradient exchange is latency, which grows with the number of nodes."""
+"""How much of the time of a step's gradient exchange is latency, which grows with the number of
+nodes."""
 
 from __future__ import annotations
 
@@ -9,19 +10,23 @@ from torchscale.forecast.series import Latency
 from torchscale.schema.launch.signals import MERGED_BYTES
 
 
-def gradient_latency(link: LinkProbe, buckets: int, all_reduce: float | None, *, of_ring: bool) -> Latency | None:
-    """The same bytes take longer in the buckets of training than in few large ones: the difference is latency. What is
-    left of it in those large ones is taken off by the latency of one all-reduce.
+def gradient_latency(
+    link: LinkProbe, buckets: int, all_reduce: float | None, *, of_ring: bool
+) -> Latency | None:
+    """The same bytes take longer in the buckets of training than in few large ones: the difference
+    is latency. What is left of it in those large ones is taken off by the latency of one
+    all-reduce.
 
     Args:
         link: Both, with nothing else running.
         buckets: Of training.
-        all_reduce: Latency of one, seconds, by the curve of collectives measured at the same count; ``None`` for what
-            the two measurements say of it.
+        all_reduce: Latency of one, seconds, by the curve of collectives measured at the same count;
+            ``None`` for what the two measurements say of it.
         of_ring: As in :class:`Latency`.
 
     Returns:
-        ``None`` where nothing says what an all-reduce's latency is: as many buckets as large ones, and no curve.
+        ``None`` where nothing says what an all-reduce's latency is: as many buckets as large ones,
+        and no curve.
     """
     merged = math.ceil(link.payload_bytes / MERGED_BYTES)
     if all_reduce is None:

@@ -51,35 +51,48 @@ class _Row:
     link: str | None
 
 
-def read_table(path: Path, gpus_per_node: int | None = None) -> tuple[list[MeasuredSeries], list[str]]:
+def read_table(
+    path: Path, gpus_per_node: int | None = None
+) -> tuple[list[MeasuredSeries], list[str]]:
     """The series of a CSV file, and sentences on what was assumed.
 
     Args:
-        path: A file with the columns ``gpus`` and ``throughput`` (per second, of all GPUs), and optionally ``nodes``,
-            ``launch``, ``samples`` or ``tokens`` (of a step, over all GPUs), ``series``, ``unit`` and ``link``; others
-            are ignored. A unit per GPU, such as ``samples/s/GPU``, is multiplied by the count.
-        gpus_per_node: Of a full node; by default the fullest of the column ``nodes``, or 8 where there is none or all
-            is on part of one node.
+        path: A file with the columns ``gpus`` and ``throughput`` (per second, of all GPUs), and
+            optionally ``nodes``, ``launch``, ``samples`` or ``tokens`` (of a step, over all GPUs),
+            ``series``, ``unit`` and ``link``; others are ignored. A unit per GPU, such as
+            ``samples/s/GPU``, is multiplied by the count.
+        gpus_per_node: Of a full node; by default the fullest of the column ``nodes``, or 8 where
+            there is none or all is on part of one node.
 
     Raises:
-        UsageError: it cannot be read, or a line is wrong; the message names the line, the value and what was expected.
+        UsageError: it cannot be read, or a line is wrong; the message names the line, the value and
+            what was expected.
     """
     rows = list(_rows(path))
     if not rows:
-        raise UsageError(f"{path}: no measurements", hint=f"write a line for each launch under {_COLUMNS}")
+        raise UsageError(
+            f"{path}: no measurements", hint=f"write a line for each launch under {_COLUMNS}"
+        )
     by_series: dict[str, list[_Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     notes = []
     if gpus_per_node is None and any(row.nodes is None for row in rows):
-        notes.append(f"{path} does not say how many nodes: {_GPUS_PER_NODE} GPUs a node assumed (--gpus-per-node)")
+        notes.append(
+            f"{path} does not say how many nodes: {_GPUS_PER_NODE} GPUs a node assumed "
+            "(--gpus-per-node)"
+        )
     elif gpus_per_node is None and any(_is_of_one_node(members) for members in by_series.values()):
-        notes.append(f"where one node was measured, {_GPUS_PER_NODE} GPUs a node are assumed (--gpus-per-node)")
+        notes.append(
+            f"where one node was measured, {_GPUS_PER_NODE} GPUs a node are assumed "
+            "(--gpus-per-node)"
+        )
     series = [_series(path, name, members, gpus_per_node) for name, members in by_series.items()]
     if len(series) == 1 and len(series[0].points) < 2:
         only = series[0].points[0].gpus
         raise UsageError(
-            f"{path}: one point ({only} GPUs); expected two or more counts of GPUs", hint="measure another count"
+            f"{path}: one point ({only} GPUs); expected two or more counts of GPUs",
+            hint="measure another count",
         )
     return series, notes
 
@@ -88,7 +101,9 @@ def _rows(path: Path) -> Iterator[_Row]:
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not text in UTF-8 (byte {error.start})", hint="save it as CSV in UTF-8") from error
+        raise UsageError(
+            f"{path}: not text in UTF-8 (byte {error.start})", hint="save it as CSV in UTF-8"
+        ) from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -106,9 +121,14 @@ def _rows(path: Path) -> Iterator[_Row]:
             count += 1
             where = f"{path}, line {reader.line_num}"
             if count > _MAX_ROWS:
-                raise UsageError(f"{where}: more than {_MAX_ROWS:,} measurements", hint="leave out series or launches")
+                raise UsageError(
+                    f"{where}: more than {_MAX_ROWS:,} measurements",
+                    hint="leave out series or launches",
+                )
             if len(cells) != len(names):
-                raise UsageError(f"{where}: {len(cells)} values, but the header names {len(names)} columns")
+                raise UsageError(
+                    f"{where}: {len(cells)} values, but the header names {len(names)} columns"
+                )
             yield _row(where, reader.line_num, dict(zip(names, map(str.strip, cells), strict=True)))
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: not CSV ({error})") from error
@@ -118,7 +138,9 @@ def _header(path: Path, cells: Sequence[str]) -> list[str]:
     names = [_ALIASES.get(name, name) for name in (cell.strip().lower() for cell in cells)]
     for name in ("gpus", "throughput"):
         if name not in names:
-            raise UsageError(f"{path}: no column {name}", hint=f"the first line names the columns: {_COLUMNS}")
+            raise UsageError(
+                f"{path}: no column {name}", hint=f"the first line names the columns: {_COLUMNS}"
+            )
     twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
     if twice is not None:
         raise UsageError(f"{path}: two columns {_shown(twice)}", hint="leave one of them out")
@@ -134,10 +156,15 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
     if (per_gpu := _PER_GPU.search(unit)) is not None:
         rate, unit = rate * gpus, unit[: per_gpu.start()] + unit[per_gpu.end() :]
     if _OTHER_UNIT.search(unit.strip()) is not None:
-        raise UsageError(f"{where}: unit {_shown(unit)}: expected a rate per second, such as samples/s or tokens/s/GPU")
+        raise UsageError(
+            f"{where}: unit {_shown(unit)}: expected a rate per second, such as samples/s or "
+            "tokens/s/GPU"
+        )
     works = [name for name in ("samples", "tokens") if values.get(name)]
     if len(works) > 1:
-        raise UsageError(f"{where}: samples and tokens; expected one of them, in the unit of throughput")
+        raise UsageError(
+            f"{where}: samples and tokens; expected one of them, in the unit of throughput"
+        )
     return _Row(
         line=line,
         series=strip_control(values.get("series", "")),
@@ -154,7 +181,9 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
 def _integer(where: str, name: str, text: str) -> int:
     value = _number(where, name, text)
     if value != int(value) or not 1 <= value <= MAX_GPUS:
-        raise UsageError(f"{where}: {name} {_shown(text)}: expected a whole number from 1 to {MAX_GPUS:,}")
+        raise UsageError(
+            f"{where}: {name} {_shown(text)}: expected a whole number from 1 to {MAX_GPUS:,}"
+        )
     return int(value)
 
 
@@ -169,36 +198,45 @@ def _number(where: str, name: str, text: str) -> float:
         raise UsageError(f"{where}: {name} {_shown(text)}: expected at most {LARGEST:g}")
     if not value >= SMALLEST:
         raise UsageError(
-            f"{where}: {name} {_shown(text)}: expected a number above 0", hint="write plain numbers, such as 1234.5"
+            f"{where}: {name} {_shown(text)}: expected a number above 0",
+            hint="write plain numbers, such as 1234.5",
         )
     return value
 
 
-def _series(path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | None) -> MeasuredSeries:
+def _series(
+    path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | None
+) -> MeasuredSeries:
     what = f"{path}, series {_shown(name)}" if name else str(path)
     units, links = sorted({row.unit for row in rows}), {row.link for row in rows}
     if len({row.work is None for row in rows}) > 1:
         raise UsageError(
-            f"{what}: samples or tokens are given in some lines alone", hint="fill in all, or leave them out"
+            f"{what}: samples or tokens are given in some lines alone",
+            hint="fill in all, or leave them out",
         )
     if len(units) > 1:
         named = " and ".join(unit or "no unit" for unit in units[:2])
         raise UsageError(
-            f"{what}: units are mixed ({_shown(named)})", hint="one unit a series; name them in a column series"
+            f"{what}: units are mixed ({_shown(named)})",
+            hint="one unit a series; name them in a column series",
         )
     if len(links) > 1:
         raise UsageError(
-            f"{what}: links are mixed ({_shown(', '.join(sorted(map(str, links))))})", hint="one link a series"
+            f"{what}: links are mixed ({_shown(', '.join(sorted(map(str, links))))})",
+            hint="one link a series",
         )
     if len({row.nodes is None for row in rows}) > 1:
-        raise UsageError(f"{what}: nodes are given in some lines alone", hint="fill in all, or leave them out")
+        raise UsageError(
+            f"{what}: nodes are given in some lines alone", hint="fill in all, or leave them out"
+        )
     seen: dict[tuple[int, int | None, str], int] = {}
     for row in rows:
         key = (row.gpus, row.nodes, row.launch)
         if key in seen:
             raise UsageError(
                 f"{path}, line {row.line}: repeats {row.gpus} GPUs of line {seen[key]}",
-                hint="number repeated launches in a column launch; separate workloads by a column series",
+                hint="number repeated launches in a column launch; separate workloads by a column "
+                "series",
             )
         seen[key] = row.line
     points = _points(what, rows, gpus_per_node or _GPUS_PER_NODE)
@@ -208,13 +246,15 @@ def _series(path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | No
     crowded = next((point for point in points if full is not None and point.local > full), None)
     if crowded is not None:
         raise UsageError(
-            f"{what}: {crowded.gpus} GPUs on {crowded.nodes} nodes are more than --gpus-per-node {full}; raise it"
+            f"{what}: {crowded.gpus} GPUs on {crowded.nodes} nodes are more than --gpus-per-node "
+            f"{full}; raise it"
         )
     return make_series(name, points, gpus_per_node=full, unit=units[0] or "1/s", link=rows[0].link)
 
 
 def _is_of_one_node(rows: Sequence[_Row]) -> bool:
-    """Whether a node that is not full may have been measured: nothing says how many GPUs a node holds."""
+    """Whether a node that is not full may have been measured: nothing says how many GPUs a node
+    holds."""
     return all(row.nodes == 1 for row in rows) and max(row.gpus for row in rows) < _GPUS_PER_NODE
 
 
@@ -227,11 +267,17 @@ def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[Measure
     for (gpus, nodes), members in launches.items():
         works = {member.work for member in members}
         if len(works) > 1:
-            raise UsageError(f"{what}: launches on {gpus} GPUs differ in samples or tokens of a step")
+            raise UsageError(
+                f"{what}: launches on {gpus} GPUs differ in samples or tokens of a step"
+            )
         points.append(Measured(gpus, nodes, tuple(member.rate for member in members), works.pop()))
     if len({gpus for gpus, _ in launches}) < len(launches):
-        twice = next(gpus for gpus, _ in launches if sum(other == gpus for other, _ in launches) > 1)
-        raise UsageError(f"{what}: {twice} GPUs on several counts of nodes", hint="one placement a series")
+        twice = next(
+            gpus for gpus, _ in launches if sum(other == gpus for other, _ in launches) > 1
+        )
+        raise UsageError(
+            f"{what}: {twice} GPUs on several counts of nodes", hint="one placement a series"
+        )
     return points
 
 

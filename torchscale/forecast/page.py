@@ -1,4 +1,5 @@
-"""Predictions as a document: charts of measured points, prediction and interval, and a table, for each series."""
+"""Predictions as a document: charts of measured points, prediction and interval, and a table, for
+each series."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class PredictionReport:
 
     @property
     def refused(self) -> str | None:
-        """Each reason that a count has no prediction, with its series where there are several; ``None`` without any."""
+        """Each reason that a count has no prediction, with its series where there are several;
+        ``None`` without any."""
         return "; ".join(self.refusals) or None
 
     @property
@@ -78,15 +80,22 @@ def exposure_sentence(outcome: SeriesPrediction) -> str:
     largest = outcome.series.points[-1].gpus
     if outcome.series.points[-1].exposed_share is not None:
         if outcome.exposed_from is None:
-            return f"Up to {plural(largest, 'GPU')} gradient sync is hidden behind the backward pass."
-        return f"From {plural(outcome.exposed_from, 'GPU')} on gradient sync is exposed{_latency(outcome)}."
+            return (
+                f"Up to {plural(largest, 'GPU')} gradient sync is hidden behind the backward pass."
+            )
+        return (
+            f"From {plural(outcome.exposed_from, 'GPU')} on gradient sync is "
+            f"exposed{_latency(outcome)}."
+        )
     if outcome.exposed_from is None:
         return (
-            f"Up to {plural(largest, 'GPU')} a sample costs no more GPU time than noise explains: communication is "
+            f"Up to {plural(largest, 'GPU')} a sample costs no more GPU time than noise explains: "
+            "communication is "
             "hidden."
         )
     return (
-        f"From {plural(outcome.exposed_from, 'GPU')} on a sample costs more GPU time than noise explains: "
+        f"From {plural(outcome.exposed_from, 'GPU')} on a sample costs more GPU time than noise "
+        "explains: "
         "communication or waiting is exposed."
     )
 
@@ -98,7 +107,8 @@ def _latency(outcome: SeriesPrediction) -> str:
     point, latency = measured
     share = format_percent(latency.share)
     return (
-        f"; over {point.nodes:,} nodes {share} of the time of its all-reduces is latency, which grows with the number "
+        f"; over {point.nodes:,} nodes {share} of the time of its all-reduces is latency, which "
+        "grows with the number "
         "of nodes"
     )
 
@@ -130,7 +140,11 @@ def _row(one: Prediction, *, with_cost: bool) -> tuple[TableValue, ...]:
         TableValue(one.basis.value),
         TableValue(format_seconds(one.seconds_per_million), one.seconds_per_million),
     )
-    cost = (optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}"),) if with_cost else ()
+    cost = (
+        (optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}"),)
+        if with_cost
+        else ()
+    )
     return (*values, *cost)
 
 
@@ -138,7 +152,8 @@ def prediction_document(report: PredictionReport) -> Document:
     """The report of ``torchscale predict``; charts of the first series where there are many."""
     shown = report.outcomes[:_MAX_SERIES]
     sections = [_section(outcome, number, report) for number, outcome in enumerate(shown)]
-    notes = [*report.notes, *([f"The first {_MAX_SERIES} of {len(report.outcomes)} series are shown."]
+    notes = [*report.notes, *([f"The first {_MAX_SERIES} of {len(report.outcomes)} series are "
+                               "shown."]
              if len(shown) < len(report.outcomes) else [])]  # fmt: skip
     refused = (f"Refused: {report.refused}.",) if report.refused else ()
     return Document(
@@ -152,7 +167,11 @@ def prediction_document(report: PredictionReport) -> Document:
         key_figures=(),
         sections=(
             *sections,
-            Section("Method", "method", (Paragraph("The law, its interval and its errors: torchscale docs predict."),)),
+            Section(
+                "Method",
+                "method",
+                (Paragraph("The law, its interval and its errors: torchscale docs predict."),),
+            ),
         ),
     )
 
@@ -164,36 +183,57 @@ def _section(outcome: SeriesPrediction, number: int, report: PredictionReport) -
         blocks.append(prediction_table(outcome, with_cost=report.price is not None))
         blocks.append(Paragraph(exposure_sentence(outcome)))
         if report.price is not None:
-            blocks.append(Paragraph(f"Cost at ${report.price:.2f} per GPU and hour; start-up time is not included."))
+            blocks.append(
+                Paragraph(
+                    f"Cost at ${report.price:.2f} per GPU and hour; start-up time is not included."
+                )
+            )
     if outcome.refusals:
         blocks.append(Bullets(tuple(f"Refused: {reason}." for reason in outcome.refusals)))
     return Section(f"Prediction: {series_label(outcome)}", f"prediction-{number}", tuple(blocks))
 
 
 def prediction_charts(outcome: SeriesPrediction) -> tuple[Chart, Chart]:
-    """Throughput against GPUs, and efficiency, where the interval is seen: what was measured, what is predicted with
-    its interval, and the ideal."""
+    """Throughput against GPUs, and efficiency, where the interval is seen: what was measured, what
+    is predicted with its interval, and the ideal."""
     first = outcome.series.points[0]
     return (
         _chart(outcome, "throughput", outcome.series.unit, lambda _: 1.0, log_y=True),
-        _chart(outcome, "efficiency", "efficiency, %", lambda gpus: 100 * first.cost / gpus, log_y=False),
+        _chart(
+            outcome,
+            "efficiency",
+            "efficiency, %",
+            lambda gpus: 100 * first.cost / gpus,
+            log_y=False,
+        ),
     )
 
 
 def _chart(
-    outcome: SeriesPrediction, quantity: str, y_label: str, scale: Callable[[float], float], *, log_y: bool
+    outcome: SeriesPrediction,
+    quantity: str,
+    y_label: str,
+    scale: Callable[[float], float],
+    *,
+    log_y: bool,
 ) -> Chart:
     """``scale`` is what the throughput at a count is multiplied by."""
     points = outcome.series.points
     counts = tuple(float(point.gpus) for point in points)
     rates = tuple(point.throughput for point in points)
-    launches = tuple(point.launches for point in points) if any(len(point.launches) > 1 for point in points) else ()
+    launches = (
+        tuple(point.launches for point in points)
+        if any(len(point.launches) > 1 for point in points)
+        else ()
+    )
     between = [one for one in outcome.predictions if one.basis is Basis.INTERPOLATED]
     beyond = [one for one in outcome.predictions if one.basis is Basis.EXTRAPOLATED]
     ends = tuple(sorted({*counts, *(float(one.gpus) for one in outcome.predictions)}))
     series = [ChartSeries("measured", counts, rates, launches=launches)]
     series += [_line("predicted between measured counts", between)] if between else []
-    series += [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)] if beyond else []
+    series += (
+        [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)] if beyond else []
+    )
     ideal = tuple(rates[0] * count / counts[0] for count in ends)
     series.append(ChartSeries("ideal", ends, ideal, reference=True))
     title = series_label(outcome)
@@ -201,7 +241,8 @@ def _chart(
     return Chart(
         name=chart_name(f"prediction-{quantity}", title),
         title=f"{title}: {quantity}",
-        summary=f"Measured and predicted {quantity} against the number of GPUs for {title}{extrapolated}.",
+        summary=f"Measured and predicted {quantity} against the number of GPUs for "
+        f"{title}{extrapolated}.",
         x_label="GPUs",
         y_label=y_label,
         series=tuple(_scaled(one, scale) for one in series),
@@ -219,9 +260,16 @@ def _scaled(series: ChartSeries, scale: Callable[[float], float]) -> ChartSeries
         return tuple(value * factor for value, factor in zip(values, factors, strict=False))
 
     launches = tuple(
-        tuple(value * factor for value in values) for values, factor in zip(series.launches, factors, strict=False)
+        tuple(value * factor for value in values)
+        for values, factor in zip(series.launches, factors, strict=False)
     )
-    return replace(series, y=scaled(series.y), low=scaled(series.low), high=scaled(series.high), launches=launches)
+    return replace(
+        series,
+        y=scaled(series.y),
+        low=scaled(series.low),
+        high=scaled(series.high),
+        launches=launches,
+    )
 
 
 def _band(largest: Measured, predictions: Sequence[Prediction]) -> list[ChartSeries]:
@@ -229,7 +277,14 @@ def _band(largest: Measured, predictions: Sequence[Prediction]) -> list[ChartSer
     x = (float(largest.gpus), *(float(one.gpus) for one in predictions))
     ends = ((one.low for one in predictions), (one.high for one in predictions))
     return [
-        ChartSeries("90 % interval", x, (largest.throughput, *end), reference=True, follows=True, legend=number == 0)
+        ChartSeries(
+            "90 % interval",
+            x,
+            (largest.throughput, *end),
+            reference=True,
+            follows=True,
+            legend=number == 0,
+        )
         for number, end in enumerate(ends)
     ]
 

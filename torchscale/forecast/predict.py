@@ -1,4 +1,5 @@
-"""Predictions with a calibrated 90 % interval, or the reason why there is none and what to measure."""
+"""Predictions with a calibrated 90 % interval, or the reason why there is none and what to
+measure."""
 
 from __future__ import annotations
 
@@ -13,21 +14,24 @@ from torchscale.forecast.law import Fit, fit_law
 from torchscale.forecast.series import Measured, MeasuredSeries
 
 LOW_MULTIPLE, HIGH_MULTIPLE = 1.9, 1.3
-"""Ends of the 90 % interval in standard deviations of the law, below and above the prediction: the 5 % and 95 %
-quantiles of held-out errors over published tables, each source left out in turn, their mean rounded up
-(``docs/predict.md``)."""
+"""Ends of the 90 % interval in standard deviations of the law, below and above the prediction: the
+5 % and 95 % quantiles of held-out errors over published tables, each source left out in turn, their
+mean rounded up (``docs/predict.md``)."""
 LARGEST_FACTOR = 16
-"""Requests beyond this multiple of the largest measured count are refused. Published tables seldom reach beyond 4 times
-the measured counts, so the interval was not checked further out; it widens with each doubling."""
+"""Requests beyond this multiple of the largest measured count are refused. Published tables seldom
+reach beyond 4 times the measured counts, so the interval was not checked further out; it widens
+with each doubling."""
 FALL_LIMIT = 0.05
-"""Throughput that falls by more than this between two counts, and by more than its noise, follows no such law."""
+"""Throughput that falls by more than this between two counts, and by more than its noise, follows
+no such law."""
 RISE_LIMIT = 0.10
-"""The same for throughput per GPU that rises: single launches of published tables differ by up to 8 %."""
+"""The same for throughput per GPU that rises: single launches of published tables differ by up to 8
+%."""
 _NOISE_DEVIATIONS = 3.0
 """Differences within three standard errors are taken as noise."""
 _EXPOSED = 0.02
-"""A cost per sample that has grown by less is not told apart from noise between launches; exposed gradient sync of less
-than this share of a step is no reason to act."""
+"""A cost per sample that has grown by less is not told apart from noise between launches; exposed
+gradient sync of less than this share of a step is no reason to act."""
 _EQUAL_WORK = 0.01
 """Work per GPU may differ by rounding of a batch alone."""
 _MILLION = 1e6
@@ -48,7 +52,8 @@ class Prediction:
     Attributes:
         series: The name of its series.
         gpus, nodes: Of the request.
-        throughput: Samples or tokens per second of all GPUs; the measured median where it was measured.
+        throughput: Samples or tokens per second of all GPUs; the measured median where it was
+            measured.
         low, high: 90 % interval of what a launch there would measure.
         efficiency: Throughput per GPU over that of the smallest measured count.
         basis: Measured, between measured counts, or beyond them.
@@ -89,7 +94,11 @@ class SeriesPrediction:
 
 
 def predict_series(
-    series: MeasuredSeries, counts: Sequence[int], *, price: float | None = None, link: str | None = None
+    series: MeasuredSeries,
+    counts: Sequence[int],
+    *,
+    price: float | None = None,
+    link: str | None = None,
 ) -> SeriesPrediction:
     """Predict the throughput of a series at counts of GPUs.
 
@@ -97,7 +106,8 @@ def predict_series(
         series: Measurements of one workload, with equal work per GPU at every count.
         counts: Requested counts, all positive.
         price: Of a GPU and hour.
-        link: Catalogue name of the network between the nodes asked for; ``None`` for the measured one.
+        link: Catalogue name of the network between the nodes asked for; ``None`` for the measured
+            one.
     """
     refusal = refuse_series(series, link)
     if refusal is not None:
@@ -111,7 +121,9 @@ def predict_series(
             predictions.append(_prediction(series, fit, gpus, price))
         else:
             refusals.append(reason)
-    return SeriesPrediction(series, tuple(predictions), tuple(dict.fromkeys(refusals)), exposed_from(series))
+    return SeriesPrediction(
+        series, tuple(predictions), tuple(dict.fromkeys(refusals)), exposed_from(series)
+    )
 
 
 def refuse_series(series: MeasuredSeries, link: str | None = None) -> str | None:
@@ -119,19 +131,31 @@ def refuse_series(series: MeasuredSeries, link: str | None = None) -> str | None
     points = series.points
     if len(points) < 2:
         only = points[0]
-        return f"one count was measured ({_gpus(only.gpus)}); measure a second one, three launches each"
+        return (
+            f"one count was measured ({_gpus(only.gpus)}); measure a second one, three launches "
+            "each"
+        )
     if link is not None and series.link is not None and link != series.link:
         return (
-            f"the network {link} was never measured, only {series.link}; measure two counts of nodes over {link}, "
+            f"the network {link} was never measured, only {series.link}; measure two counts of "
+            f"nodes over {link}, "
             "three launches each"
         )
     works = [point.work / point.gpus for point in points if point.work is not None]
     if works and max(works) > min(works) * (1 + _EQUAL_WORK):
         return (
-            f"the work of a GPU and step differs between counts ({min(works):g} to {max(works):g}); only weak scaling "
+            f"the work of a GPU and step differs between counts ({min(works):g} to "
+            f"{max(works):g}); only weak scaling "
             "can be predicted: measure with a fixed batch per GPU"
         )
-    return next((reason for pair in itertools.pairwise(points) if (reason := _not_monotone(*pair)) is not None), None)
+    return next(
+        (
+            reason
+            for pair in itertools.pairwise(points)
+            if (reason := _not_monotone(*pair)) is not None
+        ),
+        None,
+    )
 
 
 def _not_monotone(smaller: Measured, larger: Measured) -> str | None:
@@ -140,13 +164,15 @@ def _not_monotone(smaller: Measured, larger: Measured) -> str | None:
     fall = 1 - larger.throughput / smaller.throughput
     if fall > max(FALL_LIMIT, noise):
         return (
-            f"throughput falls by {fall:.0%} {between}, more than noise explains; measure both again, three launches "
+            f"throughput falls by {fall:.0%} {between}, more than noise explains; measure both "
+            "again, three launches "
             "each"
         )
     rise = smaller.cost / larger.cost - 1
     if rise > max(RISE_LIMIT, noise):
         return (
-            f"throughput per GPU rises by {rise:.0%} {between}, more than noise explains; measure both again, three "
+            f"throughput per GPU rises by {rise:.0%} {between}, more than noise explains; measure "
+            "both again, three "
             "launches each, with equal settings"
         )
     return None
@@ -160,18 +186,21 @@ def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:
     most_nodes = max(point.nodes for point in points)
     if gpus > LARGEST_FACTOR * largest.gpus:
         return (
-            f"{_gpus(gpus)} are more than {LARGEST_FACTOR} times the {largest.gpus} measured; measure "
+            f"{_gpus(gpus)} are more than {LARGEST_FACTOR} times the {largest.gpus} measured; "
+            "measure "
             f"{math.ceil(gpus / LARGEST_FACTOR)} or more"
         )
     if nodes > most_nodes:
         if most_nodes == 1:
             return (
-                f"{_gpus(gpus)} take {nodes} nodes of {series.gpus_per_node}, and only one node was measured: the "
+                f"{_gpus(gpus)} take {nodes} nodes of {series.gpus_per_node}, and only one node "
+                "was measured: the "
                 "network between nodes is unknown; measure two nodes, three launches each"
             )
         if len({point.nodes for point in points}) < 2:
             return (
-                f"{_gpus(gpus)} take {nodes} nodes, and only {most_nodes} nodes were measured; measure another count "
+                f"{_gpus(gpus)} take {nodes} nodes, and only {most_nodes} nodes were measured; "
+                "measure another count "
                 "of nodes, three launches each"
             )
     fullest = max(point.local for point in points)
@@ -179,7 +208,8 @@ def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:
     if local > fullest * (1 + 1e-9):
         if fullest <= 1:
             return (
-                f"{_gpus(gpus)} on {nodes} nodes share a node, and every measured node had one GPU: the links within a "
+                f"{_gpus(gpus)} on {nodes} nodes share a node, and every measured node had one "
+                "GPU: the links within a "
                 f"node are unknown; measure a node with {math.ceil(local)} GPUs, three launches"
             )
         return _unsteady_node(points, gpus)
@@ -194,14 +224,17 @@ def _unsteady_node(points: Sequence[Measured], gpus: int) -> str | None:
     if efficiency >= GOOD:
         return None
     return (
-        f"a node already loses {1 - efficiency:.0%} of its throughput per GPU at {_gpus(in_node[-1].gpus)}: its links, "
-        f"loaders or memory are at a limit that {_gpus(gpus)} would meet in full; measure a full node, three launches"
+        f"a node already loses {1 - efficiency:.0%} of its throughput per GPU at "
+        f"{_gpus(in_node[-1].gpus)}: its links, "
+        f"loaders or memory are at a limit that {_gpus(gpus)} would meet in full; measure a full "
+        "node, three launches"
     )
 
 
 def exposed_from(series: MeasuredSeries) -> int | None:
-    """The smallest measured count from which on communication is exposed at every count: by the exposed gradient sync
-    where that was measured, else where a sample costs more than noise explains."""
+    """The smallest measured count from which on communication is exposed at every count: by the
+    exposed gradient sync where that was measured, else where a sample costs more than noise
+    explains."""
     base = min(point.cost for point in series.points)
     found = None
     for point in reversed(series.points):
@@ -223,11 +256,19 @@ def _prediction(series: MeasuredSeries, fit: Fit, gpus: int, price: float | None
     measured = next((point for point in points if point.gpus == gpus), None)
     nodes = series.nodes_of(gpus)
     if measured is not None:
-        throughput, deviation, basis = measured.throughput, measured.noise * math.sqrt(2), Basis.MEASURED
+        throughput, deviation, basis = (
+            measured.throughput,
+            measured.noise * math.sqrt(2),
+            Basis.MEASURED,
+        )
     else:
         throughput, deviation = fit.throughput(gpus, nodes), fit.deviation(gpus, nodes)
-        basis = Basis.EXTRAPOLATED if gpus > largest.gpus or gpus < first.gpus else Basis.INTERPOLATED
-    work = next((point.work / point.gpus * gpus for point in points if point.work is not None), None)
+        basis = (
+            Basis.EXTRAPOLATED if gpus > largest.gpus or gpus < first.gpus else Basis.INTERPOLATED
+        )
+    work = next(
+        (point.work / point.gpus * gpus for point in points if point.work is not None), None
+    )
     seconds = _MILLION / throughput
     return Prediction(
         series=series.name,

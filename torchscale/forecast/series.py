@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DEFAULT_NOISE = 0.01
-"""Standard deviation of a launch's throughput, as a share, where a count has fewer than three launches: healthy
-machines repeat one test within 0.1 to 1.4 %."""
+"""Standard deviation of a launch's throughput, as a share, where a count has fewer than three
+launches: healthy machines repeat one test within 0.1 to 1.4 %."""
 SMALLEST_NOISE = 0.002
 """Three launches agree better than this by chance alone, and clocks of GPUs vary by as much."""
 _FEWEST_FOR_SPREAD = 3
@@ -23,7 +23,8 @@ class Latency:
 
     Attributes:
         share: Of latency; the rest is bytes ÷ bandwidth. 0 to 1.
-        of_ring: Whether it grows with the number of nodes, as of a ring, or with its logarithm, as of a tree.
+        of_ring: Whether it grows with the number of nodes, as of a ring, or with its logarithm, as
+            of a tree.
     """
 
     share: float
@@ -39,9 +40,10 @@ class Measured:
         nodes: On how many nodes.
         launches: Samples or tokens per second of all GPUs, one for each launch, all positive.
         work: Samples or tokens of one step over all GPUs; ``None`` where not known.
-        straggler_share: Share of a step that ranks wait for later ones, mean over ranks; ``None`` where not measured.
-        exposed_share: Share of a step that gradient sync takes once all ranks have arrived and no compute hides it;
-            ``None`` where not measured.
+        straggler_share: Share of a step that ranks wait for later ones, mean over ranks; ``None``
+            where not measured.
+        exposed_share: Share of a step that gradient sync takes once all ranks have arrived and no
+            compute hides it; ``None`` where not measured.
         latency: Of the gradients' all-reduces; ``None`` where not measured.
     """
 
@@ -100,11 +102,15 @@ class MeasuredSeries:
 
     def nodes_of(self, gpus: int) -> int:
         """Nodes that a count takes: as measured, else full nodes."""
-        return next((point.nodes for point in self.points if point.gpus == gpus), -(-gpus // self.gpus_per_node))
+        return next(
+            (point.nodes for point in self.points if point.gpus == gpus),
+            -(-gpus // self.gpus_per_node),
+        )
 
 
 def latency_between_nodes(points: Sequence[Measured]) -> tuple[Measured, Latency] | None:
-    """The largest count over several nodes of which both the exposed gradient sync and its latency were measured."""
+    """The largest count over several nodes of which both the exposed gradient sync and its latency
+    were measured."""
     for point in reversed(points):
         if point.nodes > 1 and point.exposed_share is not None and point.latency is not None:
             return point, point.latency
@@ -119,7 +125,8 @@ def make_series(
     unit: str = "samples/s",
     link: str | None = None,
 ) -> MeasuredSeries:
-    """Sorts the points; without ``gpus_per_node`` a node holds as many GPUs as the fullest measured one."""
+    """Sorts the points; without ``gpus_per_node`` a node holds as many GPUs as the fullest measured
+    one."""
     ordered = tuple(sorted(points, key=lambda point: (point.gpus, point.nodes)))
     fullest = max(math.ceil(point.local) for point in ordered)
     return MeasuredSeries(name, ordered, gpus_per_node or fullest, unit, link)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from torchscale.forecast.page import PredictionReport, exposure_sentence, prediction_table, series_label
+from torchscale.forecast.page import (
+    PredictionReport,
+    exposure_sentence,
+    prediction_table,
+    series_label,
+)
 
 
 def print_predictions(report: PredictionReport, console: Console) -> None:
@@ -15,9 +20,15 @@ def print_predictions(report: PredictionReport, console: Console) -> None:
         table = prediction_table(outcome, with_cost=report.price is not None)
         counts = ", ".join(f"{point.gpus:,}" for point in outcome.series.points)
         console.print(
-            f"Predicted from {counts} GPUs: {series_label(outcome)}", markup=False, style="bold", soft_wrap=True
+            f"Predicted from {counts} GPUs: {series_label(outcome)}",
+            markup=False,
+            style="bold",
+            soft_wrap=True,
         )
-        lines = [[column.title for column in table.columns], *([value.text for value in row] for row in table.rows)]
+        lines = [
+            [column.title for column in table.columns],
+            *([value.text for value in row] for row in table.rows),
+        ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for number, line in enumerate(lines):
             texts = [

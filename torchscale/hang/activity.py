@@ -1,4 +1,5 @@
-"""What the processor time of a rank says: one that waits for others in gloo sleeps, one that computes does not."""
+"""What the processor time of a rank says: one that waits for others in gloo sleeps, one that
+computes does not."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from collections.abc import Mapping
 from enum import Enum
 
 _BUSY_RUNS = 0.8
-"""Share of looks at which the main thread ran or waited for a core. Python that computes is so at every look, also
-where others take its core; what reads files is not."""
+"""Share of looks at which the main thread ran or waited for a core. Python that computes is so at
+every look, also where others take its core; what reads files is not."""
 _IDLE_RUNS = 0.1
 _IDLE_CPU = 0.1
-"""Processor time of all threads over wall time: the heartbeats of a rank that waits take less than 0.01."""
+"""Processor time of all threads over wall time: the heartbeats of a rank that waits take less than
+0.01."""
 
 
 class Activity(str, Enum):
@@ -35,8 +37,8 @@ def activity_of(runs: float, cpu: float) -> Activity | None:
 
 
 def busy_among_idle(activities: Mapping[int, Activity | None]) -> tuple[int, ...]:
-    """The ranks that compute while all others sleep; empty where that of one is not clear, and where those that compute
-    are more than the others."""
+    """The ranks that compute while all others sleep; empty where that of one is not clear, and
+    where those that compute are more than the others."""
     busy = tuple(sorted(rank for rank, activity in activities.items() if activity is Activity.BUSY))
     idle = [rank for rank, activity in activities.items() if activity is Activity.IDLE]
     clear = len(busy) + len(idle) == len(activities)

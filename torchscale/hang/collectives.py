@@ -1,4 +1,5 @@
-"""Where the collectives of a job stand: for each process group the first that does not complete, and who is in it."""
+"""Where the collectives of a job stand: for each process group the first that does not complete,
+and who is in it."""
 
 from __future__ import annotations
 
@@ -13,19 +14,30 @@ from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLo
 _DTYPE_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
 _MAX_BYTES = 1 << 62
 """More than any memory: the shapes of a damaged dump."""
-_SAME_INPUTS = ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "_all_gather", "_reduce_scatter")
-"""Operations whose ranks pass equal inputs. Gathers and scatters differ at the root; an all-to-all may be uneven."""
+_SAME_INPUTS = (
+    "all_reduce",
+    "allreduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "_all_gather",
+    "_reduce_scatter",
+)
+"""Operations whose ranks pass equal inputs. Gathers and scatters differ at the root; an all-to-all
+may be uneven."""
 _UNEVEN_OVER_NCCL = ("all_gather", "reduce_scatter")
 """Over NCCL their lists of tensors may differ in size between ranks."""
 _CONTEXT = 3
-"""Collectives before a position that must be equal for two positions of a loop to count as the same."""
+"""Collectives before a position that must be equal for two positions of a loop to count as the
+same."""
 _MIN_REPETITIONS = 2
 """Earlier rounds that say what comes next: one could have been another phase of the program."""
 
 T = TypeVar("T")
 _Numbered = dict[int, tuple[CollectiveCall, ...]]
 Signature = tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
-"""What must be equal between ranks: operation, elements of its tensors, dtypes; of each call under one number."""
+"""What must be equal between ranks: operation, elements of its tensors, dtypes; of each call under
+one number."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,8 @@ class GroupLog:
         name: Of the group.
         description: torch's.
         members: Global ranks.
-        calls: Global rank → number → calls (several where they were coalesced). Only ranks with a recorder.
+        calls: Global rank → number → calls (several where they were coalesced). Only ranks with a
+            recorder.
     """
 
     name: str
@@ -51,12 +64,15 @@ class GroupLog:
     def pending(self, rank: int) -> int | None:
         """Number of the first collective that ``rank`` is still in."""
         waiting = (
-            number for number, calls in self.calls.get(rank, {}).items() if not all(call.is_done for call in calls)
+            number
+            for number, calls in self.calls.get(rank, {}).items()
+            if not all(call.is_done for call in calls)
         )
         return min(waiting, default=None)
 
     def signature(self, rank: int, number: int) -> Signature | None:
-        """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any more)."""
+        """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any
+        more)."""
         calls = self.calls.get(rank, {}).get(number)
         return None if calls is None else _signatures(calls)
 
@@ -114,7 +130,9 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
     for (name, ranks), users in sorted(keys.items()):
         calls = {rank: by_group[rank].get(name, {}) for rank in (users if ranks else logs)}
         callers = [rank for rank in calls if calls[rank]]
-        members = ranks or (tuple(world) if descriptions[name] == "default_pg" else tuple(sorted(callers)))
+        members = ranks or (
+            tuple(world) if descriptions[name] == "default_pg" else tuple(sorted(callers))
+        )
         calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
         comparable = _comparable(calls, complete=all(logs[rank].is_complete for rank in calls))
         if callers and comparable is not None:
@@ -123,8 +141,8 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
 
 
 def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
-    """For each group with a collective that does not complete: the first such, or the first before it that ranks
-    called differently; oldest first."""
+    """For each group with a collective that does not complete: the first such, or the first before
+    it that ranks called differently; oldest first."""
     stalls = []
     for log in groups:
         pending = [number for rank in log.calls if (number := log.pending(rank)) is not None]
@@ -136,7 +154,8 @@ def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
 
 
 def first_mismatch(groups: Sequence[GroupLog]) -> Stall | None:
-    """The first collective that ranks called differently, complete or not, in jobs whose ranks have failed."""
+    """The first collective that ranks called differently, complete or not, in jobs whose ranks have
+    failed."""
     found = []
     for log in groups:
         number = _first_difference(log, max((log.last(rank) for rank in log.calls), default=0))
@@ -146,32 +165,45 @@ def first_mismatch(groups: Sequence[GroupLog]) -> Stall | None:
 
 
 def odd_ranks(stall: Stall) -> tuple[tuple[int, ...], bool]:
-    """The ranks whose call differs from what was due, and whether a clear majority says so. All of them where nothing
-    says what was due."""
+    """The ranks whose call differs from what was due, and whether a clear majority says so. All of
+    them where nothing says what was due."""
     counts = Counter(stall.signatures.values())
     (common, most), *others = counts.most_common()
     if most > sum(count for _, count in others) and most > 1:
-        return tuple(sorted(rank for rank, value in stall.signatures.items() if value != common)), True
+        return tuple(
+            sorted(rank for rank, value in stall.signatures.items() if value != common)
+        ), True
     due = due_signature(stall)
     if due is not None and 0 < counts[due] < len(stall.signatures):
-        return tuple(sorted(rank for rank, value in stall.signatures.items() if value != due)), False
+        return tuple(
+            sorted(rank for rank, value in stall.signatures.items() if value != due)
+        ), False
     return tuple(sorted(stall.signatures)), False
 
 
 def due_signature(stall: Stall) -> Signature | None:
-    """What earlier rounds of the same loop called at this point, if that is always the same: training repeats its
-    collectives. Only the history before the mismatch is read, which all ranks share."""
+    """What earlier rounds of the same loop called at this point, if that is always the same:
+    training repeats its collectives. Only the history before the mismatch is read, which all ranks
+    share."""
     rank = min(stall.signatures)
     numbers = sorted(number for number in stall.log.calls[rank] if number < stall.number)
-    history = [signature for number in numbers if (signature := stall.log.signature(rank, number)) is not None]
+    history = [
+        signature
+        for number in numbers
+        if (signature := stall.log.signature(rank, number)) is not None
+    ]
     return _next_in_loop(history)
 
 
 def leaves_loop(log: CollectiveLog | None, call: CollectiveCall) -> bool:
-    """Whether a rank calls something else than in all earlier rounds of its loop, over all of its groups; false where
-    its history does not say."""
+    """Whether a rank calls something else than in all earlier rounds of its loop, over all of its
+    groups; false where its history does not say."""
     calls = [] if log is None else [earlier for earlier in log.calls if not earlier.is_p2p]
-    history = [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]] if call in calls else []
+    history = (
+        [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]]
+        if call in calls
+        else []
+    )
     due = _next_in_loop(history)
     return due is not None and due != (call.group, _signature(call))
 
@@ -190,9 +222,12 @@ def swapped(stall: Stall) -> bool:
 
 
 def payload_bytes(call: CollectiveCall) -> int | None:
-    """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without tensors."""
+    """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without
+    tensors."""
     sizes, dtypes = (
-        (call.input_sizes, call.input_dtypes) if call.input_sizes else (call.output_sizes, call.output_dtypes)
+        (call.input_sizes, call.input_dtypes)
+        if call.input_sizes
+        else (call.output_sizes, call.output_dtypes)
     )
     widths = [_width(dtype) for dtype in dtypes]
     if not sizes or len(sizes) != len(widths) or None in widths:
@@ -208,9 +243,19 @@ def payload_dtype(call: CollectiveCall) -> str | None:
 
 
 def _stall(log: GroupLog, number: int) -> Stall:
-    signatures = {rank: signature for rank in log.calls if (signature := log.signature(rank, number)) is not None}
-    waiting = tuple(rank for rank in sorted(signatures) if not all(call.is_done for call in log.calls[rank][number]))
-    missing = tuple(rank for rank in sorted(log.calls) if rank not in signatures and log.last(rank) < number)
+    signatures = {
+        rank: signature
+        for rank in log.calls
+        if (signature := log.signature(rank, number)) is not None
+    }
+    waiting = tuple(
+        rank
+        for rank in sorted(signatures)
+        if not all(call.is_done for call in log.calls[rank][number])
+    )
+    missing = tuple(
+        rank for rank in sorted(log.calls) if rank not in signatures and log.last(rank) < number
+    )
     silent = tuple(rank for rank in log.members if rank not in log.calls)
     return Stall(log, number, waiting, missing, silent, signatures)
 
@@ -226,8 +271,8 @@ def _first_difference(log: GroupLog, last: int) -> int | None:
 
 
 def _next_in_loop(history: Sequence[T]) -> T | None:
-    """What always followed the last ``_CONTEXT`` items of ``history`` earlier in it; ``None`` where that differs, or
-    happened fewer than ``_MIN_REPETITIONS`` times."""
+    """What always followed the last ``_CONTEXT`` items of ``history`` earlier in it; ``None`` where
+    that differs, or happened fewer than ``_MIN_REPETITIONS`` times."""
     if len(history) <= _CONTEXT:
         return None
     context = history[-_CONTEXT:]
@@ -243,15 +288,23 @@ def _next_in_loop(history: Sequence[T]) -> T | None:
 def _signatures_from(stall: Stall, rank: int) -> list[Signature]:
     """What ``rank`` called from the number of ``stall`` on."""
     numbers = sorted(number for number in stall.log.calls[rank] if number >= stall.number)
-    return [signature for number in numbers if (signature := stall.log.signature(rank, number)) is not None]
+    return [
+        signature
+        for number in numbers
+        if (signature := stall.log.signature(rank, number)) is not None
+    ]
 
 
-def _comparable(calls: Mapping[int, _Numbered], *, complete: bool) -> Mapping[int, _Numbered] | None:
-    """The collectives under numbers that mean the same on every rank; ``None`` where that cannot be had.
+def _comparable(
+    calls: Mapping[int, _Numbered], *, complete: bool
+) -> Mapping[int, _Numbered] | None:
+    """The collectives under numbers that mean the same on every rank; ``None`` where that cannot be
+    had.
 
-    gloo counts sends and receives of a group with its collectives and does not record them, so that ranks which send
-    unequally often number the same collective differently. Where a number is missing, or ranks differ from the first
-    number on that they all have, collectives are counted from the start instead, if the logs reach back to it.
+    gloo counts sends and receives of a group with its collectives and does not record them, so that
+    ranks which send unequally often number the same collective differently. Where a number is
+    missing, or ranks differ from the first number on that they all have, collectives are counted
+    from the start instead, if the logs reach back to it.
     """
     gaps = any(
         len(numbered) < max(numbered, default=0) - (0 if complete else min(numbered) - 1)
@@ -259,8 +312,15 @@ def _comparable(calls: Mapping[int, _Numbered], *, complete: bool) -> Mapping[in
         if numbered
     )
     common = set.intersection(*map(set, calls.values())) if calls else set()
-    signatures = [_signatures(numbered[min(common)]) for numbered in calls.values()] if common else []
-    gloo = any(call.backend == "gloo" for numbered in calls.values() for group in numbered.values() for call in group)
+    signatures = (
+        [_signatures(numbered[min(common)]) for numbered in calls.values()] if common else []
+    )
+    gloo = any(
+        call.backend == "gloo"
+        for numbered in calls.values()
+        for group in numbered.values()
+        for call in group
+    )
     if not gloo or not (gaps or (not complete and len(set(signatures)) > 1)):
         return calls
     if not complete:
@@ -277,7 +337,10 @@ def _by_group(log: CollectiveLog) -> dict[str, _Numbered]:
     for call in log.calls:
         if not call.is_p2p:
             found.setdefault(call.group, {}).setdefault(call.sequence, []).append(call)
-    return {name: {number: tuple(calls) for number, calls in numbered.items()} for name, numbered in found.items()}
+    return {
+        name: {number: tuple(calls) for number, calls in numbered.items()}
+        for name, numbered in found.items()
+    }
 
 
 def _signatures(calls: Sequence[CollectiveCall]) -> Signature:

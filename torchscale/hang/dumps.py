@@ -1,4 +1,5 @@
-"""The dumps in a directory, of any job: torchscale's own, or the files that torch's flight recorder writes."""
+"""The dumps in a directory, of any job: torchscale's own, or the files that torch's flight recorder
+writes."""
 
 from __future__ import annotations
 
@@ -25,15 +26,16 @@ _MAX_DUMPS = 4096
 _MAX_RANKS = 65_536
 """A damaged dump may claim any number, and each rank takes memory."""
 _NAME = re.compile(r"(?:^|\D)(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle))?$")
-"""``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a prefix."""
+"""``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a
+prefix."""
 _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+\.")
 """Of a launch directory, and no dumps."""
 
 
 @dataclass(frozen=True)
 class _Dump:
-    """What one rank left: its log or why there is none, its stack, how many ranks its job has, where it says so, and
-    torchscale's own form of it."""
+    """What one rank left: its log or why there is none, its stack, how many ranks its job has,
+    where it says so, and torchscale's own form of it."""
 
     log: CollectiveLog | None
     problem: str
@@ -43,7 +45,8 @@ class _Dump:
 
 
 def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
-    """What the ranks of a job left in ``directory``, and what the launcher saw, where torchscale launched it.
+    """What the ranks of a job left in ``directory``, and what the launcher saw, where torchscale
+    launched it.
 
     Raises:
         UsageError: there is no such directory, it cannot be read, or no file in it is a dump.
@@ -63,10 +66,13 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
         first = f"; {problems[0]}" if problems else ""
         raise UsageError(
             f"{directory} holds no dump of torch's flight recorder{first}",
-            hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) to a path in it, or "
+            hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) "
+            "to a path in it, or "
             "pass the launch directory of a cell that hung",
         )
-    size = max([*(dump.world_size for dump in dumps.values()), *(rank + 1 for rank in (*dumps, *states))])
+    size = max(
+        [*(dump.world_size for dump in dumps.values()), *(rank + 1 for rank in (*dumps, *states))]
+    )
     if size > _MAX_RANKS:
         raise UsageError(
             f"{directory}: a dump claims {size:,} ranks; at most {_MAX_RANKS:,} are read",
@@ -90,15 +96,21 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
 
 
 def _candidates(directory: Path) -> list[tuple[int, Path]]:
-    """Rank and path of files whose names end in a rank, oldest first, so that the newest of a rank counts."""
+    """Rank and path of files whose names end in a rank, oldest first, so that the newest of a rank
+    counts."""
     try:
         paths = list(itertools.islice(directory.iterdir(), _MAX_FILES))
         named = [(match, path) for path in paths if (match := _NAME.search(path.name)) is not None]
-        chosen = [(int(match["rank"]), path) for match, path in named if not _OTHER_FILES.search(path.name)]
+        chosen = [
+            (int(match["rank"]), path)
+            for match, path in named
+            if not _OTHER_FILES.search(path.name)
+        ]
         return sorted(chosen, key=lambda item: (item[1].stat().st_mtime, item[1].name))
     except OSError as error:
         raise UsageError(
-            f"cannot read {directory}: {error.strerror or error}", hint="pass the directory that holds the dumps"
+            f"cannot read {directory}: {error.strerror or error}",
+            hint="pass the directory that holds the dumps",
         ) from error
 
 
@@ -123,13 +135,18 @@ def _read(path: Path) -> _Dump:
     else:
         log, problem = read_flight_recorder(data), ""
         frames = next((call.frames for call in reversed(log.calls) if not call.is_done), ())
-    ranks = [group.ranks for group in log.groups.values() if group.description == "default_pg"] if log else []
+    ranks = (
+        [group.ranks for group in log.groups.values() if group.description == "default_pg"]
+        if log
+        else []
+    )
     size = max((max(members) + 1 for members in ranks if members), default=0)
     return _Dump(log, problem, frames, size, answer)
 
 
 def _logged_stack(directory: Path, rank: int) -> tuple[StackFrame, ...]:
-    """What faulthandler wrote into the rank's log, in a launch directory or below torchrun's ``--log-dir``."""
+    """What faulthandler wrote into the rank's log, in a launch directory or below torchrun's
+    ``--log-dir``."""
     logs = itertools.islice(directory.glob(f"*/attempt_*/{rank}/stderr.log"), 1)
     for log in (directory / f"rank-{rank}.stderr.log", *logs):
         frames = last_stack(tail(log, LOG_BYTES))

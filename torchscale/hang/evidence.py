@@ -1,4 +1,5 @@
-"""Asks the ranks of a launch that makes no progress where they are, and reads the answers. Every wait has a bound."""
+"""Asks the ranks of a launch that makes no progress where they are, and reads the answers. Every
+wait has a bound."""
 
 from __future__ import annotations
 
@@ -38,22 +39,27 @@ FACTS_FILE = "hang.json"
 _WORKERS = frozenset({"torchscale.worker", "torchscale.worker.elastic_launcher"})
 """Modules that a rank's command line names, from Python 3.11 on where the rank is a fork."""
 _ANSWER_SECONDS = 5.0
-"""Ranks look for a request once a second and write some 2 MB; those that have not answered by then hold the
-interpreter's lock or are stopped."""
+"""Ranks look for a request once a second and write some 2 MB; those that have not answered by then
+hold the interpreter's lock or are stopped."""
 LOG_BYTES = 64 * 1024
-"""End of a rank's log in which its stacks are looked for: faulthandler writes some KiB for a process."""
+"""End of a rank's log in which its stacks are looked for: faulthandler writes some KiB for a
+process."""
 
 
 def inspect_hang(
-    directory: Path, torchrun_pid: int, ranks: Iterable[int] | None, moved_seconds_ago: float | None = None
+    directory: Path,
+    torchrun_pid: int,
+    ranks: Iterable[int] | None,
+    moved_seconds_ago: float | None = None,
 ) -> None:
-    """Ask every rank below torchrun for its dump and its Python stacks, and keep what they and the kernel say in
-    ``directory``. Takes at most some seconds more than ``_ANSWER_SECONDS``.
+    """Ask every rank below torchrun for its dump and its Python stacks, and keep what they and the
+    kernel say in ``directory``. Takes at most some seconds more than ``_ANSWER_SECONDS``.
 
     Args:
         directory: Of the launch.
         torchrun_pid: The ranks are its descendants.
-        ranks: Of the launch on this machine, since processes may be gone or more; ``None`` for those that there are.
+        ranks: Of the launch on this machine, since processes may be gone or more; ``None`` for
+            those that there are.
         moved_seconds_ago: When the last progress was, if the launch may be slow and not hang.
     """
     found = rank_processes(torchrun_pid)
@@ -63,13 +69,17 @@ def inspect_hang(
 
 
 def ask_ranks(
-    directory: Path, processes: Mapping[int, psutil.Process | None], moved_seconds_ago: float | None = None
+    directory: Path,
+    processes: Mapping[int, psutil.Process | None],
+    moved_seconds_ago: float | None = None,
 ) -> None:
-    """Ask the ranks whose processes these are for their dumps, and keep what they and the kernel say in
-    ``directory``; ``moved_seconds_ago`` as for :func:`inspect_hang`."""
+    """Ask the ranks whose processes these are for their dumps, and keep what they and the kernel
+    say in ``directory``; ``moved_seconds_ago`` as for :func:`inspect_hang`."""
     states = tuple(_state(rank, process) for rank, process in processes.items())
     request = directory / REQUEST_FILE
-    with contextlib.suppress(OutputError):  # on a full disk the stacks in the logs may still be written
+    with contextlib.suppress(
+        OutputError
+    ):  # on a full disk the stacks in the logs may still be written
         atomic_write_text(request, "")
     expected = [state.rank for state in states if state.condition is RankCondition.RUNNING]
     deadline = time.monotonic() + _ANSWER_SECONDS
@@ -88,27 +98,33 @@ def ask_ranks(
 
 
 def hang_autopsy(directory: Path, world_size: int) -> Autopsy:
-    """Why the launch in ``directory`` made no progress, from what :func:`inspect_hang` left there."""
+    """Why the launch in ``directory`` made no progress, from what :func:`inspect_hang` left
+    there."""
     facts = read_facts(directory)
     states = {state.rank: state for state in facts.processes}
     evidence = [
-        _evidence(directory, rank, states.get(rank, RankProcess(rank=rank)), facts.stacks.get(rank, ()))
+        _evidence(
+            directory, rank, states.get(rank, RankProcess(rank=rank)), facts.stacks.get(rank, ())
+        )
         for rank in range(world_size)
     ]
     return explain_hang(evidence, facts.notes, facts.moved_seconds_ago)
 
 
 def failure_autopsy(directory: Path, world_size: int) -> Autopsy | None:
-    """Whether ranks failed because their collectives do not fit together; ``None`` where nothing says so."""
+    """Whether ranks failed because their collectives do not fit together; ``None`` where nothing
+    says so."""
     if not any((directory / dump_file(rank)).exists() for rank in range(world_size)):
         return None
-    return explain_failure([_evidence(directory, rank, RankProcess(rank=rank), ()) for rank in range(world_size)])
+    return explain_failure(
+        [_evidence(directory, rank, RankProcess(rank=rank), ()) for rank in range(world_size)]
+    )
 
 
 def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
-    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to it. A profiler
-    or torchrun's agent may stand in between, and a data loader's workers below a rank have its command line and its
-    environment."""
+    """Rank → process, of the workers below ``parent_pid``: the Python process that is nearest to
+    it. A profiler or torchrun's agent may stand in between, and a data loader's workers below a
+    rank have its command line and its environment."""
     try:
         below = psutil.Process(parent_pid).children(recursive=True)
     except psutil.Error:
@@ -124,12 +140,16 @@ def rank_processes(parent_pid: int) -> dict[int, psutil.Process]:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    """Whether it is a rank or a process of one; or of what forks ranks, which ignores what ranks answer.
+    """Whether it is a rank or a process of one; or of what forks ranks, which ignores what ranks
+    answer.
 
     Raises:
         psutil.Error: it has ended, or belongs to another user.
     """
-    return bool(_WORKERS.intersection(process.cmdline())) or RANK_PROCESS.fullmatch(process.name()) is not None
+    return (
+        bool(_WORKERS.intersection(process.cmdline()))
+        or RANK_PROCESS.fullmatch(process.name()) is not None
+    )
 
 
 def process_condition(process: psutil.Process | None) -> RankCondition:
@@ -140,12 +160,16 @@ def process_condition(process: psutil.Process | None) -> RankCondition:
         return RankCondition.GONE
     if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
         return RankCondition.STOPPED
-    return RankCondition.GONE if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else RankCondition.RUNNING
+    return (
+        RankCondition.GONE
+        if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        else RankCondition.RUNNING
+    )
 
 
 def _ask_for_stacks(torchrun_pid: int) -> None:
-    """Ask every rank for its Python stacks (they go to its stderr log): also a rank answers that runs no Python code,
-    since faulthandler writes them from the signal handler."""
+    """Ask every rank for its Python stacks (they go to its stderr log): also a rank answers that
+    runs no Python code, since faulthandler writes them from the signal handler."""
     try:
         below = psutil.Process(torchrun_pid).children(recursive=True)
     except psutil.Error:
@@ -161,13 +185,20 @@ def _without_dump(directory: Path, ranks: Collection[int]) -> list[int]:
 
 
 def _state(rank: int, process: psutil.Process | None) -> RankProcess:
-    return RankProcess(rank=rank, pid=None if process is None else process.pid, condition=process_condition(process))
+    return RankProcess(
+        rank=rank,
+        pid=None if process is None else process.pid,
+        condition=process_condition(process),
+    )
 
 
 def read_facts(directory: Path) -> HangFacts:
     """What the launchers of all nodes saw; empty where none looked."""
     first = _read_facts(directory / FACTS_FILE)
-    all_facts = [first, *map(_read_facts, sorted(directory.glob(f"node-*.{FACTS_FILE}"))[:MAX_NODES])]
+    all_facts = [
+        first,
+        *map(_read_facts, sorted(directory.glob(f"node-*.{FACTS_FILE}"))[:MAX_NODES]),
+    ]
     return HangFacts(
         processes=tuple(process for facts in all_facts for process in facts.processes),
         stacks={rank: frames for facts in all_facts for rank, frames in facts.stacks.items()},
@@ -183,12 +214,20 @@ def _read_facts(path: Path) -> HangFacts:
         return HangFacts()
 
 
-def _evidence(directory: Path, rank: int, state: RankProcess, stack: tuple[StackFrame, ...]) -> RankEvidence:
+def _evidence(
+    directory: Path, rank: int, state: RankProcess, stack: tuple[StackFrame, ...]
+) -> RankEvidence:
     """What a rank left; its stack from its own dump, else from py-spy, else from the log."""
-    log, problem, frames = None, "it left no dump" if state.condition is RankCondition.RUNNING else "", stack
+    log, problem, frames = (
+        None,
+        "it left no dump" if state.condition is RankCondition.RUNNING else "",
+        stack,
+    )
     text = tail(directory / f"rank-{rank}.stderr.log", LOG_BYTES)
     try:
-        dump = RankDump.model_validate_json(read_bounded(directory / dump_file(rank), MAX_DUMP_BYTES))
+        dump = RankDump.model_validate_json(
+            read_bounded(directory / dump_file(rank), MAX_DUMP_BYTES)
+        )
     except (OSError, ValidationError):
         dump = None
     if dump is not None:
@@ -196,16 +235,20 @@ def _evidence(directory: Path, rank: int, state: RankProcess, stack: tuple[Stack
         frames = next((thread.frames for thread in dump.threads if thread.is_main), ())
         text += dump.error
     condition = condition_of(state, dump)
-    return RankEvidence(rank, condition, frames or last_stack(text), log, problem, state.pid, size_error(text))
+    return RankEvidence(
+        rank, condition, frames or last_stack(text), log, problem, state.pid, size_error(text)
+    )
 
 
 def condition_of(state: RankProcess, dump: RankDump | None) -> RankCondition:
-    """A rank that has answered is there, whatever name its process goes by; one that raised may have ended since."""
+    """A rank that has answered is there, whatever name its process goes by; one that raised may
+    have ended since."""
     return RankCondition.RUNNING if dump is not None and not dump.error else state.condition
 
 
 def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
-    """The collectives in a rank's dump with the groups that the rank itself knows, or why there are none."""
+    """The collectives in a rank's dump with the groups that the rank itself knows, or why there are
+    none."""
     if dump.flight_recorder is None:
         return None, dump.problem
     try:
@@ -213,9 +256,12 @@ def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
     except TraceError as error:
         return None, error.message
     calls = log.calls
-    if dump.error and calls and not calls[-1].is_p2p:  # gloo marks what failed as it marks what is done
+    if (
+        dump.error and calls and not calls[-1].is_p2p
+    ):  # gloo marks what failed as it marks what is done
         calls = (*calls[:-1], replace(calls[-1], is_done=False))
     groups = {
-        name: ProcessGroup(group.description, dump.groups.get(name, group.ranks)) for name, group in log.groups.items()
+        name: ProcessGroup(group.description, dump.groups.get(name, group.ranks))
+        for name, group in log.groups.items()
     }
     return CollectiveLog(calls, groups, log.is_complete), dump.problem

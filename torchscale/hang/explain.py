@@ -1,7 +1,9 @@
-"""From what ranks left while they hang to the cause: which collective, which rank did not arrive, how sure.
+"""From what ranks left while they hang to the cause: which collective, which rank did not arrive,
+how sure.
 
-Ranks wait for each other, so most of them are victims. The one to name is found by following who waits for whom: a rank
-that is missing in one collective and itself waits in another is a victim as well.
+Ranks wait for each other, so most of them are victims. The one to name is found by following who
+waits for whom: a rank that is missing in one collective and itself waits in another is a victim as
+well.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ from torchscale.schema.launch.hang import (
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.units import format_bytes, format_seconds
 
-_SIZE_ERROR = re.compile(r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})")
+_SIZE_ERROR = re.compile(
+    r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})"
+)
 _BACKWARD = "backward pass"
 _LEFT_BECAUSE = "may have had fewer batches, returned early or caught an exception"
 """Of ranks that have left a loop before others."""
@@ -70,8 +74,10 @@ class RankEvidence:
         problem: Why there is no ``log``.
         pid: Of its process, where known.
         size_error: Bytes that gloo received and that it expected, if it ended the rank for that.
-        activity: Whether it computes or sleeps; ``None`` where that is not known, or says nothing about waiting.
-        loops: For each of ``frames`` the outermost loop around its line; empty where its source is not known.
+        activity: Whether it computes or sleeps; ``None`` where that is not known, or says nothing
+            about waiting.
+        loops: For each of ``frames`` the outermost loop around its line; empty where its source is
+            not known.
     """
 
     rank: int
@@ -97,8 +103,11 @@ class _Job:
 
     @property
     def nearest_first(self) -> list[Stall]:
-        """Stalls; first those in which no missing rank waits for others itself, so that the cause is in them."""
-        return sorted(self.stalls, key=lambda stall: sum(bool(self.waits_in[rank]) for rank in stall.missing))
+        """Stalls; first those in which no missing rank waits for others itself, so that the cause
+        is in them."""
+        return sorted(
+            self.stalls, key=lambda stall: sum(bool(self.waits_in[rank]) for rank in stall.missing)
+        )
 
     def where(self, rank: int) -> str:
         """The line a rank is at; empty where unknown."""
@@ -106,7 +115,8 @@ class _Job:
 
     @property
     def busy(self) -> tuple[int, ...]:
-        """The ranks that compute while all others sleep; empty where that is not so or not known."""
+        """The ranks that compute while all others sleep; empty where that is not so or not
+        known."""
         return busy_among_idle({rank: evidence.activity for rank, evidence in self.ranks.items()})
 
     @property
@@ -116,7 +126,9 @@ class _Job:
 
     def with_condition(self, condition: RankCondition) -> tuple[int, ...]:
         """Ranks whose process is in this state."""
-        return tuple(rank for rank, evidence in sorted(self.ranks.items()) if evidence.condition is condition)
+        return tuple(
+            rank for rank, evidence in sorted(self.ranks.items()) if evidence.condition is condition
+        )
 
 
 def explain_hang(
@@ -127,11 +139,15 @@ def explain_hang(
     Args:
         ranks: Every rank of the job.
         notes: Further evidence, a line each, which the verdict repeats.
-        moved_seconds_ago: When the last progress was, if the job may be slow and not hang: then no rank is named.
+        moved_seconds_ago: When the last progress was, if the job may be slow and not hang: then no
+            rank is named.
     """
     job = _job(ranks, notes)
     if moved_seconds_ago is not None:
-        summary = f"the last progress was {format_seconds(moved_seconds_ago)} earlier, so the ranks may not hang"
+        summary = (
+            f"the last progress was {format_seconds(moved_seconds_ago)} earlier, so the ranks may "
+            "not hang"
+        )
         return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, summary)
     return (
         _mismatch_where_they_are(job)
@@ -147,16 +163,16 @@ def explain_hang(
 
 
 def explain_failure(ranks: Sequence[RankEvidence]) -> Autopsy | None:
-    """Whether ranks of a launch that failed called collectives that do not fit together, for which gloo ends a rank;
-    ``None`` where nothing says so."""
+    """Whether ranks of a launch that failed called collectives that do not fit together, for which
+    gloo ends a rank; ``None`` where nothing says so."""
     job = _job(ranks, ())
     stall = first_mismatch(job.groups)
     return _mismatch_with_ended(job) if stall is None else _mismatch(job, stall)
 
 
 def size_error(text: str) -> tuple[int, int] | None:
-    """Bytes received and bytes expected, from the message with which gloo ends a rank that receives more than it
-    expects."""
+    """Bytes received and bytes expected, from the message with which gloo ends a rank that receives
+    more than it expects."""
     match = _SIZE_ERROR.search(text)
     return None if match is None else (int(match["received"]), int(match["expected"]))
 
@@ -180,16 +196,23 @@ def ranks_label(ranks: Sequence[int]) -> str:
 
 
 def collective_label(collective: StuckCollective) -> str:
-    """``all_reduce #4312 (gradients, 25.0 MiB)``; with the group and its ranks unless it is the default group."""
+    """``all_reduce #4312 (gradients, 25.0 MiB)``; with the group and its ranks unless it is the
+    default group."""
     number = "" if collective.sequence is None else f" #{collective.sequence}"
-    group = f"group {collective.group} of {ranks_label(collective.group_ranks)}" if collective.group else ""
+    group = (
+        f"group {collective.group} of {ranks_label(collective.group_ranks)}"
+        if collective.group
+        else ""
+    )
     size = "" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
     details = ", ".join(filter(None, (collective.purpose, size, group)))
     return f"{collective.operation}{number}" + (f" ({details})" if details else "")
 
 
 def _job(ranks: Sequence[RankEvidence], notes: Sequence[str]) -> _Job:
-    by_rank = {evidence.rank: evidence for evidence in sorted(ranks, key=lambda evidence: evidence.rank)}
+    by_rank = {
+        evidence.rank: evidence for evidence in sorted(ranks, key=lambda evidence: evidence.rank)
+    }
     logs = {rank: evidence.log for rank, evidence in by_rank.items() if evidence.log is not None}
     groups = group_logs(logs, tuple(by_rank))
     stalls = find_stalls(groups)
@@ -217,8 +240,8 @@ def _mismatch_before(job: _Job) -> Autopsy | None:
 
 
 def _mismatch_with_ended(job: _Job) -> Autopsy | None:
-    """A rank that gloo ended because it received more than its call expects. Either that rank passed too little, or
-    another one too much: the calls of the ranks that are left decide."""
+    """A rank that gloo ended because it received more than its call expects. Either that rank
+    passed too little, or another one too much: the calls of the ranks that are left decide."""
     ended = tuple(rank for rank, evidence in job.ranks.items() if evidence.size_error is not None)
     stall = next((stall for stall in job.nearest_first if set(ended) & set(stall.silent)), None)
     if stall is None:
@@ -232,14 +255,25 @@ def _mismatch_with_ended(job: _Job) -> Autopsy | None:
         return _mismatch(job, stall)
     unseen = tuple(rank for rank in (*stall.missing, *stall.silent) if rank != victim)
     if unseen:
-        odd, confidence, why = (*unseen, victim), Confidence.LOW, f"what {ranks_label(unseen)} called is not known"
+        odd, confidence, why = (
+            (*unseen, victim),
+            Confidence.LOW,
+            f"what {ranks_label(unseen)} called is not known",
+        )
     elif len(known) > 1:
         odd, confidence, why = (victim,), Confidence.HIGH, "all other ranks called the same"
     elif due is None:
-        odd, confidence, why = (*known, victim), Confidence.LOW, "nothing says which of them is wrong"
+        odd, confidence, why = (
+            (*known, victim),
+            Confidence.LOW,
+            "nothing says which of them is wrong",
+        )
     else:
         odd = (victim,) if due == signature else known
-        confidence, why = Confidence.MEDIUM, f"earlier rounds called at this point what {ranks_label(odd)} did not"
+        confidence, why = (
+            Confidence.MEDIUM,
+            f"earlier rounds called at this point what {ranks_label(odd)} did not",
+        )
     received, expected = job.ranks[victim].size_error or (0, 0)
     collective = _collective(job, stall, ())
     cause = HangCause.SIZE_MISMATCH
@@ -247,7 +281,8 @@ def _mismatch_with_ended(job: _Job) -> Autopsy | None:
         cause = _cause_of([due, signature])
     called = f"{ranks_label(known)} called {_arguments(stall.call(known[0]))}"
     summary = (
-        f"{collective_label(collective)}: rank {victim} received {format_bytes(received)} where its call expects "
+        f"{collective_label(collective)}: rank {victim} received {format_bytes(received)} where "
+        "its call expects "
         f"{format_bytes(expected)}, and was ended by gloo; {called}"
     )
     return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=[why])
@@ -270,7 +305,9 @@ def _mismatch(job: _Job, stall: Stall) -> Autopsy:
     sides: dict[str, list[int]] = {}
     for rank, call in calls.items():
         sides.setdefault(_arguments(call), []).append(rank)
-    ordered = sorted(sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1]))
+    ordered = sorted(
+        sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1])
+    )
     said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
     collective = _collective(job, stall, odd if named else ())
     summary = f"{collective.operation} #{stall.number}{_of_group(stall)}: {said}"
@@ -284,14 +321,22 @@ def _mismatch(job: _Job, stall: Stall) -> Autopsy:
 
 
 def _ended_or_stopped(job: _Job) -> Autopsy | None:
-    """A rank whose process has ended or is stopped: the others cannot go on, whatever they wait in."""
+    """A rank whose process has ended or is stopped: the others cannot go on, whatever they wait
+    in."""
     for condition, cause, text in (
         (RankCondition.GONE, HangCause.RANK_GONE, "has ended"),
         (RankCondition.STOPPED, HangCause.RANK_STOPPED, "is stopped by a signal or a debugger"),
     ):
         ranks = job.with_condition(condition)
         if ranks and len(ranks) < len(job.ranks):
-            stall = next((stall for stall in job.nearest_first if set(ranks) & {*stall.silent, *stall.missing}), None)
+            stall = next(
+                (
+                    stall
+                    for stall in job.nearest_first
+                    if set(ranks) & {*stall.silent, *stall.missing}
+                ),
+                None,
+            )
             verb = text if len(ranks) == 1 else text.replace("has", "have").replace("is ", "are ")
             collective = None if stall is None else _collective(job, stall, ranks)
             where = "" if collective is None else f"{collective_label(collective)}: "
@@ -301,24 +346,31 @@ def _ended_or_stopped(job: _Job) -> Autopsy | None:
 
 
 def _cycle(job: _Job) -> Autopsy | None:
-    """Ranks that wait in different groups, each for the other: they call the same collectives in different orders."""
+    """Ranks that wait in different groups, each for the other: they call the same collectives in
+    different orders."""
     for first in job.stalls:
-        for second in {id(stall): stall for rank in first.missing for stall in job.waits_in[rank]}.values():
+        for second in {
+            id(stall): stall for rank in first.missing for stall in job.waits_in[rank]
+        }.values():
             here = sorted(set(first.waiting) & set(second.missing))
             there = sorted(set(second.waiting) & set(first.missing))
             if here and there:
-                label, other = (collective_label(_collective(job, stall, ())) for stall in (first, second))
+                label, other = (
+                    collective_label(_collective(job, stall, ())) for stall in (first, second)
+                )
                 summary = (
-                    f"{ranks_label([*here, *there])} wait for each other: {ranks_label(here)} in {label}, "
-                    f"{ranks_label(there)} in {other}; they call these collectives in different orders"
+                    f"{ranks_label([*here, *there])} wait for each other: {ranks_label(here)} in "
+                    f"{label}, "
+                    f"{ranks_label(there)} in {other}; they call these collectives in different "
+                    "orders"
                 )
                 return _verdict_on_cycle(job, summary, (first, here), (second, there))
     return None
 
 
 def _verdict_on_cycle(job: _Job, summary: str, *sides: tuple[Stall, Sequence[int]]) -> Autopsy:
-    """Names the side that does not do what it did in earlier rounds, else both. The collective is that of the others,
-    which the named side should have called."""
+    """Names the side that does not do what it did in earlier rounds, else both. The collective is
+    that of the others, which the named side should have called."""
     leaving = [
         (stall, ranks)
         for stall, ranks in sides
@@ -333,16 +385,21 @@ def _verdict_on_cycle(job: _Job, summary: str, *sides: tuple[Stall, Sequence[int
         evidence = ["nothing says which of them is wrong"]
     confidence = Confidence.MEDIUM if len(leaving) == 1 else Confidence.LOW
     collective = _collective(job, stall, odd)
-    return _verdict(job, HangCause.ORDER, odd, confidence, summary, collective=collective, evidence=evidence)
+    return _verdict(
+        job, HangCause.ORDER, odd, confidence, summary, collective=collective, evidence=evidence
+    )
 
 
 def _missing(job: _Job) -> Autopsy | None:
     """Ranks that did not call a collective that others are in, and wait in no other themselves."""
     for stall in job.nearest_first:
         missing = [rank for rank in stall.missing if not job.waits_in[rank]]
-        # The recorder of gloo holds no sends and receives: a rank whose stack is in one waits for others as well.
+        # The recorder of gloo holds no sends and receives: a rank whose stack is in one waits for
+        # others as well.
         absent = [rank for rank in missing if not _wait_of(job.ranks[rank].frames)]
-        silent = [rank for rank in stall.silent if rank in job.ranks and not _seems_to_wait(job, rank)]
+        silent = [
+            rank for rank in stall.silent if rank in job.ranks and not _seems_to_wait(job, rank)
+        ]
         absent = absent or silent or missing
         if not absent:
             continue
@@ -361,8 +418,8 @@ def _missing(job: _Job) -> Autopsy | None:
 
 
 def _likeliest(stall: Stall, absent: Sequence[int]) -> tuple[int, ...]:
-    """Of the ranks that are missing those that called the fewest collectives of the group: others may wait for them in
-    ways that the recorder does not see."""
+    """Of the ranks that are missing those that called the fewest collectives of the group: others
+    may wait for them in ways that the recorder does not see."""
     counts = {rank: stall.log.last(rank) for rank in absent}
     fewest = min(counts.values())
     return tuple(sorted(rank for rank in absent if counts[rank] == fewest))
@@ -380,20 +437,26 @@ def _absence(job: _Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause,
         return HangCause.LOADER, f"{never}; {they} {are} loading data{where}"
     waits = {_wait_of(stack) for stack in frames}
     if len(waits) == 1 and "" not in waits:
-        return HangCause.RANK_MISSING, f"{never}; {they} {are} in {waits.pop()}{where.replace(' in ', ', at ', 1)}"
+        return (
+            HangCause.RANK_MISSING,
+            f"{never}; {they} {are} in {waits.pop()}{where.replace(' in ', ', at ', 1)}",
+        )
     if all(map(is_ending, frames)):
         return HangCause.TEARDOWN, f"{never}; {they} {are} in teardown{where}"
     return HangCause.RANK_MISSING, f"{never}" + (f"; {they} {are}{where}" if where else "")
 
 
 def _by_stacks(job: _Job) -> Autopsy | None:
-    """Where no recorder shows a collective that does not complete, the Python stacks say who waits for others."""
+    """Where no recorder shows a collective that does not complete, the Python stacks say who waits
+    for others."""
     if job.stalls:
         return None
     known = {rank: evidence.frames for rank, evidence in job.ranks.items() if evidence.frames}
     waiting = {rank: name for rank, frames in known.items() if (name := _wait_of(frames))}
     in_backward = dict.fromkeys(_wait_in_backward(job), _BACKWARD)
-    explicit = bool(waiting) and all(job.ranks[rank].activity is Activity.IDLE for rank in in_backward)
+    explicit = bool(waiting) and all(
+        job.ranks[rank].activity is Activity.IDLE for rank in in_backward
+    )
     waiting.update(in_backward)
     if len(waiting) == len(job.ranks):
         return _apart(job, waiting)
@@ -403,10 +466,16 @@ def _by_stacks(job: _Job) -> Autopsy | None:
         frames = known[min(waiting)]
         collective = StuckCollective(operation=operation, purpose=purpose(operation, frames))
         cause, text = _absence(job, others, has_log=all(rank in known for rank in others))
-        summary = f"{collective_label(collective)}: {text.replace('never called it', 'is not in it', 1)}"
+        summary = (
+            f"{collective_label(collective)}: {text.replace('never called it', 'is not in it', 1)}"
+        )
         if len(others) > 1:
             summary = summary.replace("is not in it", "are not in it", 1)
-        sure = (explicit or job.busy == others) and len(others) <= len(waiting) and set(others) <= set(known)
+        sure = (
+            (explicit or job.busy == others)
+            and len(others) <= len(waiting)
+            and set(others) <= set(known)
+        )
         confidence = Confidence.MEDIUM if sure else Confidence.LOW
         return _verdict(job, cause, others, confidence, summary, collective=collective)
     if waiting:
@@ -415,16 +484,17 @@ def _by_stacks(job: _Job) -> Autopsy | None:
 
 
 def _wait_in_backward(job: _Job) -> list[int]:
-    """Ranks in the backward pass alone that may wait there: DDP waits for gradients in C++, so that the stack shows
-    the pass, in which a rank may compute as well."""
+    """Ranks in the backward pass alone that may wait there: DDP waits for gradients in C++, so that
+    the stack shows the pass, in which a rank may compute as well."""
     inside = [rank for rank, evidence in job.ranks.items() if is_in_backward(evidence.frames)]
     unnamed = [rank for rank in inside if not _wait_of(job.ranks[rank].frames)]
     return [rank for rank in unnamed if job.ranks[rank].activity is not Activity.BUSY]
 
 
 def _apart(job: _Job, waiting: Mapping[int, str]) -> Autopsy | None:
-    """All ranks wait, but not in the same place. Those that have left for good the loop in which the others are do not
-    come back to it; they are named unless they are the most. Else nothing says who is wrong."""
+    """All ranks wait, but not in the same place. Those that have left for good the loop in which
+    the others are do not come back to it; they are named unless they are the most. Else nothing
+    says who is wrong."""
     sides: dict[tuple[str, str], list[int]] = {}
     for rank, operation in sorted(waiting.items()):
         sides.setdefault((operation, job.where(rank)), []).append(rank)
@@ -437,8 +507,11 @@ def _apart(job: _Job, waiting: Mapping[int, str]) -> Autopsy | None:
     return None
 
 
-def _left_the_loop(job: _Job, waiting: Mapping[int, str], gone: Sequence[int], inside: Sequence[int]) -> Autopsy:
-    """The verdict on ranks that have left a loop while others wait in it; the smaller part is named."""
+def _left_the_loop(
+    job: _Job, waiting: Mapping[int, str], gone: Sequence[int], inside: Sequence[int]
+) -> Autopsy:
+    """The verdict on ranks that have left a loop while others wait in it; the smaller part is
+    named."""
     few = len(gone) <= len(inside)
     odd, others = (gone, inside) if few else (inside, gone)
     places = {job.where(rank) for rank in odd}
@@ -447,11 +520,18 @@ def _left_the_loop(job: _Job, waiting: Mapping[int, str], gone: Sequence[int], i
     article = "the " if waiting[odd[0]] == _BACKWARD else ""
     there = f"{wait} in {article}{waiting[odd[0]]}{at}"
     if few:
-        text = f"{ranks_label(odd)} {_have(odd)} left the loop before {ranks_label(others)}, and {there}"
+        text = (
+            f"{ranks_label(odd)} {_have(odd)} left the loop before {ranks_label(others)}, and "
+            f"{there}"
+        )
     else:
-        text = f"{ranks_label(odd)} {there}, in a loop that {ranks_label(others)} {_have(others)} left"
+        text = (
+            f"{ranks_label(odd)} {there}, in a loop that {ranks_label(others)} {_have(others)} left"
+        )
     operation = waiting[others[0]]
-    collective = StuckCollective(operation=operation, purpose=purpose(operation, job.ranks[others[0]].frames))
+    collective = StuckCollective(
+        operation=operation, purpose=purpose(operation, job.ranks[others[0]].frames)
+    )
     return _verdict(
         job,
         HangCause.TEARDOWN if few else HangCause.RANK_MISSING,
@@ -464,7 +544,8 @@ def _left_the_loop(job: _Job, waiting: Mapping[int, str], gone: Sequence[int], i
 
 
 def _have_left(job: _Job, ahead: Sequence[int], behind: Sequence[int]) -> bool:
-    """Whether each rank of the one side has left for good a loop in which each of the other side is."""
+    """Whether each rank of the one side has left for good a loop in which each of the other side
+    is."""
     return all(
         has_left_loop(mine.frames, mine.loops, theirs.frames, theirs.loops)
         for mine in (job.ranks[rank] for rank in ahead)
@@ -477,8 +558,9 @@ def _have(ranks: Sequence[int]) -> str:
 
 
 def _by_activity(job: _Job) -> Autopsy | None:
-    """Where stacks are not known, a rank that computes while all others sleep is the one that has not arrived. Not
-    where a stack that is known contradicts that, nor where a recorder shows what ranks wait in."""
+    """Where stacks are not known, a rank that computes while all others sleep is the one that has
+    not arrived. Not where a stack that is known contradicts that, nor where a recorder shows what
+    ranks wait in."""
     busy = job.busy
     known = {rank: evidence.frames for rank, evidence in job.ranks.items() if evidence.frames}
     waits_busily = any(_wait_of(frames) for rank, frames in known.items() if rank in busy)
@@ -487,7 +569,10 @@ def _by_activity(job: _Job) -> Autopsy | None:
         return None
     are, have, they = ("is", "has", "it") if len(busy) == 1 else ("are", "have", "they")
     label = ranks_label(busy)
-    summary = f"{label} {are} busy while all others sleep: {they} {have} not arrived where the others wait"
+    summary = (
+        f"{label} {are} busy while all others sleep: {they} {have} not arrived where the others "
+        "wait"
+    )
     return _verdict(job, HangCause.RANK_MISSING, busy, Confidence.LOW, summary)
 
 
@@ -518,7 +603,10 @@ def _unknown(job: _Job) -> Autopsy:
         summary = f"{collective_label(collective)}: {text}"
         return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, summary, collective=collective)
     places = sorted({(job.where(rank), rank) for rank in job.ranks if job.where(rank)})
-    where = [f"rank {rank} is in {text}" for text, rank in sorted(places, key=lambda item: item[1])[:_MAX_PLACES]]
+    where = [
+        f"rank {rank} is in {text}"
+        for text, rank in sorted(places, key=lambda item: item[1])[:_MAX_PLACES]
+    ]
     nobody = ["no rank is known to wait in a collective"] if len(job.ranks) > 1 or not where else []
     return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, "; ".join([*nobody, *where]))
 
@@ -551,9 +639,15 @@ def _states(job: _Job, positions: Sequence[RankPosition]) -> list[str]:
     for position in positions:
         evidence = job.ranks[position.rank]
         if position.condition is not RankCondition.RUNNING:
-            text = "process has ended" if position.condition is RankCondition.GONE else "process is stopped"
+            text = (
+                "process has ended"
+                if position.condition is RankCondition.GONE
+                else "process is stopped"
+            )
         elif position.collective:
-            text = f"in {position.collective}" + (f", at {position.place}" if position.place else "")
+            text = f"in {position.collective}" + (
+                f", at {position.place}" if position.place else ""
+            )
         else:
             last = _last_call(job, position.rank)
             text = f"at {position.place}" if position.place else "no stack"
@@ -565,7 +659,10 @@ def _states(job: _Job, positions: Sequence[RankPosition]) -> list[str]:
 
 def _position(job: _Job, rank: int) -> RankPosition:
     evidence = job.ranks[rank]
-    names = [f"{stall.call(rank).operation} #{stall.number}{_of_group(stall)}" for stall in job.waits_in[rank]]
+    names = [
+        f"{stall.call(rank).operation} #{stall.number}{_of_group(stall)}"
+        for stall in job.waits_in[rank]
+    ]
     return RankPosition(
         rank=rank,
         condition=evidence.condition,
@@ -583,7 +680,9 @@ def _last_call(job: _Job, rank: int) -> str:
 
 def _collective(job: _Job, stall: Stall, odd: Sequence[int]) -> StuckCollective:
     """The collective of ``stall`` as the ranks called it that are not ``odd``."""
-    callers = [rank for rank in sorted(stall.signatures) if rank not in odd] or sorted(stall.signatures)
+    callers = [rank for rank in sorted(stall.signatures) if rank not in odd] or sorted(
+        stall.signatures
+    )
     calls = [stall.call(rank) for rank in callers]
     operations = {call.operation for call in calls}
     sizes = {payload_bytes(call) for call in calls}

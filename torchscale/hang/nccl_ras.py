@@ -1,4 +1,5 @@
-"""Asks NCCL's RAS service, which every NCCL job since 2.24 offers on its machine, about processes of ours."""
+"""Asks NCCL's RAS service, which every NCCL job since 2.24 offers on its machine, about processes
+of ours."""
 
 from __future__ import annotations
 
@@ -66,4 +67,6 @@ def _receive(connection: socket.socket, deadline: float, *, until_newline: bool)
 
 def _address() -> tuple[str, int]:
     host, _, port = os.environ.get("NCCL_RAS_ADDR", "").rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isdigit() and int(port) < 65536 else _ADDRESS
+    return (
+        (host.strip("[]"), int(port)) if host and port.isdigit() and int(port) < 65536 else _ADDRESS
+    )

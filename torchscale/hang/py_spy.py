@@ -1,4 +1,5 @@
-"""Python stacks of processes that do not answer, from py-spy where it is installed and permitted."""
+"""Python stacks of processes that do not answer, from py-spy where it is installed and
+permitted."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def has_py_spy() -> bool:
 
 
 def py_spy_stack(pid: int) -> tuple[StackFrame, ...]:
-    """Stack of a process's main thread, outermost first; empty where py-spy is not installed or not permitted."""
+    """Stack of a process's main thread, outermost first; empty where py-spy is not installed or not
+    permitted."""
     program = installed_program("py-spy")
     if program is None:
         return ()
@@ -49,7 +51,8 @@ def py_spy_stack(pid: int) -> tuple[StackFrame, ...]:
 
 
 def py_spy_stacks(pids: Mapping[int, int]) -> dict[int, tuple[StackFrame, ...]]:
-    """The stacks of ranks (rank → pid), of as many as ``_ALL_SECONDS`` allow; those without one are left out."""
+    """The stacks of ranks (rank → pid), of as many as ``_ALL_SECONDS`` allow; those without one are
+    left out."""
     deadline = time.monotonic() + _ALL_SECONDS
     stacks = {}
     for rank, pid in pids.items():
@@ -61,8 +64,8 @@ def py_spy_stacks(pids: Mapping[int, int]) -> dict[int, tuple[StackFrame, ...]]:
 
 
 def main_thread(data: bytes, pid: int) -> tuple[StackFrame, ...]:
-    """The main thread in what ``py-spy dump --json`` prints: its id in the kernel is the process's. Outermost frame
-    first; empty where the text is not such."""
+    """The main thread in what ``py-spy dump --json`` prints: its id in the kernel is the process's.
+    Outermost frame first; empty where the text is not such."""
     try:
         threads = msgspec.json.decode(data, type=list[_Thread])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -70,7 +73,11 @@ def main_thread(data: bytes, pid: int) -> tuple[StackFrame, ...]:
     for thread in threads:
         if thread.os_thread_id == pid or thread.thread_name == "MainThread":
             return tuple(
-                StackFrame(file=frame.filename, line=max(0, min(frame.line, _MAX_LINE)), function=frame.name)
+                StackFrame(
+                    file=frame.filename,
+                    line=max(0, min(frame.line, _MAX_LINE)),
+                    function=frame.name,
+                )
                 for frame in reversed(thread.frames)
             )
     return ()

@@ -17,14 +17,18 @@ _SAMPLES = 20
 _MAX_MAPS_BYTES = 16 * 2**20
 """A rank with torch has some 2,000 mappings of 100 bytes."""
 _SPINNING = (b"/libcuda.so", b"/libamdhip64", b"/libze_loader", b"/libmpi", b"/libucp")
-"""Libraries in which a rank that waits may keep its core busy: drivers of devices, MPI and UCX. gloo sleeps."""
+"""Libraries in which a rank that waits may keep its core busy: drivers of devices, MPI and UCX.
+gloo sleeps."""
 
 
-def rank_activities(processes: Mapping[int, psutil.Process]) -> tuple[dict[int, Activity | None], dict[int, float]]:
+def rank_activities(
+    processes: Mapping[int, psutil.Process],
+) -> tuple[dict[int, Activity | None], dict[int, float]]:
     """Watch the ranks for ``SAMPLE_SECONDS``.
 
     Returns:
-        What each rank does, ``None`` where that does not say whether it waits; and its processor time over wall time.
+        What each rank does, ``None`` where that does not say whether it waits; and its processor
+        time over wall time.
     """
     before = {rank: _cpu_seconds(process) for rank, process in processes.items()}
     start = time.monotonic()
@@ -34,7 +38,10 @@ def rank_activities(processes: Mapping[int, psutil.Process]) -> tuple[dict[int, 
         for rank, process in processes.items():
             runs[rank] += _is_runnable(process)
     elapsed = time.monotonic() - start
-    shares = {rank: (_cpu_seconds(process) - before[rank]) / elapsed for rank, process in processes.items()}
+    shares = {
+        rank: (_cpu_seconds(process) - before[rank]) / elapsed
+        for rank, process in processes.items()
+    }
     if any(_may_spin(process.pid) for process in processes.values()):
         return dict.fromkeys(processes), shares
     return {rank: activity_of(runs[rank] / _SAMPLES, shares[rank]) for rank in processes}, shares
@@ -49,7 +56,8 @@ def _is_runnable(process: psutil.Process) -> bool:
 
 
 def _may_spin(pid: int) -> bool:
-    """Whether the process has loaded what may wait without sleeping; also where that cannot be read."""
+    """Whether the process has loaded what may wait without sleeping; also where that cannot be
+    read."""
     try:
         maps = read_bounded(Path(f"/proc/{pid}/maps"), _MAX_MAPS_BYTES)
     except OSError:

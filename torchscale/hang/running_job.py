@@ -1,4 +1,5 @@
-"""The ranks of a job that runs on this machine, whoever started it: read from /proc, py-spy and NCCL's RAS service.
+"""The ranks of a job that runs on this machine, whoever started it: read from /proc, py-spy and
+NCCL's RAS service.
 
 Nothing is written and no signal is sent: a process that does not expect one may end.
 """
@@ -30,12 +31,14 @@ from torchscale.util.process import rank_environment
 _MAX_RANKS = 1024
 _BUSY_SHARE = 0.5
 _DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Where torch's watchdog dumps the flight recorder when a collective times out; the rank is appended."""
+"""Where torch's watchdog dumps the flight recorder when a collective times out; the rank is
+appended."""
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank on this machine, how many there are in the job and on this machine, and where torch writes its dumps."""
+    """A rank on this machine, how many there are in the job and on this machine, and where torch
+    writes its dumps."""
 
     process: psutil.Process
     world_size: int
@@ -53,12 +56,17 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
     try:
         ranks = _ranks(psutil.Process(pid))
     except psutil.NoSuchProcess as error:
-        raise UsageError(f"no process {pid}", hint="pass the PID of torchrun or of one of its ranks") from error
+        raise UsageError(
+            f"no process {pid}", hint="pass the PID of torchrun or of one of its ranks"
+        ) from error
     except psutil.AccessDenied as error:
-        raise UsageError(f"process {pid} belongs to another user", hint="run this as its user or as root") from error
+        raise UsageError(
+            f"process {pid} belongs to another user", hint="run this as its user or as root"
+        ) from error
     if not ranks:
         raise UsageError(
-            f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of its children",
+            f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of "
+            "its children",
             hint="pass the PID of torchrun or of one of its ranks, as the user who started it",
         )
     activities, shares = rank_activities({rank: found.process for rank, found in ranks.items()})
@@ -93,7 +101,9 @@ def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> li
             activity = "busy" if is_busy else "mostly idle"
             notes.append(f"rank {rank.rank}: pid {rank.pid}, {activity}")
         if rank.condition is RankCondition.STOPPED:
-            notes.append(f"rank {rank.rank}: pid {rank.pid} is stopped; kill -CONT {rank.pid} continues it")
+            notes.append(
+                f"rank {rank.rank}: pid {rank.pid} is stopped; kill -CONT {rank.pid} continues it"
+            )
     return notes
 
 
@@ -111,7 +121,8 @@ def _unseen(ranks: Mapping[int, _Rank], evidence: Sequence[RankEvidence]) -> lis
 
 
 def _ranks(process: psutil.Process) -> dict[int, _Rank]:
-    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its environment.
+    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its
+    environment.
 
     Raises:
         psutil.Error: ``process`` cannot be read.
@@ -132,16 +143,21 @@ def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:
         variables = rank_environment(process)
         if "RANK" in variables and "WORLD_SIZE" in variables:
             rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
-            local, local_size = int(variables.get("LOCAL_RANK", 0)), int(variables.get("LOCAL_WORLD_SIZE", 0))
+            local, local_size = (
+                int(variables.get("LOCAL_RANK", 0)),
+                int(variables.get("LOCAL_WORLD_SIZE", 0)),
+            )
             if 0 <= local <= rank < size:
-                prefix = next((variables[name] for name in _DUMP_VARIABLES if variables.get(name)), "")
+                prefix = next(
+                    (variables[name] for name in _DUMP_VARIABLES if variables.get(name)), ""
+                )
                 return rank, _Rank(process, size, local, local_size, prefix)
     return None
 
 
 def _dumped(rank: int, found: _Rank) -> CollectiveLog | None:
-    """What torch has dumped of a rank since its process started; ``None`` where there is nothing, as until a collective
-    times out."""
+    """What torch has dumped of a rank since its process started; ``None`` where there is nothing,
+    as until a collective times out."""
     path = Path(f"{found.dump_prefix}{rank}")
     try:
         if not found.dump_prefix or path.stat().st_mtime < found.process.create_time():
@@ -152,14 +168,20 @@ def _dumped(rank: int, found: _Rank) -> CollectiveLog | None:
 
 
 def _gone(ranks: dict[int, _Rank]) -> list[int]:
-    """Ranks of this machine that have no process: torchrun numbers those of a machine one after the other."""
+    """Ranks of this machine that have no process: torchrun numbers those of a machine one after the
+    other."""
     rank, found = next(iter(ranks.items()))
     first = rank - found.local_rank
-    return [number for number in range(first, first + min(found.local_world_size, _MAX_RANKS)) if number not in ranks]
+    return [
+        number
+        for number in range(first, first + min(found.local_world_size, _MAX_RANKS))
+        if number not in ranks
+    ]
 
 
 def _loops(process: psutil.Process, frames: tuple[StackFrame, ...]) -> tuple[LineRange | None, ...]:
-    """The loops that a stack is in; none where the process has ended or its source cannot be read."""
+    """The loops that a stack is in; none where the process has ended or its source cannot be
+    read."""
     try:
         return outermost_loops(frames, Path(f"/proc/{process.pid}/root"), process.create_time())
     except psutil.Error:

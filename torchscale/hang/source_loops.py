@@ -1,5 +1,5 @@
-"""Whether a line of a running program is in a loop, from its source: a rank that is past a line in no loop does not
-come back to it."""
+"""Whether a line of a running program is in a loop, from its source: a rank that is past a line in
+no loop does not come back to it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _FRAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def outermost_loops(frames: Sequence[StackFrame], root: Path, since: float) -> tuple[LineRange | None, ...]:
-    """For each frame the outermost loop of its function that its line is in; ``None`` for a line in none.
+def outermost_loops(
+    frames: Sequence[StackFrame], root: Path, since: float
+) -> tuple[LineRange | None, ...]:
+    """For each frame the outermost loop of its function that its line is in; ``None`` for a line in
+    none.
 
     Args:
         frames: Of a stack.
@@ -28,7 +31,8 @@ def outermost_loops(frames: Sequence[StackFrame], root: Path, since: float) -> t
         since: When the process started: a file that was changed later is not what it runs.
 
     Returns:
-        As many as ``frames``; none at all where one of the sources cannot be read, as of code that a program makes.
+        As many as ``frames``; none at all where one of the sources cannot be read, as of code that
+        a program makes.
     """
     trees: dict[str, ast.Module | None] = {}
     loops: list[LineRange | None] = []
@@ -59,7 +63,10 @@ def _outermost_loop(tree: ast.Module, line: int) -> LineRange | None:
     node: ast.AST = tree
     found: LineRange | None = None
     while True:
-        inner = next((child for child in _with_lines(node) if child.lineno <= line <= _last_line(child)), None)
+        inner = next(
+            (child for child in _with_lines(node) if child.lineno <= line <= _last_line(child)),
+            None,
+        )
         if inner is None:
             return found
         if isinstance(inner, _FRAMES):
@@ -70,7 +77,8 @@ def _outermost_loop(tree: ast.Module, line: int) -> LineRange | None:
 
 
 def _with_lines(node: ast.AST) -> Iterator[ast.stmt | ast.expr | ast.excepthandler]:
-    """The parts of a node that have lines; those without, as a ``case``, stand for their own parts."""
+    """The parts of a node that have lines; those without, as a ``case``, stand for their own
+    parts."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.expr | ast.excepthandler):
             yield child

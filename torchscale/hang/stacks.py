@@ -1,4 +1,5 @@
-"""What a Python stack says about a rank: its line, and whether it loads data, waits for others or ends."""
+"""What a Python stack says about a rank: its line, and whether it loads data, waits for others or
+ends."""
 
 from __future__ import annotations
 
@@ -14,12 +15,16 @@ _LIBRARY = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3.", "
 _OURS = "/torchscale/worker/"
 _TORCH = "/torch/"
 _LOADER_PATHS = ("/torch/utils/data/", "/torchscale/worker/data/")
-_TEARDOWN_FUNCTIONS = frozenset({"destroy_process_group", "_shutdown_backend", "_exit_function", "_run_exitfuncs"})
+_TEARDOWN_FUNCTIONS = frozenset(
+    {"destroy_process_group", "_shutdown_backend", "_exit_function", "_run_exitfuncs"}
+)
 """Leaving the process group, and what Python runs when a process ends."""
 _C10D = "distributed_c10d.py"
 _MAX_NAME = 80
 """Of a file and of a function: the line has to fit a table."""
-_NOT_COLLECTIVES = frozenset({"wrapper", "init_process_group", "new_group", "_new_process_group_helper"})
+_NOT_COLLECTIVES = frozenset(
+    {"wrapper", "init_process_group", "new_group", "_new_process_group_helper"}
+)
 """Functions of torch's module of collectives that are none."""
 LineRange = tuple[int, int]
 """First and last line of a loop."""
@@ -27,27 +32,31 @@ _JOINING = frozenset({"init_process_group", "new_group", "_new_process_group_hel
 
 
 def last_stack(log: str) -> tuple[StackFrame, ...]:
-    """The last stack that faulthandler wrote into ``log``, outermost first: that of the main thread, which it writes
-    after all others."""
+    """The last stack that faulthandler wrote into ``log``, outermost first: that of the main
+    thread, which it writes after all others."""
     starts = list(_STACK_START.finditer(log))
     frames = []
     for line in log[starts[-1].end() :].splitlines()[1:] if starts else ():
         match = _STACK_LINE.match(line)
         if match is None:
             break
-        frames.append(StackFrame(file=match["file"], line=int(match["line"]), function=match["function"]))
+        frames.append(
+            StackFrame(file=match["file"], line=int(match["line"]), function=match["function"])
+        )
     return tuple(reversed(frames))
 
 
 def place(frames: Sequence[StackFrame]) -> str:
-    """The line to show, as ``dataset.py:88 `read```: the innermost of the user's own code, else of torchscale's, else
-    of any; empty without frames."""
+    """The line to show, as ``dataset.py:88 `read```: the innermost of the user's own code, else of
+    torchscale's, else of any; empty without frames."""
     if not frames:
         return ""
     own = [frame for frame in frames if not _is_library(frame.file) and _OURS not in frame.file]
     ours = [frame for frame in frames if not _is_library(frame.file)]
     frame = (own or ours or list(frames))[-1]
-    return f"{frame.file.rpartition('/')[2][-_MAX_NAME:]}:{frame.line} `{frame.function[:_MAX_NAME]}`"
+    return (
+        f"{frame.file.rpartition('/')[2][-_MAX_NAME:]}:{frame.line} `{frame.function[:_MAX_NAME]}`"
+    )
 
 
 def is_loading(frames: Sequence[StackFrame]) -> bool:
@@ -67,16 +76,20 @@ def is_ending(frames: Sequence[StackFrame]) -> bool:
 
 def is_joining(frames: Sequence[StackFrame]) -> bool:
     """Whether it joins a process group, which waits for every rank."""
-    return any(frame.function in _JOINING and "/torch/distributed/" in frame.file for frame in frames)
+    return any(
+        frame.function in _JOINING and "/torch/distributed/" in frame.file for frame in frames
+    )
 
 
 def collective_in(frames: Sequence[StackFrame]) -> str:
-    """The collective that the stack is in, as torch names it; empty for none. Those that C++ starts, as DDP's, are not
-    on a Python stack."""
+    """The collective that the stack is in, as torch names it; empty for none. Those that C++
+    starts, as DDP's, are not on a Python stack."""
     names = [
         frame.function
         for frame in frames
-        if frame.file.endswith(_C10D) and frame.function not in _NOT_COLLECTIVES and not frame.function.startswith("_")
+        if frame.file.endswith(_C10D)
+        and frame.function not in _NOT_COLLECTIVES
+        and not frame.function.startswith("_")
     ]
     return "" if not names or is_joining(frames) or is_ending(frames) else names[0]
 
@@ -103,8 +116,9 @@ def has_left_loop(
     others: Sequence[StackFrame],
     other_loops: Sequence[LineRange | None],
 ) -> bool:
-    """Whether a rank has left for good a loop in which another rank still is: both were called from the same lines,
-    none of them in a loop; then the one is on a later line of the function, and in no loop with the line of the other.
+    """Whether a rank has left for good a loop in which another rank still is: both were called from
+    the same lines, none of them in a loop; then the one is on a later line of the function, and in
+    no loop with the line of the other.
 
     Args:
         frames: Of the one.
@@ -120,7 +134,11 @@ def has_left_loop(
             return False
         if frame.line != other.line:
             shared = other_loop is not None and other_loop[0] <= frame.line <= other_loop[1]
-            return frame.line > other.line and not shared and _is_looping(others[depth:], other_loops[depth:])
+            return (
+                frame.line > other.line
+                and not shared
+                and _is_looping(others[depth:], other_loops[depth:])
+            )
         if loop is not None:  # they may be in different rounds of it
             return False
     return False
@@ -128,7 +146,10 @@ def has_left_loop(
 
 def _is_looping(frames: Sequence[StackFrame], loops: Sequence[LineRange | None]) -> bool:
     """Whether the user's code, or a trainer's, is in a loop: torch has loops of its own."""
-    return any(loop is not None and _TORCH not in frame.file for frame, loop in zip(frames, loops, strict=True))
+    return any(
+        loop is not None and _TORCH not in frame.file
+        for frame, loop in zip(frames, loops, strict=True)
+    )
 
 
 def _is_library(path: str) -> bool:

@@ -1,1 +1,2 @@
-"""Results of many runs over time: their file, trends and changes of level, baselines from it, the page and tables."""
+"""Results of many runs over time: their file, trends and changes of level, baselines from it, the
+page and tables."""

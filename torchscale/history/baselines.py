@@ -23,7 +23,8 @@ from torchscale.schema.state import State
 
 _MAIN_BRANCHES = ("main", "master")
 _LOOKED_AT = 50
-"""Runs before the one that is judged, newest first: a run of two months ago is no `last` one of a nightly job."""
+"""Runs before the one that is judged, newest first: a run of two months ago is no `last` one of a
+nightly job."""
 _MOST_RUNS = 200
 """Of a median: each is read as a whole."""
 _MEDIAN = re.compile(r"median-of-(\d{1,4})")
@@ -50,7 +51,8 @@ class Against:
         median = _MEDIAN.fullmatch(text)
         if median is None or not MIN_LAUNCHES <= int(median[1]) <= _MOST_RUNS:
             raise UsageError(
-                f"--against {text}: expected last, main or median-of-N with N from {MIN_LAUNCHES} to {_MOST_RUNS}, "
+                f"--against {text}: expected last, main or median-of-N with N from {MIN_LAUNCHES} "
+                f"to {_MOST_RUNS}, "
                 "such as median-of-10"
             )
         return cls("median", int(median[1]))
@@ -70,11 +72,14 @@ def earlier_side(new: Side, against: Against, source: Path) -> Side:
     """
     with _opened(source) as history:
         content = history.content()
-        wanted = {workload_key(cell.cell) for cell in new.results.cells if cell.state is not State.SKIPPED}
+        wanted = {
+            workload_key(cell.cell) for cell in new.results.cells if cell.state is not State.SKIPPED
+        }
         earlier = _earlier(content, new.results)
         if not earlier:
             raise UsageError(
-                f"--against: no run in {source} was measured before {new.results.name}", hint="name another --history"
+                f"--against: no run in {source} was measured before {new.results.name}",
+                hint="name another --history",
             )
         sound = _sound_cells(content, wanted)
         if against.which == "median":
@@ -83,10 +88,13 @@ def earlier_side(new: Side, against: Against, source: Path) -> Side:
             return Side(str(source), _median_side(runs, new.results, against.runs, source))
         if against.which == "main":
             earlier = _of_main(earlier, source)
-        best = max(earlier[:_LOOKED_AT], key=lambda run: len(sound.get(run.number, ())))  # the first, so the newest
+        best = max(
+            earlier[:_LOOKED_AT], key=lambda run: len(sound.get(run.number, ()))
+        )  # the first, so the newest
         if not sound.get(best.number):
             raise UsageError(
-                f"--against {against.which}: none of {len(earlier[:_LOOKED_AT])} earlier runs in {source} measured a "
+                f"--against {against.which}: none of {len(earlier[:_LOOKED_AT])} earlier runs in "
+                f"{source} measured a "
                 f"cell of {new.results.name} soundly"
             )
         return Side(f"{source}: {best.name}", history.results(best.number))
@@ -94,7 +102,8 @@ def earlier_side(new: Side, against: Against, source: Path) -> Side:
 
 @contextmanager
 def _opened(source: Path) -> Iterator[HistoryFile]:
-    """The file, or one in memory of the run folders in a directory; what cannot be read is left out."""
+    """The file, or one in memory of the run folders in a directory; what cannot be read is left
+    out."""
     if not source.is_dir():
         with open_history(source) as history:
             yield history
@@ -107,24 +116,30 @@ def _opened(source: Path) -> Iterator[HistoryFile]:
 def _earlier(content: HistoryContent, new: ResultSet) -> list[HistoryRun]:
     """Runs that began before the new one, the newest first."""
     identity = history_entry(new).run.identity
-    before = [run for run in content.runs if run.measured_at < new.created_at and run.identity != identity]
+    before = [
+        run for run in content.runs if run.measured_at < new.created_at and run.identity != identity
+    ]
     return before[::-1]
 
 
 def _of_main(runs: Sequence[HistoryRun], source: Path) -> list[HistoryRun]:
     of_main = [run for run in runs if run.git_branch in _MAIN_BRANCHES]
     if not of_main:
-        branches = ", ".join(sorted({run.git_branch for run in runs if run.git_branch})[:5]) or "none is recorded"
+        branches = (
+            ", ".join(sorted({run.git_branch for run in runs if run.git_branch})[:5])
+            or "none is recorded"
+        )
         raise UsageError(
-            f"--against main: no earlier run in {source} is of the branch main or master; branches there: {branches}",
+            f"--against main: no earlier run in {source} is of the branch main or master; "
+            f"branches there: {branches}",
             hint="start torchscale in the checkout of your code, so that its branch is recorded",
         )
     return of_main
 
 
 def _sound_cells(content: HistoryContent, wanted: set[str]) -> dict[int, set[str]]:
-    """Of each run, by its number: those of the wanted workloads that it measured without a condition that withholds a
-    verdict."""
+    """Of each run, by its number: those of the wanted workloads that it measured without a
+    condition that withholds a verdict."""
     keys = {number: workload_key(cell) for number, cell in content.cells.items()}
     measured = {(figure.run, figure.cell) for figure in content.figures}
     sound: dict[int, set[str]] = {}
@@ -140,18 +155,23 @@ def _is_sound(outcome: HistoryOutcome) -> bool:
 
 
 def _median_side(runs: Sequence[ResultSet], new: ResultSet, count: int, source: Path) -> ResultSet:
-    """The launches of the last ``count`` runs (newest first) as one side, in the sessions of all of them."""
+    """The launches of the last ``count`` runs (newest first) as one side, in the sessions of all of
+    them."""
     cells = [cell for cell in new.cells if cell.state is not State.SKIPPED]
     merged = [(cell, _of_runs(cell, runs)) for cell in cells]
     enough = [(cell, parts) for cell, parts in merged if len(parts) >= MIN_LAUNCHES]
     if not enough:
         most = max((len(parts) for _, parts in merged), default=0)
         raise UsageError(
-            f"--against median-of-{count}: {most} earlier runs in {source} measured a cell of {new.name} soundly on "
+            f"--against median-of-{count}: {most} earlier runs in {source} measured a cell of "
+            f"{new.name} soundly on "
             f"the same device and torch; expected {MIN_LAUNCHES} or more",
             hint="--against last compares with one run",
         )
-    sessions = sorted((session for run in runs for session in run.sessions), key=lambda session: session.started_at)
+    sessions = sorted(
+        (session for run in runs for session in run.sessions),
+        key=lambda session: session.started_at,
+    )
     newest, fewest = runs[0], min(len(parts) for _, parts in enough)
     most = max(len(parts) for _, parts in enough)
     return newest.model_copy(
@@ -168,8 +188,8 @@ def _median_side(runs: Sequence[ResultSet], new: ResultSet, count: int, source: 
 
 
 def _of_runs(cell: ResultCell, runs: Sequence[ResultSet]) -> list[ResultCell]:
-    """The same workload in each run that measured it soundly on the same device and torch, the newest first. A cell
-    that failed in the new run has neither."""
+    """The same workload in each run that measured it soundly on the same device and torch, the
+    newest first. A cell that failed in the new run has neither."""
     key = workload_key(cell.cell)
     return [
         other

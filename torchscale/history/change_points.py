@@ -1,12 +1,14 @@
-"""Where the level of a series changed: binary segmentation with a permutation test, judged over many series.
+"""Where the level of a series changed: binary segmentation with a permutation test, judged over
+many series.
 
-A segment is split where the standardized difference of means is largest: of all values before and after (Sen and
-Srivastava 1975), or of equally many before and after (moving sums, Eichinger and Kirch 2018), which shows a change that
-was taken back later. That difference is held against the largest ones of random permutations of the segment (Antoch and
-Hušková 2001), so that no distribution of the noise is assumed, only that without a change the order of values is by
-chance. Both parts of a split segment are searched in turn (Vostrikova 1981). Values are in units of the noise from one
-to the next, and clipped (Huber 1964), so that one outlier is no change. The tests of all series in a round are judged
-together (Benjamini and Hochberg 1995).
+A segment is split where the standardized difference of means is largest: of all values before and
+after (Sen and Srivastava 1975), or of equally many before and after (moving sums, Eichinger and
+Kirch 2018), which shows a change that was taken back later. That difference is held against the
+largest ones of random permutations of the segment (Antoch and Hušková 2001), so that no
+distribution of the noise is assumed, only that without a change the order of values is by chance.
+Both parts of a split segment are searched in turn (Vostrikova 1981). Values are in units of the
+noise from one to the next, and clipped (Huber 1964), so that one outlier is no change. The tests of
+all series in a round are judged together (Benjamini and Hochberg 1995).
 """
 
 from __future__ import annotations
@@ -19,22 +21,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 FALSE_DISCOVERY_RATE = 0.01
-"""Share of change points that may be false. A history is looked at after every run: at 0.05, a machine without any
-change would report one in every twentieth night, as the null hypothesis holds for all series then."""
+"""Share of change points that may be false. A history is looked at after every run: at 0.05, a
+machine without any change would report one in every twentieth night, as the null hypothesis holds
+for all series then."""
 MIN_LENGTH = 5
-"""Values on either side of a change point: a bad spell of one to four runs is not called a new level."""
+"""Values on either side of a change point: a bad spell of one to four runs is not called a new
+level."""
 _CLIP = 3.0
 """In units of noise: beyond this, normal noise has 0.3 % of its values and heavy tails a few."""
 _LEAST_NOISE = 5e-4
-"""Of logarithms. Peak memory often repeats to the byte; what differs by less than 0.05 % is taken as equal to it."""
+"""Of logarithms. Peak memory often repeats to the byte; what differs by less than 0.05 % is taken
+as equal to it."""
 _STAGES = (99, 999)
-"""Permutations of all tests, then of those that may be significant; further ones are for what these leave undecided."""
+"""Permutations of all tests, then of those that may be significant; further ones are for what these
+leave undecided."""
 _BLOCK = 500
 """Permutations at a time: their sums stay in the cache of a core."""
 _MAX_PERMUTATIONS = 200_000
 """Enough for 1,000 series with one change among them: the smallest p must be below 0.01 ÷ 1,000."""
 _ENOUGH_LARGER = 10
-"""Permutations with a larger difference after which p is known to a third of itself (Besag and Clifford 1991)."""
+"""Permutations with a larger difference after which p is known to a third of itself (Besag and
+Clifford 1991)."""
 _SEED = 20_260_101
 """The same series always has the same change points."""
 _Array = NDArray[np.float64]
@@ -46,7 +53,8 @@ class NoisySeries:
 
     Attributes:
         logs: Logarithms of the levels.
-        variances: Of each logarithm, as far as it is known from repeated launches; 0 where nothing is known.
+        variances: Of each logarithm, as far as it is known from repeated launches; 0 where nothing
+            is known.
     """
 
     logs: tuple[float, ...]
@@ -54,13 +62,17 @@ class NoisySeries:
 
 
 def change_points(
-    series: Sequence[NoisySeries], *, rate: float = FALSE_DISCOVERY_RATE, min_length: int = MIN_LENGTH
+    series: Sequence[NoisySeries],
+    *,
+    rate: float = FALSE_DISCOVERY_RATE,
+    min_length: int = MIN_LENGTH,
 ) -> list[tuple[int, ...]]:
-    """The places of each series where a new level begins: indices of the first value of it, ascending.
+    """The places of each series where a new level begins: indices of the first value of it,
+    ascending.
 
     Args:
-        series: All series that are looked at together; that there are many of them makes none more likely to be called
-            changed.
+        series: All series that are looked at together; that there are many of them makes none more
+            likely to be called changed.
         rate: The share of false ones among the change points.
         min_length: Fewest values on either side of a change point.
 
@@ -72,7 +84,9 @@ def change_points(
     segments = [(number, 0, len(one.logs)) for number, one in enumerate(series)]
     while segments:
         testable = [segment for segment in segments if segment[2] - segment[1] >= 2 * min_length]
-        splits = [_best_split(prepared[number], start, end, min_length) for number, start, end in testable]
+        splits = [
+            _best_split(prepared[number], start, end, min_length) for number, start, end in testable
+        ]
         rejected = _rejected(splits, rate)
         places = [split.place for split in splits]
         segments = []
@@ -80,12 +94,16 @@ def change_points(
             if changed:
                 found[number].add(place)
                 segments += [(number, start, place), (number, place, end)]
-    return [_confirmed(one, sorted(places), rate, min_length) for one, places in zip(prepared, found, strict=True)]
+    return [
+        _confirmed(one, sorted(places), rate, min_length)
+        for one, places in zip(prepared, found, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Values in units of the noise from one to the next, and weights (1 where all weigh the same)."""
+    """Values in units of the noise from one to the next, and weights (1 where all weigh the
+    same)."""
 
     values: _Array
     weights: _Array
@@ -102,16 +120,22 @@ def _prepared(series: NoisySeries) -> _Prepared:
     if not (np.isfinite(logs).all() and np.isfinite(known).all()):
         raise ValueError("a level or its variance is not finite")
     noise = _noise(logs)
-    # Of one value: what runs have in common varies by the rest of the noise, whatever the number of launches.
+    # Of one value: what runs have in common varies by the rest of the noise, whatever the number of
+    # launches.
     between = max(0.0, noise**2 - float(known.mean())) if len(known) else 0.0
     variances = between + known
-    weights = noise**2 / np.maximum(variances, _LEAST_NOISE**2) if len(logs) and np.ptp(known) else np.ones(len(logs))
+    weights = (
+        noise**2 / np.maximum(variances, _LEAST_NOISE**2)
+        if len(logs) and np.ptp(known)
+        else np.ones(len(logs))
+    )
     return _Prepared(logs / noise, weights)
 
 
 def _noise(logs: _Array) -> float:
-    """Standard deviation from one value to the next, which changes of the level hardly reach: the median absolute
-    difference of neighbours, scaled as for normal noise (0.6745 is the third quartile of a standard normal)."""
+    """Standard deviation from one value to the next, which changes of the level hardly reach: the
+    median absolute difference of neighbours, scaled as for normal noise (0.6745 is the third
+    quartile of a standard normal)."""
     if len(logs) < 2:
         return _LEAST_NOISE
     steps = np.abs(np.diff(logs))
@@ -120,9 +144,12 @@ def _noise(logs: _Array) -> float:
 
 
 class _Split:
-    """The best place to split a segment, how far apart the means are there, and how often that is so by chance."""
+    """The best place to split a segment, how far apart the means are there, and how often that is
+    so by chance."""
 
-    def __init__(self, scores: _Array, weights: _Array | None, place: int, statistic: float, min_length: int) -> None:
+    def __init__(
+        self, scores: _Array, weights: _Array | None, place: int, statistic: float, min_length: int
+    ) -> None:
         self.place = place
         self.larger = self.done = 0
         self._scores, self._weights = scores, weights
@@ -141,7 +168,9 @@ class _Split:
 
     def permute(self, count: int) -> None:
         """Look at this many random orders more, or at fewer if they say that it is chance."""
-        bound = self._statistic * (1 - 1e-12)  # a permutation may sum the same values in another order
+        bound = self._statistic * (
+            1 - 1e-12
+        )  # a permutation may sum the same values in another order
         while count > 0 and not self.surely_chance:
             rows = min(count, _BLOCK)
             largest = np.zeros(rows)
@@ -178,16 +207,17 @@ def _best_split(series: _Prepared, start: int, end: int, min_length: int) -> _Sp
     for differences in _differences(scores[None, :], rows, min_length):
         place = int(differences[0].argmax())
         if differences[0, place] > largest:
-            # All scales are symmetric: their places begin as far from the start as they stop before the end.
+            # All scales are symmetric: their places begin as far from the start as they stop before
+            # the end.
             best = place + (len(scores) + 1 - differences.shape[1]) // 2
             largest = float(differences[0, place])
     return _Split(scores, unequal, start + best, largest, min_length)
 
 
 def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Iterator[_Array]:
-    """For rows of scores: the standardized differences of the (weighted) means before and after each place. First of
-    all values, from ``min_length`` to ``min_length`` before the end; then of windows of 2, 4, 8 … × ``min_length`` on
-    either side. Shape of each (rows, places)."""
+    """For rows of scores: the standardized differences of the (weighted) means before and after
+    each place. First of all values, from ``min_length`` to ``min_length`` before the end; then of
+    windows of 2, 4, 8 … × ``min_length`` on either side. Shape of each (rows, places)."""
     length = scores.shape[1]
     sums = _sums(scores if weights is None else scores * weights)
     sizes = _sums(np.ones((1, length)) if weights is None else weights)
@@ -195,7 +225,11 @@ def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Ite
     yield _standardized(sums[:, inner], sums[:, -1:], sizes[:, inner], sizes[:, -1:])
     window = 2 * min_length
     while 2 * window <= length:
-        first, middle, last = slice(None, -2 * window), slice(window, -window), slice(2 * window, None)
+        first, middle, last = (
+            slice(None, -2 * window),
+            slice(window, -window),
+            slice(2 * window, None),
+        )
         yield _standardized(
             sums[:, middle] - sums[:, first],
             sums[:, last] - sums[:, first],
@@ -221,18 +255,31 @@ def _benjamini_hochberg(probabilities: Sequence[float], rate: float) -> list[boo
     """Which hypotheses are rejected with at most this share of false rejections."""
     order = sorted(range(len(probabilities)), key=lambda index: probabilities[index])
     count = len(order)
-    last = max((rank for rank, index in enumerate(order, 1) if probabilities[index] <= rate * rank / count), default=0)
+    last = max(
+        (
+            rank
+            for rank, index in enumerate(order, 1)
+            if probabilities[index] <= rate * rank / count
+        ),
+        default=0,
+    )
     rejected = set(order[:last])
     return [index in rejected for index in range(count)]
 
 
-def _confirmed(series: _Prepared, places: Sequence[int], rate: float, min_length: int) -> tuple[int, ...]:
-    """Those places that are also significant between their neighbours alone. An early split may have been near a change
-    and not at it; once the change itself is found too, the first is none."""
+def _confirmed(
+    series: _Prepared, places: Sequence[int], rate: float, min_length: int
+) -> tuple[int, ...]:
+    """Those places that are also significant between their neighbours alone. An early split may
+    have been near a change and not at it; once the change itself is found too, the first is
+    none."""
     kept = _refined(series, places, min_length)
     while len(kept) > 1:  # a single one was tested like this when it was found
         bounds = [0, *kept, len(series.values)]
-        splits = [_best_split(series, start, end, min_length) for start, end in zip(bounds, bounds[2:], strict=False)]
+        splits = [
+            _best_split(series, start, end, min_length)
+            for start, end in zip(bounds, bounds[2:], strict=False)
+        ]
         for split in splits:
             split.permute(_STAGES[-1])
         weakest = max(range(len(kept)), key=lambda number: splits[number].probability)
@@ -243,8 +290,8 @@ def _confirmed(series: _Prepared, places: Sequence[int], rate: float, min_length
 
 
 def _refined(series: _Prepared, places: Sequence[int], min_length: int) -> list[int]:
-    """Each place again, between its neighbours alone: where it was found, later changes were still in the segment
-    (Bai 1997)."""
+    """Each place again, between its neighbours alone: where it was found, later changes were still
+    in the segment (Bai 1997)."""
     refined = list(places)
     for number in range(len(refined)):
         start = refined[number - 1] if number else 0

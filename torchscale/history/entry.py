@@ -9,7 +9,13 @@ import statistics
 from torchscale.analysis.comparison.conditions import flagged_conditions
 from torchscale.analysis.comparison.matching import result_facts
 from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
-from torchscale.history.records import HistoryCell, HistoryEntry, HistoryFigure, HistoryOutcome, HistoryRun
+from torchscale.history.records import (
+    HistoryCell,
+    HistoryEntry,
+    HistoryFigure,
+    HistoryOutcome,
+    HistoryRun,
+)
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 
@@ -21,7 +27,9 @@ def history_entry(results: ResultSet) -> HistoryEntry:
     command = () if environment is None else environment.command
     host = "" if environment is None else environment.hostname
     run = HistoryRun(
-        identity=_hash(results.created_at, host, "" if config is None else config.experiment_name, *command),
+        identity=_hash(
+            results.created_at, host, "" if config is None else config.experiment_name, *command
+        ),
         name=results.name,
         measured_at=results.created_at,
         host=host,
@@ -33,10 +41,13 @@ def history_entry(results: ResultSet) -> HistoryEntry:
         git_commit=(environment and environment.git_commit) or "",
         config_hash="" if config is None else _hash(config.model_dump_json())[:16],
     )
-    # A folder may be renamed, and read where another file of it is damaged: what was measured is the same.
+    # A folder may be renamed, and read where another file of it is damaged: what was measured is
+    # the same.
     digest = _hash(results.model_copy(update={"name": "", "problems": ()}).model_dump_json())
     cells = tuple(_cell(cell) for cell in results.cells)
-    return HistoryEntry(run=run, digest=digest, facts=result_facts(results), cells=cells, results=results)
+    return HistoryEntry(
+        run=run, digest=digest, facts=result_facts(results), cells=cells, results=results
+    )
 
 
 def _cell(cell: ResultCell) -> HistoryCell:
@@ -46,10 +57,14 @@ def _cell(cell: ResultCell) -> HistoryCell:
         device=cell.device,
         flags=cell.flags,
         conditions=flagged_conditions(cell),
-        measured_at=min((launch.started_at for launch in cell.launches if launch.started_at), default=""),
+        measured_at=min(
+            (launch.started_at for launch in cell.launches if launch.started_at), default=""
+        ),
     )
     keys = dict.fromkeys(key for launch in cell.launches for key in launch.values)
-    return HistoryCell(cell=cell.cell, outcome=outcome, figures=tuple(_figure(cell, key) for key in keys))
+    return HistoryCell(
+        cell=cell.cell, outcome=outcome, figures=tuple(_figure(cell, key) for key in keys)
+    )
 
 
 def _figure(cell: ResultCell, key: MetricKey) -> HistoryFigure:

@@ -88,7 +88,9 @@ def _change(change: ChangePoint, places: dict[int, int]) -> ChangePointExport:
         runs_after=change.runs[1],
         worse=change.worse,
         differences=tuple(
-            HistoryDifferenceExport(what=difference.what, before=difference.values[0], after=difference.values[1])
+            HistoryDifferenceExport(
+                what=difference.what, before=difference.values[0], after=difference.values[1]
+            )
             for difference in change.differences
         ),
     )

@@ -1,7 +1,8 @@
 """A history: the results of many runs in one SQLite file, to which rows are only added.
 
-Rows are never changed: triggers refuse it. A run folder that went on after it was added is added once more; the newest
-row of a run counts. The file has no companions (no write-ahead log), so that it can be copied whenever nothing writes.
+Rows are never changed: triggers refuse it. A run folder that went on after it was added is added
+once more; the newest row of a run counts. The file has no companions (no write-ahead log), so that
+it can be copied whenever nothing writes.
 """
 
 from __future__ import annotations
@@ -40,15 +41,20 @@ _MAX_RESULT_BYTES = 64 * 2**20
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _TABLES = {
-    "run": "number INTEGER PRIMARY KEY, identity TEXT NOT NULL, name TEXT NOT NULL, measured_at TEXT NOT NULL, "
-    "host TEXT NOT NULL, driver TEXT NOT NULL, torch TEXT NOT NULL, nccl TEXT NOT NULL, torchscale TEXT NOT NULL, "
-    "git_branch TEXT NOT NULL, git_commit TEXT NOT NULL, config_hash TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, "
+    "run": "number INTEGER PRIMARY KEY, identity TEXT NOT NULL, name TEXT NOT NULL, measured_at "
+    "TEXT NOT NULL, "
+    "host TEXT NOT NULL, driver TEXT NOT NULL, torch TEXT NOT NULL, nccl TEXT NOT NULL, "
+    "torchscale TEXT NOT NULL, "
+    "git_branch TEXT NOT NULL, git_commit TEXT NOT NULL, config_hash TEXT NOT NULL, digest TEXT "
+    "NOT NULL UNIQUE, "
     "facts TEXT NOT NULL, results BLOB NOT NULL",
     "cell": "number INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE",
-    "outcome": "run INTEGER NOT NULL REFERENCES run, cell INTEGER NOT NULL REFERENCES cell, state TEXT NOT NULL, "
+    "outcome": "run INTEGER NOT NULL REFERENCES run, cell INTEGER NOT NULL REFERENCES cell, state "
+    "TEXT NOT NULL, "
     "reason TEXT NOT NULL, device TEXT NOT NULL, flags TEXT NOT NULL, conditions TEXT NOT NULL, "
     "measured_at TEXT NOT NULL, PRIMARY KEY (run, cell)",
-    "figure": "run INTEGER NOT NULL REFERENCES run, cell INTEGER NOT NULL REFERENCES cell, metric TEXT NOT NULL, "
+    "figure": "run INTEGER NOT NULL REFERENCES run, cell INTEGER NOT NULL REFERENCES cell, metric "
+    "TEXT NOT NULL, "
     "level REAL NOT NULL, low REAL, high REAL, log_variance REAL, launches INTEGER NOT NULL, "
     "PRIMARY KEY (run, cell, metric)",
     "folder": "fingerprint TEXT PRIMARY KEY, run INTEGER NOT NULL REFERENCES run",
@@ -84,9 +90,15 @@ def open_history(path: Path | None, *, create: bool = False) -> Iterator[History
     name = "the history in memory" if path is None else str(path)
     if path is not None:
         _check_file(path, create=create)
-    address = ":memory:" if path is None else f"file:{quote(str(path.resolve()))}?mode={'rwc' if create else 'ro'}"
+    address = (
+        ":memory:"
+        if path is None
+        else f"file:{quote(str(path.resolve()))}?mode={'rwc' if create else 'ro'}"
+    )
     try:
-        connection = sqlite3.connect(address, timeout=_BUSY_SECONDS, isolation_level=None, uri=path is not None)
+        connection = sqlite3.connect(
+            address, timeout=_BUSY_SECONDS, isolation_level=None, uri=path is not None
+        )
     except sqlite3.Error as error:
         raise OutputError(f"{name} cannot be opened: {error}") from error
     try:
@@ -103,15 +115,22 @@ def open_history(path: Path | None, *, create: bool = False) -> Iterator[History
 def _check_file(path: Path, *, create: bool) -> None:
     """That it is a SQLite file, or can become one."""
     if path.is_dir():
-        raise UsageError(f"{path} is a directory; expected the file of a history", hint="--db torchscale.sqlite")
+        raise UsageError(
+            f"{path} is a directory; expected the file of a history", hint="--db torchscale.sqlite"
+        )
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a regular file; expected the file of a history", hint="--db torchscale.sqlite")
+        raise UsageError(
+            f"{path} is not a regular file; expected the file of a history",
+            hint="--db torchscale.sqlite",
+        )
     try:
         with path.open("rb") as file:
             beginning = file.read(16)
     except FileNotFoundError as error:
         if not create:
-            raise UsageError(f"no history {path}", hint=f"torchscale history results --db {path}") from error
+            raise UsageError(
+                f"no history {path}", hint=f"torchscale history results --db {path}"
+            ) from error
         if not path.parent.is_dir():
             raise OutputError(
                 f"cannot write {path}: {path.parent} is not a directory", hint="create it first"
@@ -124,7 +143,9 @@ def _check_file(path: Path, *, create: bool) -> None:
 
 
 def _foreign(name: str) -> StoreError:
-    return StoreError(f"{name} is not a history that torchscale wrote", hint="name another file with --db")
+    return StoreError(
+        f"{name} is not a history that torchscale wrote", hint="name another file with --db"
+    )
 
 
 class HistoryFile:
@@ -140,7 +161,10 @@ class HistoryFile:
             StoreError: it is another file, damaged, or of a newer torchscale.
             OutputError: it cannot be written.
         """
-        tables = {str(name) for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            str(name)
+            for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         if not tables and create:
             with self.transaction():
                 self._create()
@@ -151,13 +175,17 @@ class HistoryFile:
             raise _foreign(self.name)
         if version != _VERSION:
             raise StoreError(
-                f"{self.name} has tables of version {version}; this torchscale reads version {_VERSION}",
+                f"{self.name} has tables of version {version}; this torchscale reads version "
+                f"{_VERSION}",
                 hint="build it again from the run folders: torchscale history DIR --db NEW",
             )
         for table, definition in _TABLES.items():
             names = {str(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}
-            # Each column's definition begins with its name; a key of several columns stands in brackets after them.
-            expected = {part.split()[0] for part in definition.partition(", PRIMARY KEY (")[0].split(", ")}
+            # Each column's definition begins with its name; a key of several columns stands in
+            # brackets after them.
+            expected = {
+                part.split()[0] for part in definition.partition(", PRIMARY KEY (")[0].split(", ")
+            }
             if table not in tables or not expected <= names:  # a view may never end
                 raise self._damaged(f"the table {table} is not complete")
         self._check_length()
@@ -166,7 +194,8 @@ class HistoryFile:
             raise self._damaged(str(result).splitlines()[-1])
 
     def _check_length(self) -> None:
-        """That the end is there: SQLite misses it only when it needs it, and it may be a free page."""
+        """That the end is there: SQLite misses it only when it needs it, and it may be a free
+        page."""
         ((size,),) = self._rows("PRAGMA page_size")
         ((count,),) = self._rows("PRAGMA page_count")
         file = self._rows("PRAGMA database_list")[0][2]  # that of `main`; empty in memory
@@ -228,13 +257,17 @@ class HistoryFile:
             StoreError: the file is damaged.
         """
         runs = self._rows(
-            f"SELECT {', '.join(_RUN_COLUMNS)} FROM run WHERE number IN {_NEWEST} ORDER BY measured_at, number"
+            f"SELECT {', '.join(_RUN_COLUMNS)} FROM run WHERE number IN {_NEWEST} ORDER BY "
+            "measured_at, number"
         )
-        outcomes = self._rows(f"SELECT {', '.join(_OUTCOME_COLUMNS)} FROM outcome WHERE run IN {_NEWEST}")
+        outcomes = self._rows(
+            f"SELECT {', '.join(_OUTCOME_COLUMNS)} FROM outcome WHERE run IN {_NEWEST}"
+        )
         # A key is its metric (`throughput`) or begins with it (`busbw/all_reduce/fp32`).
         chosen = " OR ".join(["metric = ? OR metric GLOB ?"] * len(metrics)) or "1"
         figures = self._rows(
-            f"SELECT {', '.join(_FIGURE_COLUMNS)} FROM figure WHERE run IN {_NEWEST} AND ({chosen})",
+            f"SELECT {', '.join(_FIGURE_COLUMNS)} FROM figure WHERE run IN {_NEWEST} AND "
+            f"({chosen})",
             [value for metric in metrics for value in (metric, f"{metric}/*")],
         )
         return HistoryContent.model_construct(
@@ -251,7 +284,9 @@ class HistoryFile:
             StoreError: the file is damaged.
         """
         rows = self._rows("SELECT facts FROM run WHERE number = ?", (run,))
-        return self._validated(_FACTS, self._json(rows[0][0] if rows else None, f"the facts of run {run}"))
+        return self._validated(
+            _FACTS, self._json(rows[0][0] if rows else None, f"the facts of run {run}")
+        )
 
     def results(self, run: int) -> ResultSet:
         """A run as a whole.
@@ -305,7 +340,10 @@ class HistoryFile:
             self._insert("figure", _FIGURE_COLUMNS, [values[name] for name in _FIGURE_COLUMNS])
 
     def _insert(self, table: str, columns: Sequence[str], values: Sequence[object]) -> None:
-        self._execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", values)
+        self._execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+            values,
+        )
 
     def _cells(self, wanted: set[object]) -> dict[int, AnyCell]:
         contents = {
@@ -333,7 +371,9 @@ class HistoryFile:
             return self._connection.execute(query, tuple(values)).fetchall()
         except (sqlite3.Error, OverflowError) as error:
             if "locked" in str(error):
-                raise StoreError(f"{self.name} is being written by another command", hint="try again later") from error
+                raise StoreError(
+                    f"{self.name} is being written by another command", hint="try again later"
+                ) from error
             raise self._damaged(str(error)) from error
 
     def _validated(self, adapter: TypeAdapter[_T], value: object) -> _T:

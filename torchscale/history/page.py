@@ -81,7 +81,12 @@ class HistoryReport:
 
 def history_document(report: HistoryReport) -> Document:
     """The page: an answer, change points, a chart of every series, how it is decided."""
-    sections = (_changes_section(report), _series_section(report), _charts_section(report), _method_section(report))
+    sections = (
+        _changes_section(report),
+        _series_section(report),
+        _charts_section(report),
+        _method_section(report),
+    )
     runs = report.runs
     period = f"{runs[0].measured_at[:10]} to {runs[-1].measured_at[:10]}" if runs else ""
     return Document(
@@ -96,7 +101,8 @@ def history_document(report: HistoryReport) -> Document:
         ),
         sections=tuple(section for section in sections if section.blocks),
         overview=_overview(report),
-        footer="Figures of each run were measured; levels, changes and intervals are computed from them. "
+        footer="Figures of each run were measured; levels, changes and intervals are computed "
+        "from them. "
         "– means not measured.",
     )
 
@@ -114,7 +120,10 @@ def _overview(report: HistoryReport) -> Overview:
         "Worse now?",
         f"{len(regressions):,} series" if regressions else "no",
         shortened(
-            "; ".join(f"{trend_label(trend)}: {format_change_point(change)}" for trend, change in regressions[:2])
+            "; ".join(
+                f"{trend_label(trend)}: {format_change_point(change)}"
+                for trend, change in regressions[:2]
+            )
         )
         or "no series has a newest level that is worse",
         Tone.BAD if regressions else Tone.GOOD,
@@ -135,7 +144,9 @@ def _overview(report: HistoryReport) -> Overview:
         Tone.GOOD if not short else Tone.CAUTION,
         "method",
     )
-    return Overview(Headline(history_sentence(report.trends, report.threshold), tone), (now, ever, enough))
+    return Overview(
+        Headline(history_sentence(report.trends, report.threshold), tone), (now, ever, enough)
+    )
 
 
 def _changes_section(report: HistoryReport) -> Section:
@@ -143,7 +154,11 @@ def _changes_section(report: HistoryReport) -> Section:
         (
             TableValue(shortened(trend_label(trend))),
             TableValue(format_since(change), change.first.measured_at),
-            TableValue(format_change_point(change), change.ratio.value - 1, Tone.BAD if change.worse else Tone.GOOD),
+            TableValue(
+                format_change_point(change),
+                change.ratio.value - 1,
+                Tone.BAD if change.worse else Tone.GOOD,
+            ),
             TableValue("worse" if change.worse else "better"),
             TableValue(f"{change.runs[0]} | {change.runs[1]}"),
             TableValue(shortened(f"{change.last.run.name} → {change.first.run.name}")),
@@ -163,11 +178,14 @@ def _changes_section(report: HistoryReport) -> Section:
         Column("what changed between these two", prose=True),
     )
     text = (
-        "What changed between the two runs is a candidate cause, not a proven one: to be sure, change one of them "
+        "What changed between the two runs is a candidate cause, not a proven one: to be sure, "
+        "change one of them "
         "back, measure, and compare."
     )
     return Section(
-        "Changes of level", "changes", (Table("Newest first", columns, rows, searchable=True), Paragraph(text))
+        "Changes of level",
+        "changes",
+        (Table("Newest first", columns, rows, searchable=True), Paragraph(text)),
     )
 
 
@@ -185,7 +203,9 @@ def _series_section(report: HistoryReport) -> Section:
     rows = tuple(_series_row(trend) for trend in report.trends)
     if not rows:
         return Section("Series", "series", ())
-    return Section("Series", "series", (Table("All series", columns, rows, searchable=True).compact(),))
+    return Section(
+        "Series", "series", (Table("All series", columns, rows, searchable=True).compact(),)
+    )
 
 
 def _series_row(trend: Trend) -> tuple[TableValue, ...]:
@@ -203,7 +223,11 @@ def _series_row(trend: Trend) -> tuple[TableValue, ...]:
         TableValue(first[:16].replace("T", " "), first),
         DASH
         if change is None
-        else TableValue(format_change_point(change), change.ratio.value - 1, Tone.BAD if change.worse else Tone.GOOD),
+        else TableValue(
+            format_change_point(change),
+            change.ratio.value - 1,
+            Tone.BAD if change.worse else Tone.GOOD,
+        ),
         TableValue(f"{len(trend.counted):,}", len(trend.counted)),
         TableValue(f"{left_out:,}", left_out),
     )
@@ -216,14 +240,20 @@ def _charts_section(report: HistoryReport) -> Section:
     if not charts:
         return Section("Trends", "trends", ())
     text = (
-        "Dots are runs, with the 95 % interval from launch to launch where a run has several. Lines are levels; a step "
-        "between two lines is a change that noise does not explain. Crosses are runs that do not count (contended, "
+        "Dots are runs, with the 95 % interval from launch to launch where a run has several. "
+        "Lines are levels; a step "
+        "between two lines is a change that noise does not explain. Crosses are runs that do not "
+        "count (contended, "
         "throttled, failed). Series with changes come first."
     )
     more = len(ordered) - len(charts)
     blocks: list[Block] = [Paragraph(text, of_charts=True), ChartGrid(charts)]
     if more:
-        blocks.append(Paragraph(f"{plural(more, 'chart')} more are left out; the table of series has all of them."))
+        blocks.append(
+            Paragraph(
+                f"{plural(more, 'chart')} more are left out; the table of series has all of them."
+            )
+        )
     return Section("Trends", "trends", tuple(blocks))
 
 
@@ -250,9 +280,15 @@ def _chart(trend: Trend, number: int) -> Chart:
         if visible:
             level = geometric_mean([point.figure.level for point in segment]) * scale
             ends = (_days(visible[0], zero), _days(visible[-1], zero))
-            series.append(ChartSeries("level", ends, (level, level), reference=True, legend=place == 0))
+            series.append(
+                ChartSeries("level", ends, (level, level), reference=True, legend=place == 0)
+            )
     newest = trend.changes[-1] if trend.changes else None
-    told = "no change of level" if newest is None else f"{format_change_point(newest)} since {format_since(newest)}"
+    told = (
+        "no change of level"
+        if newest is None
+        else f"{format_change_point(newest)} since {format_since(newest)}"
+    )
     return Chart(
         name=chart_name(f"history-{number}", label),
         title=label,
@@ -294,13 +330,19 @@ def _seconds(point: Point) -> float:
 
 def _method_section(report: HistoryReport) -> Section:
     items = (
-        "A change point is the most likely place of a change of level. A permutation test decides whether it is one: "
-        f"at most {format_percent(FALSE_DISCOVERY_RATE, 0)} of all changes are expected to be false.",
-        f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see torchscale docs history.",
-        "The interval of a change comes from the scatter between the runs of the two levels (Welch). The place of the "
+        "A change point is the most likely place of a change of level. A permutation test decides "
+        "whether it is one: "
+        f"at most {format_percent(FALSE_DISCOVERY_RATE, 0)} of all changes are expected to be "
+        "false.",
+        f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see "
+        "torchscale docs history.",
+        "The interval of a change comes from the scatter between the runs of the two levels "
+        "(Welch). The place of the "
         "change was chosen by the data, so a small change looks somewhat larger than it is.",
-        f"Worse now: the newest change is for the worse by more than {format_percent(report.threshold)}.",
-        "A series is one workload on one device name. Host, driver, software and settings may change within it.",
+        "Worse now: the newest change is for the worse by more than "
+        f"{format_percent(report.threshold)}.",
+        "A series is one workload on one device name. Host, driver, software and settings may "
+        "change within it.",
         *report.left_out,
     )
     return Section("Method", "method", (Bullets(tuple(map(shortened, items))),))

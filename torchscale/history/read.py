@@ -18,7 +18,8 @@ from torchscale.history.trends import Trend, metrics_of, trends
 from torchscale.results.comparison_inputs import load_source
 
 _MAX_DEPTH = 6
-"""Levels of directories below the one that is named: results/<team>/<machine>/<year>/<month>/<run> and one more."""
+"""Levels of directories below the one that is named: results/<team>/<machine>/<year>/<month>/<run>
+and one more."""
 _MAX_FOLDERS = 100_000
 """Run folders below one directory; with as many, reading takes hours."""
 _MAX_DIRECTORIES = 1_000_000
@@ -41,21 +42,23 @@ class Added:
 
 
 def run_folders(directory: Path) -> list[Path]:
-    """The run folders in a directory, at any depth up to six; the directory itself if it is one. Links to directories
-    are not followed.
+    """The run folders in a directory, at any depth up to six; the directory itself if it is one.
+    Links to directories are not followed.
 
     Raises:
         UsageError: it is no directory, or holds more than can be looked through.
     """
     if not directory.is_dir():
         raise UsageError(
-            f"{directory} is not a directory", hint="name a directory with run folders that torchscale benchmark wrote"
+            f"{directory} is not a directory",
+            hint="name a directory with run folders that torchscale benchmark wrote",
         )
     found: list[Path] = []
     for count, folder in enumerate(_walk(directory)):
         if count > _MAX_DIRECTORIES or len(found) > _MAX_FOLDERS:
             raise UsageError(
-                f"{directory} holds more than {_MAX_DIRECTORIES:,} directories or {_MAX_FOLDERS:,} runs",
+                f"{directory} holds more than {_MAX_DIRECTORIES:,} directories or "
+                f"{_MAX_FOLDERS:,} runs",
                 hint="name the directories with run folders",
             )
         if (folder / "experiment.json").is_file():
@@ -72,15 +75,22 @@ def _walk(directory: Path) -> Iterator[Path]:
         if depth < _MAX_DEPTH and not (folder / "experiment.json").is_file():
             try:
                 with os.scandir(folder) as entries:
-                    pending += [(Path(entry), depth + 1) for entry in entries if entry.is_dir(follow_symlinks=False)]
+                    pending += [
+                        (Path(entry), depth + 1)
+                        for entry in entries
+                        if entry.is_dir(follow_symlinks=False)
+                    ]
             except OSError:  # no permission: what cannot be listed cannot be read either
                 continue
 
 
 def add_folders(
-    history: HistoryFile, folders: Sequence[Path], on_folder: Callable[[int, Path], None] | None = None
+    history: HistoryFile,
+    folders: Sequence[Path],
+    on_folder: Callable[[int, Path], None] | None = None,
 ) -> Added:
-    """Add run folders to a history; one that was added before and has not changed since is not read again.
+    """Add run folders to a history; one that was added before and has not changed since is not read
+    again.
 
     Args:
         history: Where to.
@@ -116,7 +126,8 @@ def add_folders(
 
 
 def _fingerprint(folder: Path) -> str:
-    """Changes whenever a record is written: of the names, sizes and times of the files that figures come from."""
+    """Changes whenever a record is written: of the names, sizes and times of the files that figures
+    come from."""
     files = [folder / "experiment.json", *sorted(folder.glob("cells/*/*/record.json"))]
     described = []
     for file in files:
@@ -131,14 +142,20 @@ def _fingerprint(folder: Path) -> str:
 def history_trends(
     history: HistoryFile, metrics: Sequence[Metric] = (), *, accept_flags: bool = False
 ) -> tuple[HistoryContent, list[Trend]]:
-    """All runs, and every series with its change points and what differs between the runs on either side.
+    """All runs, and every series with its change points and what differs between the runs on either
+    side.
 
     Raises:
         StoreError: the history is damaged.
     """
     content = history.content([metric.value for metric in metrics_of(metrics)])
     found = trends(content, metrics, accept_flags=accept_flags)
-    numbers = {run.number for trend in found for change in trend.changes for run in (change.last.run, change.first.run)}
+    numbers = {
+        run.number
+        for trend in found
+        for change in trend.changes
+        for run in (change.last.run, change.first.run)
+    }
     facts = {number: history.facts(number) for number in numbers}
     return content, [
         replace(
@@ -146,7 +163,11 @@ def history_trends(
             changes=tuple(
                 replace(
                     change,
-                    differences=tuple(unequal_facts([facts[change.last.run.number], facts[change.first.run.number]])),
+                    differences=tuple(
+                        unequal_facts(
+                            [facts[change.last.run.number], facts[change.first.run.number]]
+                        )
+                    ),
                 )
                 for change in trend.changes
             ),

@@ -1,4 +1,5 @@
-"""What a history keeps of each run: where and with what it was measured, and every figure of every cell."""
+"""What a history keeps of each run: where and with what it was measured, and every figure of every
+cell."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class HistoryRun(Frozen):
         name: The folder's name.
         measured_at: When its measurement began: UTC, ISO 8601.
         host, driver, torch, nccl, torchscale: Of its first session; empty where unknown.
-        git_branch, git_commit: Of the directory that the command was started in; empty outside a checkout.
+        git_branch, git_commit: Of the directory that the command was started in; empty outside a
+            checkout.
         config_hash: Changes with any key of the config.
     """
 

@@ -29,17 +29,24 @@ def print_history(report: HistoryReport, console: Console) -> None:
     """A row for each series, then the change points, newest first, and the answer in a sentence."""
     by_metric: dict[str, list[Trend]] = {}
     for trend in report.trends[:_MAX_ROWS]:
-        by_metric.setdefault(metric_label(trend.metric.metric, trend.metric.detail), []).append(trend)
+        by_metric.setdefault(metric_label(trend.metric.metric, trend.metric.detail), []).append(
+            trend
+        )
     for label, trends in by_metric.items():
         console.print(label, style="bold", markup=False, highlight=False)
         console.print(_table(trends, report.threshold))
         console.print()
     if len(report.trends) > _MAX_ROWS:
-        console.print(f"… and {len(report.trends) - _MAX_ROWS} more (--json or --html)\n", markup=False)
+        console.print(
+            f"… and {len(report.trends) - _MAX_ROWS} more (--json or --html)\n", markup=False
+        )
     for trend, change in report.changes[:_MAX_CHANGES]:
         _print_change(trend, change, console)
     if len(report.changes) > _MAX_CHANGES:
-        console.print(f"… and {len(report.changes) - _MAX_CHANGES} more changes (--json or --html)\n", markup=False)
+        console.print(
+            f"… and {len(report.changes) - _MAX_CHANGES} more changes (--json or --html)\n",
+            markup=False,
+        )
     for sentence in report.left_out[:_MAX_CHANGES]:
         console.print(shortened(sentence), markup=False, soft_wrap=True)
     if len(report.left_out) > _MAX_CHANGES:
@@ -49,10 +56,16 @@ def print_history(report: HistoryReport, console: Console) -> None:
 
 def _table(trends: list[Trend], threshold: float) -> Table:
     devices = {trend.device for trend in trends}
-    first = [Column("cell", overflow="fold"), *([Column("device", overflow="fold")] if len(devices) > 1 else [])]
+    first = [
+        Column("cell", overflow="fold"),
+        *([Column("device", overflow="fold")] if len(devices) > 1 else []),
+    ]
     table = Table(
         *first,
-        *(Column(heading, justify="right", no_wrap=True) for heading in ("newest", "runs", "left out", "last change")),
+        *(
+            Column(heading, justify="right", no_wrap=True)
+            for heading in ("newest", "runs", "left out", "last change")
+        ),
         Column("since (UTC)", no_wrap=True),
         box=None,
         pad_edge=False,
@@ -61,7 +74,13 @@ def _table(trends: list[Trend], threshold: float) -> Table:
     )
     for trend in trends:
         change = trend.changes[-1] if trend.changes else None
-        style = "bold red" if trend.regression(threshold) else "green" if change and not change.worse else "default"
+        style = (
+            "bold red"
+            if trend.regression(threshold)
+            else "green"
+            if change and not change.worse
+            else "default"
+        )
         left_out = len(trend.points) - len(trend.counted)
         table.add_row(
             escape(cell_text(trend.cell)),
@@ -79,14 +98,16 @@ def _print_change(trend: Trend, change: ChangePoint, console: Console) -> None:
     """One change: what, by how much, since when, and what else changed then."""
     verdict = "[bold red]worse[/bold red]" if change.worse else "[green]better[/green]"
     console.print(
-        f"{verdict} since {escape(shortened(format_since(change)))} UTC: {escape(trend_label(trend))} "
+        f"{verdict} since {escape(shortened(format_since(change)))} UTC: "
+        f"{escape(trend_label(trend))} "
         f"{format_change_point(change)}",
         soft_wrap=True,
     )
     before, after = change.runs
     console.print(
         shortened(
-            f"  between {change.last.run.name} and {change.first.run.name} ({before} runs before, {after} after)"
+            f"  between {change.last.run.name} and {change.first.run.name} ({before} runs before, "
+            f"{after} after)"
         ),
         markup=False,
         soft_wrap=True,

@@ -64,9 +64,12 @@ def format_since(change: ChangePoint) -> str:
 def difference_texts(change: ChangePoint) -> list[str]:
     """``driver: 550.54 → 570.12``, what readers look for first at the beginning."""
     ranks = {name: rank for rank, name in enumerate(_FIRST)}
-    ordered = sorted(change.differences, key=lambda difference: ranks.get(difference.what, len(ranks)))
+    ordered = sorted(
+        change.differences, key=lambda difference: ranks.get(difference.what, len(ranks))
+    )
     texts = [
-        f"{difference.what}: {' → '.join(_short(difference.what, value) for value in difference.values)}"
+        f"{difference.what}: "
+        f"{' → '.join(_short(difference.what, value) for value in difference.values)}"
         for difference in ordered[:_MAX_DIFFERENCES]
     ]
     more = len(ordered) - len(texts)
@@ -75,7 +78,11 @@ def difference_texts(change: ChangePoint) -> list[str]:
 
 def _short(what: str, value: str) -> str:
     """For people: a commit's first digits tell it."""
-    cut = f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}" if what == "git commit" else value
+    cut = (
+        f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}"
+        if what == "git commit"
+        else value
+    )
     return shortened(cut, _MAX_VALUE) or "none"
 
 
@@ -83,13 +90,23 @@ def history_sentence(trends: Sequence[Trend], threshold: float) -> str:
     """The answer in one sentence."""
     if not trends:
         return "Nothing was measured."
-    worse = [(trend, change) for trend in trends if (change := trend.regression(threshold)) is not None]
+    worse = [
+        (trend, change) for trend in trends if (change := trend.regression(threshold)) is not None
+    ]
     if worse:
         trend, change = min(
-            worse, key=lambda one: one[1].ratio.value if one[0].metric.metric.higher_is_better else -one[1].ratio.value
+            worse,
+            key=lambda one: (
+                one[1].ratio.value if one[0].metric.metric.higher_is_better else -one[1].ratio.value
+            ),
         )
-        most = f"{trend_label(trend)} {format_change_point(change)} since {format_since(change)} UTC"
-        return f"{len(worse):,} of {len(trends):,} series {'is' if len(worse) == 1 else 'are'} worse now; most: {most}."
+        most = (
+            f"{trend_label(trend)} {format_change_point(change)} since {format_since(change)} UTC"
+        )
+        return (
+            f"{len(worse):,} of {len(trends):,} series {'is' if len(worse) == 1 else 'are'} worse "
+            f"now; most: {most}."
+        )
     if all(len(trend.counted) < 2 * MIN_LENGTH for trend in trends):
         longest = max(len(trend.counted) for trend in trends)
         return (
@@ -97,4 +114,6 @@ def history_sentence(trends: Sequence[Trend], threshold: float) -> str:
             f"{2 * MIN_LENGTH} are needed ({MIN_LENGTH} before and {MIN_LENGTH} after)."
         )
     changed = sum(bool(trend.changes) for trend in trends)
-    return f"No series is worse now. {changed:,} of {len(trends):,} changed their level at some time."
+    return (
+        f"No series is worse now. {changed:,} of {len(trends):,} changed their level at some time."
+    )

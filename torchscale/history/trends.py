@@ -50,7 +50,8 @@ class ChangePoint:
         ratio: Level after ÷ level before, with the interval from run to run.
         runs: How many runs each level rests on.
         worse: Whether it is a change for the worse.
-        differences: Machine, software and settings that ``last`` and ``first`` do not have in common.
+        differences: Machine, software and settings that ``last`` and ``first`` do not have in
+            common.
     """
 
     last: Point
@@ -89,8 +90,18 @@ class Trend:
         """The points that count, split where the level changed."""
         counted = self.counted
         firsts = [change.first for change in self.changes]
-        starts = [0, *(number for number, point in enumerate(counted) if any(point is first for first in firsts))]
-        return tuple(counted[start:end] for start, end in zip(starts, [*starts[1:], len(counted)], strict=True))
+        starts = [
+            0,
+            *(
+                number
+                for number, point in enumerate(counted)
+                if any(point is first for first in firsts)
+            ),
+        ]
+        return tuple(
+            counted[start:end]
+            for start, end in zip(starts, [*starts[1:], len(counted)], strict=True)
+        )
 
     def regression(self, threshold: float) -> ChangePoint | None:
         """The newest change, where it is for the worse and larger than ``threshold``."""
@@ -104,11 +115,13 @@ def metrics_of(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
     return tuple(metrics) or (*HEADLINES, *OTHER_METRICS)
 
 
-def trends(content: HistoryContent, metrics: Sequence[Metric] = (), *, accept_flags: bool = False) -> list[Trend]:
+def trends(
+    content: HistoryContent, metrics: Sequence[Metric] = (), *, accept_flags: bool = False
+) -> list[Trend]:
     """The series of every cell, in the order in which cells appeared, with their change points.
 
-    A series is one workload on one kind of device; host, driver, software and settings may change within it, and are
-    named where its level changes.
+    A series is one workload on one kind of device; host, driver, software and settings may change
+    within it, and are named where its level changes.
 
     Args:
         content: Runs, cells and figures.
@@ -120,7 +133,9 @@ def trends(content: HistoryContent, metrics: Sequence[Metric] = (), *, accept_fl
     return [_with_changes(trend, starts) for trend, starts in zip(series, places, strict=True)]
 
 
-def _series(content: HistoryContent, metrics: Sequence[Metric], *, accept_flags: bool) -> list[Trend]:
+def _series(
+    content: HistoryContent, metrics: Sequence[Metric], *, accept_flags: bool
+) -> list[Trend]:
     wanted = metrics_of(metrics)
     runs = {run.number: (place, run) for place, run in enumerate(content.runs)}
     outcomes = {(outcome.run, outcome.cell): outcome for outcome in content.outcomes}
@@ -129,19 +144,33 @@ def _series(content: HistoryContent, metrics: Sequence[Metric], *, accept_flags:
     for figure in content.figures:
         place, run = runs.get(figure.run, (0, None))
         outcome, cell = outcomes.get((figure.run, figure.cell)), content.cells.get(figure.cell)
-        if run is None or outcome is None or cell is None or not _followed(cell, figure.metric, wanted, metrics):
+        if (
+            run is None
+            or outcome is None
+            or cell is None
+            or not _followed(cell, figure.metric, wanted, metrics)
+        ):
             continue
         point = Point(run, figure, outcome, _left_out(outcome, accept_flags=accept_flags))
-        grouped.setdefault((keys[figure.cell], outcome.device, figure.metric.text), []).append((place, point))
+        grouped.setdefault((keys[figure.cell], outcome.device, figure.metric.text), []).append(
+            (place, point)
+        )
     found = []
     for (_, device, _), members in grouped.items():
-        points = tuple(point for _, point in sorted(members, key=lambda member: (member[0], member[1].figure.cell)))
+        points = tuple(
+            point
+            for _, point in sorted(members, key=lambda member: (member[0], member[1].figure.cell))
+        )
         newest = points[-1].figure
-        found.append((points[0].figure, Trend(content.cells[newest.cell], device, newest.metric, points)))
+        found.append(
+            (points[0].figure, Trend(content.cells[newest.cell], device, newest.metric, points))
+        )
     return [trend for _, trend in sorted(found, key=lambda one: (one[0].cell, one[0].metric.text))]
 
 
-def _followed(cell: AnyCell, key: MetricKey, wanted: Sequence[Metric], asked: Sequence[Metric]) -> bool:
+def _followed(
+    cell: AnyCell, key: MetricKey, wanted: Sequence[Metric], asked: Sequence[Metric]
+) -> bool:
     """Of a training cell, memory is followed if it is asked for."""
     if key.metric not in wanted:
         return False
@@ -155,10 +184,12 @@ def _left_out(outcome: HistoryOutcome, *, accept_flags: bool) -> str:
 
 
 def _noisy(points: Sequence[Point]) -> NoisySeries:
-    """Levels with the variance that launches give them. A variance of three launches is coarse by itself, so that of
-    one launch is taken as the same in all runs."""
+    """Levels with the variance that launches give them. A variance of three launches is coarse by
+    itself, so that of one launch is taken as the same in all runs."""
     figures = [point.figure for point in points]
-    known = [(one.log_variance, one.launches - 1) for one in figures if one.log_variance is not None]
+    known = [
+        (one.log_variance, one.launches - 1) for one in figures if one.log_variance is not None
+    ]
     degrees = sum(count for _, count in known)
     pooled = sum(variance * count for variance, count in known) / degrees if degrees else 0.0
     return NoisySeries(
@@ -173,9 +204,14 @@ def _with_changes(trend: Trend, starts: Sequence[int]) -> Trend:
     changes = []
     for before, start, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
         levels = [
-            [point.figure.level for point in counted[first:last]] for first, last in ((before, start), (start, end))
+            [point.figure.level for point in counted[first:last]]
+            for first, last in ((before, start), (start, end))
         ]
         ratio = log_ratio(levels[1], levels[0])
         worse = (ratio.value < 1) == trend.metric.metric.higher_is_better
-        changes.append(ChangePoint(counted[start - 1], counted[start], ratio, (len(levels[0]), len(levels[1])), worse))
+        changes.append(
+            ChangePoint(
+                counted[start - 1], counted[start], ratio, (len(levels[0]), len(levels[1])), worse
+            )
+        )
     return replace(trend, changes=tuple(changes))

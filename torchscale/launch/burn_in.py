@@ -35,7 +35,12 @@ _LAST_ROUND_SECONDS = 60.0
 
 
 def run_burn_in(
-    facts: NodeFacts, seconds: float, *, timeout_seconds: float, stop: StopRequest, report: Callable[[str], None]
+    facts: NodeFacts,
+    seconds: float,
+    *,
+    timeout_seconds: float,
+    stop: StopRequest,
+    report: Callable[[str], None],
 ) -> BurnIn:
     """Rounds of work with known results on every device for ``seconds``.
 
@@ -55,16 +60,28 @@ def run_burn_in(
     with scratch_directory("burn-in") as directory:
         arguments = (str(directory), backend, str(seconds), str(timeout_seconds))
         worker = module_command("torchscale.worker.burn_in", *arguments)
-        local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}", "--max-restarts=0"]
-        command = module_command("torch.distributed.run", *local, f"--log-dir={directory}/logs", "--no-python", *worker)
+        local = [
+            "--standalone",
+            "--local-addr=127.0.0.1",
+            f"--nproc-per-node={world_size}",
+            "--max-restarts=0",
+        ]
+        command = module_command(
+            "torch.distributed.run", *local, f"--log-dir={directory}/logs", "--no-python", *worker
+        )
         threads = 1 if backend == "nccl" else max(1, cores // world_size)
         environment = {**collective_environment(), "OMP_NUM_THREADS": str(threads)}
         log = directory / "output.log"
         began = time.time()
-        with sampling(directory, _READING_SECONDS if uuids else None, uuids), log.open("wb") as output:
+        with (
+            sampling(directory, _READING_SECONDS if uuids else None, uuids),
+            log.open("wb") as output,
+        ):
             process = ManagedProcess(command, env=environment, stdout=output, stderr=output)
             try:
-                error = _follow(process, directory, totals, _Limits(seconds, timeout_seconds, stop, report))
+                error = _follow(
+                    process, directory, totals, _Limits(seconds, timeout_seconds, stop, report)
+                )
             finally:
                 process.end()
         if error is None and process.poll() != 0 and not stop.asked:
@@ -75,7 +92,8 @@ def run_burn_in(
 
 @dataclass(frozen=True)
 class _Limits:
-    """What ends a burn-in: its seconds of work, the bound on its start, the user; and who hears of it."""
+    """What ends a burn-in: its seconds of work, the bound on its start, the user; and who hears of
+    it."""
 
     seconds: float
     timeout_seconds: float
@@ -117,11 +135,15 @@ def _follow(
 
 def _state(totals: BurnInTotals, seconds: float) -> str:
     wrong = f"{totals.wrong_results:,} WRONG RESULTS" if totals.wrong_results else "no wrong bit"
-    return f"Burn-in: {totals.seconds:.0f} of {seconds:.0f} s, {min(totals.rounds.values()):,} rounds, {wrong}"
+    return (
+        f"Burn-in: {totals.seconds:.0f} of {seconds:.0f} s, {min(totals.rounds.values()):,} rounds, "
+        f"{wrong}"
+    )
 
 
 def _new_rounds(directory: Path, offsets: dict[Path, int]) -> Iterator[BurnInRound]:
-    """Whole lines that the ranks wrote since the last call; ``offsets`` remembers how far each file was read."""
+    """Whole lines that the ranks wrote since the last call; ``offsets`` remembers how far each file
+    was read."""
     for path in sorted(directory.glob("rank-*.jsonl")):
         with path.open("rb") as file:
             file.seek(offsets.get(path, 0))

@@ -1,4 +1,5 @@
-"""Which node of which cluster this is: from options, or from what a scheduler put into the environment."""
+"""Which node of which cluster this is: from options, or from what a scheduler put into the
+environment."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ DEFAULT_PORT = 29500
 """torchrun's default port for its first node."""
 _TORCHRUN_VARIABLES = "PET_*"
 _MIN_TOKEN_CHARACTERS = 16
-"""Who records a handshake can try tokens offline: 16 random characters of 6 bits are beyond that."""
+"""Who records a handshake can try tokens offline: 16 random characters of 6 bits are beyond
+that."""
 _MAX_TOKEN_BYTES = 4096
 _SLURM_PORTS = (20_000, 20_000)
-"""First port and their number, as Slurm's examples for torchrun use them: two jobs on a node get two ports."""
+"""First port and their number, as Slurm's examples for torchrun use them: two jobs on a node get
+two ports."""
 _FIRST_HOST = re.compile(r"([^,\[]+)(?:\[(\d+)[^\]]*\]([^,]*))?")
 
 
@@ -61,8 +64,8 @@ class Cluster:
 
     @property
     def is_named_later(self) -> bool:
-        """Whether the name of node 0 may begin to resolve after this node has started: the names of pods do, and a pod
-        that replaces another has its name and another address."""
+        """Whether the name of node 0 may begin to resolve after this node has started: the names of
+        pods do, and a pod that replaces another has its name and another address."""
         return self.source == _TORCHRUN_VARIABLES
 
     @property
@@ -82,13 +85,16 @@ class _Found:
     port: int | None = None
 
 
-def find_cluster(options: ClusterOptions, nodes: int | None, env: Mapping[str, str]) -> Cluster | None:
+def find_cluster(
+    options: ClusterOptions, nodes: int | None, env: Mapping[str, str]
+) -> Cluster | None:
     """The cluster of a sweep; ``None`` for a single node.
 
     Args:
         options: Of the command line. They win over ``env``.
         nodes: ``launch.nodes`` of the config where it is set; an option wins over it.
-        env: ``PET_*`` (torchrun, Kubeflow), ``SLURM_*`` of a step, ``SKYPILOT_*``, ``OMPI_*``; the first found counts.
+        env: ``PET_*`` (torchrun, Kubeflow), ``SLURM_*`` of a step, ``SKYPILOT_*``, ``OMPI_*``; the
+            first found counts.
 
     Raises:
         UsageError: something is missing, wrong, or contradicts itself.
@@ -104,17 +110,28 @@ def find_cluster(options: ClusterOptions, nodes: int | None, env: Mapping[str, s
     count = asked if asked is not None else found.nodes if found is not None else 1
     if not 1 < count <= MAX_NODES:
         raise UsageError(f"--nnodes {count}: expected 1 to {MAX_NODES}")
-    source = "options" if found is None or (options.node_rank is not None and options.master) else found.source
+    source = (
+        "options"
+        if found is None or (options.node_rank is not None and options.master)
+        else found.source
+    )
     if found is not None and options.node_rank is None and found.nodes != count:
         raise UsageError(
             f"{count} nodes were asked for, but {found.source} says {found.nodes}",
             hint="make them equal, or also give --node-rank and --master",
         )
-    node_rank = options.node_rank if options.node_rank is not None else found.node_rank if found is not None else None
+    node_rank = (
+        options.node_rank
+        if options.node_rank is not None
+        else found.node_rank
+        if found is not None
+        else None
+    )
     if node_rank is None:
         raise UsageError(
             f"{count} nodes, but which one is this?",
-            hint=f"start the same command on every node, each with its --node-rank 0 to {count - 1}; --nnodes 1 "
+            hint="start the same command on every node, each with its --node-rank 0 to "
+            f"{count - 1}; --nnodes 1 "
             "measures this node alone",
         )
     if not 0 <= node_rank < count:
@@ -124,17 +141,24 @@ def find_cluster(options: ClusterOptions, nodes: int | None, env: Mapping[str, s
 
 
 def _refuse_options_of_several(options: ClusterOptions) -> None:
-    given = {"--node-rank": options.node_rank, "--master": options.master, "--token-file": options.token_file}
+    given = {
+        "--node-rank": options.node_rank,
+        "--master": options.master,
+        "--token-file": options.token_file,
+    }
     for name, value in given.items():
         if value is not None:
-            raise UsageError(f"{name} {value} is for several nodes", hint="add --nnodes N, or leave it out")
+            raise UsageError(
+                f"{name} {value} is for several nodes", hint="add --nnodes N, or leave it out"
+            )
 
 
 def _master(text: str | None, found: _Found | None, env: Mapping[str, str]) -> tuple[str, int]:
     """Where node 0 listens.
 
     Raises:
-        UsageError: it is not known, is no ``HOST:PORT``, or is a loopback address, which no other node reaches.
+        UsageError: it is not known, is no ``HOST:PORT``, or is a loopback address, which no other
+            node reaches.
     """
     if text is not None:
         host, port = parse_master(text)
@@ -179,21 +203,25 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path | None) -> bytes:
-    """The secret that all nodes share: the content of ``path``, else of the variable :data:`TOKEN_VARIABLE`, which is
-    removed from this process's environment, so that no process of a launch has it.
+    """The secret that all nodes share: the content of ``path``, else of the variable
+    :data:`TOKEN_VARIABLE`, which is removed from this process's environment, so that no process of
+    a launch has it.
 
     Raises:
         UsageError: there is none, it cannot be read, or it is too short.
     """
     variable = os.environ.pop(TOKEN_VARIABLE, "")
     hint = (
-        "write the same secret on every node: `openssl rand -hex 32 > token`, then --token-file token or "
+        "write the same secret on every node: `openssl rand -hex 32 > token`, then --token-file "
+        "token or "
         f"{TOKEN_VARIABLE}=$(cat token)"
     )
     if path is None:
         text, origin = variable.strip(), TOKEN_VARIABLE
         if not text:
-            raise UsageError(f"no token: {TOKEN_VARIABLE} is not set and --token-file is not given", hint=hint)
+            raise UsageError(
+                f"no token: {TOKEN_VARIABLE} is not set and --token-file is not given", hint=hint
+            )
     else:
         origin = f"--token-file {path}"
         try:
@@ -203,7 +231,8 @@ def read_token(path: Path | None) -> bytes:
             raise UsageError(f"{origin}: {reason or error}", hint=hint) from error
     if len(text) < _MIN_TOKEN_CHARACTERS:
         raise UsageError(
-            f"{origin}: {len(text)} characters; a token has at least {_MIN_TOKEN_CHARACTERS}, chosen at random",
+            f"{origin}: {len(text)} characters; a token has at least {_MIN_TOKEN_CHARACTERS}, "
+            "chosen at random",
             hint=hint,
         )
     return text.encode()
@@ -215,7 +244,10 @@ def _from_torchrun(env: Mapping[str, str]) -> _Found | None:
     if not text:
         return None
     if not text.isdigit():
-        raise UsageError(f"PET_NNODES={text}: expected a whole number", hint="a sweep needs a fixed number of nodes")
+        raise UsageError(
+            f"PET_NNODES={text}: expected a whole number",
+            hint="a sweep needs a fixed number of nodes",
+        )
     rank, port = _number(env, "PET_NODE_RANK"), _number(env, "PET_MASTER_PORT")
     return _Found(_TORCHRUN_VARIABLES, int(text), rank, env.get("PET_MASTER_ADDR"), port)
 
@@ -243,7 +275,8 @@ def _from_slurm(env: Mapping[str, str]) -> _Found | None:
 
 
 def first_host(nodelist: str) -> str | None:
-    """The first host of a list as Slurm writes it: ``gpu[03-05,9]-ib,login1`` → ``gpu03-ib``; ``None`` without any."""
+    """The first host of a list as Slurm writes it: ``gpu[03-05,9]-ib,login1`` → ``gpu03-ib``;
+    ``None`` without any."""
     match = _FIRST_HOST.match(nodelist.strip())
     return None if match is None else f"{match[1]}{match[2] or ''}{match[3] or ''}"
 
@@ -253,7 +286,9 @@ def _from_skypilot(env: Mapping[str, str]) -> _Found | None:
     if nodes is None:
         return None
     addresses = env.get("SKYPILOT_NODE_IPS", "").split()
-    return _Found("SKYPILOT_*", nodes, _number(env, "SKYPILOT_NODE_RANK"), addresses[0] if addresses else None)
+    return _Found(
+        "SKYPILOT_*", nodes, _number(env, "SKYPILOT_NODE_RANK"), addresses[0] if addresses else None
+    )
 
 
 def _from_open_mpi(env: Mapping[str, str]) -> _Found | None:

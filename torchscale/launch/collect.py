@@ -1,6 +1,6 @@
-"""Makes one record with one state from the files that the ranks left. The state follows from the ranks' records, never
-from torchrun's exit code alone: that is 1 for every cause, and a rank can abort in its teardown after it has
-finished."""
+"""Makes one record with one state from the files that the ranks left. The state follows from the
+ranks' records, never from torchrun's exit code alone: that is 1 for every cause, and a rank can
+abort in its teardown after it has finished."""
 
 from __future__ import annotations
 
@@ -41,17 +41,21 @@ _LOG_TAIL_CHARACTERS = 6000
 """Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
 _TORCHRUN_LOG_BYTES = 64 * 1024
 """Its summary of failed ranks stands at the end, about 400 bytes a rank."""
-_TORCHRUN_FAILURE = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b")
+_TORCHRUN_FAILURE = re.compile(
+    r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b"
+)
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d{1,9})\b")
 _ERROR_LINE = re.compile(r"^((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
-"""The last line of a traceback. What torchrun says of ranks that failed has no text on that line."""
+"""The last line of a traceback. What torchrun says of ranks that failed has no text on that
+line."""
 _ABORT_LOG_BYTES = 64 * 1024
-"""What gloo says, and behind it Python's stacks of all threads and the names of all extension modules."""
+"""What gloo says, and behind it Python's stacks of all threads and the names of all extension
+modules."""
 _LITTLE_BYTES = 2**20
 """Less space than this for the results explains what a launch could not write."""
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
-"""Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's watchdog aborts. They
-count as the cause only if there is no other."""
+"""Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's
+watchdog aborts. They count as the cause only if there is no other."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
 
@@ -67,8 +71,8 @@ class EndingKind(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes of the launch that
-    could not be terminated."""
+    """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes
+    of the launch that could not be terminated."""
 
     kind: EndingKind
     exit_code: int | None
@@ -91,7 +95,8 @@ class Evidence:
         logged_errors: rank → the last exception in its log, in a line.
         damaged_ranks: Ranks whose record is there and cannot be used.
         damage: What is wrong with files that cannot be used, each with its node; empty for none.
-        missing: Which records are not there, where another node should have sent one; empty for none.
+        missing: Which records are not there, where another node should have sent one; empty for
+            none.
     """
 
     ending: Ending
@@ -118,18 +123,23 @@ def collect_launch(
     oom_kills: int,
     nodes: tuple[LaunchNode, ...] = (),
 ) -> LaunchRecord:
-    """The record of a launch that has ended, over these ``nodes`` where there were several. Removes the step files if
-    the task does not keep them."""
+    """The record of a launch that has ended, over these ``nodes`` where there were several. Removes
+    the step files if the task does not keep them."""
     cell, kind = task.cell, launch_kind(task.cell.kind)
     log = tail(directory / "torchrun.log", _TORCHRUN_LOG_BYTES)
     ending = _with_signal(ending, log)
-    log += "".join(tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:])
+    log += "".join(
+        tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:]
+    )
     records: RankContents[AnyRank] = read_ranks(
         directory, _RECORD, KINDS[cell.kind].rank.model_validate_json, cell.world_size
     )
     errors = read_ranks(directory, _ERROR, RankFailure.model_validate_json, cell.world_size)
     payload = kind.collect_payload(directory, records.found)
-    damage = [unusable_text(_RECORD, records.unusable, nodes), unusable_text(_ERROR, errors.unusable, nodes)]
+    damage = [
+        unusable_text(_RECORD, records.unusable, nodes),
+        unusable_text(_ERROR, errors.unusable, nodes),
+    ]
     evidence = Evidence(
         ending,
         cell.world_size,
@@ -168,7 +178,9 @@ def collect_launch(
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
-    telemetry = _telemetry(task, directory, kind.measured_window(_on_one_clock(payload, nodes)), nodes)
+    telemetry = _telemetry(
+        task, directory, kind.measured_window(_on_one_clock(payload, nodes)), nodes
+    )
     return LaunchRecord(
         cell_id=cell.id,
         launch=task.launch,
@@ -190,13 +202,16 @@ def collect_launch(
 
 
 def _size_mismatch(directory: Path, world_size: int) -> str:
-    """What gloo said to a rank that it ended for a collective of another size, where no rank lived to tell which
-    collective it was."""
+    """What gloo said to a rank that it ended for a collective of another size, where no rank lived
+    to tell which collective it was."""
     for rank in range(world_size):
         sizes = size_error(tail(directory / f"rank-{rank}.stderr.log", _ABORT_LOG_BYTES))
         if sizes is not None:
             received, expected = map(format_bytes, sizes)
-            return f"; rank {rank} received {received} in a collective of {expected}: another rank called another one"
+            return (
+                f"; rank {rank} received {received} in a collective of {expected}: another rank "
+                "called another one"
+            )
     return ""
 
 
@@ -206,16 +221,20 @@ def _last_error(log: str) -> str:
 
 
 def _little_space(directory: Path) -> str:
-    """That the disk of the results is full, where it is: then ranks could not write why they failed."""
+    """That the disk of the results is full, where it is: then ranks could not write why they
+    failed."""
     try:
         free = shutil.disk_usage(directory).free
     except OSError:
         return ""
-    return f"; the disk of the results has {format_bytes(free)} free" if free < _LITTLE_BYTES else ""
+    return (
+        f"; the disk of the results has {format_bytes(free)} free" if free < _LITTLE_BYTES else ""
+    )
 
 
 def node_file(node: LaunchNode, name: str) -> str:
-    """A file of another node in the launch's directory, where the first node has one of that name."""
+    """A file of another node in the launch's directory, where the first node has one of that
+    name."""
     return f"node-{node.node_rank}.{name}"
 
 
@@ -247,10 +266,13 @@ def _on_one_clock(payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> AnyPayl
 
 
 def _telemetry(
-    task: LaunchTask, directory: Path, window: tuple[float, float] | None, nodes: tuple[LaunchNode, ...]
+    task: LaunchTask,
+    directory: Path,
+    window: tuple[float, float] | None,
+    nodes: tuple[LaunchNode, ...],
 ) -> tuple[Telemetry | None, ...]:
-    """Digest of the readings that each node took while every rank measured, this machine's first; ``None`` unless all
-    ranks did. ``window`` is on the first node's clock."""
+    """Digest of the readings that each node took while every rank measured, this machine's first;
+    ``None`` unless all ranks did. ``window`` is on the first node's clock."""
     files = [directory / READINGS, *(directory / node_file(node, READINGS) for node in nodes[1:])]
     if window is None:
         return tuple(None for _ in files)
@@ -260,13 +282,19 @@ def _telemetry(
         ahead = (nodes[number].clock_offset_seconds if nodes else None) or 0.0
         start, end = window[0] + ahead, window[1] + ahead
         gpus = task.gpu_uuids  # every node has as many
-        found.append(digest_telemetry(readings, start, end, gpus=gpus, sampler_cpu_seconds=sampler_cpu_seconds))
+        found.append(
+            digest_telemetry(
+                readings, start, end, gpus=gpus, sampler_cpu_seconds=sampler_cpu_seconds
+            )
+        )
     return tuple(found)
 
 
 def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
     """Failures that the ranks wrote into ``directory``, earliest first."""
-    return _earliest_first(read_ranks(directory, _ERROR, RankFailure.model_validate_json, world_size).found)
+    return _earliest_first(
+        read_ranks(directory, _ERROR, RankFailure.model_validate_json, world_size).found
+    )
 
 
 def _earliest_first(failures: Sequence[RankFailure]) -> tuple[RankFailure, ...]:
@@ -274,7 +302,8 @@ def _earliest_first(failures: Sequence[RankFailure]) -> tuple[RankFailure, ...]:
 
 
 def _with_signal(ending: Ending, log: str) -> Ending:
-    """A torchrun that receives a signal (from a batch system, say) exits with 1; only its log names the signal."""
+    """A torchrun that receives a signal (from a batch system, say) exits with 1; only its log names
+    the signal."""
     match = _TORCHRUN_SIGNAL.search(log)
     if ending.kind is not EndingKind.FINISHED or match is None:
         return ending
@@ -301,8 +330,11 @@ def classify(evidence: Evidence) -> tuple[State, str]:
     return state, reason
 
 
-def _judge_steps(directory: Path, payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> tuple[State, str]:
-    """``invalid`` for a launch of training whose ranks all left a record, and not the steps that it counts."""
+def _judge_steps(
+    directory: Path, payload: AnyPayload, nodes: tuple[LaunchNode, ...]
+) -> tuple[State, str]:
+    """``invalid`` for a launch of training whose ranks all left a record, and not the steps that it
+    counts."""
     training = as_kind(payload, TrainingResult)
     if training is None or training.rank_steps:
         return State.OK, ""
@@ -322,7 +354,10 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
             return _judge_signal(rank, number, evidence.oom_kills)
     for failure in evidence.failures:
         if failure.kind is FailureKind.ERROR:
-            return State.CRASHED, f"rank {failure.rank}: {failure.type}: {_first_line(failure.message)}"
+            return (
+                State.CRASHED,
+                f"rank {failure.rank}: {failure.type}: {_first_line(failure.message)}",
+            )
         if failure.kind is FailureKind.LEFT_EARLY:
             return _judge_departure(evidence, silent)
     for rank, number in sorted(signals.items(), key=lambda item: item[1] == signal.SIGTERM):
@@ -339,10 +374,17 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
 def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, str]:
     """The state where no error and no signal of a rank explains the end."""
     code = evidence.ending.exit_code
-    left_early = [failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY]
+    left_early = [
+        failure.rank for failure in evidence.failures if failure.kind is FailureKind.LEFT_EARLY
+    ]
     if code is not None and code < 0 and not left_early:
         return State.KILLED, f"{evidence.ending.program} was killed by {_signal_name(-code)}"
-    if not left_early and code not in (0, None) and evidence.torchrun_error and not evidence.exit_codes:
+    if (
+        not left_early
+        and code not in (0, None)
+        and evidence.torchrun_error
+        and not evidence.exit_codes
+    ):
         return State.CRASHED, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
     departed = left_early or [rank for rank in silent if rank not in evidence.damaged_ranks]
     if not departed and evidence.damaged_ranks:
@@ -366,12 +408,15 @@ def _judge_signal(rank: int, number: int, oom_kills: int) -> tuple[State, str]:
 
 def _silent_ranks(evidence: Evidence) -> list[int]:
     """Ranks that left neither a record nor an error."""
-    reported = {record.rank for record in evidence.payload.ranks} | {failure.rank for failure in evidence.failures}
+    reported = {record.rank for record in evidence.payload.ranks} | {
+        failure.rank for failure in evidence.failures
+    }
     return [rank for rank in range(evidence.world_size) if rank not in reported]
 
 
 def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> Autopsy | None:
-    """Why the ranks made no progress, or which collectives of theirs made them fail; ``None`` for other ends."""
+    """Why the ranks made no progress, or which collectives of theirs made them fail; ``None`` for
+    other ends."""
     if ending.kind is EndingKind.TIMEOUT and state is State.TIMEOUT:
         return hang_autopsy(directory, world_size)
     return failure_autopsy(directory, world_size) if state is State.CRASHED else None
@@ -387,7 +432,9 @@ def _with_hosts(autopsy: Autopsy, nodes: tuple[LaunchNode, ...]) -> Autopsy:
     if not hosts:
         return autopsy
     return autopsy.model_copy(
-        update={"summary": f"{autopsy.summary}; {ranks_label(autopsy.ranks)} ran on {', '.join(hosts)}"}
+        update={
+            "summary": f"{autopsy.summary}; {ranks_label(autopsy.ranks)} ran on {', '.join(hosts)}"
+        }
     )
 
 
@@ -404,7 +451,9 @@ def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:300]  # one line of a table; the whole text is in the failure
+    return text.strip().partition("\n")[0][
+        :300
+    ]  # one line of a table; the whole text is in the failure
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,5 @@
-"""What steers a launch from outside: its time limits, the user's request to stop, and the task handed to its ranks."""
+"""What steers a launch from outside: its time limits, the user's request to stop, and the task
+handed to its ranks."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.request import RecordRequest
 
 _BUDGET_GRACE_SECONDS = 10.0
-"""The worker ends its measurement 3 s before the budget does, to write its record. A launch that is still running this
-long after the budget is late by several times that reserve, and the launcher ends it."""
+"""The worker ends its measurement 3 s before the budget does, to write its record. A launch that is
+still running this long after the budget is late by several times that reserve, and the launcher
+ends it."""
 _COLLECTIVE_MARGIN_SECONDS = 120.0
-"""The launcher has to report a hang before torch's own timeout aborts the ranks. A collective starts later than the
-launch, so any margin does; two minutes also cover the end of a process tree on a loaded host."""
+"""The launcher has to report a hang before torch's own timeout aborts the ranks. A collective
+starts later than the launch, so any margin does; two minutes also cover the end of a process tree
+on a loaded host."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,16 @@ class LaunchLimits:
 
     @property
     def hard_seconds(self) -> float:
-        """Seconds from the start after which the launch is ended: the timeout, or the budget and its grace if less."""
+        """Seconds from the start after which the launch is ended: the timeout, or the budget and
+        its grace if less."""
         if self.budget_seconds is None:
             return self.timeout_seconds
         return min(self.timeout_seconds, self.budget_seconds + _BUDGET_GRACE_SECONDS)
 
     @property
     def collective_seconds(self) -> float:
-        """torch's own bound on a collective: above ours, so that the launcher reports a hang first."""
+        """torch's own bound on a collective: above ours, so that the launcher reports a hang
+        first."""
         return self.hard_seconds + _COLLECTIVE_MARGIN_SECONDS
 
 
@@ -73,7 +78,8 @@ def launch_task(
     counts_flops: bool = False,
     recording: RecordRequest | None = None,
 ) -> LaunchTask:
-    """The task of a launch of ``cell`` that starts now, on the devices and cores that ``plan`` gives to its ranks.
+    """The task of a launch of ``cell`` that starts now, on the devices and cores that ``plan``
+    gives to its ranks.
 
     Args:
         plan: Gives devices, cores and threads.

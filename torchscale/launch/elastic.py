@@ -1,5 +1,6 @@
-"""Launches of a sweep on CPUs, each under torchrun's agent: a process that has imported torch forks the agent of every
-launch, and the agent forks its ranks. What a ``torchrun`` command starts is equal, but imports torch in every process.
+"""Launches of a sweep on CPUs, each under torchrun's agent: a process that has imported torch forks
+the agent of every launch, and the agent forks its ranks. What a ``torchrun`` command starts is
+equal, but imports torch in every process.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from torchscale.launch.collect import Ending, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
-from torchscale.launch.torchrun import Watch, cell_environment, flatten_logs, require_loopback, worker_environment
+from torchscale.launch.torchrun import (
+    Watch,
+    cell_environment,
+    flatten_logs,
+    require_loopback,
+    worker_environment,
+)
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask, ended_file
@@ -35,8 +42,8 @@ _PROGRAM = "the process that starts torchrun's agent"
 
 
 def forks_ranks(device: DeviceKind) -> bool:
-    """Whether ranks of launches on this device can be forks: on CPUs on Linux, where there is shared memory for what
-    torchrun's agent and its ranks exchange."""
+    """Whether ranks of launches on this device can be forks: on CPUs on Linux, where there is
+    shared memory for what torchrun's agent and its ranks exchange."""
     if device != "cpu" or sys.platform != "linux":
         return False
     try:
@@ -49,7 +56,8 @@ def forks_ranks(device: DeviceKind) -> bool:
 class ElasticLauncher:
     """Runs launches one after the other. Close it when done.
 
-    The process that forks their agents is started by the first launch, and again where a launch has failed or needs
+    The process that forks their agents is started by the first launch, and again where a launch has
+    failed or needs
     another environment: what torch reads when it is imported is then as the launch asks.
     """
 
@@ -64,7 +72,8 @@ class ElasticLauncher:
 
     @property
     def was_used(self) -> bool:
-        """Whether the process has run a launch, and may have imported what the next one does not."""
+        """Whether the process has run a launch, and may have imported what the next one does
+        not."""
         return self._process is not None
 
     def run(
@@ -80,7 +89,8 @@ class ElasticLauncher:
         """Run ``task`` with its files in ``directory``. Returns the record.
 
         Raises:
-            MachineError: the process cannot be started, or processes of this machine cannot reach each other.
+            MachineError: the process cannot be started, or processes of this machine cannot reach
+                each other.
             OutputError: the channel or ``directory`` cannot be written.
         """
         started = time.monotonic()
@@ -91,7 +101,9 @@ class ElasticLauncher:
         self._sampler.read(task.telemetry_seconds, task.gpu_uuids)
         atomic_write_model(directory / "task.json", task, durable=False)
         open_log(directory / "torchrun.log").close()  # if it cannot be made, say so here
-        item = GroupItem(task=task, directory=str(directory.resolve()), cpu_sets=task.cpu_sets, environment=own)
+        item = GroupItem(
+            task=task, directory=str(directory.resolve()), cpu_sets=task.cpu_sets, environment=own
+        )
         ended = self._channel / ended_file(self._launches)
         atomic_write_model(self._channel / f"item-{self._launches}.json", item, durable=False)
         self._launches += 1
@@ -106,7 +118,9 @@ class ElasticLauncher:
         ending = Ending(kind, _status(ended), detail)
         if not ended.exists():
             survivors = process.end(grace_seconds=0.0) if stop.at_once else process.end()
-            directory.mkdir(parents=True, exist_ok=True)  # user code can remove it, as long as it runs
+            directory.mkdir(
+                parents=True, exist_ok=True
+            )  # user code can remove it, as long as it runs
             ending = Ending(kind, process.poll(), detail, survivors, _PROGRAM)
             _append(self._channel / _LOG, directory / "torchrun.log")
         flatten_logs(directory)
@@ -115,7 +129,9 @@ class ElasticLauncher:
             directory,
             ending,
             command=tuple(self._command),
-            started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds"),
+            started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(
+                timespec="seconds"
+            ),
             seconds=time.monotonic() - started,
             oom_kills=kills.since_start(),
         )
@@ -133,14 +149,20 @@ class ElasticLauncher:
 
     def _start(self, environment: Mapping[str, str]) -> ManagedProcess:
         """The process that runs with this environment: the one there is, or a new one."""
-        if self._process is not None and self._process.poll() is None and self._environment == environment:
+        if (
+            self._process is not None
+            and self._process.poll() is None
+            and self._environment == environment
+        ):
             return self._process
         self.close()
         require_loopback()
         try:
             self._channel.mkdir(parents=True)
         except OSError as error:
-            raise OutputError(f"cannot create {self._channel}: {error.strerror or error}") from error
+            raise OutputError(
+                f"cannot create {self._channel}: {error.strerror or error}"
+            ) from error
         self._launches, self._environment = 0, environment
         variables = {**environment, "PYTHONUNBUFFERED": "1"}  # as torchrun starts its ranks
         try:

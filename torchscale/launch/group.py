@@ -1,8 +1,8 @@
-"""One torchrun for many launches: its ranks run them one after the other, so that short cells do not pay for each
-start.
+"""One torchrun for many launches: its ranks run them one after the other, so that short cells do
+not pay for each start.
 
-The launcher writes each launch to a file, and the ranks write their records as usual. Any failure ends the whole group;
-the caller decides whether the launch is repeated.
+The launcher writes each launch to a file, and the ranks write their records as usual. Any failure
+ends the whole group; the caller decides whether the launch is repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from torchscale.launch.collect import Ending, EndingKind, collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
-from torchscale.launch.torchrun import Watch, flatten_logs, require_loopback, torchrun_command, worker_environment
+from torchscale.launch.torchrun import (
+    Watch,
+    flatten_logs,
+    require_loopback,
+    torchrun_command,
+    worker_environment,
+)
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask
@@ -31,11 +37,13 @@ from torchscale.util.logs import keep_log, open_log
 from torchscale.util.process import ManagedProcess, is_running, wait_until
 
 _END_SECONDS = 20.0
-"""Ranks look for the end file every 10 ms and then leave their process group; after this long they are killed."""
+"""Ranks look for the end file every 10 ms and then leave their process group; after this long they
+are killed."""
 
 
 class Group:
-    """A torchrun whose processes wait for launches of as many ranks or fewer. Close it when done."""
+    """A torchrun whose processes wait for launches of as many ranks or fewer. Close it when
+    done."""
 
     def __init__(
         self,
@@ -46,14 +54,16 @@ class Group:
         processes: int | None = None,
         cpu_sets: tuple[tuple[int, ...], ...] | None = None,
     ) -> None:
-        """Start the processes with the threads and the environment of ``task``, which is to be the first one to run.
+        """Start the processes with the threads and the environment of ``task``, which is to be the
+        first one to run.
 
         Args:
             task: The first launch.
-            channel: A directory that only this group uses: it is emptied now and removed when the group closes.
+            channel: A directory that only this group uses: it is emptied now and removed when the
+                group closes.
             extra_env: Variables of the user's.
-            processes: How many; as many as ``task`` has ranks by default. A launch of fewer ranks uses the first ones,
-                the others wait.
+            processes: How many; as many as ``task`` has ranks by default. A launch of fewer ranks
+                uses the first ones, the others wait.
             cpu_sets: Cores of each process; those of ``task`` by default.
 
         Raises:
@@ -73,11 +83,16 @@ class Group:
         self._launches = 0
         self._last: Path | None = None
         self._copied: dict[Path, int] = {}
-        environment = {**worker_environment(task, extra_env), "PYTHONUNBUFFERED": "1"}  # as torchrun starts its ranks
+        environment = {
+            **worker_environment(task, extra_env),
+            "PYTHONUNBUFFERED": "1",
+        }  # as torchrun starts its ranks
         try:
             require_loopback()
             with open_log(self._channel / "torchrun.log") as log:
-                self._process = ManagedProcess(self._command, env=environment, stdout=log, stderr=log)
+                self._process = ManagedProcess(
+                    self._command, env=environment, stdout=log, stderr=log
+                )
         except TorchscaleError:
             shutil.rmtree(self._channel, ignore_errors=True)
             raise
@@ -96,8 +111,8 @@ class Group:
         stop: StopRequest,
         on_progress: Callable[[Progress], None],
     ) -> LaunchRecord:
-        """Run ``task`` with its files in ``directory``. Returns the record; unless it is ``ok``, the group is
-        closed."""
+        """Run ``task`` with its files in ``directory``. Returns the record; unless it is ``ok``,
+        the group is closed."""
         grouped = not self.is_fresh
         started = time.monotonic()
         kills = OomKills()
@@ -112,25 +127,38 @@ class Group:
 
         self._sampler.read(task.telemetry_seconds, task.gpu_uuids)
         watch = Watch(
-            directory, limits, stop, on_progress, world_size=task.cell.world_size, log_directory=self._channel
+            directory,
+            limits,
+            stop,
+            on_progress,
+            world_size=task.cell.world_size,
+            log_directory=self._channel,
         )
         kind, detail = watch.wait(self._process, is_done)
         if task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
         survivors: tuple[str, ...] = ()
         if not is_done():
-            survivors = self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
-            directory.mkdir(parents=True, exist_ok=True)  # user code can remove it, as long as it runs
+            survivors = (
+                self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
+            )
+            directory.mkdir(
+                parents=True, exist_ok=True
+            )  # user code can remove it, as long as it runs
             self._keep_logs(directory)
         else:
             self._copy_new_output(directory)
-        ending = Ending(EndingKind.FINISHED if is_done() else kind, self._process.poll(), detail, survivors)
+        ending = Ending(
+            EndingKind.FINISHED if is_done() else kind, self._process.poll(), detail, survivors
+        )
         record = collect_launch(
             task,
             directory,
             ending,
             command=tuple(self._command),
-            started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds"),
+            started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(
+                timespec="seconds"
+            ),
             seconds=time.monotonic() - started,
             oom_kills=kills.since_start(),
         )
@@ -139,14 +167,16 @@ class Group:
         return record.model_copy(update={"grouped": grouped})
 
     def close(self) -> None:
-        """Ask the ranks to leave, and end them if they do not. Their output is kept with the last launch."""
+        """Ask the ranks to leave, and end them if they do not. Their output is kept with the last
+        launch."""
         if self._channel.exists():
             self._sampler.close()
             if self._process.poll() is None:
                 with contextlib.suppress(OutputError):  # on a full disk they are killed
                     atomic_write_text(self._channel / "end", "", durable=False)
                     wait_until(self._is_over, timeout_seconds=_END_SECONDS)
-            # The ranks have gone: torchrun has nothing left to do, and would take half a second to notice.
+            # The ranks have gone: torchrun has nothing left to do, and would take half a second to
+            # notice.
             self._process.end(grace_seconds=0.0)
             if self._last is not None and self._last.exists():
                 self._keep_logs(self._last)
@@ -161,11 +191,14 @@ class Group:
         return self._process.poll() is not None or not any(map(is_running, children))
 
     def _copy_new_output(self, directory: Path) -> None:
-        """What the ranks printed since the last launch, as the logs of this one: NCCL's choices are read from them."""
+        """What the ranks printed since the last launch, as the logs of this one: NCCL's choices are
+        read from them."""
         for log in sorted(self._channel.glob("logs/*/attempt_*/*/*.log")):
             copied = self._copied.get(log, 0)
             if log.stat().st_size > copied:
-                self._copied[log] = keep_log(log, directory / f"rank-{log.parent.name}.{log.name}", start=copied)
+                self._copied[log] = keep_log(
+                    log, directory / f"rank-{log.parent.name}.{log.name}", start=copied
+                )
 
     def _keep_logs(self, directory: Path) -> None:
         flatten_logs(self._channel)

@@ -18,15 +18,16 @@ from torchscale.util.process import BoundedProcess, Finished
 from torchscale.util.redaction import redact_arguments
 
 _PROBE_SECONDS = 120.0
-"""Importing torch takes a minute from a cold network file system; CUDA's initialization on eight GPUs some seconds."""
+"""Importing torch takes a minute from a cold network file system; CUDA's initialization on eight
+GPUs some seconds."""
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
 _SYSTEM_NODES = Path("/sys/devices/system/node")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class MachineDetection:
-    """A detection of the machine that has been started: the environment in a worker process, which imports torch. As a
-    context manager it ends at the latest with the context."""
+    """A detection of the machine that has been started: the environment in a worker process, which
+    imports torch. As a context manager it ends at the latest with the context."""
 
     def __init__(self) -> None:
         """Start it.
@@ -63,7 +64,8 @@ def _machine(finished: Finished) -> Machine:
     hint = "run `torchscale validate` to see what is wrong"
     if finished.timed_out:
         raise MachineError(
-            f"importing PyTorch and listing devices did not finish within {_PROBE_SECONDS:.0f} s", hint=hint
+            f"importing PyTorch and listing devices did not finish within {_PROBE_SECONDS:.0f} s",
+            hint=hint,
         )
     if finished.returncode != 0:
         last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
@@ -72,21 +74,36 @@ def _machine(finished: Finished) -> Machine:
         environment = Environment.model_validate_json(finished.stdout.strip().splitlines()[-1])
     except (ValidationError, IndexError) as error:
         raise MachineError(
-            f"the environment probe printed {finished.stdout[-200:]!r}, not its JSON line", hint=hint
+            f"the environment probe printed {finished.stdout[-200:]!r}, not its JSON line",
+            hint=hint,
         ) from error
     cores = usable_cores()
-    return Machine(environment.model_copy(update={"cores": len(cores), "command": _command()}), cores, node_cores())
+    return Machine(
+        environment.model_copy(update={"cores": len(cores), "command": _command()}),
+        cores,
+        node_cores(),
+    )
 
 
-def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QUOTA) -> tuple[int, ...]:
-    """One logical CPU per physical core that this process may use, cut to the container's CPU quota.
+def usable_cores(
+    system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QUOTA
+) -> tuple[int, ...]:
+    """One logical CPU per physical core that this process may use, cut to the container's CPU
+    quota.
 
-    Two ranks on the two hardware threads of one core would share it, and scaling would look worse than it is.
+    Two ranks on the two hardware threads of one core would share it, and scaling would look worse
+    than it is.
     """
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    allowed = (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
     cores: dict[str, int] = {}
     for cpu in allowed:
-        siblings = _read(system_cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
+        siblings = _read(system_cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(
+            cpu
+        )
         cores.setdefault(siblings, cpu)
     limit = _quota(quota_file)
     chosen = tuple(cores.values())
@@ -94,7 +111,8 @@ def usable_cores(system_cpus: Path = _SYSTEM_CPUS, quota_file: Path = _CGROUP_QU
 
 
 def node_cores(system_nodes: Path = _SYSTEM_NODES) -> dict[int, tuple[int, ...]]:
-    """Logical CPUs of each NUMA node that this process may use; empty where the system does not report them."""
+    """Logical CPUs of each NUMA node that this process may use; empty where the system does not
+    report them."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
     nodes: dict[int, tuple[int, ...]] = {}
     for path in sorted(system_nodes.glob("node[0-9]*")):
@@ -115,7 +133,8 @@ def _parse_cpu_list(text: str) -> list[int]:
 
 
 def detect_gpus() -> list[tuple[int, int]]:
-    """Compute capability of every GPU that answers; empty without a driver. Does not start torch."""
+    """Compute capability of every GPU that answers; empty without a driver. Does not start
+    torch."""
     import pynvml  # noqa: PLC0415 - only `init` needs it
 
     try:
@@ -125,10 +144,15 @@ def detect_gpus() -> list[tuple[int, int]]:
     try:
         driver = Driver(pynvml)
         handles = [
-            driver.ask("nvmlDeviceGetHandleByIndex", it) for it in range(driver.whole("nvmlDeviceGetCount") or 0)
+            driver.ask("nvmlDeviceGetHandleByIndex", it)
+            for it in range(driver.whole("nvmlDeviceGetCount") or 0)
         ]
         # A GPU that fell off the bus, or one of another container, does not hide the others.
-        asked = [driver.ask("nvmlDeviceGetCudaComputeCapability", handle) for handle in handles if handle is not None]
+        asked = [
+            driver.ask("nvmlDeviceGetCudaComputeCapability", handle)
+            for handle in handles
+            if handle is not None
+        ]
         return [(int(answer[0]), int(answer[1])) for answer in asked if answer is not None]
     finally:
         pynvml.nvmlShutdown()

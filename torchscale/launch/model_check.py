@@ -20,8 +20,8 @@ _AS_A_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_D
 def check_models(
     cells: Sequence[TrainingCell], *, timeout_seconds: float, env: Mapping[str, str]
 ) -> dict[str, ModelCheck]:
-    """What is known of each model, by :func:`~torchscale.schema.cells.training.model_key`; models beyond the time
-    limit, or that end the process, are left out.
+    """What is known of each model, by :func:`~torchscale.schema.cells.training.model_key`; models
+    beyond the time limit, or that end the process, are left out.
 
     Args:
         cells: One or more of each model.

@@ -1,14 +1,18 @@
-"""Reads NCCL's choices of transport, algorithm and protocol from the logs of a launch (NCCL_DEBUG=INFO).
+"""Reads NCCL's choices of transport, algorithm and protocol from the logs of a launch
+(NCCL_DEBUG=INFO).
 
 Forms of the line on a choice, as ``src/enqueue.cc`` of each release prints them (rank 0 alone):
 
-- 2.21 and 2.22: ``37756928 Bytes -> Algo 1 proto 2 time 2860.208008``. The operation is that of the call before, which
-  is logged with ``NCCL_DEBUG_SUBSYS=COLL``: ``AllGather: opCount 1606 sendbuff 0x… [nranks=4] stream 0x…``.
+- 2.21 and 2.22: ``37756928 Bytes -> Algo 1 proto 2 time 2860.208008``. The operation is that of the
+  call before, which is logged with ``NCCL_DEBUG_SUBSYS=COLL``: ``AllGather: opCount 1606 sendbuff
+  0x… [nranks=4] stream 0x…``.
 - 2.23: ``AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008``.
-- from 2.24: ``AllGather: 9439232 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}``, with the bytes of one rank:
-  1/n of the payload of an all-gather or reduce-scatter over n ranks. The forms above print the whole payload.
-- from 2.27: ``AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512``, and from 2.29
-  ``AllGather [Copy Engine]: 4096 Bytes -> cudaMemcpy``, where buffers are registered; also the bytes of one rank.
+- from 2.24: ``AllGather: 9439232 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}``, with
+  the bytes of one rank: 1/n of the payload of an all-gather or reduce-scatter over n ranks. The
+  forms above print the whole payload.
+- from 2.27: ``AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads
+  512``, and from 2.29 ``AllGather [Copy Engine]: 4096 Bytes -> cudaMemcpy``, where buffers are
+  registered; also the bytes of one rank.
 
 A channel: ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM``. Other lines are ignored.
 """
@@ -29,7 +33,9 @@ _CHOICE = re.compile(
     r"(?:Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)(?P<by_rank> channel)?"
     r"|Kernel (?P<kernel>\w+)|(?P<copy>cudaMemcpy))"
 )
-_NVLS = re.compile(r"NVLS multicast support is available|Connected NVLS tree|NVLS comm 0x\w+ headRank")
+_NVLS = re.compile(
+    r"NVLS multicast support is available|Connected NVLS tree|NVLS comm 0x\w+ headRank"
+)
 _ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 _PROTOCOLS = ("LL", "LL128", "Simple")
 _OPERATIONS = {
@@ -42,20 +48,26 @@ _OPERATIONS = {
 _GATHERED = ("all_gather", "reduce_scatter")
 """Their payload is n times the bytes of one rank."""
 _MAX_LOG_BYTES = 16 << 20
-"""Read from the end of each log: a launch that logs choices makes one call per size, far below this."""
+"""Read from the end of each log: a launch that logs choices makes one call per size, far below
+this."""
 
 
 def read_nccl_log(directory: Path, world_size: int) -> NcclLog | None:
-    """NCCL's choices from the logs of the ``world_size`` ranks in a launch directory; ``None`` where NCCL logged
-    nothing."""
+    """NCCL's choices from the logs of the ``world_size`` ranks in a launch directory; ``None``
+    where NCCL logged nothing."""
     logs = sorted(directory.glob("rank-*.std*.log"))
-    lines = (line for log in logs for line in tail(log, _MAX_LOG_BYTES).splitlines() if "NCCL INFO" in line)
+    lines = (
+        line
+        for log in logs
+        for line in tail(log, _MAX_LOG_BYTES).splitlines()
+        if "NCCL INFO" in line
+    )
     return parse_nccl_log(lines, world_size)
 
 
 def parse_nccl_log(lines: Iterable[str], world_size: int) -> NcclLog | None:
-    """Transports of channels, and the algorithm and protocol of calls, by payload as torchscale counts it; ``None``
-    without any line."""
+    """Transports of channels, and the algorithm and protocol of calls, by payload as torchscale
+    counts it; ``None`` without any line."""
     transports: dict[str, None] = {}
     choices: dict[tuple[str, int], tuple[str, str]] = {}
     nvls = has_lines = False
@@ -81,7 +93,8 @@ def parse_nccl_log(lines: Iterable[str], world_size: int) -> NcclLog | None:
 
 
 def _choice(match: re.Match[str]) -> tuple[str, str]:
-    """Algorithm and protocol. Symmetric kernels are an algorithm of their own, the kernel their protocol."""
+    """Algorithm and protocol. Symmetric kernels are an algorithm of their own, the kernel their
+    protocol."""
     if match["kernel"] is not None:
         return "Symmetric", match["kernel"]
     if match["copy"] is not None:
@@ -90,8 +103,8 @@ def _choice(match: re.Match[str]) -> tuple[str, str]:
 
 
 def _named(text: str, names: tuple[str, ...]) -> str:
-    """The name of an algorithm or protocol: a number is an index into NCCL's list, a name gets the list's spelling
-    (NCCL prints ``NVLS_TREE`` and takes ``NVLSTree``)."""
+    """The name of an algorithm or protocol: a number is an index into NCCL's list, a name gets the
+    list's spelling (NCCL prints ``NVLS_TREE`` and takes ``NVLSTree``)."""
     if text.isdigit():
         return names[int(text)] if int(text) < len(names) else text
     plain = text.replace("_", "").upper()

@@ -1,5 +1,5 @@
-"""Nsight Systems: finds and checks it, wraps a command in it, ends a recording, exports reports. Each way to fail has
-its own error.
+"""Nsight Systems: finds and checks it, wraps a command in it, ends a recording, exports reports.
+Each way to fail has its own error.
 
 A recording is always kept: the export is a separate step, and if it fails the report stays.
 """
@@ -43,8 +43,12 @@ _START_SECONDS = 5.0
 """nsys fails to start within half a second, on busy cores within a few."""
 _REPORT, _RAW = ".nsys-rep", ".qdstrm"
 _BLOBS = "--include-blobs=true"
-"""Without it the export lacks what NCCL says of each operation; versions up to 2024.2 do not know it."""
-_MARKED = "SELECT 1 FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE COALESCE(n.text, s.value) = ?"
+"""Without it the export lacks what NCCL says of each operation; versions up to 2024.2 do not know
+it."""
+_MARKED = (
+    "SELECT 1 FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE COALESCE(n.text, "
+    "s.value) = ?"
+)
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,10 @@ class Nsys:
     Attributes:
         path: Of the program.
         version: Year and number.
-        cuda_trace: The value of ``--trace`` for CUDA. ``cuda`` takes the GPU's own tracing on Blackwell from 2025.6 on,
-            which hands kernels over when the process ends, so that a recording between cudaProfilerStart and -Stop has
-            none; ``cuda-sw``, where it is known, takes CUPTI's everywhere.
+        cuda_trace: The value of ``--trace`` for CUDA. ``cuda`` takes the GPU's own tracing on
+            Blackwell from 2025.6 on, which hands kernels over when the process ends, so that a
+            recording between cudaProfilerStart and -Stop has none; ``cuda-sw``, where it is known,
+            takes CUPTI's everywhere.
     """
 
     path: str
@@ -71,15 +76,21 @@ class Nsys:
 
 @dataclass(frozen=True)
 class Session:
-    """One recording: its name, by which nsys is asked to end it, and a place for nsys's own files, which are removed
-    with it."""
+    """One recording: its name, by which nsys is asked to end it, and a place for nsys's own files,
+    which are removed with it."""
 
     nsys: Nsys
     name: str
     directory: Path
 
     def wrap(
-        self, output: Path, command: Sequence[str], capture: Sequence[str], *, trace: str, variables: Mapping[str, str]
+        self,
+        output: Path,
+        command: Sequence[str],
+        capture: Sequence[str],
+        *,
+        trace: str,
+        variables: Mapping[str, str],
     ) -> list[str]:
         """argv that records ``command`` into ``output.nsys-rep``.
 
@@ -90,7 +101,8 @@ class Session:
             trace: What to record.
             variables: Environment variables of the command alone.
         """
-        # nsys passes its own environment on: the command's temporary files belong where they would be without it.
+        # nsys passes its own environment on: the command's temporary files belong where they would
+        # be without it.
         own = {"TMPDIR": tempfile.gettempdir(), **variables}
         return [
             self.nsys.path,
@@ -112,8 +124,8 @@ class Session:
         ]
 
     def start_stop(self, log: IO[bytes]) -> ManagedProcess:
-        """Ask nsys to end the recording, whose program goes on. The process that is returned ends with 0 when the
-        report is written, and with another code if nothing is being recorded."""
+        """Ask nsys to end the recording, whose program goes on. The process that is returned ends
+        with 0 when the report is written, and with another code if nothing is being recorded."""
         argv = [self.nsys.path, "stop", f"--session={self.name}"]
         return ManagedProcess(argv, env=self.environment(os.environ), stdout=log, stderr=log)
 
@@ -154,15 +166,16 @@ def cuda_capture() -> list[str]:
 
 
 def range_capture() -> tuple[list[str], dict[str, str]]:
-    """Options to record during the program's own range :data:`~torchscale.schema.profiles.nvtx_names.CAPTURE`, and a
-    variable that it needs, since the range's text is not registered with NVTX."""
+    """Options to record during the program's own range
+    :data:`~torchscale.schema.profiles.nvtx_names.CAPTURE`, and a variable that it needs, since the
+    range's text is not registered with NVTX."""
     options = ["--capture-range=nvtx", f"--nvtx-capture={CAPTURE}@*", "--capture-range-end=stop"]
     return options, {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 
 
 def delayed_capture(delay_seconds: float) -> list[str]:
-    """Options to record from a moment on (rounded to whole seconds), until :meth:`Session.start_stop` or the program's
-    end."""
+    """Options to record from a moment on (rounded to whole seconds), until
+    :meth:`Session.start_stop` or the program's end."""
     delay = round(delay_seconds)
     return [f"--delay={delay}"] if delay else []
 
@@ -175,25 +188,29 @@ def find_exporter() -> Nsys:
     """
     path = shutil.which("nsys")
     if path is None:
-        raise MachineError("nsys is not on PATH", hint=f"install NVIDIA Nsight Systems; {NO_RECORDING}")
+        raise MachineError(
+            "nsys is not on PATH", hint=f"install NVIDIA Nsight Systems; {NO_RECORDING}"
+        )
     version = _version(path)
     if version < MIN_VERSION:
         raise MachineError(
-            f"{path} is Nsight Systems {_dotted(version)}; {_dotted(MIN_VERSION)} or newer is needed",
+            f"{path} is Nsight Systems {_dotted(version)}; {_dotted(MIN_VERSION)} or newer is "
+            "needed",
             hint=f"install a newer one; {NO_RECORDING}",
         )
     return Nsys(path, version)
 
 
 def find_nsys(*, for_cpus: bool = False) -> Nsys:
-    """The nsys on PATH, checked by a small recording and its export: parts of it may not be installed.
+    """The nsys on PATH, checked by a small recording and its export: parts of it may not be
+    installed.
 
     Args:
         for_cpus: Check that it records NVTX ranges of this Python, by which CPU ranks are recorded.
 
     Raises:
-        MachineError: it is absent, does not start, is too old, or cannot write or export a report, or its recording of
-            this Python holds no range; the message says which.
+        MachineError: it is absent, does not start, is too old, or cannot write or export a report,
+            or its recording of this Python holds no range; the message says which.
     """
     found = find_exporter()
     installation = installation_of(Path(found.path))
@@ -205,7 +222,9 @@ def find_nsys(*, for_cpus: bool = False) -> Nsys:
         with open_session(nsys) as session:
             output = session.directory / "trial"
             finished = _record_trial(session, output, for_cpus=for_cpus)
-            if attempt < START_ATTEMPTS and failed_to_start(finished.stdout + finished.stderr, finished.seconds):
+            if attempt < START_ATTEMPTS and failed_to_start(
+                finished.stdout + finished.stderr, finished.seconds
+            ):
                 continue
             _judge_trial(session, output, finished, for_cpus=for_cpus)
             break
@@ -231,13 +250,15 @@ def _judge_trial(session: Session, output: Path, finished: Finished, *, for_cpus
     said = last_line(finished.stderr or finished.stdout)
     if for_cpus and finished.returncode != 0:
         raise MachineError(
-            f"nsys records CPU ranks through the package nvtx, which this Python cannot use: {said}",
+            "nsys records CPU ranks through the package nvtx, which this Python cannot use: "
+            f"{said}",
             hint=f"pip install '{NVTX_PACKAGE}'; {NO_RECORDING}",
         )
     report = output.with_name(output.name + _REPORT)
     if not report.is_file() or not report.stat().st_size:
         raise MachineError(
-            f"{session.nsys.name} cannot record here: it exited with {finished.returncode} and wrote no report"
+            f"{session.nsys.name} cannot record here: it exited with {finished.returncode} and "
+            "wrote no report"
             f"{f'; its last output: {said}' if said else ''}",
             hint=f"run `nsys profile true` to see why; {_COMPLETE_IT}",
         )
@@ -246,7 +267,9 @@ def _judge_trial(session: Session, output: Path, finished: Finished, *, for_cpus
         export(session.nsys, report, exported, timeout_seconds=_TRIAL_SECONDS)
     except MachineError as error:
         reason = error.message.replace(str(report), "a report").replace(str(session.directory), "…")
-        raise MachineError(f"{session.nsys.name} cannot export: {reason}", hint=_COMPLETE_IT) from error
+        raise MachineError(
+            f"{session.nsys.name} cannot export: {reason}", hint=_COMPLETE_IT
+        ) from error
     if for_cpus and not _holds_mark(exported):
         raise MachineError(
             f"{session.nsys.name} records no NVTX range of this Python",
@@ -268,8 +291,8 @@ def _cuda_trace(path: str) -> str:
 
 
 def failed_to_start(output: str, seconds: float) -> bool:
-    """Whether nsys ended by an error of its own before the program began: it does so now and then where several start
-    at the same moment, and the next attempt succeeds.
+    """Whether nsys ended by an error of its own before the program began: it does so now and then
+    where several start at the same moment, and the next attempt succeeds.
 
     Args:
         output: All that was printed.
@@ -289,8 +312,10 @@ def require_report(output: Path, exit_code: int | None, said: str) -> Path:
         return report
     if raw.is_file():
         raise MachineError(
-            f"nsys recorded, but could not turn {raw} into a report: its importer is missing (incomplete installation)",
-            hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that has it and run "
+            f"nsys recorded, but could not turn {raw} into a report: its importer is missing "
+            "(incomplete installation)",
+            hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that has "
+            "it and run "
             f"QdstrmImporter -i {raw.name}; or use --tool kineto",
         )
     detail = f"; its last output: {last_line(said)}" if said.strip() else ""
@@ -304,17 +329,29 @@ def export(nsys: Nsys, report: Path, target: Path, *, timeout_seconds: float) ->
     """Export a report to ``target``, a SQLite database, with all that it holds.
 
     Raises:
-        MachineError: the report is of a newer nsys, or the export failed or took too long; the report is kept, and the
-            hint says how to export by hand.
+        MachineError: the report is of a newer nsys, or the export failed or took too long; the
+            report is kept, and the hint says how to export by hand.
     """
     partial = target.with_name(f"{target.stem}.part.sqlite")
     needed = _report_version(report)
     if needed is not None and needed > nsys.version:
         raise MachineError(
-            f"{report} was recorded by Nsight Systems {_dotted(needed)}; {nsys.name} is older and cannot read it",
-            hint=f"export it with Nsight Systems {_dotted(needed)} or newer: {_by_hand('nsys', report)}",
+            f"{report} was recorded by Nsight Systems {_dotted(needed)}; {nsys.name} is older and "
+            "cannot read it",
+            hint=f"export it with Nsight Systems {_dotted(needed)} or newer: "
+            f"{_by_hand('nsys', report)}",
         )
-    argv = [nsys.path, "export", "--type=sqlite", _BLOBS, "-f", "true", "-o", str(partial), str(report)]
+    argv = [
+        nsys.path,
+        "export",
+        "--type=sqlite",
+        _BLOBS,
+        "-f",
+        "true",
+        "-o",
+        str(partial),
+        str(report),
+    ]
     finished = run_bounded(argv, timeout_seconds=timeout_seconds)
     if finished.returncode != 0 and "unrecognised option" in finished.stdout + finished.stderr:
         argv.remove(_BLOBS)
@@ -323,13 +360,16 @@ def export(nsys: Nsys, report: Path, target: Path, *, timeout_seconds: float) ->
     if finished.timed_out:
         partial.unlink(missing_ok=True)
         raise MachineError(
-            f"nsys export of {report} did not finish within {timeout_seconds:g} s; the report is kept", hint=by_hand
+            f"nsys export of {report} did not finish within {timeout_seconds:g} s; the report is "
+            "kept",
+            hint=by_hand,
         )
     if finished.returncode != 0 or not partial.is_file() or partial.stat().st_size == 0:
         partial.unlink(missing_ok=True)
         output = last_line(finished.stderr or finished.stdout)
         raise MachineError(
-            f"nsys export of {report} failed with {finished.returncode}{f': {output}' if output else ''}; "
+            f"nsys export of {report} failed with "
+            f"{finished.returncode}{f': {output}' if output else ''}; "
             "the report may be incomplete; it is kept",
             hint=by_hand,
         )
@@ -338,7 +378,9 @@ def export(nsys: Nsys, report: Path, target: Path, *, timeout_seconds: float) ->
 
 def _by_hand(nsys: str, report: Path) -> str:
     target = report.with_suffix(".sqlite")
-    return shlex.join([nsys, "export", "--type=sqlite", "-f", "true", "-o", str(target), str(report)])
+    return shlex.join(
+        [nsys, "export", "--type=sqlite", "-f", "true", "-o", str(target), str(report)]
+    )
 
 
 def _report_version(report: Path) -> tuple[int, int] | None:
@@ -352,10 +394,16 @@ def _report_version(report: Path) -> tuple[int, int] | None:
 
 
 def _version(path: str) -> tuple[int, int]:
-    finished = run_bounded([path, "--version"], timeout_seconds=_VERSION_SECONDS, env=dict(os.environ))
+    finished = run_bounded(
+        [path, "--version"], timeout_seconds=_VERSION_SECONDS, env=dict(os.environ)
+    )
     match = _VERSION.search(finished.stdout + finished.stderr)
     if finished.timed_out or match is None:
-        output = "no answer" if finished.timed_out else last_line(finished.stderr or finished.stdout) or "nothing"
+        output = (
+            "no answer"
+            if finished.timed_out
+            else last_line(finished.stderr or finished.stdout) or "nothing"
+        )
         raise MachineError(
             f"{path} --version printed no version ({output})",
             hint="check that it is Nsight Systems, or use --tool kineto",
@@ -369,10 +417,16 @@ def _dotted(version: tuple[int, int]) -> str:
 
 def last_line(text: str) -> str:
     """The last line that is not empty, of at most 300 characters; progress bars left out."""
-    lines = [line.strip() for line in re.split(r"[\r\n]", text) if line.strip() and not _PROGRESS.match(line)]
+    lines = [
+        line.strip()
+        for line in re.split(r"[\r\n]", text)
+        if line.strip() and not _PROGRESS.match(line)
+    ]
     return lines[-1][:300] if lines else ""
 
 
-_OWN_FAILURE = re.compile(r"(?:.*QuadD\w*::|Connection to (?:the )?Agent lost|End of file$)", re.MULTILINE)
+_OWN_FAILURE = re.compile(
+    r"(?:.*QuadD\w*::|Connection to (?:the )?Agent lost|End of file$)", re.MULTILINE
+)
 """What it prints first then: in 11 of 240 starts, eight at a time on two cores."""
 _PROGRESS = re.compile(r"(?:\[\d+/\d+\] \[|Processing \d+ events: \[)")

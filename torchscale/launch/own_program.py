@@ -1,4 +1,5 @@
-"""Records a user's own program, unmodified, with nsys; or with torch.profiler through one line in its loop."""
+"""Records a user's own program, unmodified, with nsys; or with torch.profiler through one line in
+its loop."""
 
 from __future__ import annotations
 
@@ -38,10 +39,11 @@ from torchscale.util.units import format_seconds
 
 _OUTPUT = "output.log"
 _RETRY_SECONDS = 1.0
-"""Between two requests to end the recording: nsys refuses while its recording has not begun, which can be a little
-later than asked for."""
+"""Between two requests to end the recording: nsys refuses while its recording has not begun, which
+can be a little later than asked for."""
 _LATE_SECONDS = 120.0
-"""So much later it may begin: nsys starts hundreds of megabytes of libraries, perhaps from a network file system."""
+"""So much later it may begin: nsys starts hundreds of megabytes of libraries, perhaps from a
+network file system."""
 _TAIL_BYTES = 64 * 2**10
 """Of the output: errors of several ranks and of their launcher."""
 _ERROR = re.compile(r"(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?)")
@@ -60,7 +62,8 @@ class UserRun:
         timeout_seconds: Until it is recorded.
         env: Variables added to this process's environment.
         on_output: Called with what the program prints.
-        on_recorded: Called once with a recording that can be analyzed; a program that is kept still runs then.
+        on_recorded: Called once with a recording that can be analyzed; a program that is kept still
+            runs then.
     """
 
     command: Sequence[str]
@@ -72,10 +75,13 @@ class UserRun:
     on_recorded: Callable[[Recording], None] = field(default=lambda _: None)
 
 
-def record_program(run: UserRun, request: RecordRequest, nsys: Nsys | None, stop: StopRequest) -> Recording:
+def record_program(
+    run: UserRun, request: RecordRequest, nsys: Nsys | None, stop: StopRequest
+) -> Recording:
     """Record a user's program; what it prints is also written to ``output.log``.
 
-    The first request to stop ends the recording, and the program unless it is to be kept; the next one ends all.
+    The first request to stop ends the recording, and the program unless it is to be kept; the next
+    one ends all.
 
     Raises:
         MachineError: the program cannot be started.
@@ -88,7 +94,9 @@ def record_program(run: UserRun, request: RecordRequest, nsys: Nsys | None, stop
     for attempt in range(1, START_ATTEMPTS + 1):
         with open_session(nsys) as session:
             recording = _with_nsys(run, request, session, stop)
-        has_begun = bool(recording.files) or not failed_to_start(log.read_text(errors="replace"), recording.seconds)
+        has_begun = bool(recording.files) or not failed_to_start(
+            log.read_text(errors="replace"), recording.seconds
+        )
         if has_begun or attempt == START_ATTEMPTS or stop.asked:
             break
     return recording
@@ -129,19 +137,26 @@ def _with_torch_profiler(run: UserRun, request: RecordRequest, stop: StopRequest
         if ended is not _Ended.BY_ITSELF or program.exit_code:
             return program.recording(ended, program.nothing(ended, "before a step was recorded"))
         reason = (
-            "the program recorded no step: it must call p.step() in `with torchscale.step_profiler() as p:`, more "
+            "the program recorded no step: it must call p.step() in `with "
+            "torchscale.step_profiler() as p:`, more "
             "often than the number of skipped steps"
         )
         return program.recording(ended, _Judgement(State.INCOMPLETE, reason))
 
 
-def _with_nsys(run: UserRun, request: RecordRequest, session: Session, stop: StopRequest) -> Recording:
+def _with_nsys(
+    run: UserRun, request: RecordRequest, session: Session, stop: StopRequest
+) -> Recording:
     directory = Path(request.directory)
     trace, options = cuda_trace(session.nsys)
     capture = [*options, *delayed_capture(run.delay_seconds)]
     argv = session.wrap(directory / OUTPUT_NAME, run.command, capture, trace=trace, variables={})
-    with _started(run, request, argv, session.environment(run.env), session.closing_line) as program:
-        program.wait(lambda: stop.asked or program.has_finished, run.delay_seconds + request.seconds)
+    with _started(
+        run, request, argv, session.environment(run.env), session.closing_line
+    ) as program:
+        program.wait(
+            lambda: stop.asked or program.has_finished, run.delay_seconds + request.seconds
+        )
         early = stop.asked
         if not program.has_finished and _end_recording(program, session, stop):
             judgement = _judged(session, directory, 0)
@@ -164,17 +179,23 @@ def _with_nsys(run: UserRun, request: RecordRequest, session: Session, stop: Sto
         ):
             return program.recording(ended, _judged(session, directory, program.exit_code))
         delay = f" (--delay {run.delay_seconds:g}s)" if run.delay_seconds else ""
-        return program.recording(ended, program.nothing(ended, f"before the recording began{delay}"))
+        return program.recording(
+            ended, program.nothing(ended, f"before the recording began{delay}")
+        )
 
 
 def _end_recording(program: _Program, session: Session, stop: StopRequest) -> bool:
-    """Have nsys end the recording and write its report, while the program goes on. Whether there is one."""
+    """Have nsys end the recording and write its report, while the program goes on. Whether there is
+    one."""
     deadline = program.seconds + _LATE_SECONDS
     with open_log(session.directory / "stop.log") as log:
         while not program.has_finished and not stop.at_once:
             stopping = session.start_stop(log)
             try:
-                program.wait(lambda process=stopping: process.poll() is not None or stop.at_once, CONVERT_SECONDS)  # type: ignore[misc]
+                program.wait(
+                    lambda process=stopping: process.poll() is not None or stop.at_once,  # type: ignore[misc]
+                    CONVERT_SECONDS,
+                )
                 code = stopping.poll()
             finally:
                 stopping.end()
@@ -201,12 +222,20 @@ def _all_recorded(directory: Path) -> bool:
 
 
 def _trace_files(directory: Path) -> tuple[str, ...]:
-    return tuple(rank.trace for rank in recorded_ranks(directory) if rank.trace is not None and rank.steps > 0)
+    return tuple(
+        rank.trace
+        for rank in recorded_ranks(directory)
+        if rank.trace is not None and rank.steps > 0
+    )
 
 
 @contextmanager
 def _started(
-    run: UserRun, request: RecordRequest, argv: Sequence[str], env: Mapping[str, str], closing_line: bytes | None = None
+    run: UserRun,
+    request: RecordRequest,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    closing_line: bytes | None = None,
 ) -> Iterator[_Program]:
     """The program, running. It has ended with the context.
 
@@ -217,7 +246,9 @@ def _started(
     with open_log(directory / _OUTPUT) as log, (directory / _OUTPUT).open("rb") as output:
         process = ManagedProcess(argv, env={**os.environ, **env}, stdout=log, stderr=log)
         try:
-            yield _Program(run, request, argv, process, _Output(output, run.on_output, closing_line))
+            yield _Program(
+                run, request, argv, process, _Output(output, run.on_output, closing_line)
+            )
         finally:
             process.end()
 
@@ -226,9 +257,20 @@ class _Program:
     """A program that runs and is recorded."""
 
     def __init__(
-        self, run: UserRun, request: RecordRequest, argv: Sequence[str], process: ManagedProcess, output: _Output
+        self,
+        run: UserRun,
+        request: RecordRequest,
+        argv: Sequence[str],
+        process: ManagedProcess,
+        output: _Output,
     ) -> None:
-        self._run, self._request, self._argv, self._process, self._output = run, request, argv, process, output
+        self._run, self._request, self._argv, self._process, self._output = (
+            run,
+            request,
+            argv,
+            process,
+            output,
+        )
         self._directory = Path(request.directory)
         self._limit = LogLimit(_OUTPUT, directory=self._directory)
         self._started, self._clock = datetime.now(timezone.utc), time.monotonic()
@@ -303,12 +345,17 @@ class _Program:
             return _Judgement(State.TIMEOUT, f"nothing was recorded in time{last}")
         after = format_seconds(self.seconds)
         if self.exit_code:
-            return _Judgement(State.CRASHED, f"the program exited with {self.exit_code} after {after}, {when}{last}")
+            return _Judgement(
+                State.CRASHED,
+                f"the program exited with {self.exit_code} after {after}, {when}{last}",
+            )
         return _Judgement(State.INCOMPLETE, f"the program ended after {after}, {when}{last}")
 
     def recording(self, ended: _Ended, judgement: _Judgement) -> Recording:
         """Keep the recording of a program that has ended."""
-        recording = self._recording(judgement, self.exit_code if ended is _Ended.BY_ITSELF else None)
+        recording = self._recording(
+            judgement, self.exit_code if ended is _Ended.BY_ITSELF else None
+        )
         atomic_write_model(self._directory / "recording.json", recording)
         return recording
 
@@ -343,7 +390,9 @@ class _Output:
         is_silent: Set to pass on nothing more.
     """
 
-    def __init__(self, source: BinaryIO, on_output: Callable[[bytes], None], closing_line: bytes | None) -> None:
+    def __init__(
+        self, source: BinaryIO, on_output: Callable[[bytes], None], closing_line: bytes | None
+    ) -> None:
         self._source, self._on_output, self.closing_line = source, on_output, closing_line
         self._held = b""
         self.is_closed = self.is_silent = False
@@ -369,8 +418,12 @@ def _overlap(text: bytes, line: bytes) -> int:
 
 
 def program_failure(text: str) -> str:
-    """What a program printed of its failure: the first error of its tracebacks, without those that a launcher adds;
-    else its last line."""
-    errors = [match[1] for line in text.splitlines() if (match := _ERROR.fullmatch(line.rstrip())) is not None]
+    """What a program printed of its failure: the first error of its tracebacks, without those that
+    a launcher adds; else its last line."""
+    errors = [
+        match[1]
+        for line in text.splitlines()
+        if (match := _ERROR.fullmatch(line.rstrip())) is not None
+    ]
     own = [error for error in errors if not error.startswith(_LAUNCHERS_OWN)]
     return own[0][:300] if own else last_line(text)

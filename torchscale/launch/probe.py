@@ -17,11 +17,13 @@ from torchscale.util.process import Finished, inherited_environment, run_bounded
 from torchscale.util.scratch import scratch_directory
 
 _PROBE_SECONDS = 180.0
-"""Importing torch from a cold network file system takes a minute, and the other groups of facts up to 20 s each."""
+"""Importing torch from a cold network file system takes a minute, and the other groups of facts up
+to 20 s each."""
 
 
 def probe_node(directory: Path) -> NodeFacts:
-    """The node's facts without the collective check. Where the probe crashes or hangs, the facts found until then.
+    """The node's facts without the collective check. Where the probe crashes or hangs, the facts
+    found until then.
 
     Raises:
         MachineError: the probe printed no facts at all.
@@ -31,50 +33,71 @@ def probe_node(directory: Path) -> NodeFacts:
     facts = _last_facts(finished.stdout)
     if facts is None:
         raise MachineError(
-            f"the probe {_ending(finished)} and printed no facts; run it by hand: `{shlex.join(command)}`"
+            f"the probe {_ending(finished)} and printed no facts; run it by hand: "
+            f"`{shlex.join(command)}`"
         )
-    missing = [name for name in PROBE_GROUPS if getattr(facts, name) is None and name not in facts.unknown]
-    reasons = {name: f"the probe {_ending(finished)} while collecting {missing[0]}" for name in missing}
+    missing = [
+        name for name in PROBE_GROUPS if getattr(facts, name) is None and name not in facts.unknown
+    ]
+    reasons = {
+        name: f"the probe {_ending(finished)} while collecting {missing[0]}" for name in missing
+    }
     facts = facts.model_copy(update={"unknown": {**facts.unknown, **reasons}})
     if missing != ["software"]:
         return facts
-    # Only importing torch was left: a torch that crashes the probe is broken, which is a fact to report.
+    # Only importing torch was left: a torch that crashes the probe is broken, which is a fact to
+    # report.
     software = SoftwareFacts(python=platform.python_version(), torch_error=reasons["software"])
     return facts.model_copy(update={"software": software})
 
 
 def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveFacts:
-    """Run an all-reduce: over NCCL with a rank on every GPU that torch may use, else over gloo with two ranks on CPU. A
-    failure is in ``error``."""
+    """Run an all-reduce: over NCCL with a rank on every GPU that torch may use, else over gloo with
+    two ranks on CPU. A failure is in ``error``."""
     software = facts.software
     backend, world_size = collective_ranks(facts)
     if software is None or software.torch is None:
         why = software.torch_error if software is not None else facts.unknown.get("software")
-        return CollectiveFacts(backend=backend, world_size=world_size, error=f"PyTorch cannot be used: {why}")
+        return CollectiveFacts(
+            backend=backend, world_size=world_size, error=f"PyTorch cannot be used: {why}"
+        )
     try:
         require_loopback()
     except MachineError as error:
         return CollectiveFacts(backend=backend, world_size=world_size, error=error.message)
     with scratch_directory("validate") as directory:
         out = directory / "collective.json"
-        check = module_command("torchscale.worker.collective_check", str(out), backend, str(timeout_seconds))
+        check = module_command(
+            "torchscale.worker.collective_check", str(out), backend, str(timeout_seconds)
+        )
         local = [*LOCAL_RENDEZVOUS, f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
         command = module_command("torch.distributed.run", *local, "--no-python", *check)
-        finished = run_bounded(command, timeout_seconds=timeout_seconds, env=collective_environment())
+        finished = run_bounded(
+            command, timeout_seconds=timeout_seconds, env=collective_environment()
+        )
         try:
             return CollectiveFacts.model_validate_json(out.read_bytes())
         except (OSError, ValidationError):
-            reason = f"no result within {timeout_seconds:g} s" if finished.timed_out else first_error(finished.stderr)
+            reason = (
+                f"no result within {timeout_seconds:g} s"
+                if finished.timed_out
+                else first_error(finished.stderr)
+            )
             return CollectiveFacts(backend=backend, world_size=world_size, error=reason)
 
 
 def collective_ranks(facts: NodeFacts) -> tuple[str, int]:
-    """Backend and number of ranks: NCCL with one on every GPU that torch may use, else gloo with two."""
+    """Backend and number of ranks: NCCL with one on every GPU that torch may use, else gloo with
+    two."""
     software = facts.software
     # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
     devices = 0 if software is None or not software.cuda_available else software.cuda_devices or 0
-    return ("nccl", devices) if software is not None and devices > 0 and software.nccl is not None else ("gloo", 2)
+    return (
+        ("nccl", devices)
+        if software is not None and devices > 0 and software.nccl is not None
+        else ("gloo", 2)
+    )
 
 
 def _last_facts(stdout: str) -> NodeFacts | None:
@@ -110,5 +133,9 @@ def collective_environment() -> dict[str, str]:
 def first_error(stderr: str) -> str:
     """The line of the first exception in the ranks' output."""
     lines = stderr.strip().splitlines()
-    raised = [line for line in lines if "Error" in line.partition(":")[0] and not line.startswith((" ", "["))]
+    raised = [
+        line
+        for line in lines
+        if "Error" in line.partition(":")[0] and not line.startswith((" ", "["))
+    ]
     return (raised or lines or ["no output"])[0].strip()[:300]

@@ -37,11 +37,13 @@ from torchscale.util.redaction import redact_arguments
 
 OUTPUT_NAME = "recording"
 EXPORT_SECONDS = 600.0
-"""An export of a recording of some seconds takes minutes at most; longer ones can be exported by hand."""
+"""An export of a recording of some seconds takes minutes at most; longer ones can be exported by
+hand."""
 
 
 CONVERT_SECONDS = 1800.0
-"""nsys turns what it recorded into a report when the ranks have ended, without a word: minutes for eight ranks."""
+"""nsys turns what it recorded into a report when the ranks have ended, without a word: minutes for
+eight ranks."""
 
 
 def record_cell(
@@ -54,8 +56,8 @@ def record_cell(
     stop: StopRequest,
     on_progress: Callable[[Progress], None],
 ) -> Recording:
-    """Record ``task`` as its ``recording`` asks, with its files in ``directory``; by torch.profiler if ``nsys`` is
-    ``None``.
+    """Record ``task`` as its ``recording`` asks, with its files in ``directory``; by torch.profiler
+    if ``nsys`` is ``None``.
 
     Failures of the ranks or the profiler do not raise: they are the recording's state and reason.
 
@@ -75,23 +77,31 @@ def record_cell(
     if nsys is None:
         ending = watch.run(command, environment)
     else:
-        ending, command = _run_with_nsys(nsys, watch, command, environment, on_cuda=task.device == "cuda")
+        ending, command = _run_with_nsys(
+            nsys, watch, command, environment, on_cuda=task.device == "cuda"
+        )
     flatten_logs(directory)
     ranks = recorded_ranks(directory)
     size = task.cell.world_size
     state, reason = State.OK, ""
     if len(ranks) < size:
-        evidence = Evidence(ending, size, KINDS[task.cell.kind].payload(), read_failures(directory, size), {}, 0)
+        evidence = Evidence(
+            ending, size, KINDS[task.cell.kind].payload(), read_failures(directory, size), {}, 0
+        )
         state, reason = classify(evidence)
     files: tuple[str, ...] = tuple(rank.trace for rank in ranks if rank.trace is not None)
     if nsys is not None and state is State.OK:
-        state, reason, files = nsys_files(nsys, directory, ending.exit_code, tail(directory / "torchrun.log"))
+        state, reason, files = nsys_files(
+            nsys, directory, ending.exit_code, tail(directory / "torchrun.log")
+        )
     recording = Recording(
         tool=request.tool,
         target=request.target,
         state=state,
         reason=reason,
-        started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds"),
+        started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(
+            timespec="seconds"
+        ),
         seconds=time.monotonic() - clock,
         command=tuple(redact_arguments(command)),
         files=files,
@@ -102,7 +112,12 @@ def record_cell(
 
 
 def _run_with_nsys(
-    nsys: Nsys, watch: Watch, command: Sequence[str], environment: Mapping[str, str], *, on_cuda: bool
+    nsys: Nsys,
+    watch: Watch,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    on_cuda: bool,
 ) -> tuple[Ending, list[str]]:
     """How it ended, and what ran."""
     for attempt in range(1, START_ATTEMPTS + 1):
@@ -111,7 +126,9 @@ def _run_with_nsys(
             wrapped = _wrapped(session, watch.directory / OUTPUT_NAME, command, on_cuda=on_cuda)
             ending = watch.run(wrapped, session.environment(environment))
         log = (watch.directory / "torchrun.log").read_text(errors="replace")
-        has_begun = ending.kind is not EndingKind.FINISHED or not failed_to_start(log, time.monotonic() - began)
+        has_begun = ending.kind is not EndingKind.FINISHED or not failed_to_start(
+            log, time.monotonic() - began
+        )
         if has_begun or attempt == START_ATTEMPTS:
             break
     return ending, wrapped
@@ -125,8 +142,11 @@ def _wrapped(session: Session, output: Path, command: Sequence[str], *, on_cuda:
     return session.wrap(output, command, capture, trace=HOST_TRACE, variables=variables)
 
 
-def nsys_files(nsys: Nsys, directory: Path, exit_code: int | None, output: str) -> tuple[State, str, tuple[str, ...]]:
-    """State, reason and files of nsys's report and its export; what was recorded is kept if the export fails.
+def nsys_files(
+    nsys: Nsys, directory: Path, exit_code: int | None, output: str
+) -> tuple[State, str, tuple[str, ...]]:
+    """State, reason and files of nsys's report and its export; what was recorded is kept if the
+    export fails.
 
     Args:
         nsys: Exports.

@@ -26,14 +26,19 @@ def has_cuda_device(command: Sequence[str]) -> bool:
     if not any(_DEVICES.glob("nvidia[0-9]*")) and not (_DEVICES / "dxg").exists():
         return False  # dxg: of the Windows subsystem for Linux
     try:
-        return run_bounded([python_of(command), "-c", _PROBE], timeout_seconds=_PROBE_SECONDS).returncode == 0
+        return (
+            run_bounded(
+                [python_of(command), "-c", _PROBE], timeout_seconds=_PROBE_SECONDS
+            ).returncode
+            == 0
+        )
     except MachineError:
         return False
 
 
 def python_of(command: Sequence[str]) -> str:
-    """The interpreter of the first word that is one, or a script of one (as torchrun and accelerate are); ``python3``
-    where no word is, as with a shell script."""
+    """The interpreter of the first word that is one, or a script of one (as torchrun and accelerate
+    are); ``python3`` where no word is, as with a shell script."""
     for word in command:
         path = shutil.which(word)
         if path is None:

@@ -1,7 +1,7 @@
 """The records and errors that ranks left, and what is wrong with files that cannot be used.
 
-A file can come from another node, and user code runs beside it: each is read with a bound, and one that is missing,
-damaged, not finite or of another rank is named with its node.
+A file can come from another node, and user code runs beside it: each is read with a bound, and one
+that is missing, damaged, not finite or of another rank is named with its node.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ class RankContents(Generic[M]):
     unusable: Mapping[int, str]
 
 
-def read_ranks(directory: Path, name: str, read: Callable[[bytes], M], world_size: int) -> RankContents[M]:
+def read_ranks(
+    directory: Path, name: str, read: Callable[[bytes], M], world_size: int
+) -> RankContents[M]:
     """Read a file of each rank of a launch.
 
     Args:
         directory: Of the launch.
         name: Of the file, with ``*`` in the place of the rank.
         read: Parses one. It may raise a ``ValidationError``.
-        world_size: Ranks of the launch. A content that says that it had others is of another launch.
+        world_size: Ranks of the launch. A content that says that it had others is of another
+            launch.
     """
     found, missing, unusable = [], [], {}
     for rank in range(world_size):
@@ -103,11 +106,14 @@ def missing_text(name: str, missing: Sequence[int], nodes: Sequence[LaunchNode])
 
 
 def first_unusable_steps(directory: Path, ranks: Iterable[int], nodes: Sequence[LaunchNode]) -> str:
-    """The first file of steps that is missing or has a line that cannot be read; empty where all are whole."""
+    """The first file of steps that is missing or has a line that cannot be read; empty where all
+    are whole."""
     name = "steps-rank-*.jsonl"
     for rank in ranks:
         try:
-            lines = read_bounded(directory / name.replace("*", str(rank)), _MAX_STEPS_BYTES).splitlines()
+            lines = read_bounded(
+                directory / name.replace("*", str(rank)), _MAX_STEPS_BYTES
+            ).splitlines()
         except FileNotFoundError:
             return missing_text(name, [rank], nodes)
         except OSError as error:

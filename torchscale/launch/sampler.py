@@ -1,8 +1,9 @@
-"""``python -m torchscale.launch.sampler FILE INTERVAL [GPU-UUID …]``: reads the machine every INTERVAL seconds
-until TERM, a line of JSON each time (:class:`torchscale.schema.launch.telemetry.Reading`).
+"""``python -m torchscale.launch.sampler FILE INTERVAL [GPU-UUID …]``: reads the machine every
+INTERVAL seconds until TERM, a line of JSON each time
+(:class:`torchscale.schema.launch.telemetry.Reading`).
 
-It runs as a separate process, so that it shares no interpreter with what is measured, and stays light: it imports
-neither torch nor pydantic. It ends with its parent.
+It runs as a separate process, so that it shares no interpreter with what is measured, and stays
+light: it imports neither torch nor pydantic. It ends with its parent.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _KILOBYTE = 1024
 _MILLI = 1e-3
 _MEGAHERTZ = 1e6
 _NVLINK_FIELDS = (138, 139)
-"""NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX: kibibytes since the driver was loaded, over all links."""
+"""NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX: kibibytes since the driver was loaded, over all
+links."""
 _ALL_LINKS = 0xFFFFFFFF
 
 
@@ -74,12 +76,15 @@ class GpuReader:
 
     def __init__(self, uuids: list[str], nvml: Any) -> None:
         self._driver = None if nvml is None else Driver(nvml)
-        handles = [] if self._driver is None else [(uuid, self._driver.handle(uuid)) for uuid in uuids]
+        handles = (
+            [] if self._driver is None else [(uuid, self._driver.handle(uuid)) for uuid in uuids]
+        )
         self._handles = [(uuid, handle) for uuid, handle in handles if handle is not None]
         self._links: dict[str, tuple[float, float]] = {}
 
     def read(self) -> list[dict[str, Any]]:
-        """One reading per GPU, each with its own time. PCIe counters block for 20 ms each and are asked last."""
+        """One reading per GPU, each with its own time. PCIe counters block for 20 ms each and are
+        asked last."""
         readings = [self._gpu(uuid, handle) for uuid, handle in self._handles]
         for reading, (_, handle) in zip(readings, self._handles, strict=True):
             reading["pcie_bytes_per_second"] = self._pcie(handle)
@@ -105,9 +110,15 @@ class GpuReader:
             "memory_busy": None if use is None else use.memory / 100,
             "memory_used_bytes": None if memory is None else int(memory.used),
             "power_watts": _scaled(driver.whole("nvmlDeviceGetPowerUsage", handle), _MILLI),
-            "energy_joules": _scaled(driver.whole("nvmlDeviceGetTotalEnergyConsumption", handle), _MILLI),
-            "temperature_celsius": driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
-            "sm_clock_hertz": _scaled(driver.whole("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM), _MEGAHERTZ),
+            "energy_joules": _scaled(
+                driver.whole("nvmlDeviceGetTotalEnergyConsumption", handle), _MILLI
+            ),
+            "temperature_celsius": driver.whole(
+                "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU
+            ),
+            "sm_clock_hertz": _scaled(
+                driver.whole("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM), _MEGAHERTZ
+            ),
             "throttle_reasons": driver.throttle_reasons(handle),
             "ecc_errors": driver.whole(*errors),
             "nvlink_bytes_per_second": self._nvlink(uuid, handle),
@@ -119,20 +130,29 @@ class GpuReader:
         driver = self._driver
         assert driver is not None  # noqa: S101 - see above
         counters = (driver.nvml.NVML_PCIE_UTIL_TX_BYTES, driver.nvml.NVML_PCIE_UTIL_RX_BYTES)
-        values = [driver.whole("nvmlDeviceGetPcieThroughput", handle, counter) for counter in counters]
+        values = [
+            driver.whole("nvmlDeviceGetPcieThroughput", handle, counter) for counter in counters
+        ]
         return None if None in values else float(sum(value or 0 for value in values) * _KILOBYTE)
 
     def _nvlink(self, uuid: str, handle: Any) -> float | None:
         """Bytes per second in both directions since the last reading; ``None`` at the first one."""
         driver = self._driver
         assert driver is not None  # noqa: S101 - see above
-        values = driver.ask("nvmlDeviceGetFieldValues", handle, [(field, _ALL_LINKS) for field in _NVLINK_FIELDS])
+        values = driver.ask(
+            "nvmlDeviceGetFieldValues", handle, [(field, _ALL_LINKS) for field in _NVLINK_FIELDS]
+        )
         if values is None or any(value.nvmlReturn != 0 for value in values):
             return None
-        now, total = time.monotonic(), float(sum(value.value.ullVal for value in values) * _KILOBYTE)
+        now, total = (
+            time.monotonic(),
+            float(sum(value.value.ullVal for value in values) * _KILOBYTE),
+        )
         before = self._links.get(uuid)
         self._links[uuid] = now, total
-        return None if before is None or now <= before[0] else (total - before[1]) / (now - before[0])
+        return (
+            None if before is None or now <= before[0] else (total - before[1]) / (now - before[0])
+        )
 
 
 def _scaled(value: int | None, factor: float) -> float | None:

@@ -26,7 +26,9 @@ _MAX_BYTES = 1 << 30
 
 
 @contextmanager
-def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[str]) -> Iterator[None]:
+def sampling(
+    directory: Path, interval_seconds: float | None, uuids: Sequence[str]
+) -> Iterator[None]:
     """Read the machine into ``directory`` within this context; see :class:`Sampler`."""
     sampler = Sampler(directory, interval_seconds, uuids)
     try:
@@ -36,14 +38,16 @@ def sampling(directory: Path, interval_seconds: float | None, uuids: Sequence[st
 
 
 class Sampler:
-    """A process that reads the machine into a directory until it is closed. It reads nothing if ``interval_seconds`` is
-    ``None``, or if it cannot be started: telemetry must not stop a launch.
+    """A process that reads the machine into a directory until it is closed. It reads nothing if
+    ``interval_seconds`` is ``None``, or if it cannot be started: telemetry must not stop a launch.
 
     Attributes:
         uuids: Of the GPUs that it reads.
     """
 
-    def __init__(self, directory: Path, interval_seconds: float | None, uuids: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, interval_seconds: float | None, uuids: Sequence[str]
+    ) -> None:
         self.uuids = frozenset(uuids)
         self._directory = directory
         self._process: ManagedProcess | None = None
@@ -51,13 +55,18 @@ class Sampler:
         self._used_before = 0.0
         if interval_seconds is None:
             return
-        command = module_command("torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids)
+        command = module_command(
+            "torchscale.launch.sampler", str(directory / READINGS), str(interval_seconds), *uuids
+        )
         with contextlib.suppress(MachineError, OutputError), open_log(directory / _LOG) as log:
-            self._process = ManagedProcess(command, env=inherited_environment(), stdout=log, stderr=log)
+            self._process = ManagedProcess(
+                command, env=inherited_environment(), stdout=log, stderr=log
+            )
 
     def copy_new(self, since: float, directory: Path) -> None:
-        """Write the readings since the last call, but none before ``since`` (seconds since the epoch), as those of
-        ``directory``, and the sampler's CPU time since then: for a launch that shares the sampler with others."""
+        """Write the readings since the last call, but none before ``since`` (seconds since the
+        epoch), as those of ``directory``, and the sampler's CPU time since then: for a launch that
+        shares the sampler with others."""
         try:
             with (self._directory / READINGS).open("rb") as file:
                 file.seek(self._copied)
@@ -95,7 +104,8 @@ class Sampler:
 
 
 class SharedSampler:
-    """One :class:`Sampler` for launches that follow each other; it is started by the first that wants readings."""
+    """One :class:`Sampler` for launches that follow each other; it is started by the first that
+    wants readings."""
 
     def __init__(self, directory: Path) -> None:
         """``directory``: where it writes while it runs."""
@@ -104,7 +114,9 @@ class SharedSampler:
 
     def read(self, interval_seconds: float | None, uuids: Sequence[str]) -> None:
         """Read these GPUs and the machine from now on, unless ``interval_seconds`` is ``None``."""
-        if interval_seconds is None or (self._sampler is not None and self._sampler.uuids.issuperset(uuids)):
+        if interval_seconds is None or (
+            self._sampler is not None and self._sampler.uuids.issuperset(uuids)
+        ):
             return
         if self._sampler is not None:
             self.close()
@@ -124,7 +136,8 @@ class SharedSampler:
 
 
 def read_readings(path: Path) -> tuple[list[Reading], float | None]:
-    """The sampler's readings in a file, and the CPU seconds that it used; incomplete lines are left out."""
+    """The sampler's readings in a file, and the CPU seconds that it used; incomplete lines are left
+    out."""
     try:
         lines = read_bounded(path, _MAX_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError):

@@ -31,8 +31,9 @@ from torchscale.util.logs import LogLimit, clean_logs, open_log
 from torchscale.util.process import POLL_SECONDS, ManagedProcess, inherited_environment
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
-"""A launch that runs out of its time is taken for slow and not for hanging if it made progress within ten seconds,
-which is twenty times the interval of its progress lines, or within three times the longest interval seen."""
+"""A launch that runs out of its time is taken for slow and not for hanging if it made progress
+within ten seconds, which is twenty times the interval of its progress lines, or within three times
+the longest interval seen."""
 _FINISHING_POLL_SECONDS = 0.01
 """The ranks have measured and write their records: a short interval slows nothing."""
 
@@ -46,8 +47,8 @@ def run_launch(
     stop: StopRequest,
     on_progress: Callable[[Progress], None],
 ) -> LaunchRecord:
-    """Run ``task`` in a torchrun of its own, with its files in ``directory``. Returns the record. Failures of the
-    ranks do not raise: they are the record's state.
+    """Run ``task`` in a torchrun of its own, with its files in ``directory``. Returns the record.
+    Failures of the ranks do not raise: they are the record's state.
 
     Raises:
         OutputError: ``directory`` cannot be written.
@@ -106,21 +107,25 @@ class NodePlace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """gloo would otherwise resolve the host name, and NCCL take any interface for its first contact."""
+        """gloo would otherwise resolve the host name, and NCCL take any interface for its first
+        contact."""
         if not self.interface:
             return {}
         return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": f"={self.interface}"}
 
 
 LOCAL_RENDEZVOUS = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
-"""A free port on the loopback address. Not ``--standalone``, which resolves ``localhost``: not every container can."""
+"""A free port on the loopback address. Not ``--standalone``, which resolves ``localhost``: not
+every container can."""
 _LOOPBACK_SECONDS = 5.0
 """A connection on one machine takes microseconds."""
 
 
-def torchrun_command(local_size: int, directory: Path, *arguments: str, place: NodePlace | None = None) -> list[str]:
-    """argv of a torchrun of the worker with these arguments, its logs in ``directory``, without restarts. Single node
-    unless there is a ``place``; ``local_size`` ranks run on this node."""
+def torchrun_command(
+    local_size: int, directory: Path, *arguments: str, place: NodePlace | None = None
+) -> list[str]:
+    """argv of a torchrun of the worker with these arguments, its logs in ``directory``, without
+    restarts. Single node unless there is a ``place``; ``local_size`` ranks run on this node."""
     return module_command(
         "torch.distributed.run",
         *(LOCAL_RENDEZVOUS if place is None else place.options),
@@ -134,7 +139,9 @@ def torchrun_command(local_size: int, directory: Path, *arguments: str, place: N
     )
 
 
-def start_torchrun(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> ManagedProcess:
+def start_torchrun(
+    command: list[str], environment: Mapping[str, str], log: IO[bytes]
+) -> ManagedProcess:
     """Start a torchrun (which nsys may wrap) with its output in ``log``.
 
     Raises:
@@ -146,7 +153,8 @@ def start_torchrun(command: list[str], environment: Mapping[str, str], log: IO[b
 
 
 def require_loopback() -> None:
-    """Check that processes of this machine can reach each other: else they would wait for each other, and say nothing.
+    """Check that processes of this machine can reach each other: else they would wait for each
+    other, and say nothing.
 
     Raises:
         MachineError: 127.0.0.1 does not answer.
@@ -156,14 +164,17 @@ def require_loopback() -> None:
             socket.create_connection(server.getsockname(), timeout=_LOOPBACK_SECONDS).close()
     except OSError as error:
         raise MachineError(
-            f"ranks cannot reach each other over 127.0.0.1 (is the loopback interface up?): {error.strerror or error}",
+            "ranks cannot reach each other over 127.0.0.1 (is the loopback interface up?): "
+            f"{error.strerror or error}",
             hint="turn it on: ip link set lo up",
         ) from error
 
 
-def worker_environment(task: LaunchTask, extra: Mapping[str, str], place: NodePlace | None = None) -> dict[str, str]:
-    """Environment of the ranks: this process's variables, thread counts, no network for model hubs, those of the
-    cell, then ``extra`` (the user's)."""
+def worker_environment(
+    task: LaunchTask, extra: Mapping[str, str], place: NodePlace | None = None
+) -> dict[str, str]:
+    """Environment of the ranks: this process's variables, thread counts, no network for model hubs,
+    those of the cell, then ``extra`` (the user's)."""
     threads = str(task.threads_per_rank)
     environment = {
         **inherited_environment(),
@@ -182,7 +193,8 @@ def worker_environment(task: LaunchTask, extra: Mapping[str, str], place: NodePl
 
 
 def cell_environment(cell: AnyCell) -> Mapping[str, str]:
-    """Environment variables that a cell needs because of its kind (NCCL's, for collectives); empty for most."""
+    """Environment variables that a cell needs because of its kind (NCCL's, for collectives); empty
+    for most."""
     return launch_kind(cell.kind).environment(cell)
 
 
@@ -190,10 +202,13 @@ def cell_environment(cell: AnyCell) -> Mapping[str, str]:
 class Watch:
     """Waits until a torchrun ends, the user stops it, or a limit is reached.
 
-    ``finishing_seconds`` bounds the time without progress once the ranks are finishing, where that is not
-    ``limits.stall_seconds``. ``world_size``: ranks of the launch, where the torchrun may have more processes.
-    ``log_directory``: where torchrun's logs are, if not in ``directory``. ``inspect_others`` is called when ranks make
-    no progress, and returns a function that waits until those elsewhere were asked where they are.
+    ``finishing_seconds`` bounds the time without progress once the ranks are finishing, where that
+    is not
+    ``limits.stall_seconds``. ``world_size``: ranks of the launch, where the torchrun may have more
+    processes.
+    ``log_directory``: where torchrun's logs are, if not in ``directory``. ``inspect_others`` is
+    called when ranks make no progress, and returns a function that waits until those elsewhere were
+    asked where they are.
     """
 
     directory: Path
@@ -206,10 +221,13 @@ class Watch:
     inspect_others: Callable[[], Callable[[], object]] | None = None
 
     def run(
-        self, command: list[str], environment: Mapping[str, str], is_done: Callable[[], bool] = lambda: False
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        is_done: Callable[[], bool] = lambda: False,
     ) -> Ending:
-        """Start ``command`` and wait until it has ended or ``is_done``. No process is left running, but for those named
-        as survivors."""
+        """Start ``command`` and wait until it has ended or ``is_done``. No process is left running,
+        but for those named as survivors."""
         with open_log(self.directory / "torchrun.log") as log:
             try:
                 process = start_torchrun(command, environment, log)
@@ -222,9 +240,11 @@ class Watch:
                 survivors = process.end(grace_seconds=0.0) if self.stop.at_once else process.end()
         return Ending(kind, process.poll(), detail, survivors)
 
-    def wait(self, process: ManagedProcess, is_done: Callable[[], bool] = lambda: False) -> tuple[EndingKind, str]:
-        """Wait until the process has ended, ``is_done`` is true, a limit is reached or the user stops. Does not end
-        it."""
+    def wait(
+        self, process: ManagedProcess, is_done: Callable[[], bool] = lambda: False
+    ) -> tuple[EndingKind, str]:
+        """Wait until the process has ended, ``is_done`` is true, a limit is reached or the user
+        stops. Does not end it."""
         started = last_progress = time.monotonic()
         longest_step = 0.0
         reader = _ProgressReader(self.directory / "progress.jsonl")
@@ -243,7 +263,10 @@ class Watch:
                 silent = now - last_progress
                 may_move = silent < max(_SLOW_SECONDS, _SLOW_STEPS * longest_step)
                 self._inspect(process, silent if may_move else None)
-                return EndingKind.TIMEOUT, f"not finished after {self.limits.hard_seconds:g} s (while {phase})"
+                return (
+                    EndingKind.TIMEOUT,
+                    f"not finished after {self.limits.hard_seconds:g} s (while {phase})",
+                )
             patience = self.limits.stall_seconds
             if phase == "finishing" and self.finishing_seconds is not None:
                 patience = max(patience, self.finishing_seconds)
@@ -284,13 +307,15 @@ class _ProgressReader:
 
 
 def log_limit(directory: Path) -> LogLimit:
-    """The bound on what the ranks of a torchrun, whose logs are in ``directory``, print while they run."""
+    """The bound on what the ranks of a torchrun, whose logs are in ``directory``, print while they
+    run."""
     return LogLimit("*.log", "logs/*/attempt_*/*/*.log", directory=directory)
 
 
 def flatten_logs(directory: Path, first_rank: int = 0) -> None:
-    """torchrun's ``logs/<run>/attempt_0/<local rank>/stderr.log`` becomes ``rank-<rank>.stderr.log``, bounded and
-    without secrets, as every log here; empty logs are removed. ``first_rank``: of this node."""
+    """torchrun's ``logs/<run>/attempt_0/<local rank>/stderr.log`` becomes
+    ``rank-<rank>.stderr.log``, bounded and without secrets, as every log here; empty logs are
+    removed. ``first_rank``: of this node."""
     for log in sorted((directory / "logs").glob("*/attempt_*/*/*.log")):
         if log.stat().st_size:
             log.replace(directory / f"rank-{first_rank + int(log.parent.name)}.{log.name}")

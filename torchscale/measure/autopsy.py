@@ -12,7 +12,8 @@ from torchscale.schema.launch.hang import Autopsy
 
 
 def autopsy_of_dumps(directory: Path, observer: Observer = SILENT) -> Autopsy:
-    """From the dumps in ``directory``: of torch's flight recorder, or a launch directory of torchscale.
+    """From the dumps in ``directory``: of torch's flight recorder, or a launch directory of
+    torchscale.
 
     Raises:
         UsageError: there are none.

@@ -21,7 +21,13 @@ from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_ex
 from torchscale.measure.nodes import leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
-from torchscale.plan.duration import CellProgress, Estimate, LaunchEnd, cell_progress, estimate_seconds
+from torchscale.plan.duration import (
+    CellProgress,
+    Estimate,
+    LaunchEnd,
+    cell_progress,
+    estimate_seconds,
+)
 from torchscale.plan.forecast import Forecast
 from torchscale.read.failures import failed_launches
 from torchscale.report.text.labels import listed, plural
@@ -40,7 +46,8 @@ if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
     from torchscale.measure.cell_profiler import CellProfiler, ProfilerChoice
 
 PREDICTION_SECONDS = 30.0
-"""Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get no prediction."""
+"""Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get
+no prediction."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,10 @@ class DryRun:
         """About how long the rest takes."""
         experiment = self.planned.experiment
         return estimate_seconds(
-            self.progress, experiment.benchmark, experiment.launch.timeout_seconds, self.planned.plan
+            self.progress,
+            experiment.benchmark,
+            experiment.launch.timeout_seconds,
+            self.planned.plan,
         )
 
 
@@ -136,22 +146,31 @@ def dry_run(
 
     Raises:
         UsageError: there is no machine of that name.
-        MachineError: the machine cannot be examined, or lacks the device that the experiment asks for.
+        MachineError: the machine cannot be examined, or lacks the device that the experiment asks
+            for.
         StoreError: ``output_dir`` holds something that cannot be read.
     """
     planned = plan_run(experiment, observer, hardware=hardware, detection=detection)
     directory = output_dir if output_dir is not None else default_directory(experiment)
     repeats = experiment.benchmark.repeats
-    progress = tuple(cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run)
+    progress = tuple(
+        cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run
+    )
     problem = "" if hardware else _problem(directory, planned)
     _, notes = _profiling_tool(planned)
-    return DryRun(planned, _forecast(planned, predict, observer), directory, progress, problem, notes)
+    return DryRun(
+        planned, _forecast(planned, predict, observer), directory, progress, problem, notes
+    )
 
 
 def _ended(directory: Path, cell: AnyCell) -> dict[int, LaunchEnd]:
     ends = launch_ends(directory, cell.id)
     known = {state.value for state in State}
-    return {launch: LaunchEnd(State(state), seconds) for launch, (state, seconds) in ends.items() if state in known}
+    return {
+        launch: LaunchEnd(State(state), seconds)
+        for launch, (state, seconds) in ends.items()
+        if state in known
+    }
 
 
 def _problem(directory: Path, planned: PlannedRun) -> str:
@@ -159,15 +178,17 @@ def _problem(directory: Path, planned: PlannedRun) -> str:
     if not (directory / "experiment.json").exists():
         return ""
     try:
-        refuse_other_experiment(directory, RunFolder.open(directory).experiment, planned.experiment_file())
+        refuse_other_experiment(
+            directory, RunFolder.open(directory).experiment, planned.experiment_file()
+        )
     except StoreError as error:
         return error.message
     return ""
 
 
 def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[str, ...]]:
-    """The profiler that ``profiling`` asks for, and notes on what it will not get; ``None`` where nothing is to be
-    recorded, or can be."""
+    """The profiler that ``profiling`` asks for, and notes on what it will not get; ``None`` where
+    nothing is to be recorded, or can be."""
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never" or planned.named:
         return None, ()
@@ -176,7 +197,10 @@ def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[s
     try:
         choice = choose_tool(settings.tool, planned.plan.device)
     except MachineError as error:
-        told = f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler instead"
+        told = (
+            f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler "
+            "instead"
+        )
         return None, (told,)
     return choice, (choice.note,) * bool(choice.note)
 
@@ -191,10 +215,11 @@ def benchmark(
     token: bytes = b"",
     detection: MachineDetection | None = None,
 ) -> BenchmarkOutcome:
-    """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its nodes.
+    """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its
+    nodes.
 
-    Launches that are complete in ``output_dir`` are kept. In the main thread, Ctrl-C and TERM stop the sweep after the
-    running launch is ended; everything measured until then is kept.
+    Launches that are complete in ``output_dir`` are kept. In the main thread, Ctrl-C and TERM stop
+    the sweep after the running launch is ended; everything measured until then is kept.
 
     Args:
         experiment: What to measure.
@@ -216,7 +241,8 @@ def benchmark(
     directory = output_dir if output_dir is not None else default_directory(experiment)
     if not plan.to_run:
         raise MachineError(
-            f"this machine can run none of {plural(len(plan.cells), 'cell')}; the first: {plan.cells[0].skip_reason}",
+            f"this machine can run none of {plural(len(plan.cells), 'cell')}; the first: "
+            f"{plan.cells[0].skip_reason}",
             hint="`torchscale benchmark --dry-run` shows the reason of each",
         )
     repeats = experiment.benchmark.repeats
@@ -234,7 +260,11 @@ def benchmark(
                 profiler = _profiler(planned, observer)
                 exports = _exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)
-            if profiler is not None and not stop.asked and not any(cell.profile for cell in summary.cells):
+            if (
+                profiler is not None
+                and not stop.asked
+                and not any(cell.profile for cell in summary.cells)
+            ):
                 observer.note(f"profiling: {_why_no_profile(experiment, sweep.recorded)}")
             outcome = BenchmarkOutcome(directory, summary, stop.asked)
             if nodes is not None:
@@ -247,11 +277,16 @@ def _why_no_profile(experiment: Experiment, recorded: int) -> str:
     if recorded:
         return f"none of {plural(recorded, 'recording')} could be analyzed"
     if experiment.profiling.trigger == "sync_stall_detection":
-        return "no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always records all"
+        return (
+            "no cell was recorded, since no bottleneck was found in any; --profiling.trigger=always "
+            "records all"
+        )
     return "no cell was recorded, since none that was measured matches profiling.trigger"
 
 
-def _exports(experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest) -> CellExports | None:
+def _exports(
+    experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest
+) -> CellExports | None:
     """Writes what ``export`` asks for; ``None`` where it asks for nothing."""
     if not experiment.export.places:
         return None
@@ -294,13 +329,16 @@ def _announcement(planned: PlannedRun, pending: int) -> str:
     return f"{experiment.experiment_name}: {amount}{done}{left_out}, on {planned.device_label}"
 
 
-def _warn_of_other_conditions(file: ExperimentFile, planned: PlannedRun, pending: int, observer: Observer) -> None:
+def _warn_of_other_conditions(
+    file: ExperimentFile, planned: PlannedRun, pending: int, observer: Observer
+) -> None:
     """Where new launches join launches that were measured under other conditions."""
     changed = unlike_before(file.sessions)
     launches = len(planned.plan.to_run) * planned.experiment.benchmark.repeats
     if changed and 0 < pending < launches:
         observer.note(
-            f"warning: earlier launches in this folder were measured under other conditions ({listed(changed)} "
+            "warning: earlier launches in this folder were measured under other conditions "
+            f"({listed(changed)} "
             "changed); the report marks them. Use another --output-dir to keep them apart"
         )
 
@@ -314,4 +352,6 @@ def _forecast(planned: PlannedRun, predict: bool, observer: Observer) -> Forecas
 
 
 def _predicted(planned: PlannedRun, cells: Sequence[TrainingCell]) -> dict[str, PredictedMemory]:
-    return predict_cells(cells, timeout_seconds=PREDICTION_SECONDS, env=hidden_environment(planned.experiment))
+    return predict_cells(
+        cells, timeout_seconds=PREDICTION_SECONDS, env=hidden_environment(planned.experiment)
+    )

@@ -1,7 +1,8 @@
 """The exports of a sweep: what ``export:`` asks for, at the end of each cell and of the sweep.
 
-Between launches, so that no measurement is disturbed. What writes one file is rendered here, from the summary that the
-sweep keeps anyway. Stores run in a process of their own with a time limit: their libraries wait for servers.
+Between launches, so that no measurement is disturbed. What writes one file is rendered here, from
+the summary that the sweep keeps anyway. Stores run in a process of their own with a time limit:
+their libraries wait for servers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from torchscale.util.interpreter import module_command
 from torchscale.util.process import run_bounded
 
 _SHARE = 0.05
-"""Of the time of a sweep that an exporter may take, so that exporting a large run after each of many short cells costs
-little. What was left out comes with a later cell, at the latest at the end of the sweep."""
+"""Of the time of a sweep that an exporter may take, so that exporting a large run after each of
+many short cells costs little. What was left out comes with a later cell, at the latest at the end
+of the sweep."""
 _MAX_SUMMARY_BYTES = 2 * 1024 * 1024
 """Of a job summary: GitHub refuses more than 1,024 kB."""
 _BEGIN, _END = "<!-- torchscale {} -->\n", "<!-- end of torchscale {} -->\n"
@@ -37,7 +39,9 @@ _BEGIN, _END = "<!-- torchscale {} -->\n", "<!-- end of torchscale {} -->\n"
 class CellExports:
     """Writes the exports of one sweep. A failure is a warning, the same one given once."""
 
-    def __init__(self, experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest) -> None:
+    def __init__(
+        self, experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest
+    ) -> None:
         self._directory, self._observer, self._stop = directory, observer, stop
         self._places = {
             ExportTarget(key.replace("_", "-")): str(experiment.hidden.get(place, place))
@@ -48,12 +52,18 @@ class CellExports:
         self._warned: set[str] = set()
 
     def cell_ended(self, summary: RunSummary) -> None:
-        """Export what the sweep has so far, where an exporter's share of the time allows it (writes)."""
+        """Export what the sweep has so far, where an exporter's share of the time allows it
+        (writes)."""
         now = time.monotonic()
-        self._export(summary, [target for target in self._places if self._due.get(target, now) <= now], final=False)
+        self._export(
+            summary,
+            [target for target in self._places if self._due.get(target, now) <= now],
+            final=False,
+        )
 
     def sweep_ended(self, summary: RunSummary) -> None:
-        """Export the sweep (writes). After an interrupt only what takes a moment; the rest is named."""
+        """Export the sweep (writes). After an interrupt only what takes a moment; the rest is
+        named."""
         files = [target for target in self._places if not target.is_store]
         stores = [target for target in self._places if target.is_store]
         self._export(summary, files, final=not self._stop.asked)
@@ -90,12 +100,13 @@ class CellExports:
         atomic_write_text(path, text)
 
     def _store(self, target: ExportTarget, *, final: bool) -> None:
-        """``torchscale export`` in a process of its own. An address may hold a password, so that it goes through the
-        environment, which only this user can read."""
+        """``torchscale export`` in a process of its own. An address may hold a password, so that it
+        goes through the environment, which only this user can read."""
         place = self._places[target]
         arguments = ["export", "--to", target.value, "--source", str(self._directory)]
         arguments += [] if final else ["--no-report"]
-        # A service of W&B's that another process has started would keep the run of one that is ended as in use.
+        # A service of W&B's that another process has started would keep the run of one that is
+        # ended as in use.
         env = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
         if target is ExportTarget.MLFLOW:
             env |= {} if place == AUTO else {"MLFLOW_TRACKING_URI": place}
@@ -110,7 +121,9 @@ class CellExports:
         if self._stop.asked:
             return
         if done.timed_out:
-            self._warn(target, f"not done within {self._limit_seconds:g} s (export.timeout_seconds)")
+            self._warn(
+                target, f"not done within {self._limit_seconds:g} s (export.timeout_seconds)"
+            )
         elif done.returncode != 0:
             self._warn(target, _error_in(done.stderr) or f"ended with {done.returncode}")
 
@@ -123,7 +136,11 @@ class CellExports:
 
 def _error_in(stderr: str) -> str:
     """What an ended command says went wrong, with its advice."""
-    lines = dict(line.split(": ", 1) for line in stderr.splitlines() if line.startswith(("error: ", "hint: ")))
+    lines = dict(
+        line.split(": ", 1)
+        for line in stderr.splitlines()
+        if line.startswith(("error: ", "hint: "))
+    )
     return "; ".join(lines[name] for name in ("error", "hint") if name in lines)
 
 
@@ -137,7 +154,10 @@ def _summary_path(place: str, environment: Mapping[str, str] = os.environ) -> Pa
         return Path(place)
     path = environment.get("GITHUB_STEP_SUMMARY")
     if not path:
-        raise UsageError("export.github_summary=auto: $GITHUB_STEP_SUMMARY is not set; outside a job, name a file")
+        raise UsageError(
+            "export.github_summary=auto: $GITHUB_STEP_SUMMARY is not set; outside a job, name a "
+            "file"
+        )
     return Path(path)
 
 

@@ -30,7 +30,8 @@ ANALYSIS, TIMELINE = "analysis.json", "timeline.perfetto.json.gz"
 
 @dataclass(frozen=True)
 class Profile:
-    """A recording and its analysis; without anything to analyze, ``analysis`` is ``None`` and ``problem`` says why."""
+    """A recording and its analysis; without anything to analyze, ``analysis`` is ``None`` and
+    ``problem`` says why."""
 
     directory: Path
     recording: Recording
@@ -48,8 +49,9 @@ class ProfilerChoice:
 
 
 _MOST_STEPS = {Tool.KINETO: 200, Tool.NSYS: 1000}
-"""torch.profiler keeps up to megabytes for every step, in the memory of the rank; nsys keeps kilobytes, elsewhere. So
-many steps of 10 ms are the 10 s below which a slow device cannot be told from a passing disturbance."""
+"""torch.profiler keeps up to megabytes for every step, in the memory of the rank; nsys keeps
+kilobytes, elsewhere. So many steps of 10 ms are the 10 s below which a slow device cannot be told
+from a passing disturbance."""
 
 
 def most_steps(requested: int | None, tool: Tool) -> int:
@@ -58,8 +60,8 @@ def most_steps(requested: int | None, tool: Tool) -> int:
 
 
 def choose_tool(requested: str, device: DeviceKind) -> ProfilerChoice:
-    """The profiler for a workload. ``auto`` takes nsys where it is complete and the device is CUDA, else
-    torch.profiler.
+    """The profiler for a workload. ``auto`` takes nsys where it is complete and the device is CUDA,
+    else torch.profiler.
 
     Raises:
         MachineError: nsys is asked for and cannot be used.
@@ -72,8 +74,8 @@ def choose_tool(requested: str, device: DeviceKind) -> ProfilerChoice:
 
 
 def choose_tool_for(command: Sequence[str], requested: str) -> ProfilerChoice:
-    """The profiler for a user's program: ``auto`` takes nsys where it is complete and the program's Python has a CUDA
-    device, else torch.profiler.
+    """The profiler for a user's program: ``auto`` takes nsys where it is complete and the program's
+    Python has a CUDA device, else torch.profiler.
 
     Raises:
         MachineError: nsys is asked for and cannot be used.
@@ -81,7 +83,9 @@ def choose_tool_for(command: Sequence[str], requested: str) -> ProfilerChoice:
     if requested == "kineto":
         return ProfilerChoice(Tool.KINETO, None)
     if requested == "auto" and not has_cuda_device(command):
-        return ProfilerChoice(Tool.KINETO, None, "recording with torch.profiler: PyTorch finds no CUDA device here")
+        return ProfilerChoice(
+            Tool.KINETO, None, "recording with torch.profiler: PyTorch finds no CUDA device here"
+        )
     return _nsys_if_complete(requested, for_cpus=False)
 
 
@@ -107,7 +111,11 @@ class CellProfiler:
     extra_env: Mapping[str, str]
 
     def profile(
-        self, cell: TrainingCell, directory: Path, stop: StopRequest, on_progress: Callable[[Progress], None]
+        self,
+        cell: TrainingCell,
+        directory: Path,
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
     ) -> Profile:
         """Record ``cell`` into ``directory`` and analyze it."""
         request = RecordRequest(
@@ -131,11 +139,14 @@ class CellProfiler:
 
 
 def analyze_recording(directory: Path, recording: Recording) -> Profile:
-    """Analyze what a recording left and write ``analysis.json`` and a timeline for Perfetto beside it."""
+    """Analyze what a recording left and write ``analysis.json`` and a timeline for Perfetto beside
+    it."""
     if recording.state is not State.OK:
         return Profile(directory, recording, None, recording.reason)
     try:
-        analysis = analyze_files([directory / name for name in recording.files], directory=directory)
+        analysis = analyze_files(
+            [directory / name for name in recording.files], directory=directory
+        )
     except TorchscaleError as error:
         return Profile(directory, recording, None, error.message)
     return Profile(directory, recording, analysis)
@@ -155,7 +166,9 @@ def analyze_files(
     with scratch_directory("profile") as scratch:
         if reports:
             nsys = find_exporter()
-            exported = {report: scratch / str(number) / report.stem for number, report in enumerate(reports)}
+            exported = {
+                report: scratch / str(number) / report.stem for number, report in enumerate(reports)
+            }
             for report, target in exported.items():
                 target.parent.mkdir()  # not beside the report: its directory may be read-only
                 exported[report] = target.with_name(f"{target.name}.sqlite")

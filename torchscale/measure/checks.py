@@ -1,4 +1,5 @@
-"""Checks of a plan that need more than the plan: the user's own models, and files that must be there."""
+"""Checks of a plan that need more than the plan: the user's own models, and files that must be
+there."""
 
 from __future__ import annotations
 
@@ -21,21 +22,26 @@ from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.schema.run.experiment_file import PlannedCell
 
 _CHECK_SECONDS = 60.0
-"""For all models of a plan: imports of torch and of a user's package take some seconds; a builder that reads files
-takes longer, and its model is then checked by its first launch."""
+"""For all models of a plan: imports of torch and of a user's package take some seconds; a builder
+that reads files takes longer, and its model is then checked by its first launch."""
 _CIFAR_FILES = ("train.bin", "cifar-100-binary/train.bin")
 
 
 def checked(plan: Plan, experiment: Experiment, observer: Observer) -> Plan:
-    """The plan with a reason to skip each cell whose model cannot be imported, built or split, or whose data is not
-    there. Models of the catalogue are not imported: what they support is known."""
+    """The plan with a reason to skip each cell whose model cannot be imported, built or split, or
+    whose data is not there. Models of the catalogue are not imported: what they support is
+    known."""
     cells = [cell for cell in map(training_workload, plan.to_run) if cell is not None]
     foreign = [cell for cell in cells if cell.model not in MODELS]
     checks: Mapping[str, ModelCheck] = {}
     if foreign:
         with observer.status("Checking models"):
-            checks = check_models(foreign, timeout_seconds=_CHECK_SECONDS, env=hidden_environment(experiment))
-    return replace(plan, cells=tuple(_checked_cell(entry, checks, experiment.hidden) for entry in plan.cells))
+            checks = check_models(
+                foreign, timeout_seconds=_CHECK_SECONDS, env=hidden_environment(experiment)
+            )
+    return replace(
+        plan, cells=tuple(_checked_cell(entry, checks, experiment.hidden) for entry in plan.cells)
+    )
 
 
 def disk_problem(directory: str) -> str | None:
@@ -51,7 +57,11 @@ def _checked_cell(
     hardware = as_kind(entry.cell, HardwareCell)
     if hardware is not None and hardware.disk_path is not None and entry.skip_reason is None:
         problem = disk_problem(hardware.disk_path)
-        return entry if problem is None else entry.model_copy(update={"skip_reason": f"hardware.disk_path: {problem}"})
+        return (
+            entry
+            if problem is None
+            else entry.model_copy(update={"skip_reason": f"hardware.disk_path: {problem}"})
+        )
     cell = training_workload(entry.cell)
     if cell is None or entry.skip_reason is not None:
         return entry
@@ -61,7 +71,8 @@ def _checked_cell(
 
 
 def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
-    """Why the cell's model cannot be trained as asked; ``None`` where nothing is known against it. Pure."""
+    """Why the cell's model cannot be trained as asked; ``None`` where nothing is known against it.
+    Pure."""
     if check.problem:
         return f"{cell.model}: {check.problem}"
     if not check.built:
@@ -69,14 +80,24 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
     degrees, strategy, splits = cell.degrees, cell.strategy, cell.strategy.splits
     if PIPELINE in splits and check.layers is None:
         return f"{cell.model} cannot be cut into pipeline stages: it has no pipeline_split()"
-    if isinstance(strategy, PipelineBase) and check.layers is not None and check.layers < strategy.stages(degrees):
+    if (
+        isinstance(strategy, PipelineBase)
+        and check.layers is not None
+        and check.layers < strategy.stages(degrees)
+    ):
         return f"{check.layers} layers are too few for {strategy.stages(degrees)} pipeline stages"
     if TENSOR in splits and check.heads is None:
         return f"{cell.model} cannot be split by tensor parallelism: it has no tensor_split()"
     if SEQUENCE in splits and not check.takes_sequence:
-        return f"{cell.model} cannot be split along the sequence: its tensor_split() does not support it"
+        return (
+            f"{cell.model} cannot be split along the sequence: its tensor_split() does not support "
+            "it"
+        )
     if check.heads is not None and check.heads % degrees.tensor:
-        return f"{check.heads} attention heads do not divide over {degrees.tensor} tensor-parallel devices"
+        return (
+            f"{check.heads} attention heads do not divide over {degrees.tensor} tensor-parallel "
+            "devices"
+        )
     return None
 
 
@@ -88,4 +109,7 @@ def _missing_data(cell: TrainingCell, hidden: Mapping[str, OptionValue]) -> str 
     directory = Path(str(hidden.get(loader.data_dir, loader.data_dir)))
     if any((directory / name).is_file() for name in _CIFAR_FILES):
         return None
-    return f"no CIFAR-100 in {loader.data_dir}: add --data.download=true, or unpack cifar-100-binary.tar.gz there"
+    return (
+        f"no CIFAR-100 in {loader.data_dir}: add --data.download=true, or unpack "
+        "cifar-100-binary.tar.gz there"
+    )

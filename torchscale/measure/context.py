@@ -1,4 +1,5 @@
-"""What every measuring command shares: the machine, the plan, the run folder's lock, the stop signals."""
+"""What every measuring command shares: the machine, the plan, the run folder's lock, the stop
+signals."""
 
 from __future__ import annotations
 
@@ -61,11 +62,16 @@ class PlannedRun:
 
     @property
     def device_memory_bytes(self) -> int | None:
-        """Memory of the smallest device in use, or of the host for CPU ranks; ``None`` where it is unknown."""
+        """Memory of the smallest device in use, or of the host for CPU ranks; ``None`` where it is
+        unknown."""
         environment = self.machine.environment
         if self.plan.device == "cpu":
             return environment.memory_bytes
-        sizes = [device.memory_bytes for device in environment.devices if device.index in self.plan.device_indices]
+        sizes = [
+            device.memory_bytes
+            for device in environment.devices
+            if device.index in self.plan.device_indices
+        ]
         return min((size for size in sizes if size is not None), default=None)
 
     @property
@@ -80,7 +86,9 @@ class PlannedRun:
         env = {name: redact(name, value) for name, value in launch.env.items()}
         file = ExperimentFile(
             tool_version=__version__,
-            config=self.experiment.model_copy(update={"launch": launch.model_copy(update={"env": env})}),
+            config=self.experiment.model_copy(
+                update={"launch": launch.model_copy(update={"env": env})}
+            ),
             plan_hash=self.plan.hash,
             plan=self.plan.cells,
             environment=self.machine.environment,
@@ -108,8 +116,8 @@ def plan_run(
     hardware: str | None = None,
     detection: MachineDetection | None = None,
 ) -> PlannedRun:
-    """Plan an experiment for the machine at hand, or for one by name; its models and data are checked. ``detection``:
-    of the machine at hand, started before.
+    """Plan an experiment for the machine at hand, or for one by name; its models and data are
+    checked. ``detection``: of the machine at hand, started before.
 
     Raises:
         UsageError: there is no machine called ``hardware``.
@@ -140,11 +148,11 @@ def measuring(directory: Path) -> Iterator[StopRequest]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """The first Ctrl-C, TERM or HUP (the terminal or the connection is closed; not under ``nohup``) asks for an orderly
-    stop; a second one ends the running launch without grace.
+    """The first Ctrl-C, TERM or HUP (the terminal or the connection is closed; not under ``nohup``)
+    asks for an orderly stop; a second one ends the running launch without grace.
 
-    Signal handlers belong to the main thread. In any other thread nothing is installed, and the stop request is never
-    set by a signal.
+    Signal handlers belong to the main thread. In any other thread nothing is installed, and the
+    stop request is never set by a signal.
     """
     stop = StopRequest()
 

@@ -1,5 +1,5 @@
-"""Starts the detection of the machine. A module of its own, so that a command can import those that plan and measure
-while it runs."""
+"""Starts the detection of the machine. A module of its own, so that a command can import those that
+plan and measure while it runs."""
 
 from __future__ import annotations
 

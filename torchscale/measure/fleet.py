@@ -1,5 +1,5 @@
-"""``validate`` over several nodes: each node's checks, a collective over all, and pairs of nodes; node 0 says what they
-mean."""
+"""``validate`` over several nodes: each node's checks, a collective over all, and pairs of nodes;
+node 0 says what they mean."""
 
 from __future__ import annotations
 
@@ -44,7 +44,14 @@ from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
 from torchscale.schema.launch.nodes import CheckDescription, CheckStep, Finish, LaunchNode
-from torchscale.schema.node.fleet import FleetNode, FleetValidation, NodeReport, PairTimes, Pairwise, PairwiseStatus
+from torchscale.schema.node.fleet import (
+    FleetNode,
+    FleetValidation,
+    NodeReport,
+    PairTimes,
+    Pairwise,
+    PairwiseStatus,
+)
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.store.run_folder import RESULTS
 from torchscale.util.files import atomic_write_model, read_bounded
@@ -55,17 +62,19 @@ M = TypeVar("M", bound=BaseModel)
 REPEATS = 5
 """All-reduces of each pair: more than the median needs against one that was disturbed."""
 ASKS = 2
-"""How often pairs are measured again that are unclear, or that are slow and were measured once; each time with
-twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
+"""How often pairs are measured again that are unclear, or that are slow and were measured once;
+each time with twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
 _PROBE_SECONDS = 600.0
-"""For a node's own checks beside the collective and the burn-in: the probe has a bound of 180 s, a disk may be slow."""
+"""For a node's own checks beside the collective and the burn-in: the probe has a bound of 180 s, a
+disk may be slow."""
 _MAX_RESULT_BYTES = 16 << 20
 """Of a node's file: the checks and facts of 16 GPUs take 0.2 MB."""
 
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What is checked on every node; see :func:`torchscale.measure.validate.validate`. ``pairwise``: also all pairs."""
+    """What is checked on every node; see :func:`torchscale.measure.validate.validate`.
+    ``pairwise``: also all pairs."""
 
     require: Collection[Requirement] = ()
     min_gpus: int = 0
@@ -95,7 +104,8 @@ class FleetOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 if interrupted, 3 where a node lacks what was required, 1 where the fleet is not fit, else 0."""
+        """130 if interrupted, 3 where a node lacks what was required, 1 where the fleet is not fit,
+        else 0."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         if any(node.lacks_required for node in self.validation.nodes):
@@ -106,7 +116,8 @@ class FleetOutcome:
 def join_fleet(
     *, nodes: int | None, node_rank: int | None, master: str | None, token_file: Path | None
 ) -> tuple[Cluster | None, bytes]:
-    """Which node of which cluster this is, and the nodes' token; ``None`` and nothing for a single node.
+    """Which node of which cluster this is, and the nodes' token; ``None`` and nothing for a single
+    node.
 
     Raises:
         UsageError: an option or variable is missing or wrong.
@@ -127,8 +138,12 @@ def validate_fleet(
     adopt_orphans()
     with stop_on_signals() as stop, _leading(cluster, token, options, stop, observer) as fleet:
         validation = fleet.check()
-        burn_ins = [node.validation.burn_in for node in validation.nodes if node.validation is not None]
-        interrupted = stop.asked or any(burn_in is not None and burn_in.interrupted for burn_in in burn_ins)
+        burn_ins = [
+            node.validation.burn_in for node in validation.nodes if node.validation is not None
+        ]
+        interrupted = stop.asked or any(
+            burn_in is not None and burn_in.interrupted for burn_in in burn_ins
+        )
         outcome = FleetOutcome(validation, interrupted)
         fleet.exit_code = outcome.exit_code
         return outcome
@@ -137,10 +152,12 @@ def validate_fleet(
 def follow_fleet(
     cluster: Cluster, token: bytes, options: FleetOptions, *, observer: Observer = SILENT
 ) -> ExitCode | int:
-    """Take part as another node than the first, until it says that all is done. Returns the exit code of node 0.
+    """Take part as another node than the first, until it says that all is done. Returns the exit
+    code of node 0.
 
     Raises:
-        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is lost.
+        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
+            lost.
     """
     adopt_orphans()
     bounds = LaunchSettings()
@@ -150,12 +167,16 @@ def follow_fleet(
         with stop_on_signals() as stop:
             try:
                 with observer.status(f"Waiting for node 0 at {cluster.master}"):
-                    follower.join(_description(options), bounds.join_timeout_seconds, lambda: stop.asked)
+                    follower.join(
+                        _description(options), bounds.join_timeout_seconds, lambda: stop.asked
+                    )
             except TorchscaleError:
                 if stop.asked:  # which ends the wait
                     return ExitCode.INTERRUPTED
                 raise
-            observer.note(f"validate: node {cluster.node_rank} of {cluster.nodes}, results on node 0")
+            observer.note(
+                f"validate: node {cluster.node_rank} of {cluster.nodes}, results on node 0"
+            )
             last = _obey(follower, options, stop, observer)
             if last is None:
                 farewell = "it was interrupted"
@@ -165,8 +186,11 @@ def follow_fleet(
     return finish_code(last)
 
 
-def _obey(follower: Follower, options: FleetOptions, stop: StopRequest, observer: Observer) -> Finish | None:
-    """Run the steps that node 0 orders until all is done; ``None`` where this node was interrupted."""
+def _obey(
+    follower: Follower, options: FleetOptions, stop: StopRequest, observer: Observer
+) -> Finish | None:
+    """Run the steps that node 0 orders until all is done; ``None`` where this node was
+    interrupted."""
 
     here = _Here(options, follower.leader_address, follower.local_address, observer)
     while not stop.asked:
@@ -202,7 +226,9 @@ def _leading(
     with tempfile.TemporaryDirectory(prefix="torchscale-fleet-") as name:
         fleet = _Fleet(leader, options, stop, observer, Path(name))
         try:
-            with observer.status(f"Waiting for {plural(cluster.nodes - 1, 'other node')} at {cluster.master}"):
+            with observer.status(
+                f"Waiting for {plural(cluster.nodes - 1, 'other node')} at {cluster.master}"
+            ):
                 leader.meet(bounds.join_timeout_seconds, stop)
             fleet.show_notes()
             yield fleet
@@ -215,14 +241,18 @@ def _leading(
 
 @dataclass
 class _Times:
-    """Of pairs of places: all that were measured so far, those measured more than once, and why a pair has none."""
+    """Of pairs of places: all that were measured so far, those measured more than once, and why a
+    pair has none."""
 
     seconds: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
     repeated: set[Pair] = field(default_factory=set)
     errors: dict[Pair, str] = field(default_factory=dict)
 
-    def add(self, pairs: Collection[Pair], repeats: int, sent: Mapping[int, PairTimes | None]) -> None:
-        """What the nodes sent (place → times) of ``pairs``; a pair that is not complete has failed."""
+    def add(
+        self, pairs: Collection[Pair], repeats: int, sent: Mapping[int, PairTimes | None]
+    ) -> None:
+        """What the nodes sent (place → times) of ``pairs``; a pair that is not complete has
+        failed."""
         measured = {
             (place, entry.partner): entry
             for place, times in sent.items()
@@ -236,7 +266,9 @@ class _Times:
                 self.seconds[pair] = (*self.seconds.get(pair, ()), *entry.seconds)
             else:
                 self.seconds.pop(pair, None)
-                self.errors[pair] = (entry.error if entry is not None else "") or "the node sent no times"
+                self.errors[pair] = (
+                    entry.error if entry is not None else ""
+                ) or "the node sent no times"
 
 
 class _Fleet:
@@ -264,7 +296,9 @@ class _Fleet:
         if self._leader.available > 1 and not self._stop.asked:
             collective = self._run_collective(backend, ranks)
         if self._options.pairwise and self._leader.available > 1 and not self._stop.asked:
-            pairwise = self._run_pairwise(backend, {node.node_rank: node.hostname for node in nodes})
+            pairwise = self._run_pairwise(
+                backend, {node.node_rank: node.hostname for node in nodes}
+            )
         self.show_notes()
         return judge_fleet(nodes, collective, pairwise)
 
@@ -277,7 +311,9 @@ class _Fleet:
         """The checks of every node, all at the same time."""
         layout = self._leader.layout(self._leader.available, 1)
         options = self._options
-        seconds = _PROBE_SECONDS + 2 * options.timeout_seconds + 2 * (options.burn_in_seconds or 0.0)
+        seconds = (
+            _PROBE_SECONDS + 2 * options.timeout_seconds + 2 * (options.burn_in_seconds or 0.0)
+        )
         steps = [CheckStep(order=0, kind="node", node_rank=0, nodes=len(layout))] * len(layout)
         with self._observer.status(f"Checking {plural(len(layout), 'node')}"):
             result = self._run(layout, steps, seconds=seconds, together=False)
@@ -286,7 +322,9 @@ class _Fleet:
         present = {node.node_rank for node in layout}
         for rank in range(self._leader.nodes):
             if rank not in present:
-                reason = "it did not join" if not self._stop.asked else "interrupted before it joined"
+                reason = (
+                    "it did not join" if not self._stop.asked else "interrupted before it joined"
+                )
                 nodes.append(FleetNode(node_rank=rank, hostname="?", address="", error=reason))
         return sorted(nodes, key=lambda node: node.node_rank)
 
@@ -303,15 +341,25 @@ class _Fleet:
         )
         with self._observer.status(f"Running a collective over {plural(len(layout), 'node')}"):
             result = self._run(
-                layout, [step] * len(layout), seconds=pairs_seconds(1, self._options.timeout_seconds), together=True
+                layout,
+                [step] * len(layout),
+                seconds=pairs_seconds(1, self._options.timeout_seconds),
+                together=True,
             )
-        facts = _read(result.files[0], CollectiveFacts) if 0 in result.files and not result.problems else None
+        facts = (
+            _read(result.files[0], CollectiveFacts)
+            if 0 in result.files and not result.problems
+            else None
+        )
         if facts is not None:
             return facts
-        return CollectiveFacts(backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result))
+        return CollectiveFacts(
+            backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result)
+        )
 
     def _run_pairwise(self, backend: str, names: dict[int, str]) -> Pairwise:
-        """All pairs, then those again that are unclear, or that a node or link is to be blamed for."""
+        """All pairs, then those again that are unclear, or that a node or link is to be blamed
+        for."""
         layout = self._leader.layout(self._leader.available, 1)
         ranks = [node.node_rank for node in layout]
         times = _Times()
@@ -319,7 +367,10 @@ class _Fleet:
         for ask in range(1 + ASKS):
             pairs = sum(len(made) for made in schedule)
             again = "again " if ask else ""
-            what = f"Measuring {again}{plural(pairs, 'pair')} of nodes in {plural(len(schedule), 'round')}"
+            what = (
+                f"Measuring {again}{plural(pairs, 'pair')} of nodes in "
+                f"{plural(len(schedule), 'round')}"
+            )
             with self._observer.status(what):
                 problem = self._measure_pairs(layout, backend, schedule, repeats, times)
             if problem:
@@ -378,7 +429,12 @@ class _Fleet:
         return ""
 
     def _run(
-        self, layout: Sequence[LaunchNode], steps: Sequence[CheckStep], *, seconds: float, together: bool
+        self,
+        layout: Sequence[LaunchNode],
+        steps: Sequence[CheckStep],
+        *,
+        seconds: float,
+        together: bool,
     ) -> StepResult:
         address = self._leader.address
         here = _Here(self._options, address, address, self._observer)
@@ -442,7 +498,9 @@ def _read(path: Path, model: type[M]) -> M | None:
         return None
 
 
-def _fleet_node(node: LaunchNode, report: NodeReport | None, problems: Mapping[int, str]) -> FleetNode:
+def _fleet_node(
+    node: LaunchNode, report: NodeReport | None, problems: Mapping[int, str]
+) -> FleetNode:
     validation = None if report is None else report.validation
     reason = problems.get(node.node_rank, "it sent no result that this version understands")
     return FleetNode(
@@ -457,8 +515,11 @@ def _fleet_node(node: LaunchNode, report: NodeReport | None, problems: Mapping[i
 
 
 def _common_ranks(nodes: Sequence[FleetNode]) -> tuple[str, int]:
-    """Backend and ranks on each node: NCCL on as many GPUs as every node has, or gloo where one has none."""
-    checked = [collective_ranks(node.validation.facts) for node in nodes if node.validation is not None]
+    """Backend and ranks on each node: NCCL on as many GPUs as every node has, or gloo where one has
+    none."""
+    checked = [
+        collective_ranks(node.validation.facts) for node in nodes if node.validation is not None
+    ]
     backends = {backend for backend, _ in checked}
     return ("nccl", min(ranks for _, ranks in checked)) if backends == {"nccl"} else ("gloo", 1)
 

@@ -1,4 +1,5 @@
-"""A config to start from: fitted to this machine or to a known kind, or one of the ready-made experiments."""
+"""A config to start from: fitted to this machine or to a known kind, or one of the ready-made
+experiments."""
 
 from __future__ import annotations
 
@@ -74,7 +75,10 @@ def write_config(path: Path, *, hardware: str | None = None, force: bool = False
 
 def list_examples() -> list[tuple[str, str]]:
     """Name and description of every ready-made experiment, by name."""
-    return [(file.stem, _description(file.read_text(encoding="utf-8"))) for file in sorted(_EXAMPLES.glob("*.yaml"))]
+    return [
+        (file.stem, _description(file.read_text(encoding="utf-8")))
+        for file in sorted(_EXAMPLES.glob("*.yaml"))
+    ]
 
 
 def write_example(path: Path, name: str, *, force: bool = False) -> None:
@@ -92,13 +96,15 @@ def write_example(path: Path, name: str, *, force: bool = False) -> None:
     names = [known for known, _ in list_examples()]
     if name not in names:
         raise UsageError(
-            f"--example {name}: no such experiment{did_you_mean(name, names)}", hint=f"known: {', '.join(names)}"
+            f"--example {name}: no such experiment{did_you_mean(name, names)}",
+            hint=f"known: {', '.join(names)}",
         )
     _write(path, (_EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"), force=force)
 
 
 def write_translation(path: Path, source: Path, *, force: bool = False) -> Translation:
-    """Write a config of another tool, or of an earlier version, with the keys of this one; its comments are lost.
+    """Write a config of another tool, or of an earlier version, with the keys of this one; its
+    comments are lost.
 
     Args:
         path: Where to write it.
@@ -113,7 +119,10 @@ def write_translation(path: Path, source: Path, *, force: bool = False) -> Trans
     data = read_document(source).data
     translation = translated(data if isinstance(data, dict) else {})
     if not translation.data:
-        raise ConfigError(f"{source}: no key of it is known here", hint="write a new config with `torchscale init`")
+        raise ConfigError(
+            f"{source}: no key of it is known here",
+            hint="write a new config with `torchscale init`",
+        )
     _write(path, translation.to_yaml(source.name), force=force)
     return translation
 
@@ -151,7 +160,9 @@ def config_text(preset: HardwarePreset) -> str:
         batch_sizes=", ".join(map(str, preset.batch_sizes)),
         gpu_counts=", ".join(map(str, preset.gpu_counts)),
         device=preset.device,
-        precision=preset.precisions[0] if len(preset.precisions) == 1 else f"[{', '.join(preset.precisions)}]",
+        precision=preset.precisions[0]
+        if len(preset.precisions) == 1
+        else f"[{', '.join(preset.precisions)}]",
         preset=preset.preset,
     )
     return "\n".join(_aligned(line) for line in text.splitlines()) + "\n"
@@ -179,7 +190,8 @@ def _preset(hardware: str | None) -> HardwarePreset:
         near = did_you_mean(hardware, HARDWARE_PRESETS)
         raise UsageError(
             f"--hardware {hardware}: no such machine{near}",
-            hint=f"known: {', '.join(HARDWARE_PRESETS)}; or any count of {', '.join(ACCELERATORS)}, such as 4xa100",
+            hint=f"known: {', '.join(HARDWARE_PRESETS)}; or any count of "
+            f"{', '.join(ACCELERATORS)}, such as 4xa100",
         )
     capability = tuple(map(int, named.accelerator.capability.split(".")))
     return fitted_preset(named.count, capability >= _BF16, named.count, named.name)

@@ -1,4 +1,5 @@
-"""Runs the launches of a sweep: each in processes of its own, new or forked, or in those of the launches before it."""
+"""Runs the launches of a sweep: each in processes of its own, new or forked, or in those of the
+launches before it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
 _GROUP = ".group"
-"""In the run folder, while a process runs that many launches use: what is handed to it, and its logs."""
+"""In the run folder, while a process runs that many launches use: what is handed to it, and its
+logs."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class Pending:
 
 
 def shares_processes(experiment: Experiment, plan: Plan) -> bool:
-    """Whether launches use what was started for others. By default on CPUs alone, where that is a process which forks
-    the agent of each: results are equal to those of a torchrun command within noise (``docs/tested-on.md``)."""
+    """Whether launches use what was started for others. By default on CPUs alone, where that is a
+    process which forks the agent of each: results are equal to those of a torchrun command within
+    noise (``docs/tested-on.md``)."""
     isolation = experiment.launch.isolation
     return isolation == "group" or (isolation == "auto" and plan.device == "cpu")
 
@@ -70,7 +73,10 @@ class Launcher:
     ) -> None:
         settings = experiment.launch
         self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
-        self._env, self._log_steps = hidden_environment(experiment), experiment.benchmark.log_step_times
+        self._env, self._log_steps = (
+            hidden_environment(experiment),
+            experiment.benchmark.log_step_times,
+        )
         telemetry = experiment.telemetry
         self._telemetry_seconds = telemetry.interval_seconds if telemetry.enabled else None
         self._limits = LaunchLimits(
@@ -79,15 +85,20 @@ class Launcher:
             budget_seconds=experiment.benchmark.cell_seconds,
         )
         self._shares = shares_processes(experiment, plan)
-        self._forks = ElasticLauncher(folder.path / _GROUP) if self._shares and forks_ranks(plan.device) else None
+        self._forks = (
+            ElasticLauncher(folder.path / _GROUP)
+            if self._shares and forks_ranks(plan.device)
+            else None
+        )
         self._counted: set[str] = set()
         self._pending, self._nodes = pending, nodes
         self._group: Group | None = None
         self._key: object = None
 
     def run(self, item: Pending) -> LaunchRecord:
-        """Run a launch to its end; its record is written. One that fails in processes which ran others before it, or in
-        forks of one which imported for others, runs again in new ones, and what these say counts."""
+        """Run a launch to its end; its record is written. One that fails in processes which ran
+        others before it, or in forks of one which imported for others, runs again in new ones, and
+        what these say counts."""
         if self._nodes is not None and self._spans_nodes(item.cell):
             record = self._run_over_nodes(item, self._nodes)
         elif self._forks is not None:
@@ -172,15 +183,20 @@ class Launcher:
             )
             self._key = (item.kind, processes)
         record = self._group.run(
-            self._task(item), directory, limits=self._limits, stop=self._stop, on_progress=self._on_progress
+            self._task(item),
+            directory,
+            limits=self._limits,
+            stop=self._stop,
+            on_progress=self._on_progress,
         )
         if record.state is not State.OK:
             self.close()
         return record
 
     def _processes(self, item: Pending) -> int:
-        """Processes that run this launch and all others of its kind: as many as the largest of them has ranks. A launch
-        of fewer ranks uses the first, if those have the cores that they would have by themselves."""
+        """Processes that run this launch and all others of its kind: as many as the largest of them
+        has ranks. A launch of fewer ranks uses the first, if those have the cores that they would
+        have by themselves."""
         own = item.cell.world_size
 
         def is_prefix(size: int) -> bool:
@@ -192,11 +208,16 @@ class Launcher:
             for other in self._pending
             if other.kind == item.kind and not self._spans_nodes(other.cell)
         }
-        alike = {size for size in sizes if self._plan.is_oversubscribed(size) == self._plan.is_oversubscribed(own)}
+        alike = {
+            size
+            for size in sizes
+            if self._plan.is_oversubscribed(size) == self._plan.is_oversubscribed(own)
+        }
         return max((size for size in alike if size >= own and is_prefix(size)), default=own)
 
     def _task(self, item: Pending) -> LaunchTask:
-        """The task of a launch, for a start at this moment. Operations are counted once for each model of a sweep."""
+        """The task of a launch, for a start at this moment. Operations are counted once for each
+        model of a sweep."""
         trained = as_kind(item.cell, TrainingCell)
         return launch_task(
             self._plan,
@@ -220,8 +241,9 @@ def open_launcher(
     pending: Sequence[Pending] = (),
     nodes: SweepNodes | None = None,
 ) -> Iterator[Launcher]:
-    """A launcher that leaves no process behind. ``pending``: what it will run, for processes that many launches can
-    share; ``nodes``: for launches over several. What processes of a killed session left in the folder is removed."""
+    """A launcher that leaves no process behind. ``pending``: what it will run, for processes that
+    many launches can share; ``nodes``: for launches over several. What processes of a killed
+    session left in the folder is removed."""
     shutil.rmtree(folder.path / _GROUP, ignore_errors=True)
     launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending, nodes=nodes)
     try:

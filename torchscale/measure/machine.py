@@ -1,4 +1,5 @@
-"""Measure the machine itself: collectives, hardware ceilings, memory of training steps. All as cells of a plan."""
+"""Measure the machine itself: collectives, hardware ceilings, memory of training steps. All as
+cells of a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.launch.cluster import Cluster
 from torchscale.measure.checks import checked, disk_problem
-from torchscale.measure.context import PlannedRun, find_machine, measuring, sweep_exit_code, timestamped
+from torchscale.measure.context import (
+    PlannedRun,
+    find_machine,
+    measuring,
+    sweep_exit_code,
+    timestamped,
+)
 from torchscale.measure.nodes import leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
@@ -76,7 +83,8 @@ def measure_collectives(
     cluster: Cluster | None = None,
     token: bytes = b"",
 ) -> CollectivesOutcome:
-    """Measure collectives over sizes, checking every element of every result; as node 0 of ``cluster``, over its nodes.
+    """Measure collectives over sizes, checking every element of every result; as node 0 of
+    ``cluster``, over its nodes.
 
     Args:
         experiment: With ``measure: [collectives]``.
@@ -87,7 +95,8 @@ def measure_collectives(
 
     Raises:
         UsageError: the address for the other nodes cannot be used.
-        MachineError: this machine has fewer than two devices or ranks, or the nodes do not fit together.
+        MachineError: this machine has fewer than two devices or ranks, or the nodes do not fit
+            together.
         StoreError: ``output_dir`` cannot be read, or was measured on another machine.
         OutputError: it cannot be written.
     """
@@ -106,7 +115,9 @@ def measure_hardware(
     :func:`measure_collectives`."""
     directory = output_dir or timestamped("hardware")
 
-    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> MachineOutcome[HardwareSummary]:
+    def outcome(
+        summary: RunSummary, plan: Plan, interrupted: bool
+    ) -> MachineOutcome[HardwareSummary]:
         return MachineOutcome(directory, _planned(summary.hardware, plan), interrupted)
 
     return _measure(experiment, directory, observer, outcome)
@@ -119,15 +130,20 @@ def measure_memory(
     :func:`measure_collectives`."""
     directory = output_dir or timestamped("memory")
 
-    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> MachineOutcome[MemorySummary]:
+    def outcome(
+        summary: RunSummary, plan: Plan, interrupted: bool
+    ) -> MachineOutcome[MemorySummary]:
         return MachineOutcome(directory, _planned(summary.memory, plan), interrupted)
 
     return _measure(experiment, directory, observer, outcome)
 
 
-def plan_machine(experiment: Experiment, observer: Observer, directory: Path | None = None) -> PlannedRun:
-    """Plan machine cells; without a device count in the config, at the largest count of this machine. Cells that join
-    the folder ``directory`` use as many threads per rank as the folder's cells, so that figures of a device compare.
+def plan_machine(
+    experiment: Experiment, observer: Observer, directory: Path | None = None
+) -> PlannedRun:
+    """Plan machine cells; without a device count in the config, at the largest count of this
+    machine. Cells that join the folder ``directory`` use as many threads per rank as the folder's
+    cells, so that figures of a device compare.
 
     Raises:
         MachineError: this machine can run none of them.
@@ -161,7 +177,9 @@ def _check_disk(experiment: Experiment) -> None:
     disk = experiment.hardware.disk_path
     problem = disk_problem(disk) if disk is not None and "hardware" in experiment.measure else None
     if problem is not None:
-        raise UsageError(f"--disk {problem}", hint="name an existing directory that you may write to")
+        raise UsageError(
+            f"--disk {problem}", hint="name an existing directory that you may write to"
+        )
 
 
 def _measure(
@@ -173,8 +191,9 @@ def _measure(
     cluster: Cluster | None = None,
     token: bytes = b"",
 ) -> Outcome:
-    """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of the same cells are
-    set aside. ``make`` makes the outcome of the summary, the plan, and whether it was interrupted."""
+    """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of
+    the same cells are set aside. ``make`` makes the outcome of the summary, the plan, and whether
+    it was interrupted."""
     planned = plan_machine(experiment, observer, directory)
     plan = planned.plan
     with measuring(directory) as stop:
@@ -186,7 +205,9 @@ def _measure(
                 observer.note(f"warning: {note}")
             observer.detail(f"run folder: {directory}")
             observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
-            with observer.launches(plan.device, len(pending), experiment.benchmark.repeats) as listener:
+            with observer.launches(
+                plan.device, len(pending), experiment.benchmark.repeats
+            ) as listener:
                 summary = sweep.run(pending, listener, stop)
             outcome = make(summary, plan, stop.asked)
             if nodes is not None:

@@ -1,4 +1,5 @@
-"""The search for the largest batch that fits: one launch per trial; running out of memory is an ordinary end."""
+"""The search for the largest batch that fits: one launch per trial; running out of memory is an
+ordinary end."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Trial:
     @property
     def peak_bytes(self) -> int | None:
         """Of the fullest device; ``None`` where the launch left no figure."""
-        return max((rank.peak_bytes for rank in payload(self.record, MemoryResult).ranks), default=None)
+        return max(
+            (rank.peak_bytes for rank in payload(self.record, MemoryResult).ranks), default=None
+        )
 
     @property
     def fits(self) -> bool:
@@ -57,8 +60,8 @@ class MaxBatchOutcome:
     Attributes:
         directory: The run folder with every trial.
         model: Name of the model.
-        batch_size: The largest that fits, counted as the cell counts it; ``None`` where none fits or the search ended
-            early.
+        batch_size: The largest that fits, counted as the cell counts it; ``None`` where none fits
+            or the search ended early.
         trials: In the order in which they ran.
         problem: Why the search ended early; empty where it is complete.
         largest: The upper end of the search.
@@ -92,7 +95,9 @@ class MaxBatchOutcome:
             )
             for trial in self.trials
         )
-        return SearchExport(batch_size=self.batch_size, problem=self.problem, trials=trials).model_dump_json(indent=1)
+        return SearchExport(
+            batch_size=self.batch_size, problem=self.problem, trials=trials
+        ).model_dump_json(indent=1)
 
 
 def find_max_batch(
@@ -103,10 +108,12 @@ def find_max_batch(
     observer: Observer = SILENT,
     on_trial: Callable[[Trial], None] = lambda _: None,
 ) -> MaxBatchOutcome:
-    """Find the largest batch size of one setting that fits: double until a launch runs out of memory, then bisect.
+    """Find the largest batch size of one setting that fits: double until a launch runs out of
+    memory, then bisect.
 
     Args:
-        experiment: With ``measure: [memory]`` and one setting; its batch size is where the search starts.
+        experiment: With ``measure: [memory]`` and one setting; its batch size is where the search
+            starts.
         output_dir: A run folder, new or to be joined; ``results/memory-<time>`` by default.
         largest: No batch above this is tried.
         observer: Shows messages.
@@ -123,20 +130,34 @@ def find_max_batch(
     cells = of_kind(planned.plan.to_run, MemoryCell)
     if len(cells) > 1:
         raise UsageError(
-            f"--find-max-batch takes one setting, not {len(cells)}", hint="give one --model, --precision, --optimizer …"
+            f"--find-max-batch takes one setting, not {len(cells)}",
+            hint="give one --model, --precision, --optimizer …",
         )
     if planned.plan.device == "cpu" and experiment.memory.limit is None:
         raise MachineError(
-            "--find-max-batch on a CPU needs a --limit: a host that runs out of memory ends other processes too",
+            "--find-max-batch on a CPU needs a --limit: a host that runs out of memory ends other "
+            "processes too",
             hint="for example --limit 4GiB",
         )
     with measuring(directory) as stop, observer.status("Trying batch sizes"):
         trials, batch_size, problem = _search(
-            planned, directory, cells[0], largest=largest, stop=stop, on_trial=on_trial, observer=observer
+            planned,
+            directory,
+            cells[0],
+            largest=largest,
+            stop=stop,
+            on_trial=on_trial,
+            observer=observer,
         )
         SummaryFile(RunFolder.open(directory)).write()
         return MaxBatchOutcome(
-            directory, cells[0].training.model, batch_size, trials, problem, largest, interrupted=stop.asked
+            directory,
+            cells[0].training.model,
+            batch_size,
+            trials,
+            problem,
+            largest,
+            interrupted=stop.asked,
         )
 
 
@@ -150,17 +171,28 @@ def _search(
     on_trial: Callable[[Trial], None],
     observer: Observer,
 ) -> tuple[tuple[Trial, ...], int | None, str]:
-    """Every trial, the largest batch that fits, and why the search ended early; each trial is a cell of the folder."""
+    """Every trial, the largest batch that fits, and why the search ended early; each trial is a
+    cell of the folder."""
     file = planned.experiment_file()
     folder = RunFolder.join(directory, file.model_copy(update={"plan": ()}))
     training = cell.training
     pieces = training.strategy.pieces(training.degrees)
-    multiple = max(pieces, training.gradient_accumulation) if training.scaling == "weak" else training.world_size
+    multiple = (
+        max(pieces, training.gradient_accumulation)
+        if training.scaling == "weak"
+        else training.world_size
+    )
     tried: dict[int, bool] = {}
     trials: list[Trial] = []
     with open_launcher(planned.experiment, planned.plan, folder, stop, lambda _: None) as launcher:
-        while (batch := next_batch(tried, start=training.batch_size, multiple=multiple, largest=largest)) is not None:
-            tested = cell.model_copy(update={"training": training.model_copy(update={"batch_size": batch})})
+        while (
+            batch := next_batch(
+                tried, start=training.batch_size, multiple=multiple, largest=largest
+            )
+        ) is not None:
+            tested = cell.model_copy(
+                update={"training": training.model_copy(update={"batch_size": batch})}
+            )
             RunFolder.join(directory, file.model_copy(update={"plan": (PlannedCell(cell=tested),)}))
             if folder.record(tested, 0) is not None:
                 folder.set_aside(tested, 0, "replaced")
@@ -170,6 +202,10 @@ def _search(
             trials.append(trial)
             on_trial(trial)
             if trial.record.state not in (State.OK, State.OOM):
-                return tuple(trials), None, f"batch {batch}: {trial.record.state.value}: {trial.record.reason}"
+                return (
+                    tuple(trials),
+                    None,
+                    f"batch {batch}: {trial.record.state.value}: {trial.record.reason}",
+                )
             tried[batch] = trial.fits
     return tuple(trials), largest_fitting(tried), ""

@@ -15,7 +15,8 @@ from torchscale.version import __version__
 
 
 def machine_named(name: str) -> Machine:
-    """The machine as a plan sees it: devices by their data sheets, with the PyTorch that is installed here.
+    """The machine as a plan sees it: devices by their data sheets, with the PyTorch that is
+    installed here.
 
     Raises:
         UsageError: there is no such machine.
@@ -25,9 +26,12 @@ def machine_named(name: str) -> Machine:
         known = [preset for preset in HARDWARE_PRESETS if find_machine_named(preset) is not None]
         raise UsageError(
             f"--hardware {name}: no such machine{did_you_mean(name, known)}",
-            hint=f"known: {', '.join(known)}; or any count of {', '.join(ACCELERATORS)}, such as 4xa100",
+            hint=f"known: {', '.join(known)}; or any count of {', '.join(ACCELERATORS)}, such as "
+            "4xa100",
         )
-    return Machine(_environment(named), tuple(range(named.count)) if named.accelerator is None else ())
+    return Machine(
+        _environment(named), tuple(range(named.count)) if named.accelerator is None else ()
+    )
 
 
 def _environment(named: NamedMachine) -> Environment:
@@ -46,7 +50,9 @@ def _environment(named: NamedMachine) -> Environment:
             for index in range(named.count)
         )
     )
-    versions = Versions(torchscale=__version__, python=platform.python_version(), torch=_installed_torch())
+    versions = Versions(
+        torchscale=__version__, python=platform.python_version(), torch=_installed_torch()
+    )
     return Environment(
         hostname=named.name,
         system="not known",

@@ -1,4 +1,5 @@
-"""A sweep over several nodes: node 0 runs it and keeps the run folder, the others take part until it ends."""
+"""A sweep over several nodes: node 0 runs it and keeps the run folder, the others take part until
+it ends."""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ def join_cluster(
     master: str | None = None,
     token_file: Path | None = None,
 ) -> tuple[Experiment, Cluster | None, bytes]:
-    """The experiment with the number of its nodes, which node this is, and the nodes' token. On a single node: the
-    experiment as it is, ``None`` and nothing.
+    """The experiment with the number of its nodes, which node this is, and the nodes' token. On a
+    single node: the experiment as it is, ``None`` and nothing.
 
     Args:
         experiment: Its ``launch.nodes`` counts where ``nodes`` is not given.
-        nodes, node_rank, master: Which node of which cluster this is; what is not given is looked for in the
-            environment.
+        nodes, node_rank, master: Which node of which cluster this is; what is not given is looked
+            for in the environment.
         token_file: Holds the nodes' secret; by default ``TORCHSCALE_TOKEN`` does.
 
     Raises:
@@ -97,7 +98,9 @@ class SweepNodes:
     ) -> LaunchRecord:
         """Run a launch over as many nodes as it needs. Returns its record."""
         world_size = task.cell.world_size
-        nodes = self._leader.layout(self._plan.nodes_of(world_size), self._plan.local_size(world_size))
+        nodes = self._leader.layout(
+            self._plan.nodes_of(world_size), self._plan.local_size(world_size)
+        )
         return run_over_nodes(
             task,
             directory,
@@ -110,7 +113,8 @@ class SweepNodes:
         )
 
     def conclude(self, exit_code: ExitCode, interrupted: bool) -> None:
-        """The sweep has ended: say which cells wait for nodes, and what the other nodes are told."""
+        """The sweep has ended: say which cells wait for nodes, and what the other nodes are
+        told."""
         self._show_notes()
         self.exit_code = exit_code
         if interrupted:
@@ -128,9 +132,14 @@ class SweepNodes:
 
 @contextmanager
 def leading(
-    cluster: Cluster | None, token: bytes, planned: PlannedRun, stop: StopRequest, observer: Observer
+    cluster: Cluster | None,
+    token: bytes,
+    planned: PlannedRun,
+    stop: StopRequest,
+    observer: Observer,
 ) -> Iterator[SweepNodes | None]:
-    """Wait for the other nodes, check them, and let them go at the end, whatever it is; ``None`` without a cluster.
+    """Wait for the other nodes, check them, and let them go at the end, whatever it is; ``None``
+    without a cluster.
 
     Raises:
         UsageError: the address that they connect to cannot be used.
@@ -156,7 +165,8 @@ def leading(
         missing = leader.missing()
         if missing and not stop.asked:
             observer.note(
-                f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; measuring what "
+                f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
+                "measuring what "
                 f"{plural(leader.available, 'node')} can"
             )
         yield nodes
@@ -168,13 +178,18 @@ def leading(
 
 
 def follow(
-    experiment: Experiment, cluster: Cluster, token: bytes, observer: Observer, make: Planner = plan_run
+    experiment: Experiment,
+    cluster: Cluster,
+    token: bytes,
+    observer: Observer,
+    make: Planner = plan_run,
 ) -> ExitCode | int:
-    """Take part in a sweep as another node than the first, until it ends. Returns the exit code: that of node 0, where
-    it says so. ``make`` plans the experiment as node 0 does.
+    """Take part in a sweep as another node than the first, until it ends. Returns the exit code:
+    that of node 0, where it says so. ``make`` plans the experiment as node 0 does.
 
     Raises:
-        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is lost.
+        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
+            lost.
         TorchscaleError: this node cannot take part; node 0 is told.
     """
     adopt_orphans()
@@ -186,13 +201,16 @@ def follow(
             planned = _planned(make, experiment, follower, observer)
             try:
                 with observer.status(f"Waiting for node 0 at {cluster.master}"):
-                    follower.join(describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked)
+                    follower.join(
+                        describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked
+                    )
             except TorchscaleError:
                 if stop.asked:  # which ends the wait
                     return ExitCode.INTERRUPTED
                 raise
             observer.note(
-                f"{experiment.experiment_name}: node {cluster.node_rank} of {cluster.nodes}, results on node 0"
+                f"{experiment.experiment_name}: node {cluster.node_rank} of {cluster.nodes}, "
+                "results on node 0"
             )
             last = _obey(planned, follower, stop, observer)
             if last is None:
@@ -212,11 +230,15 @@ def finish_code(last: Finish) -> ExitCode | int:
     if last.exit_code == ExitCode.INTERRUPTED or not last.reason:
         return last.exit_code
     error = MachineError(last.reason)
-    error.exit_code = ExitCode(last.exit_code) if last.exit_code in set(ExitCode) else ExitCode.FAILED
+    error.exit_code = (
+        ExitCode(last.exit_code) if last.exit_code in set(ExitCode) else ExitCode.FAILED
+    )
     raise error
 
 
-def _planned(make: Planner, experiment: Experiment, follower: Follower, observer: Observer) -> PlannedRun:
+def _planned(
+    make: Planner, experiment: Experiment, follower: Follower, observer: Observer
+) -> PlannedRun:
     """The plan of this node; node 0 is told where there is none."""
     try:
         return make(experiment, observer)
@@ -226,8 +248,11 @@ def _planned(make: Planner, experiment: Experiment, follower: Follower, observer
         raise
 
 
-def _obey(planned: PlannedRun, follower: Follower, stop: StopRequest, observer: Observer) -> Finish | None:
-    """Run what node 0 orders until it says that the sweep is over; ``None`` where this node was interrupted."""
+def _obey(
+    planned: PlannedRun, follower: Follower, stop: StopRequest, observer: Observer
+) -> Finish | None:
+    """Run what node 0 orders until it says that the sweep is over; ``None`` where this node was
+    interrupted."""
     cells = {cell.id: cell for cell in planned.plan.to_run}
     while not stop.asked:
         try:
@@ -241,8 +266,17 @@ def _obey(planned: PlannedRun, follower: Follower, stop: StopRequest, observer: 
         cell = cells.get(order.cell_id)
         if cell is None:
             raise MachineError(f"node 0 wants {order.cell_id[:100]}, which this node cannot run")
-        observer.detail(f"{cell.id}, launch {order.launch + 1}, node {order.node_rank} of {order.nodes}")
-        run_part(order, cell, plan=planned.plan, follower=follower, experiment=planned.experiment, stop=stop)
+        observer.detail(
+            f"{cell.id}, launch {order.launch + 1}, node {order.node_rank} of {order.nodes}"
+        )
+        run_part(
+            order,
+            cell,
+            plan=planned.plan,
+            follower=follower,
+            experiment=planned.experiment,
+            stop=stop,
+        )
     return None
 
 
@@ -250,7 +284,9 @@ def describe_node(planned: PlannedRun) -> NodeDescription:
     """What must be equal on all nodes."""
     plan, environment = planned.plan, planned.machine.environment
     names = {
-        info.name for info in environment.devices if info.index in plan.device_indices and info.kind == plan.device
+        info.name
+        for info in environment.devices
+        if info.index in plan.device_indices and info.kind == plan.device
     }
     return NodeDescription(
         hostname=socket.gethostname(),
@@ -273,6 +309,10 @@ def _flat(config: Mapping[str, object]) -> dict[str, str]:
             continue
         for key, item in value.items():
             has_secrets = (name, key) == ("launch", "env") and isinstance(item, dict)
-            shown = {variable: redact(variable, str(text)) for variable, text in item.items()} if has_secrets else item
+            shown = (
+                {variable: redact(variable, str(text)) for variable, text in item.items()}
+                if has_secrets
+                else item
+            )
             values[f"{name}.{key}"] = json.dumps(shown)
     return values

@@ -1,4 +1,5 @@
-"""Profile training: record a workload of ours or the user's own program, and analyze recordings made elsewhere."""
+"""Profile training: record a workload of ours or the user's own program, and analyze recordings
+made elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.yaml_reader import Data
-from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, TraceError, UsageError
+from torchscale.errors import (
+    ExitCode,
+    MachineError,
+    OutputError,
+    TorchscaleError,
+    TraceError,
+    UsageError,
+)
 from torchscale.launch.own_program import UserRun, record_program
 from torchscale.measure.cell_profiler import (
     CellProfiler,
@@ -40,7 +48,8 @@ from torchscale.traces.nsys.strip import StrippedTable, strip_export
 from torchscale.util.process import adopt_orphans
 
 _PROGRAM_MARGIN_SECONDS = 1800.0
-"""What the user's program may take beside the delay and the recording: start-up of a large job takes minutes."""
+"""What the user's program may take beside the delay and the recording: start-up of a large job
+takes minutes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,8 @@ class ProfileOutcome:
 
     Attributes:
         directory: Of the recording.
-        profile: The recording and its analysis; ``None`` where Ctrl-C or TERM ended it before anything was recorded.
+        profile: The recording and its analysis; ``None`` where Ctrl-C or TERM ended it before
+            anything was recorded.
         run_folder: What ``report`` takes: ``directory`` or the run folder around it.
         is_interrupted: Whether Ctrl-C or TERM ended it.
     """
@@ -61,8 +71,8 @@ class ProfileOutcome:
 
     @property
     def exit_code(self) -> int:
-        """130 interrupted; that of the user's program where it failed by itself; 1 where nothing could be analyzed;
-        else 0."""
+        """130 interrupted; that of the user's program where it failed by itself; 1 where nothing
+        could be analyzed; else 0."""
         if self.is_interrupted or self.profile is None:
             return ExitCode.INTERRUPTED
         if self.profile.recording.exit_code:
@@ -76,7 +86,11 @@ class ProfileOutcome:
             return None
         reason = "it was interrupted" if self.profile is None else self.profile.problem
         recorded = self.profile is not None and bool(self.profile.recording.files)
-        hint = f"the recording is in {self.directory}" if recorded else f"what it printed is in {self.directory}"
+        hint = (
+            f"the recording is in {self.directory}"
+            if recorded
+            else f"what it printed is in {self.directory}"
+        )
         return TorchscaleError(f"nothing to analyze: {reason}", hint=hint)
 
     @property
@@ -84,7 +98,8 @@ class ProfileOutcome:
         """The analysis.
 
         Raises:
-            TorchscaleError: there is nothing to analyze; the message says why and where the recording is.
+            TorchscaleError: there is nothing to analyze; the message says why and where the
+                recording is.
         """
         if self.profile is None or self.profile.analysis is None:
             raise self.problem or TorchscaleError("nothing to analyze")
@@ -106,9 +121,11 @@ def profile_workload(
 
     Args:
         experiment: Describes one workload.
-        output_dir: A run folder, new or to be joined; ``results/profile-<model>-<time>`` by default.
+        output_dir: A run folder, new or to be joined; ``results/profile-<model>-<time>`` by
+            default.
         seconds: Record this long, in whole steps,
-        max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by default.
+        max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by
+            default.
         target: What the recording is for.
         tool: Which profiler records.
         any_workload: Take the first of several workloads, and say which.
@@ -122,7 +139,9 @@ def profile_workload(
     """
     planned = plan_run(experiment, observer)
     cell = _one_workload(planned.plan, observer if any_workload else None)
-    directory = output_dir if output_dir is not None else timestamped(f"profile-{_safe_name(cell.model)}")
+    directory = (
+        output_dir if output_dir is not None else timestamped(f"profile-{_safe_name(cell.model)}")
+    )
     with observer.status("Looking for a profiler"):
         choice = choose_tool(tool.value, planned.plan.device)
     if choice.note:
@@ -131,12 +150,16 @@ def profile_workload(
     profiler = CellProfiler(planned.plan, choice, target, seconds, max_steps, planned.limits, env)
     profiled_only = (PlannedCell(cell=cell, skip_reason=PROFILED_ONLY),)
     with measuring(directory) as stop:
-        folder = RunFolder.join(directory, planned.experiment_file().model_copy(update={"plan": profiled_only}))
+        folder = RunFolder.join(
+            directory, planned.experiment_file().model_copy(update={"plan": profiled_only})
+        )
         observer.note(f"Recording {cell_label(cell)} with {choice.tool.value}")
         SummaryFile(folder).write()  # the folder has a cell more
         with observer.status("Recording"):
             profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
-        return ProfileOutcome(profile.directory, None if stop.asked else profile, directory, stop.asked)
+        return ProfileOutcome(
+            profile.directory, None if stop.asked else profile, directory, stop.asked
+        )
 
 
 def profile_program(
@@ -162,7 +185,8 @@ def profile_program(
         delay_seconds: Under nsys, the time before recording starts; 0 for none.
         keep_running: Whether the program is left alone until it ends by itself.
         on_output: Gets what the program prints.
-        on_profile: Called once with what was recorded and analyzed, while a program that is kept may still run.
+        on_profile: Called once with what was recorded and analyzed, while a program that is kept
+            may still run.
         observer: Shows messages.
 
     Raises:
@@ -170,7 +194,9 @@ def profile_program(
         MachineError: the program cannot be started, or the profiler cannot be used.
         OutputError: ``output_dir`` cannot be created.
     """
-    directory = output_dir if output_dir is not None else timestamped(f"profile-{_program_name(command)}")
+    directory = (
+        output_dir if output_dir is not None else timestamped(f"profile-{_program_name(command)}")
+    )
     with observer.status("Looking for a profiler"):
         choice = choose_tool_for(command, tool.value)
     if choice.note:
@@ -220,13 +246,16 @@ def profile_program(
         if profile.analysis is not None and not handed_on:
             on_profile(outcome)
         if profile.analysis is not None and recording.exit_code:
-            observer.note(f"The program exited with {recording.exit_code}: {recording.failure or 'it printed nothing'}")
+            observer.note(
+                f"The program exited with {recording.exit_code}: "
+                f"{recording.failure or 'it printed nothing'}"
+            )
         return outcome
 
 
 def measured_config(directory: Path) -> dict[str, Data] | None:
-    """The config keys of what a run folder measured; ``None`` where ``directory`` is no run folder or measured no
-    training.
+    """The config keys of what a run folder measured; ``None`` where ``directory`` is no run folder
+    or measured no training.
 
     Raises:
         StoreError: its ``experiment.json`` cannot be read.
@@ -251,10 +280,11 @@ def analyze_recordings(
     """Analyze recordings of one or many ranks, made here or elsewhere. Needs no torch and no GPU.
 
     Args:
-        paths: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``, directories of them, or names of
-            runs in ``./results``.
+        paths: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``, directories of
+            them, or names of runs in ``./results``.
         window: Which part is analyzed.
-        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; ``None`` writes nothing.
+        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; ``None`` writes
+            nothing.
         observer: Shows messages.
 
     Raises:
@@ -269,8 +299,8 @@ def analyze_recordings(
 
 
 def strip_recording(source: Path, output: Path) -> tuple[StrippedTable, ...]:
-    """Copy an nsys export without environment, arguments and output of the program; returns what was left out of each
-    table.
+    """Copy an nsys export without environment, arguments and output of the program; returns what
+    was left out of each table.
 
     Raises:
         TraceError: ``source`` is not an export of nsys, or ``output`` exists.
@@ -293,7 +323,8 @@ def _program_name(command: Sequence[str]) -> str:
 
 
 def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
-    """The plan's largest count of its one workload; of the first one where an observer is to be told which.
+    """The plan's largest count of its one workload; of the first one where an observer is to be
+    told which.
 
     Raises:
         UsageError: it holds several workloads, and there is no observer.
@@ -301,20 +332,30 @@ def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
     """
     if not plan.training:
         skipped = [entry for entry in plan.cells if entry.skip_reason is not None]
-        reason = f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}" if skipped else ""
-        raise MachineError(reason or "the config trains nothing", hint="profile a config that measures training")
-    workloads = {cell.series: cell for cell in sorted(plan.training, key=lambda cell: cell.world_size)}
+        reason = (
+            f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}"
+            if skipped
+            else ""
+        )
+        raise MachineError(
+            reason or "the config trains nothing", hint="profile a config that measures training"
+        )
+    workloads = {
+        cell.series: cell for cell in sorted(plan.training, key=lambda cell: cell.world_size)
+    }
     if len(workloads) > 1 and observer is not None:
         chosen = workloads[plan.training[0].series]
         observer.note(
-            f"The first of {len(workloads)} workloads there; choose another with --model, --batch-size, --precision …"
+            f"The first of {len(workloads)} workloads there; choose another with --model, "
+            "--batch-size, --precision …"
         )
         return chosen
     if len(workloads) > 1:
         names = ", ".join(cell.id for cell in plan.training[:6])
         raise UsageError(
             f"the config describes several workloads ({names} …)",
-            hint="choose one with --model and --batch-size, or profile during a benchmark: profiling.enabled: true",
+            hint="choose one with --model and --batch-size, or profile during a benchmark: "
+            "profiling.enabled: true",
         )
     return max(plan.training, key=lambda cell: cell.world_size)
 

@@ -37,12 +37,15 @@ if TYPE_CHECKING:
 class Sweep:
     """An experiment's plan in a run folder.
 
-    Repeats are interleaved: every cell is launched once before any is launched again, so that a slow hour of the
-    machine falls on all of them.
+    Repeats are interleaved: every cell is launched once before any is launched again, so that a
+    slow hour of the machine falls on all of them.
     """
 
-    def __init__(self, experiment: Experiment, plan: Plan, folder: RunFolder, nodes: SweepNodes | None = None) -> None:
-        """``nodes``: the others of a sweep over several. Counts the profiles that it records in :attr:`recorded`."""
+    def __init__(
+        self, experiment: Experiment, plan: Plan, folder: RunFolder, nodes: SweepNodes | None = None
+    ) -> None:
+        """``nodes``: the others of a sweep over several. Counts the profiles that it records in
+        :attr:`recorded`."""
         self._experiment, self._plan, self._folder, self._nodes = experiment, plan, folder, nodes
         self._planned = {entry.cell.id: entry for entry in folder.experiment.plan}
         self._unfinished: dict[str, CellRun] = {}
@@ -50,8 +53,8 @@ class Sweep:
         self._too_large: dict[str, int] = {}
 
     def prepare(self, rerun: Rerun | None) -> tuple[Pending, ...]:
-        """What is left to run. Records that cannot be read go to quarantine, and :attr:`notes` says which; those to be
-        measured again are set aside.
+        """What is left to run. Records that cannot be read go to quarantine, and :attr:`notes` says
+        which; those to be measured again are set aside.
 
         Raises:
             StoreError: a link leads out of the folder.
@@ -82,14 +85,17 @@ class Sweep:
         profiler: CellProfiler | None = None,
         exports: CellExports | None = None,
     ) -> RunSummary:
-        """Run what is pending until done or asked to stop; one launch's failure never ends the sweep. A launch that
-        needs more nodes than are there is put off; what could not be run at all is left as it is, to be resumed.
+        """Run what is pending until done or asked to stop; one launch's failure never ends the
+        sweep. A launch that needs more nodes than are there is put off; what could not be run at
+        all is left as it is, to be resumed.
 
-        ``summary.csv`` is written before the first launch and after each: it holds all that the folder does. If it
-        cannot be written, the sweep goes on and the summary's ``problems`` name the failure.
+        ``summary.csv`` is written before the first launch and after each: it holds all that the
+        folder does. If it cannot be written, the sweep goes on and the summary's ``problems`` name
+        the failure.
 
-        With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are measured. With
-        ``exports``, the run is exported after the last launch of each cell, and at the end.
+        With a ``profiler``, the cells that ``profiling.trigger`` asks for are profiled once all are
+        measured. With ``exports``, the run is exported after the last launch of each cell, and at
+        the end.
         """
         summary_file = SummaryFile(self._folder)
         summary_file.write()
@@ -117,7 +123,9 @@ class Sweep:
                     self._folder.begin_launch(item.cell, item.launch)
                     self._folder.finish_launch(item.cell, record)
                 self._note_out_of_memory(item.cell, record)
-                listener.launch_finished(item.cell, record, summary_file.update(self._with_launch(item.cell, record)))
+                listener.launch_finished(
+                    item.cell, record, summary_file.update(self._with_launch(item.cell, record))
+                )
                 left[item.cell.id] -= 1
                 goes_on = not stop.asked and (profiler is not None or any(left.values()))
                 if exports is not None and left[item.cell.id] == 0 and goes_on:
@@ -135,21 +143,26 @@ class Sweep:
         while left:
             if self._nodes is not None:
                 self._nodes.update()
-            item = next((item for item in left if self._nodes is None or self._nodes.can_run(item.cell)), None)
+            item = next(
+                (item for item in left if self._nodes is None or self._nodes.can_run(item.cell)),
+                None,
+            )
             if item is None:
                 return
             left.remove(item)
             yield item
 
     def _with_launch(self, cell: AnyCell, record: LaunchRecord) -> CellRun:
-        """The cell with a launch that has ended, which the folder holds already. Its records are kept in memory until
-        all its launches have ended, so that each is read once."""
+        """The cell with a launch that has ended, which the folder holds already. Its records are
+        kept in memory until all its launches have ended, so that each is read once."""
         cell_run = self._unfinished.pop(cell.id, None)
         if cell_run is None:
             cell_run, _ = self._folder.load_cell(self._planned[cell.id])
         launches = {earlier.launch: earlier for earlier in cell_run.launches}
         launches[record.launch] = record
-        cell_run = CellRun(cell_run.planned, tuple(launches[index] for index in sorted(launches)), cell_run.profile)
+        cell_run = CellRun(
+            cell_run.planned, tuple(launches[index] for index in sorted(launches)), cell_run.profile
+        )
         if len(launches) < self._experiment.benchmark.repeats:
             self._unfinished[cell.id] = cell_run
         return cell_run
@@ -160,8 +173,8 @@ class Sweep:
             self._too_large[series] = min(batch, self._too_large.get(series, batch))
 
     def _skipped(self, item: Pending) -> LaunchRecord | None:
-        """The record of a launch that is not worth trying, where the config asks for that: a smaller batch of its
-        series ran out of memory."""
+        """The record of a launch that is not worth trying, where the config asks for that: a
+        smaller batch of its series ran out of memory."""
         if not self._experiment.benchmark.skip_larger_batches:
             return None
         batch, series = _batch_series(item.cell)
@@ -181,8 +194,8 @@ class Sweep:
     def _profile(
         self, profiler: CellProfiler, summary: RunSummary, listener: Listener, stop: StopRequest
     ) -> list[TrainingCell]:
-        """Profile the cells that call for it and have no profile yet; a profile that fails leaves the cell's state as
-        it is. Returns the cells that were profiled."""
+        """Profile the cells that call for it and have no profile yet; a profile that fails leaves
+        the cell's state as it is. Returns the cells that were profiled."""
         profiled = []
         settings = self._experiment.profiling
         if all(cell.cell.world_size == 1 for cell in summary.cells):
@@ -222,7 +235,8 @@ def _calls_for_profile(summary: TrainingSummary, settings: ProfilingSettings) ->
 
 
 def _batch_series(cell: AnyCell) -> tuple[int, str]:
-    """The batch size, and what is equal for cells that differ in it alone; no series for what trains nothing."""
+    """The batch size, and what is equal for cells that differ in it alone; no series for what
+    trains nothing."""
     training = training_workload(cell)
     if training is None:
         return 0, cell.id

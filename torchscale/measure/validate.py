@@ -18,7 +18,8 @@ from torchscale.store.run_folder import RESULTS
 from torchscale.util.units import format_seconds
 
 TIMEOUT_SECONDS = 120.0
-"""Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and minutes on none."""
+"""Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and
+minutes on none."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class ValidationOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 if the user ended the burn-in, 3 without what was required, 1 if a check failed, else 0."""
+        """130 if the user ended the burn-in, 3 without what was required, 1 if a check failed, else
+        0."""
         if self.validation.burn_in is not None and self.validation.burn_in.interrupted:
             return ExitCode.INTERRUPTED
         if self.lacks_required:
@@ -66,9 +68,16 @@ def validate(
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
     burn_in = None
     if burn_in_seconds is not None and collective.error is None:
-        with stop_on_signals() as stop, observer.status(f"Burn-in for {format_seconds(burn_in_seconds)}"):
+        with (
+            stop_on_signals() as stop,
+            observer.status(f"Burn-in for {format_seconds(burn_in_seconds)}"),
+        ):
             burn_in = run_burn_in(
-                facts, burn_in_seconds, timeout_seconds=timeout_seconds, stop=stop, report=observer.note
+                facts,
+                burn_in_seconds,
+                timeout_seconds=timeout_seconds,
+                stop=stop,
+                report=observer.note,
             )
     requirements = Requirements(
         cuda=Requirement.CUDA in require,
@@ -76,5 +85,7 @@ def validate(
         nccl=Requirement.NCCL in require,
         nsys=Requirement.NSYS in require,
     )
-    validation = validate_facts(facts.model_copy(update={"collective": collective}), requirements, burn_in)
+    validation = validate_facts(
+        facts.model_copy(update={"collective": collective}), requirements, burn_in
+    )
     return ValidationOutcome(validation, lacks_required_device(validation))

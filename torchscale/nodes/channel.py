@@ -1,8 +1,9 @@
 """The channel between two nodes: authenticated, bounded frames over TCP.
 
-Whoever connects is a stranger until both sides have shown that they know the token (a challenge and its answer, HMAC
-with SHA-256). From then on every frame carries a MAC over its direction and number under a key of this connection, so
-that nobody in between can add, change, repeat or reorder frames. Nothing is encrypted.
+Whoever connects is a stranger until both sides have shown that they know the token (a challenge and
+its answer, HMAC with SHA-256). From then on every frame carries a MAC over its direction and number
+under a key of this connection, so that nobody in between can add, change, repeat or reorder frames.
+Nothing is encrypted.
 
 ::
 
@@ -31,11 +32,13 @@ from pydantic import BaseModel
 from torchscale.nodes.strangers import Strangers
 
 HANDSHAKE_SECONDS = 10.0
-"""For a whole handshake: four short messages. A stranger that connects and says nothing is dropped after it."""
+"""For a whole handshake: four short messages. A stranger that connects and says nothing is dropped
+after it."""
 MAX_MESSAGE_BYTES = 1 << 20
 """Of a JSON frame: a node's description with a config of a thousand keys takes a tenth."""
 DATA_BYTES = 256 << 10
-"""Of a data frame: large enough that its MAC and header cost nothing, small enough that others get their turn."""
+"""Of a data frame: large enough that its MAC and header cost nothing, small enough that others get
+their turn."""
 
 _ATTEMPTS = 5
 _RETRY_SECONDS = 0.2
@@ -60,12 +63,14 @@ class FrameKind(IntEnum):
 
 
 class ChannelError(Exception):
-    """The other side is not who it should be, or sent what it should not have. The text says what."""
+    """The other side is not who it should be, or sent what it should not have. The text says
+    what."""
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a node says it is, in the handshake. Read leniently: it must be understood by every version."""
+    """Who a node says it is, in the handshake. Read leniently: it must be understood by every
+    version."""
 
     node_rank: int
     nodes: int
@@ -77,7 +82,12 @@ class Channel:
     """Frames in both directions on a connection whose handshake is done."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, *, is_leader: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        key: bytes,
+        *,
+        is_leader: bool,
     ) -> None:
         self._reader, self._writer, self._key = reader, writer, key
         self._out, self._in = (b"leader", b"node") if is_leader else (b"node", b"leader")
@@ -112,7 +122,9 @@ class Channel:
         size, kind = _HEADER.unpack(await self._reader.readexactly(_HEADER.size))
         limit = MAX_MESSAGE_BYTES if kind == FrameKind.MESSAGE else DATA_BYTES
         if kind not in tuple(FrameKind) or size > limit:
-            raise ChannelError(f"it sent a frame of {size:,} bytes and kind {kind}; at most {limit:,} are allowed")
+            raise ChannelError(
+                f"it sent a frame of {size:,} bytes and kind {kind}; at most {limit:,} are allowed"
+            )
         mac = await self._reader.readexactly(_MAC_BYTES)
         payload = await self._reader.readexactly(size)
         if not hmac.compare_digest(mac, self._mac(self._in, self._received, kind, payload)):
@@ -176,14 +188,17 @@ async def accept(
 
 
 async def introduce(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, introduction: Introduction
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    token: bytes,
+    introduction: Introduction,
 ) -> Channel:
     """The other nodes' side of the handshake. Call it with a time limit.
 
     Raises:
         ChannelError: the other side does not speak this protocol, or does not have the token.
-        OSError, asyncio.IncompleteReadError: the connection is gone. It can be tried again: where too many connect, any
-            of them is closed.
+        OSError, asyncio.IncompleteReadError: the connection is gone. It can be tried again: where
+            too many connect, any of them is closed.
     """
     ours = secrets.token_bytes(_NONCE_BYTES)
     await _write_short(writer, {"greeting": _GREETING, "nonce": ours.hex()})
@@ -201,11 +216,13 @@ async def introduce(
 async def answer_pair(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, strangers: Strangers
 ) -> None:
-    """The listening side of :func:`reach_pair`: shows that it has the token, and closes. Whoever does not show it first
-    gets no answer, from which the token could be guessed."""
+    """The listening side of :func:`reach_pair`: shows that it has the token, and closes. Whoever
+    does not show it first gets no answer, from which the token could be guessed."""
     try:
         with strangers.holding(writer):
-            question = await asyncio.wait_for(reader.readexactly(_NONCE_BYTES + _MAC_BYTES), HANDSHAKE_SECONDS)
+            question = await asyncio.wait_for(
+                reader.readexactly(_NONCE_BYTES + _MAC_BYTES), HANDSHAKE_SECONDS
+            )
             challenge, proof = question[:_NONCE_BYTES], question[_NONCE_BYTES:]
             if hmac.compare_digest(proof, _mac(token, b"pair asked", challenge)):
                 writer.write(_mac(token, b"pair", challenge))
@@ -227,7 +244,8 @@ async def reach_pair(address: str, port: int, token: bytes, seconds: float) -> s
 
 
 async def _reach(address: str, port: int, token: bytes) -> str:
-    """Asks again where the connection is closed: that happens to any of them where too many connect."""
+    """Asks again where the connection is closed: that happens to any of them where too many
+    connect."""
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
             return await _ask(address, port, token)
@@ -249,7 +267,8 @@ async def _ask(address: str, port: int, token: bytes) -> str:
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """HMAC-SHA-256 over the parts, each after its length, so that no two lists of parts are the same bytes."""
+    """HMAC-SHA-256 over the parts, each after its length, so that no two lists of parts are the
+    same bytes."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(_LENGTH.pack(len(part)))
@@ -297,4 +316,6 @@ def _introduction(content: dict[str, object]) -> Introduction:
     node_rank, nodes = content.get("node_rank"), content.get("nodes")
     if not isinstance(node_rank, int) or not isinstance(nodes, int):
         raise ChannelError("it did not say which node it is")
-    return Introduction(node_rank, nodes, str(content.get("hostname"))[:255], str(content.get("version"))[:100])
+    return Introduction(
+        node_rank, nodes, str(content.get("hostname"))[:255], str(content.get("version"))[:100]
+    )

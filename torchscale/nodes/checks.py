@@ -1,4 +1,5 @@
-"""The steps of ``validate`` over several nodes: each node runs its part and sends one file to the first node."""
+"""The steps of ``validate`` over several nodes: each node runs its part and sends one file to the
+first node."""
 
 from __future__ import annotations
 
@@ -25,20 +26,23 @@ from torchscale.util.process import ManagedProcess, tail, wait_until
 RESULT = "result.json"
 """The file that a node sends of its part."""
 PAIR_BYTES = {"gloo": 4 << 20, "nccl": 64 << 20}
-"""Of a pair's all-reduce: large enough that the link's rate counts and not its latency. 64 MiB take a few milliseconds
-at 200 Gbit/s, 4 MiB about as long at 10 Gbit/s."""
+"""Of a pair's all-reduce: large enough that the link's rate counts and not its latency. 64 MiB take
+a few milliseconds at 200 Gbit/s, 4 MiB about as long at 10 Gbit/s."""
 _START_SECONDS = 120.0
-"""For a process to import torch from a cold network file system, beside the work that it is given."""
+"""For a process to import torch from a cold network file system, beside the work that it is
+given."""
 
 IsOver = Callable[[], bool]
 """Whether a part is to be ended before it has finished."""
 RunPart = Callable[[CheckStep, Path, IsOver], str]
-"""Runs this node's part of a step with its files in a directory. Returns why it failed; empty where it did not."""
+"""Runs this node's part of a step with its files in a directory. Returns why it failed; empty where
+it did not."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the nodes sent: node rank → file, and node rank → why there is none or it is not complete."""
+    """What the nodes sent: node rank → file, and node rank → why there is none or it is not
+    complete."""
 
     files: Mapping[int, Path]
     problems: Mapping[int, str]
@@ -76,16 +80,27 @@ def run_step(
         problem = run_part(steps[0], own, lambda: stop.asked or (together and remote.failed))
         if not (together and problem):
             left = max(0.0, deadline - time.monotonic())
-            wait_until(lambda: remote.has_ended or stop.asked or (together and remote.failed), timeout_seconds=left)
+            wait_until(
+                lambda: remote.has_ended or stop.asked or (together and remote.failed),
+                timeout_seconds=left,
+            )
         leader.end(remote, at_once=stop.at_once)
         wait_until(lambda: remote.has_ended or stop.at_once, timeout_seconds=END_SECONDS)
-        wait_until(lambda: remote.is_collected or not remote.has_ended, timeout_seconds=FILES_SECONDS)
+        wait_until(
+            lambda: remote.is_collected or not remote.has_ended, timeout_seconds=FILES_SECONDS
+        )
     finally:
         leader.end(remote, at_once=True)
         leader.forget(remote, "it did not end its part of the check")
     problems = {0: problem} if problem else {}
     for part in remote.parts:
-        reason = part.member.lost if part.is_lost else part.ended.problem if part.ended is not None else "no answer"
+        reason = (
+            part.member.lost
+            if part.is_lost
+            else part.ended.problem
+            if part.ended is not None
+            else "no answer"
+        )
         if reason:
             problems[part.member.node_rank] = reason
     if (own / RESULT).exists():
@@ -94,7 +109,8 @@ def run_step(
 
 
 def take_part(step: CheckStep, follower: Follower, run_part: RunPart, stop: StopRequest) -> None:
-    """Run this node's part of a step and send its file to the first node. No process and no file is left."""
+    """Run this node's part of a step and send its file to the first node. No process and no file is
+    left."""
     with tempfile.TemporaryDirectory(prefix="torchscale-check-") as name:
         directory = Path(name)
         problem = run_part(step, directory, lambda: stop.asked or follower.should_end(step.order))
@@ -119,16 +135,29 @@ def node_place(step: CheckStep, master_address: str, local_address: str) -> Node
 def run_collective(
     step: CheckStep, place: NodePlace, directory: Path, *, timeout_seconds: float, is_over: IsOver
 ) -> str:
-    """This node's ranks of an all-reduce over all nodes; the facts are on the first node. Returns why it failed."""
+    """This node's ranks of an all-reduce over all nodes; the facts are on the first node. Returns
+    why it failed."""
     check = module_command(
-        "torchscale.worker.collective_check", str(directory / RESULT), step.backend, str(timeout_seconds)
+        "torchscale.worker.collective_check",
+        str(directory / RESULT),
+        step.backend,
+        str(timeout_seconds),
     )
-    options = [*place.options, f"--nproc-per-node={step.ranks}", "--max-restarts=0", f"--log-dir={directory / 'logs'}"]
+    options = [
+        *place.options,
+        f"--nproc-per-node={step.ranks}",
+        "--max-restarts=0",
+        f"--log-dir={directory / 'logs'}",
+    ]
     command = module_command("torch.distributed.run", *options, "--no-python", *check)
-    return _run(command, place, directory, seconds=timeout_seconds + _START_SECONDS, is_over=is_over)
+    return _run(
+        command, place, directory, seconds=timeout_seconds + _START_SECONDS, is_over=is_over
+    )
 
 
-def run_pairs(step: CheckStep, place: NodePlace, directory: Path, *, timeout_seconds: float, is_over: IsOver) -> str:
+def run_pairs(
+    step: CheckStep, place: NodePlace, directory: Path, *, timeout_seconds: float, is_over: IsOver
+) -> str:
     """This node's process for pairs. Returns why it failed."""
     task = PairTask(
         place=step.node_rank,
@@ -142,7 +171,9 @@ def run_pairs(step: CheckStep, place: NodePlace, directory: Path, *, timeout_sec
         timeout_seconds=timeout_seconds,
     )
     atomic_write_model(directory / "task.json", task)
-    command = module_command("torchscale.worker.pairs", str(directory / "task.json"), str(directory / RESULT))
+    command = module_command(
+        "torchscale.worker.pairs", str(directory / "task.json"), str(directory / RESULT)
+    )
     bound = pairs_seconds(len(step.partners), timeout_seconds)
     return _run(command, place, directory, seconds=bound, is_over=is_over)
 
@@ -152,18 +183,26 @@ def pairs_seconds(rounds: int, timeout_seconds: float) -> float:
     return (rounds + 1) * timeout_seconds + _START_SECONDS
 
 
-def _run(command: list[str], place: NodePlace, directory: Path, *, seconds: float, is_over: IsOver) -> str:
-    """Run a program until it ends, ``is_over`` or ``seconds`` have passed. Returns why it failed."""
+def _run(
+    command: list[str], place: NodePlace, directory: Path, *, seconds: float, is_over: IsOver
+) -> str:
+    """Run a program until it ends, ``is_over`` or ``seconds`` have passed. Returns why it
+    failed."""
     log = directory / "output.log"
     with log.open("wb") as output:
         try:
             process = ManagedProcess(
-                command, env={**collective_environment(), **place.environment}, stdout=output, stderr=output
+                command,
+                env={**collective_environment(), **place.environment},
+                stdout=output,
+                stderr=output,
             )
         except MachineError as error:
             return error.message
         try:
-            ended = wait_until(lambda: process.poll() is not None or is_over(), timeout_seconds=seconds)
+            ended = wait_until(
+                lambda: process.poll() is not None or is_over(), timeout_seconds=seconds
+            )
         finally:
             process.end()
     if not ended:

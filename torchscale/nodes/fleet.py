@@ -1,4 +1,5 @@
-"""What the checks of several nodes say together: what differs, which node or link is slow, whether the fleet is fit."""
+"""What the checks of several nodes say together: what differs, which node or link is slow, whether
+the fleet is fit."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from torchscale.schema.node.fleet import (
     PairwiseStatus,
     Slowness,
 )
-from torchscale.schema.node.probe import CollectiveFacts, DriverFacts, HostFacts, SoftwareFacts, SystemFacts
+from torchscale.schema.node.probe import (
+    CollectiveFacts,
+    DriverFacts,
+    HostFacts,
+    SoftwareFacts,
+    SystemFacts,
+)
 from torchscale.util.units import format_bytes
 
 CLOCK_SECONDS = 0.1
@@ -30,17 +37,26 @@ _Fact = Callable[[Validation], object]
 
 
 def compare_nodes(nodes: Sequence[FleetNode]) -> tuple[Difference, ...]:
-    """What is not the same on all ``nodes`` that were checked: versions, devices, settings of the host, clocks, then
-    checks. A node without checks has the value ``not known``."""
+    """What is not the same on all ``nodes`` that were checked: versions, devices, settings of the
+    host, clocks, then checks. A node without checks has the value ``not known``."""
     checked = [node for node in nodes if node.validation is not None]
     if len(checked) < 2:
         return ()
     found = [
-        (title, [NOT_KNOWN if node.validation is None else _text(fact(node.validation)) for node in nodes])
+        (
+            title,
+            [
+                NOT_KNOWN if node.validation is None else _text(fact(node.validation))
+                for node in nodes
+            ],
+        )
         for title, fact in _FACTS
     ]
     found.append(("clock, against node 0", [_clock(node) for node in nodes]))
-    found += [(title, [_outcome(node, identifier) for node in nodes]) for identifier, title in _checks(checked).items()]
+    found += [
+        (title, [_outcome(node, identifier) for node in nodes])
+        for identifier, title in _checks(checked).items()
+    ]
     is_checked = [node.validation is not None for node in nodes]
     return tuple(
         Difference(title=title, values=tuple(values))
@@ -59,7 +75,8 @@ def _checks(nodes: Sequence[FleetNode]) -> dict[str, str]:
 
 
 def _outcome(node: FleetNode, identifier: str) -> str:
-    """A check's status: what was seen on a sound node differs for many reasons, such as a host name."""
+    """A check's status: what was seen on a sound node differs for many reasons, such as a host
+    name."""
     if node.validation is None:
         return NOT_KNOWN
     check = next((check for check in node.validation.checks if check.id == identifier), None)
@@ -80,19 +97,27 @@ def _text(value: object) -> str:
 
 
 def _of_software(fact: Callable[[SoftwareFacts], object]) -> _Fact:
-    return lambda validation: NOT_KNOWN if validation.facts.software is None else fact(validation.facts.software)
+    return lambda validation: (
+        NOT_KNOWN if validation.facts.software is None else fact(validation.facts.software)
+    )
 
 
 def _of_driver(fact: Callable[[DriverFacts], object]) -> _Fact:
-    return lambda validation: NOT_KNOWN if validation.facts.driver is None else fact(validation.facts.driver)
+    return lambda validation: (
+        NOT_KNOWN if validation.facts.driver is None else fact(validation.facts.driver)
+    )
 
 
 def _of_host(fact: Callable[[HostFacts], object]) -> _Fact:
-    return lambda validation: NOT_KNOWN if validation.facts.host is None else fact(validation.facts.host)
+    return lambda validation: (
+        NOT_KNOWN if validation.facts.host is None else fact(validation.facts.host)
+    )
 
 
 def _of_system(fact: Callable[[SystemFacts], object]) -> _Fact:
-    return lambda validation: NOT_KNOWN if validation.facts.system is None else fact(validation.facts.system)
+    return lambda validation: (
+        NOT_KNOWN if validation.facts.system is None else fact(validation.facts.system)
+    )
 
 
 def _counted(values: Sequence[str]) -> tuple[str, ...]:
@@ -116,7 +141,10 @@ _FACTS: tuple[tuple[str, _Fact], ...] = (
     ("driver", _of_driver(lambda driver: driver.version)),
     ("GPUs", _of_driver(lambda driver: _counted([gpu.name for gpu in driver.gpus]))),
     ("GPUs that PyTorch may use", _of_software(lambda software: software.cuda_devices)),
-    ("memory of the GPUs", _of_driver(lambda driver: _counted([_text(_gib(g.memory_bytes)) for g in driver.gpus]))),
+    (
+        "memory of the GPUs",
+        _of_driver(lambda driver: _counted([_text(_gib(g.memory_bytes)) for g in driver.gpus])),
+    ),
     ("ECC enabled", _gpu_setting("ecc_enabled")),
     ("persistence mode", _gpu_setting("persistence")),
     ("compute mode", _gpu_setting("compute_mode")),
@@ -125,7 +153,9 @@ _FACTS: tuple[tuple[str, _Fact], ...] = (
     ("NVLinks", _gpu_setting("nvlinks_active")),
     (
         "RDMA ports",
-        _of_host(lambda host: _counted([f"{p.state} {p.rate} {p.link_layer}" for p in host.rdma_ports])),
+        _of_host(
+            lambda host: _counted([f"{p.state} {p.rate} {p.link_layer}" for p in host.rdma_ports])
+        ),
     ),
     ("cores", _of_host(lambda host: host.cores)),
     ("NUMA nodes", _of_host(lambda host: host.numa_nodes)),
@@ -137,7 +167,10 @@ _FACTS: tuple[tuple[str, _Fact], ...] = (
     ("CPU frequency governors", _of_system(lambda system: system.governors)),
     ("huge page defragmentation", _of_system(lambda system: system.huge_page_defrag)),
     ("NUMA balancing", _of_system(lambda system: system.numa_balancing)),
-    ("Nsight Systems", lambda validation: None if validation.facts.nsys is None else validation.facts.nsys.version),
+    (
+        "Nsight Systems",
+        lambda validation: None if validation.facts.nsys is None else validation.facts.nsys.version,
+    ),
 )
 """What should be equal on nodes of one kind: causes before consequences."""
 
@@ -168,10 +201,16 @@ def judge_pairwise(
     count = len(ranks)
     judgement = None if errors else judge_pairs(count, seconds, repeated)
     status = PairwiseStatus.FAILED if judgement is None else judgement.status
-    verdict = _failed_pairs(ranks, names, errors) if judgement is None else _verdict(ranks, names, judgement)
+    verdict = (
+        _failed_pairs(ranks, names, errors)
+        if judgement is None
+        else _verdict(ranks, names, judgement)
+    )
     pairs = [
         MeasuredPair(
-            nodes=(ranks[pair[0]], ranks[pair[1]]), seconds=tuple(seconds.get(pair, ())), error=errors.get(pair, "")
+            nodes=(ranks[pair[0]], ranks[pair[1]]),
+            seconds=tuple(seconds.get(pair, ())),
+            error=errors.get(pair, ""),
         )
         for pair in sorted({*seconds, *errors})
     ]
@@ -212,9 +251,15 @@ def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
 def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgement) -> str:
     if judgement.status is PairwiseStatus.CANNOT_TELL:
         return f"cannot tell whether a node or a link is slow: {judgement.reason}"
-    effects = [effect for effect in (*judgement.nodes, *judgement.links) if effect.is_bad or effect.is_suspect]
+    effects = [
+        effect
+        for effect in (*judgement.nodes, *judgement.links)
+        if effect.is_bad or effect.is_suspect
+    ]
     of = {effect: _named([ranks[place] for place in effect.nodes], names) for effect in effects}
-    bad = [f"{of[effect]} takes {effect.share:.0%} more time" for effect in effects if effect.is_bad]
+    bad = [
+        f"{of[effect]} takes {effect.share:.0%} more time" for effect in effects if effect.is_bad
+    ]
     if bad:
         return "; ".join(bad)
     if judgement.status is PairwiseStatus.UNCLEAR:
@@ -222,26 +267,36 @@ def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgemen
     return "no slow node and no slow link"
 
 
-def _failed_pairs(ranks: Sequence[int], names: Mapping[int, str], errors: Mapping[Pair, str]) -> str:
+def _failed_pairs(
+    ranks: Sequence[int], names: Mapping[int, str], errors: Mapping[Pair, str]
+) -> str:
     """The nodes none of whose pairs worked, then the other pairs that did not."""
     parts = Counter(place for pair in errors for place in pair)
     others = len(ranks) - 1
     dead = [place for place, count in sorted(parts.items()) if count == others and others > 1]
     if len(dead) == len(ranks):
         dead = []  # nothing works: no node stands out
-    texts = [f"{_named([ranks[place]], names)} has no working link to any other node" for place in dead]
+    texts = [
+        f"{_named([ranks[place]], names)} has no working link to any other node" for place in dead
+    ]
     for pair, error in sorted(errors.items()):
         if not set(pair) & set(dead):
-            texts.append(f"{_named([ranks[place] for place in pair], names)} does not work: {error}")
+            texts.append(
+                f"{_named([ranks[place] for place in pair], names)} does not work: {error}"
+            )
     return "; ".join(texts)
 
 
 def judge_fleet(
     nodes: Sequence[FleetNode], collective: CollectiveFacts | None, pairwise: Pairwise | None
 ) -> FleetValidation:
-    """Everything together. ``collective`` is over all nodes, ``None`` where fewer than two take part."""
+    """Everything together. ``collective`` is over all nodes, ``None`` where fewer than two take
+    part."""
     unfit = [node for node in nodes if not node.fit]
-    problems = [f"{_named([node.node_rank], {node.node_rank: node.hostname})}: {_problem(node)}" for node in unfit]
+    problems = [
+        f"{_named([node.node_rank], {node.node_rank: node.hostname})}: {_problem(node)}"
+        for node in unfit
+    ]
     problems += [
         f"{_named([node.node_rank], {node.node_rank: node.hostname})}: its clock is {_clock(node)}"
         for node in nodes
@@ -253,7 +308,11 @@ def judge_fleet(
     if pairwise is not None and not pairwise.fit:
         problems.append(pairwise.verdict)
     differences = compare_nodes(nodes)
-    verdict = f"All {len(nodes)} nodes are fit." if not problems else "Not fit: " + "; ".join(problems) + "."
+    verdict = (
+        f"All {len(nodes)} nodes are fit."
+        if not problems
+        else "Not fit: " + "; ".join(problems) + "."
+    )
     return FleetValidation(
         fit=not problems,
         verdict=verdict,

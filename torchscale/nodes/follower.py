@@ -1,6 +1,8 @@
-"""The side of every other node of a sweep: joins the first node, and takes its orders until it says that all is done.
+"""The side of every other node of a sweep: joins the first node, and takes its orders until it says
+that all is done.
 
-The network is served in a thread of its own; orders are carried out in the main thread, which starts the processes.
+The network is served in a thread of its own; orders are carried out in the main thread, which
+starts the processes.
 """
 
 from __future__ import annotations
@@ -66,10 +68,15 @@ _FAREWELL_SECONDS = 5.0
 class Follower:
     """A node's connection to the first node of its sweep."""
 
-    def __init__(self, cluster: Cluster, token: bytes, *, silent_seconds: float, version: str = __version__) -> None:
+    def __init__(
+        self, cluster: Cluster, token: bytes, *, silent_seconds: float, version: str = __version__
+    ) -> None:
         self.orders: queue.Queue[Start | CheckStep | Finish] = queue.Queue()
-        """What the first node wants; :class:`Finish` is the last one, also where the connection is lost."""
-        self._introduction = Introduction(cluster.node_rank, cluster.nodes, socket.gethostname(), version)
+        """What the first node wants; :class:`Finish` is the last one, also where the connection is
+        lost."""
+        self._introduction = Introduction(
+            cluster.node_rank, cluster.nodes, socket.gethostname(), version
+        )
         self._cluster, self._token, self._silent_seconds = cluster, token, silent_seconds
         self._inspect: Inspect | None = None
         self._end: End | None = None
@@ -94,7 +101,11 @@ class Follower:
         return resolve(self._cluster.host)
 
     def join(
-        self, description: Description | None, seconds: float, stopped: Callable[[], bool], problem: str = ""
+        self,
+        description: Description | None,
+        seconds: float,
+        stopped: Callable[[], bool],
+        problem: str = "",
     ) -> None:
         """Connect and ask to take part; without a ``description``, say why this node cannot.
 
@@ -114,14 +125,16 @@ class Follower:
                 time.sleep(_RETRY_SECONDS)
             except ChannelError as error:
                 raise MachineError(
-                    f"node 0 at {self._cluster.master}: {error}", hint="give every node the same token"
+                    f"node 0 at {self._cluster.master}: {error}",
+                    hint="give every node the same token",
                 ) from error
             except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
                 if time.monotonic() > deadline or stopped():
                     raise MachineError(
                         f"node 0 at {self._cluster.master} cannot be reached: "
                         f"{connection_ending(error, HANDSHAKE_SECONDS)}",
-                        hint="start the command there too, with --node-rank 0; check address, port and firewalls",
+                        hint="start the command there too, with --node-rank 0; check address, "
+                        "port and firewalls",
                     ) from error
                 time.sleep(_RETRY_SECONDS)
             else:
@@ -146,7 +159,8 @@ class Follower:
         return bool(self.lost) or self.end_order(order) is not None
 
     def report(self, ended: Ended, files: Sequence[Path]) -> None:
-        """Say how the launch ended, and send its files. Does nothing once the connection is lost."""
+        """Say how the launch ended, and send its files. Does nothing once the connection is
+        lost."""
         if self._channel is None or self.lost:
             return
         try:
@@ -160,14 +174,18 @@ class Follower:
             return
         self._is_closed = True
         if self._channel is not None:
-            with contextlib.suppress(OSError, TimeoutError):  # the first node notices the closed connection
+            with contextlib.suppress(
+                OSError, TimeoutError
+            ):  # the first node notices the closed connection
                 self._network.call(self._part(self._channel, reason), 2 * _FAREWELL_SECONDS)
         self._network.close()
 
     # Called in the network's thread.
 
     async def _connect(self, address: str, description: Description | None, problem: str) -> None:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(address, self._cluster.port), HANDSHAKE_SECONDS)
+        reader, writer = await asyncio.wait_for(
+            asyncio.open_connection(address, self._cluster.port), HANDSHAKE_SECONDS
+        )
         try:
             channel = await asyncio.wait_for(
                 introduce(reader, writer, self._token, self._introduction), HANDSHAKE_SECONDS
@@ -177,13 +195,20 @@ class Follower:
                 await channel.close(_FAREWELL_SECONDS)
                 return
             pair_server = listen(channel.local_address, 0)
-            await self._network.serve(lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server)
-            await channel.send(Join(description=description, port=int(pair_server.getsockname()[1])))
+            await self._network.serve(
+                lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server
+            )
+            await channel.send(
+                Join(description=description, port=int(pair_server.getsockname()[1]))
+            )
         except BaseException:
             writer.transport.abort()
             raise
         self._channel = channel
-        self._tasks = [asyncio.ensure_future(self._converse(channel)), asyncio.ensure_future(self._stay_alive(channel))]
+        self._tasks = [
+            asyncio.ensure_future(self._converse(channel)),
+            asyncio.ensure_future(self._stay_alive(channel)),
+        ]
 
     async def _converse(self, channel: Channel) -> None:
         try:
@@ -192,7 +217,13 @@ class Follower:
                 _refuse_data(kind)
                 if await self._take(channel, TO_NODE.validate_json(payload)):
                     break
-        except (ChannelError, ValidationError, OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+        except (
+            ChannelError,
+            ValidationError,
+            OSError,
+            asyncio.IncompleteReadError,
+            asyncio.TimeoutError,
+        ) as error:
             self._lose(connection_ending(error, self._silent_seconds))
 
     async def _take(self, channel: Channel, message: BaseModel) -> bool:
@@ -204,7 +235,11 @@ class Follower:
             results = await asyncio.gather(
                 *(reach_pair(peer.address, peer.port, self._token, REACH_SECONDS) for peer in peers)
             )
-            failed = {peer.node_rank: reason for peer, reason in zip(peers, results, strict=True) if reason}
+            failed = {
+                peer.node_rank: reason
+                for peer, reason in zip(peers, results, strict=True)
+                if reason
+            }
             await channel.send(Reached(failed=failed))
         elif isinstance(message, Start | CheckStep):
             self.orders.put(message)
@@ -244,7 +279,9 @@ class Follower:
 
     async def _part(self, channel: Channel, reason: str) -> None:
         if not self.lost:
-            await asyncio.wait_for(channel.send(Leaving(reason=(reason or "it ended")[:2000])), _FAREWELL_SECONDS)
+            await asyncio.wait_for(
+                channel.send(Leaving(reason=(reason or "it ended")[:2000])), _FAREWELL_SECONDS
+            )
         self.lost = self.lost or "this node left"
         await channel.close(_FAREWELL_SECONDS)
 

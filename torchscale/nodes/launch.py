@@ -1,4 +1,5 @@
-"""A launch over several nodes: a torchrun on each, watched by the first node, whose directory gets all files."""
+"""A launch over several nodes: a torchrun on each, watched by the first node, whose directory gets
+all files."""
 
 from __future__ import annotations
 
@@ -41,11 +42,11 @@ from torchscale.util.process import ManagedProcess, wait_until
 from torchscale.util.scratch import scratch_directory
 
 END_SECONDS = 30.0
-"""For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and torchrun's own barrier at
-the end waits for all nodes."""
+"""For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and
+torchrun's own barrier at the end waits for all nodes."""
 INSPECT_SECONDS = 40.0
-"""For the other nodes to ask their ranks where they are: the bounds on their answers, on py-spy and on NCCL's service
-add up to 31 s. Usually it takes one or two."""
+"""For the other nodes to ask their ranks where they are: the bounds on their answers, on py-spy and
+on NCCL's service add up to 31 s. Usually it takes one or two."""
 FILES_SECONDS = 300.0
 """For the files of all nodes, as long as a node may take to send them."""
 _LOG_BYTES = 1 << 20
@@ -63,8 +64,8 @@ def run_over_nodes(
     stop: StopRequest,
     on_progress: Callable[[Progress], None],
 ) -> LaunchRecord:
-    """Run ``task`` over ``nodes``, this one first, with all files in ``directory``. Returns the record. Failures of
-    ranks and nodes do not raise: they are the record's state.
+    """Run ``task`` over ``nodes``, this one first, with all files in ``directory``. Returns the
+    record. Failures of ranks and nodes do not raise: they are the record's state.
 
     Raises:
         OutputError: ``directory`` cannot be written.
@@ -100,7 +101,9 @@ def run_over_nodes(
                 world_size=nodes[0].ranks,
                 inspect_others=lambda: _inspect_others(leader, remote),
             )
-            ending = watch.run(command, worker_environment(task, extra_env, place), lambda: remote.failed)
+            ending = watch.run(
+                command, worker_environment(task, extra_env, place), lambda: remote.failed
+            )
         _await_others(leader, remote, ending, stop)
     finally:
         leader.end(remote, at_once=True)
@@ -120,14 +123,15 @@ def run_over_nodes(
 
 
 def _inspect_others(leader: Leader, remote: RemoteLaunch) -> Callable[[], object]:
-    """Ask the other nodes' ranks where they are while all still wait for each other: ranks raise when one is ended."""
+    """Ask the other nodes' ranks where they are while all still wait for each other: ranks raise
+    when one is ended."""
     leader.inspect(remote)
     return lambda: wait_until(lambda: remote.is_inspected, timeout_seconds=INSPECT_SECONDS)
 
 
 def _await_others(leader: Leader, remote: RemoteLaunch, ending: Ending, stop: StopRequest) -> None:
-    """Wait for the other nodes' torchruns, end them where this one's says that there is nothing to wait for, and wait
-    for their files."""
+    """Wait for the other nodes' torchruns, end them where this one's says that there is nothing to
+    wait for, and wait for their files."""
     fine = ending.kind is EndingKind.FINISHED and ending.exit_code == 0 and not remote.failed
     if fine:
         wait_until(lambda: remote.has_ended or stop.at_once, timeout_seconds=END_SECONDS)
@@ -137,8 +141,8 @@ def _await_others(leader: Leader, remote: RemoteLaunch, ending: Ending, stop: St
 
 
 def _common_ending(ending: Ending, remote: RemoteLaunch) -> Ending:
-    """How the launch ended on all nodes together: a node that is lost, or could not start, explains what happened on
-    the others."""
+    """How the launch ended on all nodes together: a node that is lost, or could not start, explains
+    what happened on the others."""
     kind, detail = ending.kind, ending.detail
     if kind is not EndingKind.INTERRUPTED and (remote.lost or remote.not_started):
         kind = EndingKind.NODE_LOST if remote.lost else EndingKind.NOT_STARTED
@@ -149,19 +153,39 @@ def _common_ending(ending: Ending, remote: RemoteLaunch) -> Ending:
 def _file_names(node: LaunchNode, directory: Path) -> dict[str, Path]:
     """File on that node → file here, for all that it may send."""
     ranks = range(node.first_rank, node.first_rank + node.ranks)
-    of_ranks = ("rank-{}.json", "steps-rank-{}.jsonl", "error-rank-{}.json", "rank-{}.stderr.log", "rank-{}.stdout.log")
-    names = [name for rank in ranks for name in (*(pattern.format(rank) for pattern in of_ranks), dump_file(rank))]
-    of_node = {name: directory / node_file(node, name) for name in ("torchrun.log", READINGS, FACTS_FILE)}
+    of_ranks = (
+        "rank-{}.json",
+        "steps-rank-{}.jsonl",
+        "error-rank-{}.json",
+        "rank-{}.stderr.log",
+        "rank-{}.stdout.log",
+    )
+    names = [
+        name
+        for rank in ranks
+        for name in (*(pattern.format(rank) for pattern in of_ranks), dump_file(rank))
+    ]
+    of_node = {
+        name: directory / node_file(node, name) for name in ("torchrun.log", READINGS, FACTS_FILE)
+    }
     return {**{name: directory / name for name in names}, **of_node}
 
 
 def run_part(
-    order: Start, cell: AnyCell, *, plan: Plan, follower: Follower, experiment: Experiment, stop: StopRequest
+    order: Start,
+    cell: AnyCell,
+    *,
+    plan: Plan,
+    follower: Follower,
+    experiment: Experiment,
+    stop: StopRequest,
 ) -> None:
-    """Run this node's part of a launch of ``cell`` and send its files to the first node. No process and no file is
-    left, whatever happens."""
+    """Run this node's part of a launch of ``cell`` and send its files to the first node. No process
+    and no file is left, whatever happens."""
     settings, measures = experiment.launch, experiment.benchmark
-    limits = LaunchLimits(settings.timeout_seconds, settings.stall_timeout_seconds, measures.cell_seconds)
+    limits = LaunchLimits(
+        settings.timeout_seconds, settings.stall_timeout_seconds, measures.cell_seconds
+    )
     reads_machine = experiment.telemetry.enabled and as_kind(cell, TrainingCell) is not None
     task = launch_task(
         plan,
@@ -220,8 +244,9 @@ def _run_until_told(
     limits: LaunchLimits,
     stop: StopRequest,
 ) -> Ending:
-    """Run torchrun until it ends, the first node says so or is gone, this node is stopped, or the launch's hard limit
-    has long passed. Where the first node wants it, ask its ``ranks`` where they are."""
+    """Run torchrun until it ends, the first node says so or is gone, this node is stopped, or the
+    launch's hard limit has long passed. Where the first node wants it, ask its ``ranks`` where they
+    are."""
     with open_log(directory / "torchrun.log") as log:
         try:
             process = ManagedProcess(command, env=environment, stdout=log, stderr=log)

@@ -1,4 +1,5 @@
-"""The first node's side of a sweep over nodes: who takes part, the launches that they run, the files that they send.
+"""The first node's side of a sweep over nodes: who takes part, the launches that they run, the
+files that they send.
 
 The network is served in a thread of its own; everything else here is called from the main thread.
 """
@@ -63,9 +64,11 @@ from torchscale.util.process import wait_until
 from torchscale.version import __version__
 
 ALIVE_SECONDS = 2.0
-"""Between two signs of life: many within ``launch.node_timeout_seconds``, and no load for anybody."""
+"""Between two signs of life: many within ``launch.node_timeout_seconds``, and no load for
+anybody."""
 REACH_SECONDS = 10.0
-"""For one connection between two nodes: it takes two round trips, and a lost SYN is sent again after 1 and 3 s."""
+"""For one connection between two nodes: it takes two round trips, and a lost SYN is sent again
+after 1 and 3 s."""
 _CLOCK_ASKS = 5
 """Questions for a node's time; the answer that took least counts."""
 _MAX_NOTES = 50
@@ -113,12 +116,16 @@ class Leader:
         return self.description.hostname
 
     def meet(self, seconds: float, stop: StopRequest) -> None:
-        """Wait until all nodes have joined, or ``seconds`` have passed, and check that those that have fit together.
+        """Wait until all nodes have joined, or ``seconds`` have passed, and check that those that
+        have fit together.
 
         Raises:
-            MachineError: a node differs, or two nodes do not reach each other; every node is told, and ends.
+            MachineError: a node differs, or two nodes do not reach each other; every node is told,
+                and ends.
         """
-        wait_until(lambda: stop.asked or self._heard_of() >= self.nodes - 1, timeout_seconds=seconds)
+        wait_until(
+            lambda: stop.asked or self._heard_of() >= self.nodes - 1, timeout_seconds=seconds
+        )
         if stop.asked:
             return
         with self._lock:
@@ -126,7 +133,11 @@ class Leader:
         differing = [reason for _, reason in sorted(refused.items())]
         problems = differing or self._unreached(self._present())
         if problems:
-            what = "make them equal" if differing else "let them connect on any port (firewalls, routes, interfaces)"
+            what = (
+                "make them equal"
+                if differing
+                else "let them connect on any port (firewalls, routes, interfaces)"
+            )
             raise MachineError(
                 f"the nodes do not fit together, nothing was started: {'; '.join(problems)}",
                 hint=f"{what}, then start the command on every node again",
@@ -135,9 +146,14 @@ class Leader:
             self._admitted |= self._members.keys()
 
     def admit_late(self) -> None:
-        """Let nodes take part that have joined since :meth:`meet`; those that do not fit are refused."""
+        """Let nodes take part that have joined since :meth:`meet`; those that do not fit are
+        refused."""
         with self._lock:
-            late = [member for rank, member in self._members.items() if rank not in self._admitted and not member.lost]
+            late = [
+                member
+                for rank, member in self._members.items()
+                if rank not in self._admitted and not member.lost
+            ]
         for member in late:
             problems = self._unreached([*self._taking_part(), member])
             if problems:
@@ -153,7 +169,8 @@ class Leader:
         return 1 + len(self._taking_part())
 
     def missing(self) -> tuple[str, ...]:
-        """``node 2 did not join`` or ``node 1 (n2) was lost: …``, for every node that cannot run a launch."""
+        """``node 2 did not join`` or ``node 1 (n2) was lost: …``, for every node that cannot run a
+        launch."""
         with self._lock:
             members = dict(self._members)
             refused = dict(self._refused)
@@ -175,7 +192,9 @@ class Leader:
     def layout(self, nodes: int, ranks: int) -> tuple[LaunchNode, ...]:
         """The nodes of a launch in order, this one first, with ``ranks`` ranks each."""
         members = self._taking_part()[: nodes - 1]
-        first = LaunchNode(node_rank=0, hostname=self.hostname, address=self.address, first_rank=0, ranks=ranks)
+        first = LaunchNode(
+            node_rank=0, hostname=self.hostname, address=self.address, first_rank=0, ranks=ranks
+        )
         return (
             first,
             *(
@@ -201,7 +220,8 @@ class Leader:
         master_port: int,
         counts_flops: bool,
     ) -> RemoteLaunch:
-        """Start a launch on the other ``nodes``. ``names``: which files each may send, and where they go."""
+        """Start a launch on the other ``nodes``. ``names``: which files each may send, and where
+        they go."""
 
         def order(number: int, place: int) -> Start:
             return Start(
@@ -222,9 +242,14 @@ class Leader:
         names: Callable[[LaunchNode], Mapping[str, Path]],
         steps: Sequence[CheckStep],
     ) -> RemoteLaunch:
-        """Start a step of ``validate`` on the other ``nodes``: ``steps[i]`` on ``nodes[i]``, but for its number."""
+        """Start a step of ``validate`` on the other ``nodes``: ``steps[i]`` on ``nodes[i]``, but
+        for its number."""
         return self._begin(
-            nodes, names, lambda number, place: steps[place].model_copy(update={"order": number, "node_rank": place})
+            nodes,
+            names,
+            lambda number, place: steps[place].model_copy(
+                update={"order": number, "node_rank": place}
+            ),
         )
 
     def _begin(
@@ -256,11 +281,13 @@ class Leader:
                 self._network.start(self._tell(part.member, order))
 
     def forget(self, remote: RemoteLaunch, unfinished: str) -> None:
-        """A launch is over: what still comes of it is ignored, and a node that has not sent its files by now is lost
-        for the reason ``unfinished``."""
+        """A launch is over: what still comes of it is ignored, and a node that has not sent its
+        files by now is lost for the reason ``unfinished``."""
         with self._lock:
             self._running = None
-            late = [part.member for part in remote.parts if not part.collected and not part.member.lost]
+            late = [
+                part.member for part in remote.parts if not part.collected and not part.member.lost
+            ]
         for part in remote.parts:
             part.drop_file()
         for member in late:
@@ -271,7 +298,9 @@ class Leader:
         with self._lock:
             members = [member for member in self._members.values() if not member.lost]
         farewell = Finish(exit_code=exit_code, reason=reason[:2000])
-        with contextlib.suppress(TimeoutError):  # whoever does not take it notices the closed connection
+        with contextlib.suppress(
+            TimeoutError
+        ):  # whoever does not take it notices the closed connection
             self._network.call(self._part_from(members, farewell), 2 * _CLOSE_SECONDS)
         self._network.close()
 
@@ -285,24 +314,36 @@ class Leader:
 
     def _taking_part(self) -> list[Member]:
         with self._lock:
-            admitted = [self._members[rank] for rank in sorted(self._admitted) if rank in self._members]
+            admitted = [
+                self._members[rank] for rank in sorted(self._admitted) if rank in self._members
+            ]
         return [member for member in admitted if not member.lost]
 
     def _unreached(self, members: Sequence[Member]) -> list[str]:
-        """Pairs of nodes of which one cannot connect to the other, as ``n2 cannot connect to n3 (10.0.0.3): …``."""
+        """Pairs of nodes of which one cannot connect to the other, as ``n2 cannot connect to n3
+        (10.0.0.3): …``."""
         if not members:
             return []
         bound = 2 * REACH_SECONDS
         ours = self._network.call(self._reach_all(members), 2 * bound)
         labels = {0: f"{self.hostname} ({self.address})"}
-        labels |= {member.node_rank: f"{member.description.hostname} ({member.address})" for member in members}
-        failures = [f"{self.hostname} cannot connect to {labels[rank]}: {reason}" for rank, reason in ours.items()]
+        labels |= {
+            member.node_rank: f"{member.description.hostname} ({member.address})"
+            for member in members
+        }
+        failures = [
+            f"{self.hostname} cannot connect to {labels[rank]}: {reason}"
+            for rank, reason in ours.items()
+        ]
         wait_until(
-            lambda: all(member.unreached is not None or member.lost for member in members), timeout_seconds=bound
+            lambda: all(member.unreached is not None or member.lost for member in members),
+            timeout_seconds=bound,
         )
         for member in members:
             if member.unreached is None:
-                failures.append(f"{member.label} did not answer: {member.lost or f'silent for {bound:g} s'}")
+                failures.append(
+                    f"{member.label} did not answer: {member.lost or f'silent for {bound:g} s'}"
+                )
                 continue
             failures += [
                 f"{member.description.hostname} cannot connect to {labels[rank]}: {reason}"
@@ -320,7 +361,9 @@ class Leader:
 
     async def _serve(self, server: socket.socket, pair_server: socket.socket) -> None:
         await self._network.serve(self._connected, server)
-        await self._network.serve(lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server)
+        await self._network.serve(
+            lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server
+        )
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end."""
@@ -337,16 +380,27 @@ class Leader:
             member = await self._admit(channel, introduction, peer)
             if member is not None:
                 await self._converse(member)
-        except (ChannelError, ValidationError, OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+        except (
+            ChannelError,
+            ValidationError,
+            OSError,
+            asyncio.IncompleteReadError,
+            asyncio.TimeoutError,
+        ) as error:
             reason = connection_ending(error, self._silent_seconds)
             if member is not None:
                 self._lose(member, reason)
             else:
-                self._note_refusal(introduction, f"node {introduction.node_rank} ({introduction.hostname}): {reason}")
+                self._note_refusal(
+                    introduction,
+                    f"node {introduction.node_rank} ({introduction.hostname}): {reason}",
+                )
         finally:
             channel.abort()
 
-    async def _admit(self, channel: Channel, introduction: Introduction, peer: str) -> Member | None:
+    async def _admit(
+        self, channel: Channel, introduction: Introduction, peer: str
+    ) -> Member | None:
         """Read what the node says of itself; ``None`` if it is refused."""
         label = f"node {introduction.node_rank} ({introduction.hostname})"
         problem = self._misfit(introduction)
@@ -361,17 +415,24 @@ class Leader:
             raise ChannelError("it did not join")
         differing = differences(self.description, message.description)
         if differing:
-            await self._refuse_node(channel, introduction, f"{label} differs in " + "; ".join(differing))
+            await self._refuse_node(
+                channel, introduction, f"{label} differs in " + "; ".join(differing)
+            )
             return None
         offset = await self._clock_offset(channel)
-        is_sweep = isinstance(message.description, NodeDescription)  # of a check, it is part of the result
+        is_sweep = isinstance(
+            message.description, NodeDescription
+        )  # of a check, it is part of the result
         if is_sweep and abs(offset) > MAX_CLOCK_OFFSET_SECONDS:
             problem = (
-                f"its clock is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}; set it, by NTP for example"
+                f"its clock is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}; set it, "
+                "by NTP for example"
             )
             await self._refuse_node(channel, introduction, f"{label}: {problem}")
             return None
-        member = Member(introduction.node_rank, message.description, peer, message.port, channel, offset)
+        member = Member(
+            introduction.node_rank, message.description, peer, message.port, channel, offset
+        )
         with self._lock:
             earlier = self._members.get(member.node_rank)
             taken = earlier is not None and not earlier.lost
@@ -400,7 +461,9 @@ class Leader:
         alive = asyncio.ensure_future(self._stay_alive(member))
         try:
             while not member.lost:
-                kind, payload = await asyncio.wait_for(member.channel.receive(), self._silent_seconds)
+                kind, payload = await asyncio.wait_for(
+                    member.channel.receive(), self._silent_seconds
+                )
                 if kind is FrameKind.DATA:
                     self._take_data(member, payload)
                     continue
@@ -454,7 +517,8 @@ class Leader:
         return payload
 
     async def _clock_offset(self, channel: Channel) -> float:
-        """Seconds that the node's clock is ahead: of the quickest answer, half its round trip taken off."""
+        """Seconds that the node's clock is ahead: of the quickest answer, half its round trip taken
+        off."""
         offsets = []
         for _ in range(_CLOCK_ASKS):
             sent = time.time()
@@ -470,16 +534,21 @@ class Leader:
         return min(offsets)[1]
 
     async def _reach_all(self, members: Sequence[Member]) -> dict[int, str]:
-        """Have every member connect to all others, and connect to each from here. Returns what failed here."""
+        """Have every member connect to all others, and connect to each from here. Returns what
+        failed here."""
         here = Peer(node_rank=0, address=self.address, port=self._pair_port)
         peers = [Peer(node_rank=m.node_rank, address=m.address, port=m.port) for m in members]
         for member in members:
             member.unreached = None
-            await self._tell(member, Reach(peers=(here, *(p for p in peers if p.node_rank != member.node_rank))))
+            await self._tell(
+                member, Reach(peers=(here, *(p for p in peers if p.node_rank != member.node_rank)))
+            )
         results = await asyncio.gather(
             *(reach_pair(peer.address, peer.port, self._token, REACH_SECONDS) for peer in peers)
         )
-        return {peer.node_rank: reason for peer, reason in zip(peers, results, strict=True) if reason}
+        return {
+            peer.node_rank: reason for peer, reason in zip(peers, results, strict=True) if reason
+        }
 
     async def _tell(self, member: Member, message: BaseModel) -> None:
         try:
@@ -515,7 +584,10 @@ class Leader:
 
     def _note_refusal(self, introduction: Introduction, reason: str) -> None:
         with self._lock:
-            if 0 < introduction.node_rank < self.nodes and introduction.node_rank not in self._members:
+            if (
+                0 < introduction.node_rank < self.nodes
+                and introduction.node_rank not in self._members
+            ):
                 self._refused[introduction.node_rank] = reason
             self._notes.append(f"refused: {reason}")
 

@@ -1,5 +1,5 @@
-"""An asyncio loop in a thread of its own: launches are started and watched from the main thread, which must not wait
-for the network."""
+"""An asyncio loop in a thread of its own: launches are started and watched from the main thread,
+which must not wait for the network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 _END_SECONDS = 5.0
 """For cancelled tasks to end; they only close sockets."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors after which asyncio accepts no connection for a second, of this process and of the machine."""
+"""Errors after which asyncio accepts no connection for a second, of this process and of the
+machine."""
 _SETTLING_PASSES = 8
-"""Passes of the loop in which an accepted connection surely reaches its handler, and an aborted one its end: asyncio
-takes four and one."""
+"""Passes of the loop in which an accepted connection surely reaches its handler, and an aborted one
+its end: asyncio takes four and one."""
 
 
 class LoopThread:
@@ -43,7 +44,10 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(seconds)
-        except (concurrent.futures.TimeoutError, asyncio.TimeoutError) as error:  # classes of their own before 3.11
+        except (
+            concurrent.futures.TimeoutError,
+            asyncio.TimeoutError,
+        ) as error:  # classes of their own before 3.11
             future.cancel()
             raise TimeoutError(f"not done within {seconds:g} s") from error
         except BaseException:
@@ -55,12 +59,15 @@ class LoopThread:
         asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     async def serve(self, connected: Connected, server: socket.socket) -> None:
-        """Call ``connected`` for every connection to a listening socket, until this thread is closed."""
+        """Call ``connected`` for every connection to a listening socket, until this thread is
+        closed."""
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
                 await connected(reader, writer)
-            except asyncio.CancelledError:  # this thread ends; up to Python 3.11 asyncio prints a traceback for it
+            except (
+                asyncio.CancelledError
+            ):  # this thread ends; up to Python 3.11 asyncio prints a traceback for it
                 writer.transport.abort()
 
         self._servers.append(await asyncio.start_server(handle, sock=server))
@@ -83,7 +90,8 @@ class LoopThread:
         ending.add_done_callback(lambda _: self.loop.stop())
 
     async def _end(self) -> None:
-        # A server that is closed between the accept of a connection and its transport leaves that open.
+        # A server that is closed between the accept of a connection and its transport leaves that
+        # open.
         for server in self._servers:
             for listening in server.sockets:
                 self.loop.remove_reader(listening)
@@ -104,8 +112,8 @@ class LoopThread:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Where no further connection can be accepted (too many open files), asyncio tries again after a second: there is
-    nothing to print."""
+    """Where no further connection can be accepted (too many open files), asyncio tries again after
+    a second: there is nothing to print."""
     error = context.get("exception")
     if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
         loop.default_exception_handler(context)

@@ -1,4 +1,5 @@
-"""The nodes that take part in a sweep, their parts of a running launch, and the files that they send of it."""
+"""The nodes that take part in a sweep, their parts of a running launch, and the files that they
+send of it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from torchscale.schema.launch.nodes import Description, Ended, FileFollows
 MAX_LAUNCH_BYTES = 4 << 30
 """Of the files of one node and launch: the steps of eight ranks for hours, at 250 bytes a step."""
 MAX_FILE_BYTES = 64 << 20
-"""Of a record or a log, which are read into memory: 1,000 times the record of an ordinary launch."""
+"""Of a record or a log, which are read into memory: 1,000 times the record of an ordinary
+launch."""
 
 
 @dataclass
@@ -37,7 +39,8 @@ class Member:
 
 @dataclass
 class Part:
-    """One node's part of a running launch. ``names``: file there → file here, for all that may be sent."""
+    """One node's part of a running launch. ``names``: file there → file here, for all that may be
+    sent."""
 
     member: Member
     names: Mapping[str, Path]
@@ -58,14 +61,17 @@ class Part:
         """A file follows.
 
         Raises:
-            ChannelError: it is none of those that this node may send, another one is not complete, or it is too large.
+            ChannelError: it is none of those that this node may send, another one is not complete,
+                or it is too large.
         """
         target = self.names.get(message.name)
         self.received_bytes += message.size
         limit = MAX_LAUNCH_BYTES if message.name.startswith("steps-") else MAX_FILE_BYTES
         too_large = message.size > limit or self.received_bytes > MAX_LAUNCH_BYTES
         if target is None or self.file is not None or too_large:
-            raise ChannelError(f"it sent {message.name!r} of {message.size:,} bytes, which was not expected")
+            raise ChannelError(
+                f"it sent {message.name!r} of {message.size:,} bytes, which was not expected"
+            )
         self.target, self.missing = target, message.size
         self.file = _partial(target).open("wb")
         self._keep_if_complete()
@@ -89,7 +95,9 @@ class Part:
             ChannelError: less of a file than was announced.
         """
         if self.file is not None and self.target is not None:
-            raise ChannelError(f"it announced {self.missing:,} more bytes of {self.target.name} than it sent")
+            raise ChannelError(
+                f"it announced {self.missing:,} more bytes of {self.target.name} than it sent"
+            )
         self.collected = True
 
     def drop_file(self) -> None:
@@ -108,7 +116,8 @@ class Part:
 
 @dataclass
 class RemoteLaunch:
-    """The parts of a launch that run on other nodes. Read by the main thread, written by the network's."""
+    """The parts of a launch that run on other nodes. Read by the main thread, written by the
+    network's."""
 
     order: int
     parts: Sequence[Part] = field(default_factory=tuple)
@@ -116,17 +125,24 @@ class RemoteLaunch:
     @property
     def lost(self) -> str:
         """Which node was lost, and why; empty while none is."""
-        return next((f"{part.member.label}: {part.member.lost}" for part in self.parts if part.is_lost), "")
+        return next(
+            (f"{part.member.label}: {part.member.lost}" for part in self.parts if part.is_lost), ""
+        )
 
     @property
     def failed(self) -> bool:
-        """Whether a part cannot become complete any more: its node is lost, or its torchrun failed."""
-        return bool(self.lost) or any(part.ended is not None and part.ended.exit_code != 0 for part in self.parts)
+        """Whether a part cannot become complete any more: its node is lost, or its torchrun
+        failed."""
+        return bool(self.lost) or any(
+            part.ended is not None and part.ended.exit_code != 0 for part in self.parts
+        )
 
     @property
     def is_inspected(self) -> bool:
         """Whether every part that still runs has asked its ranks where they are."""
-        return all(part.inspected or part.ended is not None or part.member.lost for part in self.parts)
+        return all(
+            part.inspected or part.ended is not None or part.member.lost for part in self.parts
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -142,7 +158,10 @@ class RemoteLaunch:
     def not_started(self) -> str:
         """Which node could not start its torchrun, and why; empty where all could."""
         ended = ((part.member.label, part.ended) for part in self.parts)
-        return next((f"{label}: {end.problem}" for label, end in ended if end is not None and end.problem), "")
+        return next(
+            (f"{label}: {end.problem}" for label, end in ended if end is not None and end.problem),
+            "",
+        )
 
     @property
     def survivors(self) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ class UnresolvedError(UsageError):
     """The name of node 0 does not lead to it, or not yet."""
 
 
-def listen_as_leader(cluster: Cluster, seconds: float, stopped: Callable[[], bool]) -> socket.socket:
+def listen_as_leader(
+    cluster: Cluster, seconds: float, stopped: Callable[[], bool]
+) -> socket.socket:
     """A listening socket on the address of ``--master``, and on no other.
 
     Args:
@@ -33,7 +35,8 @@ def listen_as_leader(cluster: Cluster, seconds: float, stopped: Callable[[], boo
         stopped: Ends the wait.
 
     Raises:
-        UsageError: the name does not resolve, the address is not of this machine, or the port is in use.
+        UsageError: the name does not resolve, the address is not of this machine, or the port is in
+            use.
     """
     deadline = time.monotonic() + (seconds if cluster.is_named_later else 0)
     while True:
@@ -54,10 +57,13 @@ def _listen_as_leader(cluster: Cluster) -> socket.socket:
         return listen(address, cluster.port)
     except OSError as error:
         if isinstance(error, PermissionError):
-            raise UsageError(f"--master {cluster.master}: {_reason(error)}", hint="use a port above 1023") from error
+            raise UsageError(
+                f"--master {cluster.master}: {_reason(error)}", hint="use a port above 1023"
+            ) from error
         if address not in addresses():
             raise UnresolvedError(
-                f"--master {cluster.master}: {address} is no address of this machine, which is node 0",
+                f"--master {cluster.master}: {address} is no address of this machine, which is "
+                "node 0",
                 hint=f"the addresses here: {', '.join(sorted(addresses()))}",
             ) from error
         raise UsageError(
@@ -90,11 +96,14 @@ def resolve(host: str) -> str:
         raise UnresolvedError(
             f"--master {host}: the name does not resolve ({error})", hint="use the address"
         ) from error
-    found = dict.fromkeys(str(entry[4][0]) for entry in sorted(entries, key=lambda entry: entry[0] != socket.AF_INET))
+    found = dict.fromkeys(
+        str(entry[4][0]) for entry in sorted(entries, key=lambda entry: entry[0] != socket.AF_INET)
+    )
     usable = [address for address in found if not is_loopback(address)]
     if not usable:
         raise UnresolvedError(
-            f"--master {host}: resolves to {', '.join(found)} here, a loopback address that other nodes do not reach",
+            f"--master {host}: resolves to {', '.join(found)} here, a loopback address that other "
+            "nodes do not reach",
             hint="use node 0's address in the network of the nodes",
         )
     return usable[0]

@@ -1,19 +1,22 @@
 """Which node or which link is slow, from the times of all pairs of nodes. Pure.
 
-The model of a pair's time is log t_ij = μ + node_i + node_j + link_ij + noise. As it stands it has more unknowns than
-pairs, so it is fitted as most nodes and links are: nodes of one kind differ by a small spread (a prior row 0 = node_i
-for each node), and links do not differ. A bad link is then an outlier among the rows of pairs, a bad node one among the
-rows of nodes: the same test finds both and weighs them against each other. Rows are deleted one by one, the largest
-studentized deletion residual first, and are taken back where the others explain them (Hadi and Simonoff 1993 for
-outliers that mask each other; Henderson's mixed-model equations for the prior rows). Only slowness is looked for.
+The model of a pair's time is log t_ij = μ + node_i + node_j + link_ij + noise. As it stands it has
+more unknowns than
+pairs, so it is fitted as most nodes and links are: nodes of one kind differ by a small spread (a
+prior row 0 = node_i for each node), and links do not differ. A bad link is then an outlier among
+the rows of pairs, a bad node one among the rows of nodes: the same test finds both and weighs them
+against each other. Rows are deleted one by one, the largest studentized deletion residual first,
+and are taken back where the others explain them (Hadi and Simonoff 1993 for outliers that mask each
+other; Henderson's mixed-model equations for the prior rows). Only slowness is looked for.
 
-The link between two bad nodes is not judged: whether their slowness adds up or the slower one bounds the pair depends
-on what is wrong with them.
+The link between two bad nodes is not judged: whether their slowness adds up or the slower one
+bounds the pair depends on what is wrong with them.
 
-n nodes identify a limited number of faults. Two sets of faults give the same times if their difference adds the same
-constant c to every pair, x_i + x_j + l_ij = c. From four nodes on the fewest terms that do so are n: every node (x =
-c/2), or a node against all of its n - 1 links; for three nodes they are two: a node against the link it has no part in.
-Sets of k faults are therefore distinct where 2k < n (:func:`most_faults`); beyond that it cannot be told.
+n nodes identify a limited number of faults. Two sets of faults give the same times if their
+difference adds the same constant c to every pair, x_i + x_j + l_ij = c. From four nodes on the
+fewest terms that do so are n: every node (x = c/2), or a node against all of its n - 1 links; for
+three nodes they are two: a node against the link it has no part in. Sets of k faults are therefore
+distinct where 2k < n (:func:`most_faults`); beyond that it cannot be told.
 """
 
 from __future__ import annotations
@@ -29,26 +32,29 @@ from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.schema.node.fleet import PairwiseStatus
 
 SLOW_SHARE = 0.10
-"""A node or link is bad from this much more time on. Nodes and cables of one kind differ by a few percent from place to
-place; a lane, a rail or a port that has failed costs at least a tenth."""
+"""A node or link is bad from this much more time on. Nodes and cables of one kind differ by a few
+percent from place to place; a lane, a rail or a port that has failed costs at least a tenth."""
 FAMILY_ERROR = 0.01
-"""Probability that a fleet without any bad node or link is blamed: Bonferroni's correction over all nodes and links."""
+"""Probability that a fleet without any bad node or link is blamed: Bonferroni's correction over all
+nodes and links."""
 NODE_SPREAD = 0.02
-"""Between sound nodes (standard deviation of the logarithm), the least that is assumed; from eight nodes on the fleet
-may show more."""
+"""Between sound nodes (standard deviation of the logarithm), the least that is assumed; from eight
+nodes on the fleet may show more."""
 LINK_SPREAD = 0.01
-"""Between sound links, the least that is assumed beside the noise of the repeats: some links have one more switch."""
+"""Between sound links, the least that is assumed beside the noise of the repeats: some links have
+one more switch."""
 MIN_REPEATS = 3
 """The fewest of which the median disregards one that was disturbed."""
 _MEDIAN_VARIANCE = math.pi / 2
-"""Of the median of normal values against their mean's, for many values; a little less for few. The times of a
-collective have a heavy tail, which the mean follows and the median does not."""
+"""Of the median of normal values against their mean's, for many values; a little less for few. The
+times of a collective have a heavy tail, which the mean follows and the median does not."""
 SUSPECT_ERROR = 0.05
-"""The same for nodes and links that are measured again: it costs a few seconds, and accuses nobody."""
+"""The same for nodes and links that are measured again: it costs a few seconds, and accuses
+nobody."""
 _CONFIDENCE = 0.95
 _FEW_NODES = 5
-"""Up to here the link between two bad nodes, which is not judged, is a third unknown: more than such a fleet
-identifies. A pair that is far too fast then tells that most of the fleet is slow."""
+"""Up to here the link between two bad nodes, which is not judged, is a third unknown: more than
+such a fleet identifies. A pair that is far too fast then tells that most of the fleet is slow."""
 _NODES_FOR_SPREAD = 8
 """A median deviation of fewer nodes says little, and one bad node may be an eighth of them."""
 _MAD_TO_SIGMA = 1.4826
@@ -70,7 +76,8 @@ class Effect:
         nodes: One for a node, two for a link.
         share: Estimated without this node's prior, or without this pair.
         low, high: 95 % interval for this node or link by itself.
-        is_bad: Slower than :data:`SLOW_SHARE`, and with certainty after correction for all nodes and links.
+        is_bad: Slower than :data:`SLOW_SHARE`, and with certainty after correction for all nodes
+            and links.
         is_suspect: Slower than that, and less certain (:data:`SUSPECT_ERROR`): measure it again.
     """
 
@@ -112,12 +119,15 @@ class Judgement:
     @property
     def bad_links(self) -> tuple[Pair, ...]:
         """Sorted."""
-        return tuple(sorted((effect.nodes[0], effect.nodes[1]) for effect in self.links if effect.is_bad))
+        return tuple(
+            sorted((effect.nodes[0], effect.nodes[1]) for effect in self.links if effect.is_bad)
+        )
 
 
 def rounds(nodes: int) -> tuple[tuple[Pair, ...], ...]:
-    """All pairs of ``nodes`` in the fewest rounds in which no node has two partners (the circle method of
-    tournaments): n − 1 rounds for an even number, n with one idle node each for an odd one."""
+    """All pairs of ``nodes`` in the fewest rounds in which no node has two partners (the circle
+    method of tournaments): n − 1 rounds for an even number, n with one idle node each for an odd
+    one."""
     if nodes < 2:
         return ()
     size = nodes + nodes % 2
@@ -131,7 +141,8 @@ def rounds(nodes: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def disjoint_rounds(pairs: Collection[Pair]) -> tuple[tuple[Pair, ...], ...]:
-    """``pairs`` in rounds in which no node has two partners, each pair in the first round with room for it."""
+    """``pairs`` in rounds in which no node has two partners, each pair in the first round with room
+    for it."""
     schedule: list[list[Pair]] = []
     for pair in sorted(pairs):
         for made in schedule:
@@ -144,7 +155,8 @@ def disjoint_rounds(pairs: Collection[Pair]) -> tuple[tuple[Pair, ...], ...]:
 
 
 def most_faults(nodes: int) -> int:
-    """How many bad nodes and links the times of all pairs of ``nodes`` identify, wherever they are."""
+    """How many bad nodes and links the times of all pairs of ``nodes`` identify, wherever they
+    are."""
     return (nodes - 1) // 2 if nodes > 3 else 0
 
 
@@ -156,8 +168,9 @@ def judge_pairs(
     Args:
         nodes: How many.
         seconds: Times of every pair, at least :data:`MIN_REPEATS` each, in seconds.
-        repeated: Pairs that were measured at more than one moment; ``None``: all. What disturbs a host for a second
-            slows all repeats of one moment alike, and is taken for the link: nothing is blamed for one moment alone.
+        repeated: Pairs that were measured at more than one moment; ``None``: all. What disturbs a
+            host for a second slows all repeats of one moment alike, and is taken for the link:
+            nothing is blamed for one moment alone.
 
     Raises:
         ValueError: a pair is missing, has too few times, or one that is not positive and finite.
@@ -165,12 +178,20 @@ def judge_pairs(
     pairs = [(i, j) for i in range(nodes) for j in range(i + 1, nodes)]
     if set(seconds) != set(pairs):
         wrong = min(set(seconds) ^ set(pairs))
-        raise ValueError(f"pair {wrong}: expected times of each of the {len(pairs)} pairs, and of no other")
+        raise ValueError(
+            f"pair {wrong}: expected times of each of the {len(pairs)} pairs, and of no other"
+        )
     for pair, times in seconds.items():
         if len(times) < MIN_REPEATS or not all(0 < time < math.inf for time in times):
-            raise ValueError(f"pair {pair}: {list(times)}; expected at least {MIN_REPEATS} positive times")
+            raise ValueError(
+                f"pair {pair}: {list(times)}; expected at least {MIN_REPEATS} positive times"
+            )
     if nodes < 3:
-        reason = "two nodes have one link: nothing to compare it with" if nodes == 2 else "a single node has no link"
+        reason = (
+            "two nodes have one link: nothing to compare it with"
+            if nodes == 2
+            else "a single node has no link"
+        )
         return Judgement(PairwiseStatus.CANNOT_TELL, reason=reason)
     logs = [np.log(np.asarray(seconds[pair], dtype=np.float64)) for pair in pairs]
     fit = _select(_Rows(nodes, pairs, logs))
@@ -179,7 +200,8 @@ def judge_pairs(
 
 
 class _Rows:
-    """The rows of the regression: a pair each, then a prior of each node; the unknowns are μ and the nodes."""
+    """The rows of the regression: a pair each, then a prior of each node; the unknowns are μ and
+    the nodes."""
 
     def __init__(self, nodes: int, pairs: list[Pair], logs: Sequence[_Floats]) -> None:
         self.nodes, self.pairs = nodes, pairs
@@ -212,13 +234,17 @@ class _Rows:
         """Pairs of two bad nodes."""
         count = len(self.pairs)
         bad = {row - count for row in deleted if row >= count}
-        return [row for row, pair in enumerate(self.pairs) if bad.issuperset(pair)] if len(bad) > 1 else []
+        return (
+            [row for row, pair in enumerate(self.pairs) if bad.issuperset(pair)]
+            if len(bad) > 1
+            else []
+        )
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Rows, which of them are deleted, the unknowns, and of each row its residual once it is deleted and that one's
-    standard error."""
+    """Rows, which of them are deleted, the unknowns, and of each row its residual once it is
+    deleted and that one's standard error."""
 
     rows: _Rows
     deleted: frozenset[int]
@@ -296,7 +322,8 @@ def _take_back(fit: _Fit, critical: float) -> _Fit:
 
 
 def _widen(rows: _Rows, fit: _Fit) -> bool:
-    """Raise the spreads to what the rows that are left show. Returns whether that changed anything."""
+    """Raise the spreads to what the rows that are left show. Returns whether that changed
+    anything."""
     if rows.nodes < _NODES_FOR_SPREAD:
         return False
     count = len(rows.pairs)
@@ -306,8 +333,12 @@ def _widen(rows: _Rows, fit: _Fit) -> bool:
     seen = _MAD_TO_SIGMA * float(np.median(np.abs(plain[sound])))
     repeat = float(np.median(rows.repeat_variances))
     link_spread = max(LINK_SPREAD, math.sqrt(max(0.0, seen**2 - repeat)))
-    nodes = np.array([fit.solution[1 + i] for i in range(rows.nodes) if count + i not in fit.deleted])
-    node_spread = max(NODE_SPREAD, _MAD_TO_SIGMA * float(np.median(np.abs(nodes - np.median(nodes)))))
+    nodes = np.array(
+        [fit.solution[1 + i] for i in range(rows.nodes) if count + i not in fit.deleted]
+    )
+    node_spread = max(
+        NODE_SPREAD, _MAD_TO_SIGMA * float(np.median(np.abs(nodes - np.median(nodes))))
+    )
     changed = link_spread > rows.link_spread * 1.01 or node_spread > rows.node_spread * 1.01
     if link_spread > LINK_SPREAD:
         rows.degrees = max(1.0, _MAD_EFFICIENCY * (len(sound) - rows.nodes))
@@ -359,14 +390,25 @@ def _judge(fit: _Fit, once: frozenset[Pair]) -> Judgement:
     if fit.is_cut_off:
         reason = "too many nodes and links differ to say which ones are as they should be"
     elif len(bad) > limit:
-        reason = f"{len(bad)} nodes or links seem slow, and {fit.rows.nodes} nodes identify {limit} at most"
+        reason = (
+            f"{len(bad)} nodes or links seem slow, and {fit.rows.nodes} nodes identify {limit} at "
+            "most"
+        )
     elif contradictions:
-        reason = "some pairs are far faster than the rest of the fleet explains: most of it may be slow"
+        reason = (
+            "some pairs are far faster than the rest of the fleet explains: most of it may be slow"
+        )
     if reason:
         status = PairwiseStatus.CANNOT_TELL
         nodes, links = _as_suspects(nodes), _as_suspects(links)
     else:
-        status = PairwiseStatus.BAD if bad else PairwiseStatus.UNCLEAR if suspects else PairwiseStatus.NONE
+        status = (
+            PairwiseStatus.BAD
+            if bad
+            else PairwiseStatus.UNCLEAR
+            if suspects
+            else PairwiseStatus.NONE
+        )
     return _judgement(fit, status, nodes, links, ask_again=tuple(ask_again), reason=reason)
 
 
@@ -377,12 +419,23 @@ def _three_nodes(fit: _Fit, once: frozenset[Pair]) -> Judgement:
     suspects = any(effect.is_suspect for effect in (*nodes, *links))
     reason = ""
     if slow:
-        reason = "one node or link is slow, but three nodes do not tell a slow node from slow links: add a fourth"
+        reason = (
+            "one node or link is slow, but three nodes do not tell a slow node from slow links: add "
+            "a fourth"
+        )
         status = PairwiseStatus.CANNOT_TELL
     else:
         status = PairwiseStatus.UNCLEAR if suspects else PairwiseStatus.NONE
-    ask_again = tuple(fit.rows.pairs) if status is PairwiseStatus.UNCLEAR else tuple(sorted(once)) if slow else ()
-    return _judgement(fit, status, _as_suspects(nodes), _as_suspects(links), ask_again=ask_again, reason=reason)
+    ask_again = (
+        tuple(fit.rows.pairs)
+        if status is PairwiseStatus.UNCLEAR
+        else tuple(sorted(once))
+        if slow
+        else ()
+    )
+    return _judgement(
+        fit, status, _as_suspects(nodes), _as_suspects(links), ask_again=ask_again, reason=reason
+    )
 
 
 def _judgement(
@@ -397,7 +450,9 @@ def _judgement(
     rows = fit.rows
     count, critical, least = len(rows.pairs), rows.critical(), math.log1p(SLOW_SHARE)
     noise = math.sqrt(float(np.median(rows.repeat_variances)))
-    of_links, of_nodes = (float(np.median(errors)) for errors in (fit.errors[:count], fit.errors[count:]))
+    of_links, of_nodes = (
+        float(np.median(errors)) for errors in (fit.errors[:count], fit.errors[count:])
+    )
     return Judgement(
         status,
         nodes,
@@ -412,7 +467,14 @@ def _judgement(
 
 def _as_suspects(effects: Sequence[Effect]) -> tuple[Effect, ...]:
     return tuple(
-        Effect(effect.nodes, effect.share, effect.low, effect.high, False, effect.is_bad or effect.is_suspect)
+        Effect(
+            effect.nodes,
+            effect.share,
+            effect.low,
+            effect.high,
+            False,
+            effect.is_bad or effect.is_suspect,
+        )
         for effect in effects
     )
 
@@ -423,8 +485,9 @@ def _pairs_of(fit: _Fit, nodes: tuple[int, ...]) -> list[Pair]:
 
 
 def _too_fast(fit: _Fit, bad: set[tuple[int, ...]]) -> list[Pair]:
-    """Pairs whose speed contradicts the explanation: those of a bad node that are far faster than it allows, as no link
-    makes up for its node; with few nodes, any pair or node far faster than the rest, which may be the slow part."""
+    """Pairs whose speed contradicts the explanation: those of a bad node that are far faster than
+    it allows, as no link makes up for its node; with few nodes, any pair or node far faster than
+    the rest, which may be the slow part."""
     is_few = fit.rows.nodes <= _FEW_NODES
     critical = fit.rows.critical(SUSPECT_ERROR if is_few else FAMILY_ERROR)
     least, count = math.log1p(SLOW_SHARE), len(fit.rows.pairs)

@@ -11,8 +11,8 @@ _MAX_SHOWN = 120
 
 
 def differences(first: Description, other: Description) -> list[str]:
-    """What of ``other`` differs from the first node, each as ``torch: 2.12.0, 2.13.0 on n1``; empty where nothing
-    that matters does."""
+    """What of ``other`` differs from the first node, each as ``torch: 2.12.0, 2.13.0 on n1``; empty
+    where nothing that matters does."""
     where = f"on {first.hostname}"
     if isinstance(first, NodeDescription) and isinstance(other, NodeDescription):
         differing: list[tuple[str, object, object]] = list(_pairs(first, other))
@@ -30,7 +30,8 @@ def _command(description: Description) -> str:
 
 
 def _pairs(first: NodeDescription, other: NodeDescription) -> Iterator[tuple[str, object, object]]:
-    """Name, value on the first node, value on the other, of all that differs; the cause before its consequences."""
+    """Name, value on the first node, value on the other, of all that differs; the cause before its
+    consequences."""
     ours, theirs = first.versions.model_dump(), other.versions.model_dump()
     values: list[tuple[str, object, object]] = [(name, ours[name], theirs[name]) for name in ours]
     config = sorted({*first.config, *other.config})

@@ -1,5 +1,5 @@
-"""Connections whose other side has not shown yet that it knows the token: a bounded number, so that whoever connects
-without it keeps no node out."""
+"""Connections whose other side has not shown yet that it knows the token: a bounded number, so that
+whoever connects without it keeps no node out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 MAX_STRANGERS = 256
-"""Over all ports of a node: a quarter of the 1,024 files that a process may open by default. A node's handshake takes
-milliseconds, in which fewer than that connect."""
+"""Over all ports of a node: a quarter of the 1,024 files that a process may open by default. A
+node's handshake takes milliseconds, in which fewer than that connect."""
 
 
 class Strangers:
@@ -22,8 +22,8 @@ class Strangers:
 
     @contextmanager
     def holding(self, writer: asyncio.StreamWriter) -> Iterator[Callable[[], None]]:
-        """Count a connection as a stranger within the context, or until what it gives is called. Where there are too
-        many, the oldest one of the address that has most of them is closed.
+        """Count a connection as a stranger within the context, or until what it gives is called.
+        Where there are too many, the oldest one of the address that has most of them is closed.
 
         Raises:
             ConnectionAbortedError: from what it gives: the connection was closed.

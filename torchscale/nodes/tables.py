@@ -1,4 +1,5 @@
-"""``validate`` over several nodes: what differs first, then the nodes, their checks, the links and the verdict."""
+"""``validate`` over several nodes: what differs first, then the nodes, their checks, the links and
+the verdict."""
 
 from __future__ import annotations
 
@@ -29,11 +30,17 @@ def print_fleet(fleet: FleetValidation, console: Console) -> None:
     _print_nodes(fleet.nodes, console)
     _print_checks(fleet.nodes, console)
     if fleet.collective is not None:
-        console.print(f"\ncollective over all nodes: {_collective(fleet.collective)}", markup=False, highlight=False)
+        console.print(
+            f"\ncollective over all nodes: {_collective(fleet.collective)}",
+            markup=False,
+            highlight=False,
+        )
     if fleet.pairwise is not None:
         _print_pairwise(fleet.pairwise, labels, console)
     console.print()
-    console.print(fleet.verdict, style="bold" if fleet.fit else "bold red", markup=False, highlight=False)
+    console.print(
+        fleet.verdict, style="bold" if fleet.fit else "bold red", markup=False, highlight=False
+    )
 
 
 def print_fleet_fixes(fleet: FleetValidation, console: Console) -> None:
@@ -51,7 +58,9 @@ def _print_differences(fleet: FleetValidation, console: Console) -> None:
     if not fleet.differences:
         checked = sum(node.validation is not None for node in fleet.nodes)
         if checked > 1:
-            console.print(f"[bold]no difference[/bold] between the {checked} checked nodes", highlight=False)
+            console.print(
+                f"[bold]no difference[/bold] between the {checked} checked nodes", highlight=False
+            )
         return
     table = _table("differs between nodes", "value", "nodes")
     for difference in fleet.differences:
@@ -60,7 +69,11 @@ def _print_differences(fleet: FleetValidation, console: Console) -> None:
             having.setdefault(value, []).append(node)
         rows = sorted(having.items(), key=lambda item: len(item[1]))
         for number, (value, nodes) in enumerate(rows):
-            table.add_row(escape(difference.title) if number == 0 else "", escape(value), escape(_names(nodes)))
+            table.add_row(
+                escape(difference.title) if number == 0 else "",
+                escape(value),
+                escape(_names(nodes)),
+            )
     console.print(table)
 
 
@@ -69,7 +82,9 @@ def _print_nodes(nodes: Sequence[FleetNode], console: Console) -> None:
     for node in nodes:
         verdict = node.error if node.validation is None else node.validation.verdict
         style = "green" if node.fit else "bold red"
-        table.add_row(escape(_label(node)), escape(node.address), f"[{style}]{escape(verdict)}[/{style}]")
+        table.add_row(
+            escape(_label(node)), escape(node.address), f"[{style}]{escape(verdict)}[/{style}]"
+        )
     console.print()
     console.print(table)
 
@@ -88,8 +103,12 @@ def _print_checks(nodes: Sequence[FleetNode], console: Console) -> None:
     for check, those in sorted(having.items(), key=lambda item: item[0].status is not Status.FAIL):
         style = styles[check.status]
         names = "all" if len(those) == len(nodes) else _names(those)
-        seen = escape(check.seen) + (f"\n[dim]do:[/dim] {escape(check.advice)}" if check.advice else "")
-        table.add_row(f"[{style}]{check.status.value}[/{style}]", escape(check.title), seen, escape(names))
+        seen = escape(check.seen) + (
+            f"\n[dim]do:[/dim] {escape(check.advice)}" if check.advice else ""
+        )
+        table.add_row(
+            f"[{style}]{check.status.value}[/{style}]", escape(check.title), seen, escape(names)
+        )
     console.print()
     console.print(table)
 
@@ -98,14 +117,19 @@ def _collective(facts: CollectiveFacts) -> str:
     ranks = f"{facts.backend}, {facts.world_size} ranks"
     if facts.error is not None:
         return f"FAILED ({ranks}): {facts.error}"
-    exact = "every element exact" if not facts.wrong_elements else f"{facts.wrong_elements:,} WRONG ELEMENTS"
+    exact = (
+        "every element exact"
+        if not facts.wrong_elements
+        else f"{facts.wrong_elements:,} WRONG ELEMENTS"
+    )
     speed = "" if facts.seconds is None else f"; 1 MiB in {format_seconds(facts.seconds)}"
     return f"{ranks}: {exact}{speed}"
 
 
 def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Console) -> None:
     console.print(
-        f"\nall pairs: {len(pairwise.pairs)} all-reduces of {format_bytes(pairwise.message_bytes)} over "
+        f"\nall pairs: {len(pairwise.pairs)} all-reduces of "
+        f"{format_bytes(pairwise.message_bytes)} over "
         f"{pairwise.backend}",
         markup=False,
         highlight=False,
@@ -119,7 +143,9 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
             table.add_row(escape(name), format_percent(each.share), interval, _mark(each))
         console.print(table)
         if len(ranked) > _MAX_RANKED:
-            console.print(f"… and {len(ranked) - _MAX_RANKED} that are faster", style="dim", highlight=False)
+            console.print(
+                f"… and {len(ranked) - _MAX_RANKED} that are faster", style="dim", highlight=False
+            )
     for pair in pairwise.pairs:
         names = " – ".join(labels[rank] for rank in pair.nodes)
         if pair.error:
@@ -150,7 +176,10 @@ def _label(node: FleetNode) -> str:
 def _names(nodes: Sequence[FleetNode]) -> str:
     if len(nodes) <= _MAX_NAMED:
         return ", ".join(_label(node) for node in nodes)
-    return ", ".join(_label(node) for node in nodes[: _MAX_NAMED - 1]) + f" and {len(nodes) - _MAX_NAMED + 1} more"
+    return (
+        ", ".join(_label(node) for node in nodes[: _MAX_NAMED - 1])
+        + f" and {len(nodes) - _MAX_NAMED + 1} more"
+    )
 
 
 def _table(*titles: str) -> Table:

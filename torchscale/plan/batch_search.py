@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def next_batch(tried: Mapping[int, bool], *, start: int, multiple: int = 1, largest: int = 1 << 20) -> int | None:
-    """The batch size to try next; ``None`` when the search is complete: the largest of ``tried`` that fits is the
-    result.
+def next_batch(
+    tried: Mapping[int, bool], *, start: int, multiple: int = 1, largest: int = 1 << 20
+) -> int | None:
+    """The batch size to try next; ``None`` when the search is complete: the largest of ``tried``
+    that fits is the result.
 
     Args:
         tried: Batch size → whether it fitted. Batch sizes below one that fitted are assumed to fit.

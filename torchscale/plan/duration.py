@@ -47,8 +47,8 @@ class Estimate:
         low: Seconds with the shortest warm-up and measurement everywhere.
         high: Seconds with both at their limit.
         from_earlier: Launches whose time is that of an earlier launch of their cell.
-        long_steps: Cells of which a single step takes longer than warm-up or measurement may, and the least seconds of
-            such a step.
+        long_steps: Cells of which a single step takes longer than warm-up or measurement may, and
+            the least seconds of such a step.
     """
 
     low: float
@@ -67,14 +67,20 @@ def runs_again(state: State, rerun: Rerun | None) -> bool:
 def cell_progress(
     cell: AnyCell, ended: Mapping[int, LaunchEnd], repeats: int, rerun: Rerun | None = None
 ) -> CellProgress:
-    """What is done and left of a cell. ``ended`` has the launches that ended before, by their number from 0."""
-    kept = sum(not runs_again(ended[launch].state, rerun) for launch in range(repeats) if launch in ended)
+    """What is done and left of a cell. ``ended`` has the launches that ended before, by their
+    number from 0."""
+    kept = sum(
+        not runs_again(ended[launch].state, rerun) for launch in range(repeats) if launch in ended
+    )
     seconds = [end.seconds for end in ended.values() if end.state is State.OK]
     return CellProgress(cell, kept, repeats - kept, mean(seconds) if seconds else None)
 
 
 def estimate_seconds(
-    progress: Sequence[CellProgress], settings: BenchmarkSettings, timeout_seconds: float, plan: Plan
+    progress: Sequence[CellProgress],
+    settings: BenchmarkSettings,
+    timeout_seconds: float,
+    plan: Plan,
 ) -> Estimate:
     """The time of the launches that are left.
 
@@ -102,7 +108,8 @@ def estimate_seconds(
 def _launch_seconds(
     cell: AnyCell, budget: float | None, timeout: float, plan: Plan
 ) -> tuple[tuple[float, float], float | None]:
-    """The bounds of one launch, and the least seconds of a step where that is longer than the rule assumes."""
+    """The bounds of one launch, and the least seconds of a step where that is longer than the rule
+    assumes."""
     kind = plan_kind(cell.kind)
     low, high = kind.expected_seconds(cell)
     if budget is not None:

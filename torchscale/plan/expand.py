@@ -1,4 +1,5 @@
-"""Expands an experiment into a plan: the ordered cells, each to be run or skipped with a reason. Pure."""
+"""Expands an experiment into a plan: the ordered cells, each to be run or skipped with a reason.
+Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import PlannedCell
 
 _CORE_FLOPS: Mapping[str, float] = {"fp32": 320e9, "bf16": 8e12, "fp16": 8e12}
-"""No CPU core does more: two 512-bit fused multiply-adds a cycle at 5 GHz, and for the short types a matrix unit (AMX)
-of 1,024 pairs a cycle at under 4 GHz."""
+"""No CPU core does more: two 512-bit fused multiply-adds a cycle at 5 GHz, and for the short types
+a matrix unit (AMX) of 1,024 pairs a cycle at under 4 GHz."""
 
 
 MAX_CELLS = 20_000
-"""Of a plan, and MAX_LAUNCHES of its repeats: at ten seconds a launch they take days. ``experiment.json`` holds every
-cell, and of 20,000 it has half of the 64 MiB that a reader takes."""
+"""Of a plan, and MAX_LAUNCHES of its repeats: at ten seconds a launch they take days.
+``experiment.json`` holds every cell, and of 20,000 it has half of the 64 MiB that a reader
+takes."""
 MAX_LAUNCHES = 100_000
 
 
@@ -41,13 +43,14 @@ class Plan:
         device_indices: Usable devices in order: GPU indices, or cores on CPU.
         threads_per_rank: CPU threads of every rank of every cell.
         malloc: Whether glibc keeps the memory that a step frees.
-        numa_cores: Cores of each device's NUMA node, by device index; empty where unknown or not requested.
+        numa_cores: Cores of each device's NUMA node, by device index; empty where unknown or not
+            requested.
         uuids: UUIDs of the GPUs by index, as far as the driver reports them.
-        peak_flops: FLOP/s that no device exceeds, by dtype: documented for GPUs, a bound for the cores of a CPU rank;
-            empty where they are not known.
+        peak_flops: FLOP/s that no device exceeds, by dtype: documented for GPUs, a bound for the
+            cores of a CPU rank; empty where they are not known.
         nodes: Of the sweep; ``device_indices`` and all that follows from them are of this one.
-        devices_per_node: Ranks on each node of a world size that needs several; ``None`` on a single node without such
-            a limit.
+        devices_per_node: Ranks on each node of a world size that needs several; ``None`` on a
+            single node without such a limit.
     """
 
     cells: tuple[PlannedCell, ...]
@@ -74,19 +77,23 @@ class Plan:
     @property
     def hash(self) -> str:
         """Hash over the ids of all cells: changes when any cell does."""
-        return hashlib.sha256("\n".join(entry.cell.id for entry in self.cells).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            "\n".join(entry.cell.id for entry in self.cells).encode()
+        ).hexdigest()[:16]
 
     def local_size(self, world_size: int) -> int:
         """Ranks that a world size has on each of its nodes."""
-        return world_size if self.devices_per_node is None else min(world_size, self.devices_per_node)
+        return (
+            world_size if self.devices_per_node is None else min(world_size, self.devices_per_node)
+        )
 
     def nodes_of(self, world_size: int) -> int:
         """Nodes that a world size needs: the fewest."""
         return -(-world_size // self.local_size(world_size))
 
     def device_indices_of(self, world_size: int) -> tuple[int, ...]:
-        """The device index of each rank of a node; empty on CPU. Ranks beyond the last device start again with the
-        first."""
+        """The device index of each rank of a node; empty on CPU. Ranks beyond the last device start
+        again with the first."""
         if self.device == "cpu":
             return ()
         ranks = range(self.local_size(world_size))
@@ -99,7 +106,9 @@ class Plan:
 
     def is_oversubscribed(self, world_size: int) -> bool:
         """Whether ranks share devices, or cores on CPU."""
-        capacity = len(self.device_indices) // (self.threads_per_rank if self.device == "cpu" else 1)
+        capacity = len(self.device_indices) // (
+            self.threads_per_rank if self.device == "cpu" else 1
+        )
         return self.local_size(world_size) > capacity
 
     def has_exclusive_cores(self, world_size: int) -> bool:
@@ -107,8 +116,8 @@ class Plan:
         return self.device == "cpu" and not self.is_oversubscribed(world_size)
 
     def cpu_sets(self, world_size: int) -> tuple[tuple[int, ...], ...] | None:
-        """The cores of each rank of a node: on CPU equally many, disjoint unless oversubscribed; with a GPU those of
-        its NUMA node. ``None``: ranks are not pinned."""
+        """The cores of each rank of a node: on CPU equally many, disjoint unless oversubscribed;
+        with a GPU those of its NUMA node. ``None``: ranks are not pinned."""
         if self.device != "cpu":
             return bound_cores(self.numa_cores, self.device_indices_of(world_size))
         share = self.threads_per_rank
@@ -122,7 +131,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
 
     Raises:
         MachineError: the machine lacks a device, core or thread count that the experiment requests.
-        ConfigError: there are more than :data:`MAX_CELLS` cells, or :data:`MAX_LAUNCHES` launches of them.
+        ConfigError: there are more than :data:`MAX_CELLS` cells, or :data:`MAX_LAUNCHES` launches
+            of them.
     """
     device = _resolve_device(experiment, machine)
     available = _available_devices(device, machine)
@@ -140,7 +150,15 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     _refuse_too_many(experiment, len(counts))
     nodes = experiment.launch.nodes
     target = ExecutionTarget(
-        device, indices, threads, devices, experiment.launch.oversubscribe, torch, fixed, nodes, per_node
+        device,
+        indices,
+        threads,
+        devices,
+        experiment.launch.oversubscribe,
+        torch,
+        fixed,
+        nodes,
+        per_node,
     )
     cells = tuple(
         PlannedCell(cell=cell, skip_reason=plan_kind(cell.kind).skip_reason(cell, target))
@@ -166,7 +184,9 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
             lengths = {**_axis_lengths(experiment), "gpu_counts": counts}
             cells += math.prod(lengths.values())
             if cells > MAX_CELLS:
-                axes = " × ".join(f"{length:,} {name}" for name, length in lengths.items() if length > 1)
+                axes = " × ".join(
+                    f"{length:,} {name}" for name, length in lengths.items() if length > 1
+                )
                 raise ConfigError(
                     f"{cells:,} cells ({axes}); at most {MAX_CELLS:,} fit one run",
                     hint="split it into several experiments, or leave out values",
@@ -174,7 +194,8 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
     launches = max(cells, 1) * experiment.benchmark.repeats
     if launches > MAX_LAUNCHES:
         raise ConfigError(
-            f"{launches:,} launches ({max(cells, 1):,} cells × benchmark.repeats {experiment.benchmark.repeats:,}); at "
+            f"{launches:,} launches ({max(cells, 1):,} cells × benchmark.repeats "
+            f"{experiment.benchmark.repeats:,}); at "
             f"most {MAX_LAUNCHES:,} fit one run",
             hint="lower benchmark.repeats, or split the experiment",
         )
@@ -200,7 +221,8 @@ def _axis_lengths(experiment: Experiment) -> dict[str, int]:
 
 
 def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:
-    """The documented rates of the devices in use; empty unless all are the same one of the catalogue."""
+    """The documented rates of the devices in use; empty unless all are the same one of the
+    catalogue."""
     facts = [find_device(info.name) for info in devices if info.index in indices]
     first = facts[0] if facts else None
     return first.peak_flops if first is not None and all(fact == first for fact in facts) else {}
@@ -214,14 +236,16 @@ def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
         if any(info.kind == requested for info in environment.devices):
             return requested
         raise MachineError(
-            f"device: {requested}, but PyTorch finds no such device on this machine", hint="set device: auto or cpu"
+            f"device: {requested}, but PyTorch finds no such device on this machine",
+            hint="set device: auto or cpu",
         )
     if environment.cuda_available:
         return "cuda"
     if requested == "cuda":
         raise MachineError(
             "device: cuda, but PyTorch finds no CUDA device on this machine",
-            hint="run `torchscale validate --require cuda` to see why; to plan for another machine, add --dry-run "
+            hint="run `torchscale validate --require cuda` to see why; to plan for another "
+            "machine, add --dry-run "
             "--hardware 8xh100",
         )
     return "cpu"
@@ -233,7 +257,9 @@ def _available_devices(device: DeviceKind, machine: Machine) -> tuple[int, ...]:
     return tuple(info.index for info in machine.environment.devices if info.kind == device)
 
 
-def _chosen_devices(experiment: Experiment, device: DeviceKind, available: tuple[int, ...]) -> tuple[int, ...]:
+def _chosen_devices(
+    experiment: Experiment, device: DeviceKind, available: tuple[int, ...]
+) -> tuple[int, ...]:
     chosen = experiment.launch.devices
     if isinstance(chosen, str):
         return available
@@ -248,7 +274,8 @@ def _chosen_devices(experiment: Experiment, device: DeviceKind, available: tuple
 
 
 def _devices_per_node(experiment: Experiment, device: DeviceKind, devices: int) -> int | None:
-    """Ranks on each node of a world size that needs several; ``None`` where the experiment has no such world size.
+    """Ranks on each node of a world size that needs several; ``None`` where the experiment has no
+    such world size.
 
     Raises:
         MachineError: this node has fewer devices than each node of the sweep is to have.
@@ -273,11 +300,17 @@ def _refuse_split_nodes(counts: Sequence[int], nodes: int, per_node: int | None)
         MachineError: a count takes a part of a node besides whole ones.
     """
     for count in counts:
-        if nodes > 1 and per_node is not None and per_node < count < nodes * per_node and count % per_node:
+        if (
+            nodes > 1
+            and per_node is not None
+            and per_node < count < nodes * per_node
+            and count % per_node
+        ):
             whole = count // per_node
             raise MachineError(
                 f"gpu_counts: {count} is no whole number of nodes of {per_node} devices",
-                hint=f"use {whole * per_node} or {(whole + 1) * per_node}, or set launch.devices_per_node",
+                hint=f"use {whole * per_node} or {(whole + 1) * per_node}, or set "
+                "launch.devices_per_node",
             )
 
 
@@ -288,20 +321,29 @@ def _world_sizes(experiment: Experiment, devices: int) -> tuple[int, ...]:
     if experiment.gpu_counts != "auto":
         return tuple(experiment.gpu_counts)
     on_one_node = _powers_up_to(devices)
-    return (*on_one_node, *(count * devices for count in _powers_up_to(experiment.launch.nodes)[1:]))
+    return (
+        *on_one_node,
+        *(count * devices for count in _powers_up_to(experiment.launch.nodes)[1:]),
+    )
 
 
 def _powers_up_to(largest: int) -> tuple[int, ...]:
     """1, 2, 4, … and ``largest``."""
-    powers = tuple(1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent <= largest)
+    powers = tuple(
+        1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent <= largest
+    )
     return powers if powers[-1] == largest else (*powers, largest)
 
 
 def _threads_per_rank(
-    experiment: Experiment, device: DeviceKind, counts: tuple[int, ...], indices: tuple[int, ...], machine: Machine
+    experiment: Experiment,
+    device: DeviceKind,
+    counts: tuple[int, ...],
+    indices: tuple[int, ...],
+    machine: Machine,
 ) -> int:
-    """CPU threads of each rank: cores ÷ the largest world size that fits. Equal for all world sizes of a plan, so that
-    scaling efficiency compares ranks of equal size."""
+    """CPU threads of each rank: cores ÷ the largest world size that fits. Equal for all world sizes
+    of a plan, so that scaling efficiency compares ranks of equal size."""
     if experiment.launch.threads_per_rank is not None:
         threads = experiment.launch.threads_per_rank
         if device == "cpu" and threads > len(indices):

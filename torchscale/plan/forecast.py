@@ -27,7 +27,9 @@ class Forecast:
         """Of one device, or of all ranks together where they share one memory."""
         workload = training_workload(cell)
         memory = None if workload is None else self.predicted.get(workload.id)
-        return None if memory is None else memory.peak_bytes * (cell.world_size if self.shared else 1)
+        return (
+            None if memory is None else memory.peak_bytes * (cell.world_size if self.shared else 1)
+        )
 
     def fits(self, cell: AnyCell) -> bool | None:
         """Whether the cell should fit; ``None`` without a prediction or a known size."""

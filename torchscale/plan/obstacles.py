@@ -21,8 +21,9 @@ _CIFAR_CLASSES = 100
 _FSDP_ON_CPUS = (2, 7)
 """The first torch whose CPU streams record events, which FSDP needs."""
 _PIPELINES_ON_CPUS = (2, 8)
-"""Earlier schedules of torch wait only for the last transfer of a batch (torch/distributed/pipelining/schedules.py); on
-gloo they hung with 2.6 and 2.7. Those of 2.8 wait for all, according to their source."""
+"""Earlier schedules of torch wait only for the last transfer of a batch
+(torch/distributed/pipelining/schedules.py); on gloo they hung with 2.6 and 2.7. Those of 2.8 wait
+for all, according to their source."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class ExecutionTarget:
         devices: What is known of the machine's devices.
         oversubscribe: Whether ranks may share devices.
         torch: Version.
-        fixed_threads: Whether the config sets ``threads``; else they are the cores, shared out over the largest count
-            that fits.
+        fixed_threads: Whether the config sets ``threads``; else they are the cores, shared out over
+            the largest count that fits.
         nodes: Of the sweep, each like this one.
-        devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node without such a
-            limit.
+        devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node
+            without such a limit.
     """
 
     device: DeviceKind
@@ -75,7 +76,9 @@ def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
 def machine_obstacle(cell: AnyCell, target: ExecutionTarget) -> str | None:
     """What keeps a cell that measures the machine itself from running; ``None`` if nothing does."""
     return too_few_devices(cell, target) or (
-        "mps has a single device; use world size 1" if target.device == "mps" and cell.world_size > 1 else None
+        "mps has a single device; use world size 1"
+        if target.device == "mps" and cell.world_size > 1
+        else None
     )
 
 
@@ -115,16 +118,22 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
         and degrees.shard == 1 < degrees.world_size
     ):
         return "hybrid without degrees is plain DDP; name ddp, or set shard, tensor or pipeline"
-    for split in cell.strategy.splits:  # also on one device: a baseline without its other world sizes is useless
+    for split in (
+        cell.strategy.splits
+    ):  # also on one device: a baseline without its other world sizes is useless
         if facts is not None and split not in facts.splits:
             able = dict.fromkeys(other.family for other in MODELS.values() if split in other.splits)
             families = " and ".join(sorted(able))
-            return f"{cell.model} does not support {split} parallelism; {families} models do, or your own"
+            return (
+                f"{cell.model} does not support {split} parallelism; {families} models do, or your "
+                "own"
+            )
     return _shape_obstacle(cell, degrees)
 
 
 def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
-    """Heads, tokens and layers that the degrees do not divide, as far as the options give their numbers."""
+    """Heads, tokens and layers that the degrees do not divide, as far as the options give their
+    numbers."""
     options, strategy = cell.model_options, cell.strategy
     facts = find_model(cell.model)
     heads = options.get("num_heads", None if facts is None else facts.heads)
@@ -134,27 +143,46 @@ def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
             return f"{heads_name} {parts} does not divide {width_name} {width}"
     length, layers = options.get("sequence_length"), options.get("num_layers")
     if isinstance(heads, int) and heads % degrees.tensor:
-        return f"{heads} attention heads do not divide over {degrees.tensor} tensor-parallel devices"
+        return (
+            f"{heads} attention heads do not divide over {degrees.tensor} tensor-parallel devices"
+        )
     if is_sequence_parallel(strategy) and isinstance(length, int) and length % degrees.tensor:
         return f"{length} tokens do not divide over {degrees.tensor} devices along the sequence"
     if degrees.pipeline > 1 and isinstance(strategy, PipelineBase):
         stages, pieces = strategy.stages(degrees), strategy.pieces(degrees)
         if isinstance(layers, int) and layers < stages:
-            return f"{layers} layers are too few for {stages} pipeline stages; lower the pipeline degree"
+            return (
+                f"{layers} layers are too few for {stages} pipeline stages; lower the pipeline "
+                "degree"
+            )
         if strategy.schedule == "1f1b" and pieces < stages:
-            return f"schedule 1f1b over {stages} stages needs at least {stages} microbatches, not {pieces}"
+            return (
+                f"schedule 1f1b over {stages} stages needs at least {stages} microbatches, not "
+                f"{pieces}"
+            )
         if strategy.schedule == "interleaved" and pieces % degrees.pipeline:
-            return f"{pieces} microbatches do not divide by the {degrees.pipeline} devices of an interleaved schedule"
+            return (
+                f"{pieces} microbatches do not divide by the {degrees.pipeline} devices of an "
+                "interleaved schedule"
+            )
     return None
 
 
 def _compile_obstacle(cell: TrainingCell) -> str | None:
     degrees = cell.degrees
     if cell.compile and degrees.tensor > 1 and degrees.data > 1:
-        return "torch.compile fails on tensor parallelism combined with data parallelism (seen with PyTorch 2.13)"
-    if degrees.tensor > 1 and isinstance(cell.compile, str) and cell.compile.startswith("max-autotune"):
         return (
-            f"compile {cell.compile} may choose other kernels on each tensor-parallel rank, and the parameters that "
+            "torch.compile fails on tensor parallelism combined with data parallelism (seen with "
+            "PyTorch 2.13)"
+        )
+    if (
+        degrees.tensor > 1
+        and isinstance(cell.compile, str)
+        and cell.compile.startswith("max-autotune")
+    ):
+        return (
+            f"compile {cell.compile} may choose other kernels on each tensor-parallel rank, and "
+            "the parameters that "
             "they all hold then drift apart; use true or reduce-overhead"
         )
     return None
@@ -175,7 +203,10 @@ def _batch_obstacle(cell: TrainingCell) -> str | None:
     synthetic = cell.data_source.startswith("synthetic")
     epochs = cell.measurement.epochs or cell.measurement.warmup_epochs
     if epochs is not None and synthetic and cell.num_samples < cell.global_batch_size:
-        return f"an epoch of {cell.num_samples} samples is less than one global batch of {cell.global_batch_size}"
+        return (
+            f"an epoch of {cell.num_samples} samples is less than one global batch of "
+            f"{cell.global_batch_size}"
+        )
     return None
 
 
@@ -188,7 +219,10 @@ def _model_obstacle(cell: TrainingCell) -> str | None:
         return f"cifar100 has images, but {cell.model} takes tokens"
     classes = cell.model_options.get("num_classes")
     if cell.data_source == "cifar100" and isinstance(classes, int) and classes < _CIFAR_CLASSES:
-        return f"cifar100 has {_CIFAR_CLASSES} classes, {cell.model} has num_classes={classes}; raise it"
+        return (
+            f"cifar100 has {_CIFAR_CLASSES} classes, {cell.model} has num_classes={classes}; raise "
+            "it"
+        )
     return None
 
 
@@ -197,7 +231,10 @@ def _device_obstacle(cell: TrainingCell, device: DeviceKind) -> str | None:
         return "mps has a single device; use world size 1"
     staged = cell.degrees.pipeline > 1
     if staged and (device == "xpu" or (device == "cuda" and cell.measurement.sync_cuda)):
-        return "sync_cuda (and the clock for xpu) would synchronize the device between a pipeline's micro-batches"
+        return (
+            "sync_cuda (and the clock for xpu) would synchronize the device between a pipeline's "
+            "micro-batches"
+        )
     if device != "cuda" and isinstance(cell.strategy, Ddp) and cell.strategy.comm_hook == "bf16":
         return "comm_hook bf16 needs NCCL, that is CUDA devices"
     return None
@@ -210,11 +247,15 @@ def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
         return None
     installed = tuple(map(int, version.groups()))
     degrees = cell.degrees
-    needs = [("FSDP", _FSDP_ON_CPUS)] if isinstance(cell.strategy, Fsdp) or degrees.shard > 1 else []
+    needs = (
+        [("FSDP", _FSDP_ON_CPUS)] if isinstance(cell.strategy, Fsdp) or degrees.shard > 1 else []
+    )
     needs += [("a pipeline", _PIPELINES_ON_CPUS)] if degrees.pipeline > 1 else []
     for what, needed in needs:
         if installed < needed:
-            return f"{what} on CPUs needs PyTorch {'.'.join(map(str, needed))}; this is {target.torch}"
+            return (
+                f"{what} on CPUs needs PyTorch {'.'.join(map(str, needed))}; this is {target.torch}"
+            )
     return None
 
 
@@ -234,5 +275,8 @@ def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | No
         capability = tuple(int(part) for part in info.compute_capability.split("."))
         if capability < needed:
             minimum = ".".join(map(str, needed))
-            return f"{cell.precision} needs compute capability {minimum}; {info.name} has {info.compute_capability}"
+            return (
+                f"{cell.precision} needs compute capability {minimum}; {info.name} has "
+                f"{info.compute_capability}"
+            )
     return None

@@ -1,7 +1,8 @@
-"""The pytest plugin: a fixture ``torchscale`` that measures a function or a config and fails on a regression.
+"""The pytest plugin: a fixture ``torchscale`` that measures a function or a config and fails on a
+regression.
 
-pytest loads this module in every run of every project that has torchscale installed: it imports nothing but pytest
-until the fixture is used.
+pytest loads this module in every run of every project that has torchscale installed: it imports
+nothing but pytest until the fixture is used.
 """
 
 from __future__ import annotations
@@ -31,17 +32,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="replace",
         choices=("replace", "add"),
         metavar="replace|add",
-        help="Write what is measured into the baseline instead of comparing with it. add keeps earlier sessions: the "
+        help="Write what is measured into the baseline instead of comparing with it. add keeps "
+        "earlier sessions: the "
         "noise between sessions is estimated from them.",
     )
-    group.addoption("--torchscale-baseline", metavar="FILE", help=f"Baseline file. Default: {_BASELINE}")
-    group.addoption("--torchscale-threshold", metavar="SHARE", help="Smaller changes pass: 10% or 0.1.")
+    group.addoption(
+        "--torchscale-baseline", metavar="FILE", help=f"Baseline file. Default: {_BASELINE}"
+    )
+    group.addoption(
+        "--torchscale-threshold", metavar="SHARE", help="Smaller changes pass: 10% or 0.1."
+    )
     group.addoption(
         _ACCEPT,
         action="store_true",
         help="Write and judge measurements during which other processes took cores, too.",
     )
-    parser.addini("torchscale_baseline", f"Baseline file of the fixture torchscale. Default: {_BASELINE}")
+    parser.addini(
+        "torchscale_baseline", f"Baseline file of the fixture torchscale. Default: {_BASELINE}"
+    )
     parser.addini("torchscale_threshold", "Changes up to this share pass: 10% or 0.1.")
 
 
@@ -55,7 +63,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     session.config.stash[_RUN].write()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """One line for each measurement."""
     lines = config.stash[_RUN].lines
     if lines:
@@ -65,7 +75,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(name="torchscale")
-def torchscale_fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Measure:
+def torchscale_fixture(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Measure:
     """Measure a function, or a config, and fail where it is slower than the committed baseline::
 
     def test_speed(torchscale):
@@ -90,16 +102,18 @@ class Measure:
         round_seconds: float | None = None,
         synchronize: Callable[[], object] | None = None,
     ) -> Session:
-        """Time a function of no arguments and compare it with the baseline. A slower result is measured again, and
-        fails the test if it is slower again. Where other processes took cores meanwhile nothing is decided, and the
-        test is skipped.
+        """Time a function of no arguments and compare it with the baseline. A slower result is
+        measured again, and fails the test if it is slower again. Where other processes took cores
+        meanwhile nothing is decided, and the test is skipped.
 
         Args:
             function: What is measured.
             name: Tells several measurements of one test apart.
             threshold: Changes up to this share pass, in place of the option's.
-            rounds, round_seconds: How many rounds, and how long each lasts at least; by default 20 of 20 ms.
-            synchronize: Called at the end of each round: ``torch.cuda.synchronize`` for work on a GPU.
+            rounds, round_seconds: How many rounds, and how long each lasts at least; by default 20
+                of 20 ms.
+            synchronize: Called at the end of each round: ``torch.cuda.synchronize`` for work on a
+                GPU.
 
         Returns:
             The times of the last measurement.
@@ -117,9 +131,13 @@ class Measure:
                 session = self._timed(function, rounds, round_seconds, synchronize)
             if session.is_contended and not self._run.accept_contended:
                 why = f"{timing.format_contention(session)}, measured twice"
-                pytest.fail(f"not written, {why}: quiet the machine, or add {_ACCEPT}", pytrace=False)
+                pytest.fail(
+                    f"not written, {why}: quiet the machine, or add {_ACCEPT}", pytrace=False
+                )
             self._run.measured[key] = session
-            self._run.lines.append(f"{key}: {timing.describe_session(session)}: written to the baseline")
+            self._run.lines.append(
+                f"{key}: {timing.describe_session(session)}: written to the baseline"
+            )
             return session
         self._run.measured[key] = session
         share = self._run.threshold(threshold)
@@ -130,18 +148,26 @@ class Measure:
             change = self._run.compared(session, baseline, share)
         self._run.lines.append(f"{key}: {timing.describe_session(session)}: {change.describe()}")
         if change.is_slower and session.is_contended and not self._run.accept_contended:
-            pytest.skip(f"unclear, {timing.format_contention(session)}, measured twice: {change.describe()}")
+            pytest.skip(
+                f"unclear, {timing.format_contention(session)}, measured twice: {change.describe()}"
+            )
         if change.is_slower:
-            pytest.fail(f"slower than the baseline, measured twice: {change.describe()}", pytrace=False)
+            pytest.fail(
+                f"slower than the baseline, measured twice: {change.describe()}", pytrace=False
+            )
         return session
 
-    def config(self, config: str | Path, *, baseline: str, threshold: float | str = "2%") -> Results:
-        """Measure a config as ``torchscale benchmark`` does, and compare it with a baseline as ``torchscale compare``
-        does: three launches or more of each cell (``benchmark.repeats``) give verdicts.
+    def config(
+        self, config: str | Path, *, baseline: str, threshold: float | str = "2%"
+    ) -> Results:
+        """Measure a config as ``torchscale benchmark`` does, and compare it with a baseline as
+        ``torchscale compare`` does: three launches or more of each cell (``benchmark.repeats``)
+        give verdicts.
 
         Args:
             config: A config file.
-            baseline: Name of the baseline, a file beside that of functions: ``main`` is ``baselines/main.json``.
+            baseline: Name of the baseline, a file beside that of functions: ``main`` is
+                ``baselines/main.json``.
             threshold: Changes up to this share pass.
         """
         __tracebackhide__ = True
@@ -161,12 +187,16 @@ class Measure:
                 raise KeyboardInterrupt
             if self._run.update is not None:
                 baselines.save(baseline, str(place), baselines=kept, replace=True)
-                self._run.lines.append(f"{self._test}: {config}: written to the baseline {baseline}")
+                self._run.lines.append(
+                    f"{self._test}: {config}: written to the baseline {baseline}"
+                )
                 return load_results(place)
             rules = compare.Rules(self._run.threshold(threshold))
             report = compare.compare_sources([baseline, str(place)], rules, baselines=kept)
         except TorchscaleError as error:
-            pytest.fail(f"{config}: {error.message}{f'; {error.hint}' if error.hint else ''}", pytrace=False)
+            pytest.fail(
+                f"{config}: {error.message}{f'; {error.hint}' if error.hint else ''}", pytrace=False
+            )
         gate = compare.gate(report, FailOn.REGRESSION)
         self._run.lines += [f"{self._test}: {line}" for line in gate.messages]
         if gate.messages:
@@ -203,9 +233,15 @@ class _Run:
         self.lines: list[str] = []
         self.update: str | None = config.getoption(_UPDATE)
         self.accept_contended: bool = config.getoption(_ACCEPT)
-        named = config.getoption("--torchscale-baseline") or config.getini("torchscale_baseline") or _BASELINE
+        named = (
+            config.getoption("--torchscale-baseline")
+            or config.getini("torchscale_baseline")
+            or _BASELINE
+        )
         self.path = config.rootpath / str(named)
-        self._threshold: str = config.getoption("--torchscale-threshold") or config.getini("torchscale_threshold")
+        self._threshold: str = config.getoption("--torchscale-threshold") or config.getini(
+            "torchscale_threshold"
+        )
         if self.update is not None and getattr(config.option, "numprocesses", None):
             raise pytest.UsageError(f"{_UPDATE} measures in one process: add -n 0")
 
@@ -240,10 +276,15 @@ class _Run:
         except UsageError as error:
             pytest.fail(error.message, pytrace=False)
         if not sessions:
-            pytest.fail(f"{self.path} has no baseline of {key}: run pytest {_UPDATE} and commit it", pytrace=False)
+            pytest.fail(
+                f"{self.path} has no baseline of {key}: run pytest {_UPDATE} and commit it",
+                pytrace=False,
+            )
         return sessions
 
-    def compared(self, session: Session, baseline: tuple[Session, ...], threshold: float) -> TimeChange:
+    def compared(
+        self, session: Session, baseline: tuple[Session, ...], threshold: float
+    ) -> TimeChange:
         """The change; a baseline of another machine fails the test."""
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured
         from torchscale.pytest_plugin.timing import compare_times  # noqa: PLC0415

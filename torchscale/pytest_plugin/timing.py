@@ -1,4 +1,5 @@
-"""Time a function, and compare its times with those of a baseline file: what the fixture of the pytest plugin does."""
+"""Time a function, and compare its times with those of a baseline file: what the fixture of the
+pytest plugin does."""
 
 from __future__ import annotations
 
@@ -26,25 +27,30 @@ from torchscale.util.units import format_change, format_percent, format_seconds
 from torchscale.version import __version__
 
 ROUNDS = 20
-"""Enough for an interval whose quantile of Student's t (2.09) is near that of any number of rounds (1.96)."""
+"""Enough for an interval whose quantile of Student's t (2.09) is near that of any number of rounds
+(1.96)."""
 ROUND_SECONDS = 0.02
-"""Thousands of times the resolution of the clock, and longer than a time slice of Linux's scheduler (a few ms)."""
+"""Thousands of times the resolution of the clock, and longer than a time slice of Linux's scheduler
+(a few ms)."""
 LIMIT_SECONDS = 10.0
 """A slow function gets fewer rounds, but :data:`MIN_ROUNDS`."""
 MIN_ROUNDS = 3
 """Fewer give no usable interval."""
 THRESHOLD = 0.1
-"""One function takes some percent more or less from process to process (placement in memory, clock rate of the CPU),
-which one process cannot see: smaller changes pass."""
+"""One function takes some percent more or less from process to process (placement in memory, clock
+rate of the CPU), which one process cannot see: smaller changes pass."""
 LEVEL = 0.05
 """Of significance, as in ``torchscale compare``."""
 CONTENDED = 0.02
-"""Share of the time that the thread waited for a core. Other work that takes so much also fills caches and lowers clock
-rates, which slows a function by several times that share: near :data:`THRESHOLD`."""
+"""Share of the time that the thread waited for a core. Other work that takes so much also fills
+caches and lowers clock rates, which slows a function by several times that share: near
+:data:`THRESHOLD`."""
 MAX_SESSIONS = 10
-"""That the baseline keeps of a test; the estimate of the noise between them is good from five on (docs/compare.md)."""
+"""That the baseline keeps of a test; the estimate of the noise between them is good from five on
+(docs/compare.md)."""
 _SCHEDULER = Path("/proc/thread-self/schedstat")
-"""Of Linux: nanoseconds that the thread ran, nanoseconds that it was ready and waited for a core, time slices."""
+"""Of Linux: nanoseconds that the thread ran, nanoseconds that it was ready and waited for a core,
+time slices."""
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 """Thousands of tests with all their sessions."""
 
@@ -60,7 +66,8 @@ class Session(Frozen):
         python, torchscale: Versions.
         calls: In each round.
         seconds: Per call, the mean of each round.
-        waited: Share of the time in which the thread was ready and had no core; ``None`` where the system does not say.
+        waited: Share of the time in which the thread was ready and had no core; ``None`` where the
+            system does not say.
     """
 
     measured_at: str
@@ -113,14 +120,30 @@ class TimeChange:
         return self.ratio.p is not None and self.ratio.p < LEVEL
 
     def describe(self) -> str:
-        """``time per call +12.3 % (95 % interval +10.1 to +14.5 %): slower; baseline of 5 sessions``."""
+        """``time per call +12.3 % (95 % interval +10.1 to +14.5 %): slower; baseline of 5
+        sessions``."""
         interval = self.ratio.interval
         spread = ""
         if interval is not None:
-            spread = f" (95 % interval {format_ends(*(format_change(end - 1) for end in interval))})"
-        verdict = "slower" if self.is_slower else "faster" if self.is_faster else "within noise or the threshold"
-        noise = "1 session: noise between sessions is unknown" if self.sessions == 1 else f"{self.sessions} sessions"
-        return f"time per call {format_change(self.ratio.value - 1)}{spread}: {verdict}; baseline of {noise}"
+            spread = (
+                f" (95 % interval {format_ends(*(format_change(end - 1) for end in interval))})"
+            )
+        verdict = (
+            "slower"
+            if self.is_slower
+            else "faster"
+            if self.is_faster
+            else "within noise or the threshold"
+        )
+        noise = (
+            "1 session: noise between sessions is unknown"
+            if self.sessions == 1
+            else f"{self.sessions} sessions"
+        )
+        return (
+            f"time per call {format_change(self.ratio.value - 1)}{spread}: {verdict}; baseline of "
+            f"{noise}"
+        )
 
 
 def time_function(
@@ -132,13 +155,16 @@ def time_function(
 ) -> Session:
     """Call a function in rounds of equally many calls and time each round.
 
-    The first call warms up; further ones choose how many calls a round has. Python's garbage collector is paused.
+    The first call warms up; further ones choose how many calls a round has. Python's garbage
+    collector is paused.
 
     Args:
         function: What is measured.
-        rounds: How many; fewer where they would take longer than :data:`LIMIT_SECONDS`, but :data:`MIN_ROUNDS`.
+        rounds: How many; fewer where they would take longer than :data:`LIMIT_SECONDS`, but
+            :data:`MIN_ROUNDS`.
         round_seconds: The shortest that a round may be.
-        synchronize: Called at the end of each round, within its time: ``torch.cuda.synchronize`` for work on a GPU.
+        synchronize: Called at the end of each round, within its time: ``torch.cuda.synchronize``
+            for work on a GPU.
 
     Raises:
         UsageError: ``rounds`` or ``round_seconds`` is too small.
@@ -151,7 +177,9 @@ def time_function(
         _round(function, 1, synchronize)
         calls, taken = 1, _round(function, 1, synchronize)
         while taken < round_seconds:
-            calls = max(2 * calls, min(100 * calls, int(1.1 * calls * round_seconds / max(taken, 1e-9))))
+            calls = max(
+                2 * calls, min(100 * calls, int(1.1 * calls * round_seconds / max(taken, 1e-9)))
+            )
             taken = _round(function, calls, synchronize)
         affordable = max(MIN_ROUNDS, min(rounds, int(LIMIT_SECONDS / taken)))
         start, before = time.perf_counter(), _seconds_waited()
@@ -176,7 +204,9 @@ def _seconds_waited() -> float | None:
         return None
 
 
-def _round(function: Callable[[], object], calls: int, synchronize: Callable[[], object] | None) -> float:
+def _round(
+    function: Callable[[], object], calls: int, synchronize: Callable[[], object] | None
+) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         function()
@@ -190,7 +220,9 @@ def describe_session(session: Session) -> str:
     mean, half = geometric_mean(session.seconds), geometric_half_width(session.seconds)
     level = format_seconds(mean)
     if half is not None:
-        level = with_interval(level, format_interval(mean, (mean / (1 + half), mean * (1 + half)), format_seconds))
+        level = with_interval(
+            level, format_interval(mean, (mean / (1 + half), mean * (1 + half)), format_seconds)
+        )
     waited = f", {format_contention(session)}" if session.is_contended else ""
     return f"{level} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
 
@@ -200,20 +232,28 @@ def format_contention(session: Session) -> str:
     return f"contended: it waited for a core {format_percent(session.waited or 0.0)} of the time"
 
 
-def compare_times(session: Session, baseline: Sequence[Session], threshold: float = THRESHOLD) -> TimeChange:
-    """A measurement against sessions of the same test. Rounds are the unit within a session; where the baseline has
-    several sessions, the noise between them widens the interval.
+def compare_times(
+    session: Session, baseline: Sequence[Session], threshold: float = THRESHOLD
+) -> TimeChange:
+    """A measurement against sessions of the same test. Rounds are the unit within a session; where
+    the baseline has several sessions, the noise between them widens the interval.
 
     Raises:
         UsageError: they were measured on another machine.
     """
     others = sorted({one.machine for one in baseline} - {session.machine})
     if others:
-        raise UsageError(f"the baseline is of another machine ({others[0]}; this one: {session.machine})")
+        raise UsageError(
+            f"the baseline is of another machine ({others[0]}; this one: {session.machine})"
+        )
     sides = [[list(one.seconds) for one in baseline], [list(session.seconds)]]
     ratio = log_ratio(session.seconds, [seconds for one in baseline for seconds in one.seconds])
     noise = session_noise(sides)
-    return TimeChange(ratio if noise is None else with_session_noise(ratio, sides, noise), len(baseline), threshold)
+    return TimeChange(
+        ratio if noise is None else with_session_noise(ratio, sides, noise),
+        len(baseline),
+        threshold,
+    )
 
 
 def read_times(path: Path) -> TimingBaseline:
@@ -232,7 +272,9 @@ def read_times(path: Path) -> TimingBaseline:
         else:
             first = error.errors(include_url=False, include_input=False)[0]
             reason = ".".join(map(str, first["loc"])) + f": {first['msg']}"
-        raise UsageError(f"{path}: not a baseline of the pytest plugin: {reason.strip(': ')}") from error
+        raise UsageError(
+            f"{path}: not a baseline of the pytest plugin: {reason.strip(': ')}"
+        ) from error
 
 
 def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> None:
@@ -241,7 +283,8 @@ def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> N
     Args:
         path: The file; its directory is made.
         measured: By test.
-        add: Keep the earlier sessions of the same machine, :data:`MAX_SESSIONS` at most, instead of replacing them.
+        add: Keep the earlier sessions of the same machine, :data:`MAX_SESSIONS` at most, instead of
+            replacing them.
 
     Raises:
         UsageError: there is another file.

@@ -1,1 +1,2 @@
-"""What commands that only read results do, without a terminal: reports, comparisons, history, predictions, exports."""
+"""What commands that only read results do, without a terminal: reports, comparisons, history,
+predictions, exports."""

@@ -29,12 +29,18 @@ class SavedBaseline:
 
 
 def save(
-    name: str, source: str, *, baselines: Path = BASELINES, replace: bool = False, observer: Observer = SILENT
+    name: str,
+    source: str,
+    *,
+    baselines: Path = BASELINES,
+    replace: bool = False,
+    observer: Observer = SILENT,
 ) -> SavedBaseline:
     """Keep the results of a results directory or a ``record.json`` under a name (writes).
 
     Raises:
-        UsageError: the name is no file name or is taken, the source does not exist, or nothing was measured.
+        UsageError: the name is no file name or is taken, the source does not exist, or nothing was
+            measured.
         StoreError: the source cannot be read.
         OutputError: the baseline cannot be written.
     """

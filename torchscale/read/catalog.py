@@ -1,4 +1,5 @@
-"""The names that a config may use: models, strategies, precisions, optimizers, presets, devices, links."""
+"""The names that a config may use: models, strategies, precisions, optimizers, presets, devices,
+links."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Rows = list[dict[str, Value]]
 def catalog_rows(kind: CatalogKind) -> Rows:
     """One row per name; every row has the same columns, ``name`` first.
 
-    Numbers have no prefixes: ``parameters`` is a count, ``forward`` FLOPs of one sample, ``memory bandwidth`` and
-    ``per direction`` bytes per second, ``dense peaks`` FLOP/s by dtype.
+    Numbers have no prefixes: ``parameters`` is a count, ``forward`` FLOPs of one sample, ``memory
+    bandwidth`` and ``per direction`` bytes per second, ``dense peaks`` FLOP/s by dtype.
     """
     if kind is CatalogKind.MODELS:
         return _models()
@@ -56,15 +57,18 @@ def _devices() -> Rows:
 
 def _links() -> Rows:
     return [
-        {"name": link.name, "meaning": link.title, "per direction": link.bytes_per_second} for link in LINKS.values()
+        {"name": link.name, "meaning": link.title, "per direction": link.bytes_per_second}
+        for link in LINKS.values()
     ]
 
 
 _STRATEGIES = {
     "none": "one device, no process group",
-    "ddp": "DistributedDataParallel: a copy on every device, gradients averaged; plain on one device",
+    "ddp": "DistributedDataParallel: a copy on every device, gradients averaged; plain on one "
+    "device",
     "zero1": "DDP with the optimizer's state split over the devices",
-    "fsdp": "FSDP2: parameters, gradients and optimizer state split over the devices (HSDP with shard)",
+    "fsdp": "FSDP2: parameters, gradients and optimizer state split over the devices (HSDP with "
+    "shard)",
     "tensor": "the matrices of every layer split over the devices (decoder-*, llama-*)",
     "sequence": "tensor, with the rest of every layer split along the sequence (decoder-*)",
     "pipeline": "devices hold consecutive layers and pass micro-batches on (decoder-*)",
@@ -76,7 +80,8 @@ _PRECISIONS = {
     "tf32": "fp32 with TF32 matrix products (CUDA, compute capability 8.0 and newer)",
     "fp16": "fp16 autocast with a gradient scaler; also written amp",
     "bf16": "bf16 autocast (CUDA: compute capability 8.0 and newer)",
-    "fp8": "bf16 with the matrix products of linear layers in fp8 (CUDA: compute capability 8.9 and newer)",
+    "fp8": "bf16 with the matrix products of linear layers in fp8 (CUDA: compute capability 8.9 "
+    "and newer)",
 }
 _OPTIMIZERS = {"sgd": "SGD with momentum 0.9", "adam": "Adam", "adamw": "AdamW"}
 
@@ -100,7 +105,13 @@ def _models() -> Rows:
         ("my_pkg.my_module:build", "your own model (torchscale docs models)"),
     )
     blank: dict[str, Value] = {"parameters": None, "forward": None, "splits": ""}
-    return [*rows, *({"name": name, "meaning": meaning, **blank, "options": meaning} for name, meaning in others)]
+    return [
+        *rows,
+        *(
+            {"name": name, "meaning": meaning, **blank, "options": meaning}
+            for name, meaning in others
+        ),
+    ]
 
 
 def _strategies() -> Rows:
@@ -108,7 +119,8 @@ def _strategies() -> Rows:
         {
             "name": name,
             "meaning": _STRATEGIES[name],
-            "signals": " ".join(sorted(signal.value for signal in strategy.signals)) or "phases alone",
+            "signals": " ".join(sorted(signal.value for signal in strategy.signals))
+            or "phases alone",
             "options": " ".join(key for key in strategy.model_fields if key != "name"),
         }
         for name, strategy in STRATEGIES.items()
@@ -119,8 +131,10 @@ def _presets() -> Rows:
     return [
         {
             "name": name,
-            "meaning": f"warm-up from {values['warmup_seconds']:g} s, measures {values['min_seconds']:g} to "
-            f"{values['max_seconds']:g} s, aims at ±{format_percent(values['target_half_width'], 0)}",
+            "meaning": f"warm-up from {values['warmup_seconds']:g} s, measures "
+            f"{values['min_seconds']:g} to "
+            f"{values['max_seconds']:g} s, aims at "
+            f"±{format_percent(values['target_half_width'], 0)}",
         }
         for name, values in PRESETS.items()
     ]

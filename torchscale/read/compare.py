@@ -1,4 +1,5 @@
-"""Compare results: sides → pairs against the reference → a report, and whether it should fail a build."""
+"""Compare results: sides → pairs against the reference → a report, and whether it should fail a
+build."""
 
 from __future__ import annotations
 
@@ -36,9 +37,10 @@ class Rules:
         force: Compare across different devices, precisions or versions of torch.
         match: Compare training and memory cells that are equal in these, whatever else differs.
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.
-        against: What to take as the reference from earlier runs: ``last``, ``main`` or ``median-of-10``; ``None`` for
-            the first source.
-        history: File of a history, or directory with the earlier runs; by default the directory that holds the run.
+        against: What to take as the reference from earlier runs: ``last``, ``main`` or
+            ``median-of-10``; ``None`` for the first source.
+        history: File of a history, or directory with the earlier runs; by default the directory
+            that holds the run.
     """
 
     threshold: float = THRESHOLD
@@ -70,23 +72,26 @@ def compare_sources(
     """Compare every source with the reference.
 
     Args:
-        sources: Results directories, directories of such, ``record.json`` files, or baselines by file or name.
+        sources: Results directories, directories of such, ``record.json`` files, or baselines by
+            file or name.
         rules: How they are compared.
-        reference: Name of the side that the others are compared with; by default the first source, and of a directory
-            of runs its oldest.
+        reference: Name of the side that the others are compared with; by default the first source,
+            and of a directory of runs its oldest.
         prices: Of a device and hour: one for all sides, or one for each; none compares no costs.
         baselines: Where baselines are kept.
         observer: Shows that reading takes a while.
 
     Raises:
-        UsageError: a source does not exist, there is one side alone, the sides differ in what forbids a comparison, or
-            ``rules.match`` does not tell cells apart.
+        UsageError: a source does not exist, there is one side alone, the sides differ in what
+            forbids a comparison, or ``rules.match`` does not tell cells apart.
         StoreError: a source cannot be read.
     """
     sources = [meant_source(source, baselines) for source in sources]
     with observer.status("Reading"):
         loaded, left_out = (
-            load_sides(sources, baselines) if rules.against is None else _earlier(sources, rules, baselines)
+            load_sides(sources, baselines)
+            if rules.against is None
+            else _earlier(sources, rules, baselines)
         )
     named = _with_distinct_names(loaded)
     side_prices = _prices(prices, named)
@@ -101,7 +106,9 @@ def compare_sources(
     sides = [named[place].results for place in chosen]
     if len(sides) < 2:
         raise UsageError(_too_few(sources, sides, left_out), hint="torchscale compare before after")
-    return _compared(sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices))
+    return _compared(
+        sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices)
+    )
 
 
 def meant_source(text: str, baselines: Path = BASELINES) -> str:
@@ -114,7 +121,9 @@ def meant_source(text: str, baselines: Path = BASELINES) -> str:
     if str(run) == str(Path(text)):
         return text
     if baseline is not None:
-        raise UsageError(f"{text} is a run and a baseline", hint=f"name its path: {run} or {baseline}")
+        raise UsageError(
+            f"{text} is a run and a baseline", hint=f"name its path: {run} or {baseline}"
+        )
     return str(run)
 
 
@@ -123,10 +132,13 @@ def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[lis
     against = Against.from_text(rules.against or "")
     if len(sources) != 1:
         raise UsageError(
-            f"--against {rules.against} takes one run, not {len(sources)}", hint="torchscale compare NEW --against last"
+            f"--against {rules.against} takes one run, not {len(sources)}",
+            hint="torchscale compare NEW --against last",
         )
     new = Side(sources[0], load_source(sources[0], baselines))
-    source = rules.history or (Path(sources[0]).resolve().parent if Path(sources[0]).is_dir() else RESULTS)
+    source = rules.history or (
+        Path(sources[0]).resolve().parent if Path(sources[0]).is_dir() else RESULTS
+    )
     return [earlier_side(new, against, source), new], []
 
 
@@ -154,7 +166,9 @@ def _compared(
         )
         for side, price in zip(sides[1:], prices[1:], strict=True)
     )
-    of_cells = cell_differences([[(cell.before, cell.after) for cell in pair.cells] for pair in pairs])
+    of_cells = cell_differences(
+        [[(cell.before, cell.after) for cell in pair.cells] for pair in pairs]
+    )
     return ComparisonReport(
         pairs,
         (*of_cells, *of_sides),
@@ -182,21 +196,28 @@ def _refuse(forbidding: Sequence[Difference]) -> None:
 
 
 def render_comparison(comparison: ComparisonReport, kind: CompareFormat) -> bytes:
-    """The content of a file in any format but ``terminal``; Markdown is short, for pull requests and job summaries.
+    """The content of a file in any format but ``terminal``; Markdown is short, for pull requests
+    and job summaries.
 
     Raises:
         ValueError: ``kind`` is ``terminal``.
     """
     if kind is CompareFormat.JSON:
         return (comparison_json(comparison) + "\n").encode()
-    return render_document(kind, comparison_document(comparison, brief=kind is CompareFormat.MARKDOWN))
+    return render_document(
+        kind, comparison_document(comparison, brief=kind is CompareFormat.MARKDOWN)
+    )
 
 
 def gate(
-    comparison: ComparisonReport, fail_on: FailOn, *, allow_missing: bool = False, allow_unclear: bool = False
+    comparison: ComparisonReport,
+    fail_on: FailOn,
+    *,
+    allow_missing: bool = False,
+    allow_unclear: bool = False,
 ) -> Gate:
-    """What a comparison means for a build: it fails where something is worse, failed or was not measured, and where all
-    that decides is unclear and a loss of a quarter is not excluded.
+    """What a comparison means for a build: it fails where something is worse, failed or was not
+    measured, and where all that decides is unclear and a loss of a quarter is not excluded.
 
     Args:
         comparison: All sides.
@@ -208,20 +229,32 @@ def gate(
         return Gate(ExitCode.OK)
     messages = []
     for pair in comparison.pairs:
-        reasons = _reasons(pair, comparison.metrics, allow_missing=allow_missing, allow_unclear=allow_unclear)
+        reasons = _reasons(
+            pair, comparison.metrics, allow_missing=allow_missing, allow_unclear=allow_unclear
+        )
         unclear = pair.unclear(comparison.metrics)
         if not reasons and fail_on is FailOn.UNCLEAR and unclear:
             reasons = [f"{plural(len(unclear), 'cell')} unclear"]
         if reasons:
-            messages.append(f"Failed: {pair.other.name} against {pair.reference.name}: {'; '.join(reasons)}.")
+            messages.append(
+                f"Failed: {pair.other.name} against {pair.reference.name}: {'; '.join(reasons)}."
+            )
     return Gate(ExitCode.FAILED if messages else ExitCode.OK, tuple(messages))
 
 
-def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allow_unclear: bool) -> list[str]:
-    regressions, overall, missing = pair.regressions(metrics), pair.overall_regressions(metrics), pair.missing(metrics)
+def _reasons(
+    pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allow_unclear: bool
+) -> list[str]:
+    regressions, overall, missing = (
+        pair.regressions(metrics),
+        pair.overall_regressions(metrics),
+        pair.missing(metrics),
+    )
     reasons = [f"{plural(len(regressions), 'cell')} worse or lost"] if regressions else []
     if overall:
-        reasons.append(f"worse over all cells: {listed([METRIC_LABELS[metric] for metric in overall])}")
+        reasons.append(
+            f"worse over all cells: {listed([METRIC_LABELS[metric] for metric in overall])}"
+        )
     if missing and not allow_missing:
         reasons.append(
             f"{plural(len(missing), 'cell')} not measured, or less than in the reference "
@@ -232,7 +265,9 @@ def _reasons(pair: Pair, metrics: Sequence[Metric], *, allow_missing: bool, allo
     if pair.may_hide_loss(metrics) and not allow_unclear:
         limit = format_percent(max(BLIND, pair.threshold), 1)
         why = _why_unclear(pair, metrics)
-        reasons.append(f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear lets it pass)")
+        reasons.append(
+            f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear lets it pass)"
+        )
     return reasons
 
 
@@ -240,14 +275,21 @@ def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:
     changes = [change for _, change in pair.decided_by(metrics)]
     found = {change.reason for change in changes}
     flags = dict.fromkeys(flag for change in changes for flag in change.conditions)
-    reasons = [f"fewer than {MIN_LAUNCHES} launches on a side"] if Reason.FEW_LAUNCHES in found else []
-    reasons += [f"{' or '.join(flags)} on one side, which --accept flags ignores"] if Reason.CONDITIONS in found else []
+    reasons = (
+        [f"fewer than {MIN_LAUNCHES} launches on a side"] if Reason.FEW_LAUNCHES in found else []
+    )
+    reasons += (
+        [f"{' or '.join(flags)} on one side, which --accept flags ignores"]
+        if Reason.CONDITIONS in found
+        else []
+    )
     reasons += ["noise"] if Reason.NOISE in found else []
     return ", ".join(reasons)
 
 
 def _comparable(reference: Side, side: Side) -> bool:
-    """Whether a side is compared: as asked for by name, or found in a directory with cells of the same kinds."""
+    """Whether a side is compared: as asked for by name, or found in a directory with cells of the
+    same kinds."""
     return not side.from_directory or bool(_kinds(reference.results) & _kinds(side.results))
 
 
@@ -257,14 +299,15 @@ def _kinds(results: ResultSet) -> set[str]:
 
 
 def _reference(sides: Sequence[Side], name: str | None) -> int:
-    """The place of the side that others are compared with: the named one, else the first that was given by itself or
-    that others of its directory can be compared with."""
+    """The place of the side that others are compared with: the named one, else the first that was
+    given by itself or that others of its directory can be compared with."""
     if name is not None:
         for place, side in enumerate(sides):
             if name in (side.results.name, side.source):
                 return place
         raise UsageError(
-            f"--reference {name}: no such side; expected one of {', '.join(side.results.name for side in sides)}"
+            f"--reference {name}: no such side; expected one of "
+            f"{', '.join(side.results.name for side in sides)}"
         )
     for place, side in enumerate(sides):
         if not side.from_directory or any(
@@ -276,20 +319,24 @@ def _reference(sides: Sequence[Side], name: str | None) -> int:
 
 def _too_few(sources: Sequence[str], sides: Sequence[ResultSet], left_out: Sequence[str]) -> str:
     held = f"{' '.join(sources)}: one run to compare ({sides[0].name})"
-    return f"{held}; expected two or more runs, or a directory of runs" + "".join(f" {text}" for text in left_out)
+    return f"{held}; expected two or more runs, or a directory of runs" + "".join(
+        f" {text}" for text in left_out
+    )
 
 
 def _prices(prices: Sequence[float], sides: Sequence[Side]) -> Sequence[float | None]:
     if len(prices) > 1 and len(prices) != len(sides):
         raise UsageError(
-            f"{len(prices)} prices for {len(sides)} sides ({', '.join(side.results.name for side in sides)})",
+            f"{len(prices)} prices for {len(sides)} sides "
+            f"({', '.join(side.results.name for side in sides)})",
             hint="one for all, or one for each in this order",
         )
     return prices if len(prices) == len(sides) else [*prices, None][:1] * len(sides)
 
 
 def _with_distinct_names(sides: Sequence[Side]) -> Sequence[Side]:
-    """The sides with names that differ: their own, or else the sources as given, numbered if need be."""
+    """The sides with names that differ: their own, or else the sources as given, numbered if need
+    be."""
     names, sources = [side.results.name for side in sides], [side.source for side in sides]
     if len(set(names)) == len(names):
         return sides

@@ -18,7 +18,10 @@ def list_pages() -> list[tuple[str, str]]:
         UsageError: this installation has no documentation.
     """
     pages = sorted(_directory().glob("*.md"))
-    return [(page.stem, page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")) for page in pages]
+    return [
+        (page.stem, page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "))
+        for page in pages
+    ]
 
 
 def read_page(name: str) -> str:
@@ -33,11 +36,17 @@ def read_page(name: str) -> str:
     wanted = name.removeprefix("docs/").removesuffix(".md").lower()
     names = [page for page, _ in list_pages()]
     if wanted not in names:
-        raise UsageError(f"there is no page {name!r}{did_you_mean(wanted, names)}", hint=f"pages: {', '.join(names)}")
+        raise UsageError(
+            f"there is no page {name!r}{did_you_mean(wanted, names)}",
+            hint=f"pages: {', '.join(names)}",
+        )
     return (_directory() / f"{wanted}.md").read_text(encoding="utf-8")
 
 
 def _directory() -> Path:
     if not _PAGES.is_dir():
-        raise UsageError("this installation has no documentation", hint="install torchscale from its wheel or checkout")
+        raise UsageError(
+            "this installation has no documentation",
+            hint="install torchscale from its wheel or checkout",
+        )
     return _PAGES

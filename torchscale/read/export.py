@@ -26,23 +26,28 @@ _MAX_VALIDATION_BYTES = 16 * 1024 * 1024
 
 
 @gc_paused()
-def export(target: ExportTarget, source: Path | None = None, observer: Observer = SILENT) -> Exported:
+def export(
+    target: ExportTarget, source: Path | None = None, observer: Observer = SILENT
+) -> Exported:
     """A run in another program's format.
 
     Args:
         target: Whose format; no store.
-        source: A run folder, complete or not; or a file that ``validate --json`` wrote. Default: the newest run in
-            ``./results``. A dashboard needs none.
+        source: A run folder, complete or not; or a file that ``validate --json`` wrote. Default:
+            the newest run in ``./results``. A dashboard needs none.
         observer: Shows that reading takes a while.
 
     Raises:
-        UsageError: there is no run, the file is none of ``validate``, or nothing of it can be said in this format.
+        UsageError: there is no run, the file is none of ``validate``, or nothing of it can be said
+            in this format.
         StoreError: the run cannot be read.
     """
     if target is ExportTarget.GRAFANA_DASHBOARD:
         return text_exporter(target).render(ExportedRun(""))
     with observer.status("Reading the run"):
-        run = _read(newest_run(observer=observer) if source is None else run_folder(source, observer))
+        run = _read(
+            newest_run(observer=observer) if source is None else run_folder(source, observer)
+        )
     return text_exporter(target).render(run)
 
 
@@ -61,7 +66,8 @@ def export_to_store(
         target: Which store.
         source: A run folder, complete or not. Default: the newest run in ``./results``.
         place: A directory or an address; by default where the other program is set up to look.
-        report: Whether stores that keep files get the HTML report; without, they get only cells that have ended.
+        report: Whether stores that keep files get the HTML report; without, they get only cells
+            that have ended.
         observer: Shows what takes a while.
 
     Raises:
@@ -82,7 +88,9 @@ def export_to_store(
         return RunReport(directory, summary).render(ReportFormat.HTML)
 
     with observer.status(f"Writing to {target.value}"):
-        return exporter.store(RunToStore(directory, summary, run, rendered if report else None), place)
+        return exporter.store(
+            RunToStore(directory, summary, run, rendered if report else None), place
+        )
 
 
 def text_exporter(target: ExportTarget) -> Exporter:
@@ -103,6 +111,7 @@ def _read(source: Path) -> ExportedRun:
         reason = f": {error.strerror or error}" if isinstance(error, OSError) else ""
         raise UsageError(
             f"{source}: neither a run folder nor the JSON of `torchscale validate --json`{reason}",
-            hint="for example: torchscale validate --json > node.json; torchscale export --to junit node.json",
+            hint="for example: torchscale validate --json > node.json; torchscale export --to "
+            "junit node.json",
         ) from error
     return exported_checks(validation, source.stem)

@@ -10,7 +10,8 @@ from torchscale.store.run_folder import RunFolder
 
 
 def failed_launches(directory: Path, summary: RunSummary) -> tuple[LaunchRecord, ...]:
-    """The first failed launch of each cell that failed, in plan order; records of other cells are not read.
+    """The first failed launch of each cell that failed, in plan order; records of other cells are
+    not read.
 
     Raises:
         StoreError: the folder cannot be read.

@@ -1,4 +1,5 @@
-"""Results over time: run folders → a history → trends, change points, and whether they should fail a build."""
+"""Results over time: run folders → a history → trends, change points, and whether they should fail
+a build."""
 
 from __future__ import annotations
 
@@ -46,8 +47,10 @@ def history(
     """Add run folders to a history, and look for changes in all that it holds.
 
     Args:
-        directories: Run folders, or directories that hold some; ``results`` where neither these nor ``db`` is given.
-        db: File of the history; created if there are directories. ``None`` reads the folders and keeps nothing.
+        directories: Run folders, or directories that hold some; ``results`` where neither these nor
+            ``db`` is given.
+        db: File of the history; created if there are directories. ``None`` reads the folders and
+            keeps nothing.
         rules: What is followed.
         observer: Shows that reading takes a while.
 
@@ -59,22 +62,29 @@ def history(
     chosen = HistoryRules() if rules is None else rules
     sources = list(map(run_by_name, directories)) or ([] if db is not None else [RESULTS])
     with observer.status("Looking for run folders"):
-        folders = list(dict.fromkeys(folder for directory in sources for folder in run_folders(directory)))
+        folders = list(
+            dict.fromkeys(folder for directory in sources for folder in run_folders(directory))
+        )
     if sources and not folders:
         raise UsageError(
-            f"no run folder in {', '.join(map(str, sources))}", hint="measure something first: torchscale benchmark"
+            f"no run folder in {', '.join(map(str, sources))}",
+            hint="measure something first: torchscale benchmark",
         )
     with open_history(db, create=bool(sources)) as opened:
         with observer.status(f"Reading {len(folders)} run folders"):
             added = add_folders(
                 opened,
                 folders,
-                lambda number, folder: observer.detail(f"Reading {number} of {len(folders)}: {folder}"),
+                lambda number, folder: observer.detail(
+                    f"Reading {number} of {len(folders)}: {folder}"
+                ),
             )
         if sources and db is not None:
             observer.note(f"{db}: {added.new} runs added, {added.known} known")
         with observer.status("Looking for changes"):
-            content, trends = history_trends(opened, chosen.metrics, accept_flags=chosen.accept_flags)
+            content, trends = history_trends(
+                opened, chosen.metrics, accept_flags=chosen.accept_flags
+            )
     return HistoryReport(content.runs, tuple(trends), chosen.threshold, added.left_out)
 
 

@@ -1,4 +1,5 @@
-"""Predictions from a run or a table: throughput, efficiency, time and cost at counts of GPUs that were not measured."""
+"""Predictions from a run or a table: throughput, efficiency, time and cost at counts of GPUs that
+were not measured."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from torchscale.results.reader import read_summary
 _MAX_COUNTS = 100
 """Requested counts: more than a table or a chart can show."""
 _RING_BACKEND = "gloo"
-"""Its all-reduce is a ring whatever the size. NCCL uses trees between nodes where latency counts."""
+"""Its all-reduce is a ring whatever the size. NCCL uses trees between nodes where latency
+counts."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class PredictOptions:
     Attributes:
         counts: Of GPUs.
         gpus_per_node: Of a full node; ``None`` for as many as the fullest measured node has.
-        link: Catalogue name of the network between the nodes asked for; ``None`` for the measured one.
+        link: Catalogue name of the network between the nodes asked for; ``None`` for the measured
+            one.
         price: Of a GPU and hour.
     """
 
@@ -49,8 +52,11 @@ class PredictOptions:
     price: float | None = None
 
 
-def predict_run(source: Path | None, options: PredictOptions, observer: Observer = SILENT) -> PredictionReport:
-    """Predict every series of training cells of a run folder; ``None`` is the newest run in ``./results``.
+def predict_run(
+    source: Path | None, options: PredictOptions, observer: Observer = SILENT
+) -> PredictionReport:
+    """Predict every series of training cells of a run folder; ``None`` is the newest run in
+    ``./results``.
 
     Raises:
         UsageError: the options are wrong, or the run measured no training.
@@ -62,7 +68,8 @@ def predict_run(source: Path | None, options: PredictOptions, observer: Observer
 
 
 def predict_summaries(runs: Mapping[str, RunSummary], options: PredictOptions) -> PredictionReport:
-    """The same of runs that were read, by name; of several, the names of series begin with that of their run.
+    """The same of runs that were read, by name; of several, the names of series begin with that of
+    their run.
 
     Raises:
         UsageError: the options are wrong, or no run measured training.
@@ -76,7 +83,9 @@ def predict_summaries(runs: Mapping[str, RunSummary], options: PredictOptions) -
     ]
     source = ", ".join(runs)
     if not series:
-        raise UsageError(f"{source}: no training cell has figures", hint="measure some: torchscale benchmark")
+        raise UsageError(
+            f"{source}: no training cell has figures", hint="measure some: torchscale benchmark"
+        )
     return _report(source, series, options, ())
 
 
@@ -103,24 +112,36 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
     found = []
     for cells in members.values():
         points = [_measured(cell, gpus_per_node, summary.collectives) for cell in cells]
-        crowded = next((point for point in points if gpus_per_node is not None and point.local > gpus_per_node), None)
+        crowded = next(
+            (
+                point
+                for point in points
+                if gpus_per_node is not None and point.local > gpus_per_node
+            ),
+            None,
+        )
         if crowded is not None:
             raise UsageError(
-                f"--gpus-per-node {gpus_per_node}: {crowded.gpus} GPUs were measured on {crowded.nodes} nodes; raise it"
+                f"--gpus-per-node {gpus_per_node}: {crowded.gpus} GPUs were measured on "
+                f"{crowded.nodes} nodes; raise it"
             )
         over_nodes = any(point.nodes > 1 for point in points)
         link = summary.experiment.config.hardware.link if over_nodes else None
         first = cells[0].cell
         name = f"{panel_title(first)}, {batch_label(first)}"
         environment = summary.experiment.environment
-        here = 1 if over_nodes else len(environment.devices) if on_cuda(summary) else environment.cores
+        here = (
+            1 if over_nodes else len(environment.devices) if on_cuda(summary) else environment.cores
+        )
         declared = gpus_per_node or summary.experiment.config.launch.devices_per_node
         full = declared or max(math.ceil(max(point.local for point in points)), here)
         found.append(make_series(name, points, gpus_per_node=full, link=link))
     return found
 
 
-def _measured(cell: TrainingSummary, gpus_per_node: int | None, collectives: Sequence[CollectivesSummary]) -> Measured:
+def _measured(
+    cell: TrainingSummary, gpus_per_node: int | None, collectives: Sequence[CollectivesSummary]
+) -> Measured:
     figures = cell.figures
     if figures is None:
         raise ValueError(f"{cell.cell.id} has no figures")
@@ -143,17 +164,24 @@ def _latency(figures: Figures, all_reduce: LatencyFit | None) -> Latency | None:
     if figures.link is None or figures.buckets is None:
         return None
     one = None if all_reduce is None else all_reduce.latency_seconds
-    return gradient_latency(figures.link, figures.buckets, one, of_ring=figures.backend == _RING_BACKEND)
+    return gradient_latency(
+        figures.link, figures.buckets, one, of_ring=figures.backend == _RING_BACKEND
+    )
 
 
-def _all_reduce(collectives: Sequence[CollectivesSummary], gpus: int, nodes: int) -> LatencyFit | None:
-    """Of a sweep over as many GPUs and nodes, as the backend does it without being forced. Of several element types the
-    first: latency hardly depends on it."""
+def _all_reduce(
+    collectives: Sequence[CollectivesSummary], gpus: int, nodes: int
+) -> LatencyFit | None:
+    """Of a sweep over as many GPUs and nodes, as the backend does it without being forced. Of
+    several element types the first: latency hardly depends on it."""
     for sweep in collectives:
         cell, count = sweep.cell, sweep.facts.node_count
         as_usual = cell.algorithm is None and cell.protocol is None and not cell.logs_choices
         if sweep.figures is not None and as_usual and (cell.world_size, count) == (gpus, nodes):
-            return next((curve.fit for curve in sweep.figures.curves if curve.operation == "all_reduce"), None)
+            return next(
+                (curve.fit for curve in sweep.figures.curves if curve.operation == "all_reduce"),
+                None,
+            )
     return None
 
 
@@ -182,7 +210,10 @@ def exit_code(report: PredictionReport) -> ExitCode:
 def _report(
     source: str, series: Sequence[MeasuredSeries], options: PredictOptions, notes: Sequence[str]
 ) -> PredictionReport:
-    outcomes = tuple(predict_series(one, options.counts, price=options.price, link=options.link) for one in series)
+    outcomes = tuple(
+        predict_series(one, options.counts, price=options.price, link=options.link)
+        for one in series
+    )
     unknown = options.link is not None and any(one.link is None for one in series)
     assumed = [f"the measured network is taken to be {options.link}"] if unknown else []
     return PredictionReport(source, outcomes, options.price, (*notes, *assumed))
@@ -193,11 +224,18 @@ def _check(options: PredictOptions) -> None:
         raise UsageError("no count of GPUs to predict", hint="--gpus 16,32,64")
     if len(options.counts) > _MAX_COUNTS:
         raise UsageError(f"--gpus: {len(options.counts)} counts; expected at most {_MAX_COUNTS}")
-    for option, values in (("--gpus", options.counts), ("--gpus-per-node", (options.gpus_per_node,))):
+    for option, values in (
+        ("--gpus", options.counts),
+        ("--gpus-per-node", (options.gpus_per_node,)),
+    ):
         for value in values:
             if value is not None and not 1 <= value <= MAX_GPUS:
-                raise UsageError(f"{option} {value}: expected a whole number from 1 to {MAX_GPUS:,}")
+                raise UsageError(
+                    f"{option} {value}: expected a whole number from 1 to {MAX_GPUS:,}"
+                )
     if options.link is not None and options.link not in LINKS:
         raise UsageError(f"--link {options.link}: unknown link; expected one of {', '.join(LINKS)}")
     if options.price is not None and not 0 < options.price < math.inf:
-        raise UsageError(f"--cost {options.price:g}: expected a price above 0 of a GPU and hour, such as 2.50")
+        raise UsageError(
+            f"--cost {options.price:g}: expected a price above 0 of a GPU and hour, such as 2.50"
+        )

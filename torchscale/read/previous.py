@@ -19,7 +19,8 @@ _LOOKED_AT = 50
 def against_previous(directory: Path) -> str:
     """The change since the newest earlier run of the same plan beside ``directory``, as a sentence.
 
-    Empty where there is no such run, where it was measured on another device or torch, or where nothing is comparable.
+    Empty where there is no such run, where it was measured on another device or torch, or where
+    nothing is comparable.
     """
     try:
         previous = next(_earlier(directory), None)
@@ -34,13 +35,18 @@ def against_previous(directory: Path) -> str:
     except TorchscaleError:
         return ""  # a folder beside it is damaged, or is none of ours
     details = f"torchscale compare {previous} {directory}"
-    return f"Against the previous run of this config: {format_headline(pair, ())} Details: {details}"
+    return (
+        f"Against the previous run of this config: {format_headline(pair, ())} Details: {details}"
+    )
 
 
 def _earlier(directory: Path) -> Iterator[Path]:
     """Folders of the same plan that began before, the newest first."""
     own = RunFolder.open(directory).experiment
-    files = [(file.stat().st_mtime, file.parent) for file in directory.absolute().parent.glob("*/experiment.json")]
+    files = [
+        (file.stat().st_mtime, file.parent)
+        for file in directory.absolute().parent.glob("*/experiment.json")
+    ]
     newest = [folder for _, folder in sorted(files, reverse=True)[:_LOOKED_AT]]
     found = []
     for folder in newest:

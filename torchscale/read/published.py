@@ -41,7 +41,8 @@ _DOCUMENTS = {
         TypeAdapter(ReportExport),
         RESULTS_SCHEMA_VERSION,
         "torchscale report",
-        "A run with the figures of every cell: `torchscale report --format json`, `torchscale benchmark --json`.",
+        "A run with the figures of every cell: `torchscale report --format json`, `torchscale "
+        "benchmark --json`.",
     ),
     ResultSchema.COMPARE: _Document(
         TypeAdapter(ComparisonExport),
@@ -53,7 +54,8 @@ _DOCUMENTS = {
         TypeAdapter(tuple[AnyMachineExport, ...]),
         RESULTS_SCHEMA_VERSION,
         "torchscale machine measurements",
-        "Collectives, peak rates or memory, one entry a cell: `torchscale measure collectives --json`, "
+        "Collectives, peak rates or memory, one entry a cell: `torchscale measure collectives "
+        "--json`, "
         "`measure hardware --json`, `measure memory --json`.",
     ),
     ResultSchema.MAX_BATCH: _Document(
@@ -78,13 +80,15 @@ _DOCUMENTS = {
         TypeAdapter(TuningExport),
         RESULTS_SCHEMA_VERSION,
         "torchscale tuning",
-        "The fastest setting of a config on this machine, and everything that was tried: `torchscale tune --json`.",
+        "The fastest setting of a config on this machine, and everything that was tried: "
+        "`torchscale tune --json`.",
     ),
     ResultSchema.PROFILE: _Document(
         TypeAdapter(ProfileAnalysis),
         SCHEMA_VERSION,
         "torchscale profile",
-        "A recording analyzed: `torchscale profile --json`, `torchscale profile analyze --json`, `analysis.json`.",
+        "A recording analyzed: `torchscale profile --json`, `torchscale profile analyze --json`, "
+        "`analysis.json`.",
     ),
     ResultSchema.VALIDATE: _Document(
         TypeAdapter(Validation),
@@ -102,7 +106,8 @@ _DOCUMENTS = {
         TypeAdapter(Autopsy),
         SCHEMA_VERSION,
         "torchscale autopsy",
-        "Why a job made no progress: `torchscale autopsy --json`, `autopsy` in the cells of a report.",
+        "Why a job made no progress: `torchscale autopsy --json`, `autopsy` in the cells of a "
+        "report.",
     ),
     ResultSchema.BASELINE: _Document(
         TypeAdapter(ResultSet),
@@ -135,4 +140,8 @@ def _open(schema: Any) -> Any:  # noqa: ANN401 - any part of a JSON Schema
         return [_open(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _open(value) for key, value in schema.items() if (key, value) != ("additionalProperties", False)}
+    return {
+        key: _open(value)
+        for key, value in schema.items()
+        if (key, value) != ("additionalProperties", False)
+    }

@@ -6,7 +6,9 @@ from torchscale.config.choices import CompareFormat, ReportFormat
 from torchscale.report.document import Document
 
 
-def render_document(kind: ReportFormat | CompareFormat, document: Document, *, summary: bool = False) -> bytes:
+def render_document(
+    kind: ReportFormat | CompareFormat, document: Document, *, summary: bool = False
+) -> bytes:
     """Render as HTML, PDF or Markdown; a ``summary`` is short Markdown.
 
     Raises:

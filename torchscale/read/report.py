@@ -64,8 +64,8 @@ class Report(Protocol):
         ...
 
     def print_cell(self, text: str, console: Console) -> None:
-        """Print the cell with this id, or the only one whose id contains ``text`` (``*`` is any text), as a vertical
-        table.
+        """Print the cell with this id, or the only one whose id contains ``text`` (``*`` is any
+        text), as a vertical table.
 
         Raises:
             UsageError: no cell fits, several do, or this has no cells.
@@ -106,7 +106,9 @@ class RunReport:
             console.print(paragraph, markup=False)
         print_results(self.summary, console)
         to_run = sum(cell.state is not State.SKIPPED for cell in self.summary.everything)
-        print_failures(failed_launches(self.directory, self.summary), to_run, self.directory, console)
+        print_failures(
+            failed_launches(self.directory, self.summary), to_run, self.directory, console
+        )
 
     def print_cell(self, text: str, console: Console) -> None:
         """One cell as a vertical table."""
@@ -135,11 +137,14 @@ class RecordingReport:
         """
         if kind is ReportFormat.CSV:
             raise UsageError(
-                f"{self.directory} holds a recording, which has no rows for a spreadsheet", hint="use --format json"
+                f"{self.directory} holds a recording, which has no rows for a spreadsheet",
+                hint="use --format json",
             )
         if kind is ReportFormat.JSON:
             return (self.analysis.model_dump_json(indent=1) + "\n").encode()
-        return render_document(kind, profile_document(self.analysis, self.directory.resolve().name), summary=summary)
+        return render_document(
+            kind, profile_document(self.analysis, self.directory.resolve().name), summary=summary
+        )
 
     def print_to(self, console: Console) -> None:
         """The figures of the analysis."""
@@ -168,7 +173,9 @@ class RecordingReport:
 
 def _find_cell(summary: RunSummary, text: str) -> AnySummary:
     cells = {cell.cell.id: cell for cell in summary.everything}
-    fitting = [text] if text in cells else [name for name in cells if fnmatchcase(name, f"*{text}*")]
+    fitting = (
+        [text] if text in cells else [name for name in cells if fnmatchcase(name, f"*{text}*")]
+    )
     if len(fitting) == 1:
         return cells[fitting[0]]
     names = fitting or list(cells)
@@ -178,24 +185,29 @@ def _find_cell(summary: RunSummary, text: str) -> AnySummary:
 
 
 @gc_paused()
-def read_report(source: Path | None = None, *, price: float | None = None, observer: Observer = SILENT) -> Report:
+def read_report(
+    source: Path | None = None, *, price: float | None = None, observer: Observer = SILENT
+) -> Report:
     """Read a run folder, complete or not, or the directory of one recording.
 
     Args:
-        source: The directory, a directory that holds it alone, or the name of a run in ``./results``; by default the
-            newest there.
-        price: Dollars for a device and hour; adds samples and tokens per dollar to a run's documents.
+        source: The directory, a directory that holds it alone, or the name of a run in
+            ``./results``; by default the newest there.
+        price: Dollars for a device and hour; adds samples and tokens per dollar to a run's
+            documents.
         observer: Shows that reading takes a while.
 
     Raises:
-        UsageError: no directory is named, and ``./results`` holds no run; or a file, or a directory of several runs.
+        UsageError: no directory is named, and ``./results`` holds no run; or a file, or a directory
+            of several runs.
         StoreError: the directory is neither, or cannot be read.
     """
     directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
     if directory.is_file():
         raise UsageError(
             f"{directory} is a file; a report is made from a run folder",
-            hint=f"baselines and records are read by: torchscale compare {shlex.quote(str(directory))} OTHER",
+            hint="baselines and records are read by: torchscale compare "
+            f"{shlex.quote(str(directory))} OTHER",
         )
     with observer.status("Reading the run"):
         analysis = load_profile(directory)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def load_results(*sources: str | Path) -> Results:
-    """Results directories, or directories of such; damaged files are left out and named in ``problems``.
+    """Results directories, or directories of such; damaged files are left out and named in
+    ``problems``.
 
     Raises:
         UsageError: nothing that ``torchscale benchmark`` wrote is there.
@@ -42,10 +43,15 @@ def load_results(*sources: str | Path) -> Results:
     for source in sources:
         path = Path(source)
         here = (
-            [path] if (path / "experiment.json").is_file() else [one.parent for one in path.glob("*/experiment.json")]
+            [path]
+            if (path / "experiment.json").is_file()
+            else [one.parent for one in path.glob("*/experiment.json")]
         )
         if not here:
-            raise UsageError(f"{path} holds no results", hint="name a directory that `torchscale benchmark` wrote")
+            raise UsageError(
+                f"{path} holds no results",
+                hint="name a directory that `torchscale benchmark` wrote",
+            )
         for directory in sorted(here):
             name = directory.resolve().name
             found[name if name not in found else str(directory)] = directory
@@ -55,18 +61,22 @@ def load_results(*sources: str | Path) -> Results:
 
 
 class Results:
-    """Some runs. Frames are made when first asked for; ``run`` is a column of each, a directory's name.
+    """Some runs. Frames are made when first asked for; ``run`` is a column of each, a directory's
+    name.
 
     A value that was not measured is missing (NaN or ``None``), never 0.
     """
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
         self.directories = dict(directories)
-        self.runs: dict[str, RunSummary] = {name: read_summary(path) for name, path in self.directories.items()}
+        self.runs: dict[str, RunSummary] = {
+            name: read_summary(path) for name, path in self.directories.items()
+        }
 
     def __repr__(self) -> str:
         summaries = ", ".join(
-            f"{name}: {sum(cell.state.has_figures for cell in run.in_plan_order)} of {len(run.in_plan_order)} cells"
+            f"{name}: {sum(cell.state.has_figures for cell in run.in_plan_order)} of "
+            f"{len(run.in_plan_order)} cells"
             for name, run in self.runs.items()
         )
         return f"Results({summaries})"
@@ -100,18 +110,21 @@ class Results:
     def cells(self) -> pd.DataFrame:
         """One row a cell of training: what it is, how it ended, its figures.
 
-        Times are in seconds unless the name ends in ``_ms``, sizes in bytes, rates per second and of all devices;
-        ``efficiency_low`` and ``_high`` are the 95 % interval from launch to launch.
+        Times are in seconds unless the name ends in ``_ms``, sizes in bytes, rates per second and
+        of all devices; ``efficiency_low`` and ``_high`` are the 95 % interval from launch to
+        launch.
         """
         from torchscale.report.formats.export import cell_row  # noqa: PLC0415 - light, and only frames need it
 
-        return _frame({"run": name, **cell_row(cell), **_more(cell)} for name, cell in self._trained())
+        return _frame(
+            {"run": name, **cell_row(cell), **_more(cell)} for name, cell in self._trained()
+        )
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """One row for each operation, dtype and size of every collectives cell: mean and p95 in seconds, algorithm and
-        bus bandwidth in bytes per second, wrong elements, and the share of the link's rated bandwidth where that is
-        known."""
+        """One row for each operation, dtype and size of every collectives cell: mean and p95 in
+        seconds, algorithm and bus bandwidth in bytes per second, wrong elements, and the share of
+        the link's rated bandwidth where that is known."""
         rows: list[dict[str, object]] = [
             {
                 "run": name,
@@ -134,12 +147,24 @@ class Results:
             for curve in cell.figures.curves
             for point in curve.points
         ]
-        return _frame(rows, ["run", "cell_id", "gpu_count", "operation", "dtype", "payload_bytes", "seconds", "busbw"])
+        return _frame(
+            rows,
+            [
+                "run",
+                "cell_id",
+                "gpu_count",
+                "operation",
+                "dtype",
+                "payload_bytes",
+                "seconds",
+                "busbw",
+            ],
+        )
 
     @cached_property
     def launches(self) -> pd.DataFrame:
-        """One row a launch with figures, of cells of any kind: what comparisons rest on. Launches of failed cells have
-        none."""
+        """One row a launch with figures, of cells of any kind: what comparisons rest on. Launches
+        of failed cells have none."""
         rows = [
             {
                 "run": name,
@@ -156,7 +181,8 @@ class Results:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step and rank: every measured step of every launch that kept them (``benchmark.log_step_times``).
+        """One row a step and rank: every measured step of every launch that kept them
+        (``benchmark.log_step_times``).
 
         ``seconds`` is from the end of the step before; the phases add up to it.
         """
@@ -164,13 +190,16 @@ class Results:
         for name, folder, cell, launch, record in self._launches():
             for rank in payload(record, TrainingResult).ranks:
                 where = {"run": name, "cell_id": cell.cell.id, "launch": launch, "rank": rank.rank}
-                rows += [{**where, **step.model_dump()} for step in folder.steps(cell.cell, launch, rank.rank)]
+                rows += [
+                    {**where, **step.model_dump()}
+                    for step in folder.steps(cell.cell, launch, rank.rank)
+                ]
         return _frame(rows, ["run", "cell_id", "launch", "rank", "step", "seconds"])
 
     @cached_property
     def telemetry(self) -> pd.DataFrame:
-        """One row a reading and GPU (``gpu`` is missing where there is none); ``seconds`` counts from the first
-        measured step."""
+        """One row a reading and GPU (``gpu`` is missing where there is none); ``seconds`` counts
+        from the first measured step."""
         rows: list[dict[str, object]] = []
         for name, folder, cell, launch, record in self._launches():
             ranks = payload(record, TrainingResult).ranks
@@ -179,17 +208,30 @@ class Results:
                 host = reading.model_dump(exclude={"gpus"})
                 where = {"run": name, "cell_id": cell.cell.id, "launch": launch}
                 zero = {"seconds": None if start is None else reading.time - start}
-                gpus = [{"gpu": gpu.uuid, **gpu.model_dump(exclude={"uuid"})} for gpu in reading.gpus]
+                gpus = [
+                    {"gpu": gpu.uuid, **gpu.model_dump(exclude={"uuid"})} for gpu in reading.gpus
+                ]
                 rows += [{**where, **zero, **host, **gpu} for gpu in gpus or [{"gpu": None}]]
         return _frame(rows, ["run", "cell_id", "launch", "seconds", "time", "gpu"])
 
     def efficiency(self) -> pd.DataFrame:
         """Throughput and efficiency by device count, of every series that has two counts."""
-        names = ["run", "model", "precision", "strategy", "batch_size", "scaling", "gpu_count", "samples_per_second"]
+        names = [
+            "run",
+            "model",
+            "precision",
+            "strategy",
+            "batch_size",
+            "scaling",
+            "gpu_count",
+            "samples_per_second",
+        ]
         wanted = [*names, "efficiency", "efficiency_low", "efficiency_high", "efficiency_flags"]
         frame = self.cells
         known = frame[frame["efficiency"].notna()] if len(frame) else frame
-        found: pd.DataFrame = known.reindex(columns=wanted).sort_values(names[:-1], ignore_index=True)
+        found: pd.DataFrame = known.reindex(columns=wanted).sort_values(
+            names[:-1], ignore_index=True
+        )
         return found
 
     def findings(self) -> list[tuple[str, TrainingSummary, Finding]]:
@@ -203,7 +245,8 @@ class Results:
         return sorted(found, key=lambda item: -item[2].cost_percent)
 
     def cost(self, dollars_per_device_hour: float) -> pd.DataFrame:
-        """Samples and tokens per dollar, dollars per million samples, energy, of every measured cell."""
+        """Samples and tokens per dollar, dollars per million samples, energy, of every measured
+        cell."""
         rows = [
             {"run": name, "cell_id": cell.cell.id, **vars(cost)}
             for name, cell in self._trained()
@@ -219,7 +262,8 @@ class Results:
         link: str | None = None,
         cost: float | None = None,
     ) -> PredictionReport:
-        """Throughput, efficiency, time and cost at counts of GPUs that were not measured, of every series of every run.
+        """Throughput, efficiency, time and cost at counts of GPUs that were not measured, of every
+        series of every run.
 
         Args:
             gpus: Counts to predict.
@@ -228,7 +272,8 @@ class Results:
             cost: Price of a GPU and hour.
 
         Returns:
-            ``predictions`` with 90 % intervals, and ``refused``: why some counts have none, and what to measure.
+            ``predictions`` with 90 % intervals, and ``refused``: why some counts have none, and
+            what to measure.
 
         Raises:
             UsageError: an argument is wrong, or no training cell has figures.
@@ -245,19 +290,25 @@ class Results:
         """Throughput against device count: a plotly figure for each model and setting, by title."""
         from torchscale.report.sections.charts import throughput_charts  # noqa: PLC0415
 
-        return self._figures([chart for run in self.runs.values() for chart in throughput_charts(run)])
+        return self._figures(
+            [chart for run in self.runs.values() for chart in throughput_charts(run)]
+        )
 
     def efficiency_figures(self) -> dict[str, go.Figure]:
         """The same of efficiency."""
         from torchscale.report.sections.charts import efficiency_charts  # noqa: PLC0415
 
-        return self._figures([chart for run in self.runs.values() for chart in efficiency_charts(run)])
+        return self._figures(
+            [chart for run in self.runs.values() for chart in efficiency_charts(run)]
+        )
 
     def step_time_figures(self) -> dict[str, go.Figure]:
         """Cumulative distributions of step times, a line a device count."""
         from torchscale.report.sections.charts import distribution_charts  # noqa: PLC0415
 
-        return self._figures([chart for run in self.runs.values() for chart in distribution_charts(run)])
+        return self._figures(
+            [chart for run in self.runs.values() for chart in distribution_charts(run)]
+        )
 
     def lost_time_figures(self) -> dict[str, go.Figure]:
         """Where the time of a step goes at each count, stacked."""
@@ -265,7 +316,9 @@ class Results:
         from torchscale.report.sections.lost_time import lost_time_section  # noqa: PLC0415
 
         blocks = [block for run in self.runs.values() for block in lost_time_section(run).blocks]
-        return self._figures([chart for block in blocks if isinstance(block, ChartGrid) for chart in block.charts])
+        return self._figures(
+            [chart for block in blocks if isinstance(block, ChartGrid) for chart in block.charts]
+        )
 
     def _figures(self, charts: Sequence[AnyChart]) -> dict[str, go.Figure]:
         require("plotly", "a figure")
@@ -294,7 +347,8 @@ class Results:
 
 
 def _more(cell: TrainingSummary) -> dict[str, object]:
-    """What a frame has beside the columns of ``summary.csv``: phases in seconds, and what it took."""
+    """What a frame has beside the columns of ``summary.csv``: phases in seconds, and what it
+    took."""
     figures = cell.figures
     if figures is None:
         return {}
@@ -308,8 +362,11 @@ def _more(cell: TrainingSummary) -> dict[str, object]:
     }
 
 
-def _frame(rows: Iterator[dict[str, object]] | Sequence[dict[str, object]], names: Sequence[str] = ()) -> pd.DataFrame:
-    """``names`` are the columns where there is no row. Numbers stay numbers where some, or all, were not measured."""
+def _frame(
+    rows: Iterator[dict[str, object]] | Sequence[dict[str, object]], names: Sequence[str] = ()
+) -> pd.DataFrame:
+    """``names`` are the columns where there is no row. Numbers stay numbers where some, or all,
+    were not measured."""
     require("pandas", "a frame")
     import pandas as pd  # noqa: PLC0415 - 0.4 s, and only frames need it
 

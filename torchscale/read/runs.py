@@ -39,11 +39,12 @@ class RunEntry:
         id: The folder's name.
         directory: The folder.
         measured_at: When something was last written, ISO 8601 in UTC.
-        state: ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed), ``done``,
-            ``recording`` (of ``torchscale profile``) or ``unreadable``.
+        state: ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed),
+            ``done``, ``recording`` (of ``torchscale profile``) or ``unreadable``.
         done: Cells with figures.
         planned: Cells that this machine can run.
-        headline: The figures of the cell with most devices, with their intervals. For an unreadable folder, why.
+        headline: The figures of the cell with most devices, with their intervals. For an unreadable
+            folder, why.
     """
 
     id: str
@@ -56,21 +57,22 @@ class RunEntry:
 
     @property
     def name(self) -> str:
-        """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path elsewhere."""
+        """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path
+        elsewhere."""
         return self.id if self.directory.parent == RESULTS else str(self.directory)
 
 
 def run_by_name(source: Path) -> Path:
-    """The path that a user means: a run in ``./results`` may be named as ``runs`` lists it. A path that exists is meant
-    itself; one that is neither stays as it is."""
+    """The path that a user means: a run in ``./results`` may be named as ``runs`` lists it. A path
+    that exists is meant itself; one that is neither stays as it is."""
     inside = RESULTS / source
     is_name = len(source.parts) == 1 and not source.exists()
     return inside if is_name and _is_run(inside) else source
 
 
 def run_folder(source: Path, observer: Observer = SILENT) -> Path:
-    """The run folder that a user means: as :func:`run_by_name`, or a directory that holds one run; the observer is told
-    which.
+    """The run folder that a user means: as :func:`run_by_name`, or a directory that holds one run;
+    the observer is told which.
 
     Raises:
         UsageError: the directory holds several runs, or there is none of a similar name.
@@ -79,7 +81,9 @@ def run_folder(source: Path, observer: Observer = SILENT) -> Path:
     if not path.exists() and len(source.parts) == 1:
         near = did_you_mean(source.name, [run.name for run in find_runs()])
         if near:
-            raise UsageError(f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them")
+            raise UsageError(
+                f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them"
+            )
     if not path.is_dir() or _is_run(path):
         return path
     held = find_runs(path)
@@ -120,14 +124,17 @@ def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
 
 
 def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> list[RunEntry]:
-    """Every run in ``directory`` (``./results``), newest first; a folder that cannot be read is listed with the reason.
+    """Every run in ``directory`` (``./results``), newest first; a folder that cannot be read is
+    listed with the reason.
 
     Raises:
         UsageError: ``directory`` does not exist.
     """
     directory = directory or RESULTS
     if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory", hint="measure something first: torchscale benchmark")
+        raise UsageError(
+            f"{directory} is not a directory", hint="measure something first: torchscale benchmark"
+        )
     with observer.status(f"Reading the runs in {directory}"):
         return [_entry(folder) for folder in find_runs(directory)]
 
@@ -139,9 +146,13 @@ def runs_json(entries: list[RunEntry]) -> str:
 
 
 def _entry(folder: Path) -> RunEntry:
-    measured_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc).isoformat(timespec="seconds")
+    measured_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc).isoformat(
+        timespec="seconds"
+    )
     if not (folder / "experiment.json").is_file():
-        return RunEntry(folder.name, folder, measured_at, "recording", headline="of a program of your own")
+        return RunEntry(
+            folder.name, folder, measured_at, "recording", headline="of a program of your own"
+        )
     try:
         summary = read_summary(folder)
     except TorchscaleError as error:
@@ -149,7 +160,9 @@ def _entry(folder: Path) -> RunEntry:
     cells = [cell for cell in summary.everything if cell.state is not State.SKIPPED]
     profiles = [cell.profile for cell in summary.cells if cell.profile is not None]
     if not cells and profiles:
-        return RunEntry(folder.name, folder, measured_at, "recording", headline=stall_line(profiles[0]))
+        return RunEntry(
+            folder.name, folder, measured_at, "recording", headline=stall_line(profiles[0])
+        )
     states = Counter(cell.state for cell in cells)
     return RunEntry(
         folder.name,
@@ -177,7 +190,8 @@ def _state(states: Counter[State], *, running: bool) -> str:
 
 
 def _headline(summary: RunSummary) -> str:
-    """The figure of the measured cell with most devices; of the machine where nothing was trained."""
+    """The figure of the measured cell with most devices; of the machine where nothing was
+    trained."""
     trained = max(summary.measured, key=lambda cell: cell.cell.world_size, default=None)
     if trained is not None:
         return _training_headline(trained)
@@ -192,7 +206,9 @@ def _training_headline(summary: TrainingSummary) -> str:
     figures, efficiency = summary.figures, summary.efficiency
     rate = "" if figures is None else samples_text(figures)
     scaled = efficiency is not None and efficiency.baseline_world_size != summary.cell.world_size
-    share = f", efficiency {format_efficiency(efficiency)}" if scaled and efficiency is not None else ""
+    share = (
+        f", efficiency {format_efficiency(efficiency)}" if scaled and efficiency is not None else ""
+    )
     return f"{cell_label(summary.cell)}: {rate}{share}"
 
 

@@ -46,12 +46,14 @@ class RunPage:
         return fingerprint(self.directory) if self._has_begun() else _WAITING
 
     def running(self) -> str:
-        """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``; empty where nothing
-        runs."""
+        """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``;
+        empty where nothing runs."""
         if not self._has_begun() or not is_locked(self.directory):
             return ""
         return describe_progress(
-            RunFolder.open(self.directory).experiment, ended_launches(self.directory), running_launch(self.directory)
+            RunFolder.open(self.directory).experiment,
+            ended_launches(self.directory),
+            running_launch(self.directory),
         )
 
     @gc_paused()
@@ -94,7 +96,8 @@ def serve(
     """Serve the report of a run folder, rendered again as the run grows, until interrupted.
 
     Args:
-        source: The run folder, which need not exist yet; by default the newest run in ``./results``.
+        source: The run folder, which need not exist yet; by default the newest run in
+            ``./results``.
         host: Address to listen on; any but a loopback address exposes the report to the network.
         port: 0 takes a free one.
         price: Dollars for a device and hour.
@@ -107,27 +110,42 @@ def serve(
         MachineError: the address cannot be used.
     """
     directory = newest_run(observer=observer) if source is None else run_by_name(source)
-    if (directory / "experiment.json").exists() or (directory.exists() and any(directory.iterdir())):
+    if (directory / "experiment.json").exists() or (
+        directory.exists() and any(directory.iterdir())
+    ):
         RunFolder.open(directory)
     with make_server(LivePage(RunPage(directory, price)), host, port) as server:
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{server.server_address[1]}/"
-        waiting = "" if (directory / "experiment.json").exists() else "; it shows results as soon as there are any"
+        waiting = (
+            ""
+            if (directory / "experiment.json").exists()
+            else "; it shows results as soon as there are any"
+        )
         observer.note(f"Serving {directory} at {address} (Ctrl-C ends it){waiting}")
         if host not in LOOPBACK:
-            observer.note("warning: whoever reaches this address can read the report; it asks for no password")
+            observer.note(
+                "warning: whoever reaches this address can read the report; it asks for no password"
+            )
         on_ready(address)
         server.serve_forever(poll_interval=0.2)
 
 
-def describe_progress(file: ExperimentFile, ended: list[tuple[str, int]], running: RunningLaunch | None) -> str:
-    """How far a sweep is, in a line; arguments as :mod:`torchscale.store.changes` returns them. Pure."""
+def describe_progress(
+    file: ExperimentFile, ended: list[tuple[str, int]], running: RunningLaunch | None
+) -> str:
+    """How far a sweep is, in a line; arguments as :mod:`torchscale.store.changes` returns them.
+    Pure."""
     expected = expected_launches(file)
     done = sum(cell_id in expected for cell_id, _ in ended)
     total = max(sum(expected.values()), done)
     left = _time_left([stamp for _, stamp in ended], total - done)
     if running is None:
-        now = f"{done} of {plural(total, 'launch')} ended, the next one starts" if done < total else "finishing"
+        now = (
+            f"{done} of {plural(total, 'launch')} ended, the next one starts"
+            if done < total
+            else "finishing"
+        )
         return f"{now}{left}"
     cells = {entry.cell.id: entry.cell for entry in file.plan}
     cell = cells.get(running.cell_id)
@@ -141,8 +159,8 @@ def describe_progress(file: ExperimentFile, ended: list[tuple[str, int]], runnin
 
 
 def expected_launches(file: ExperimentFile) -> dict[str, int]:
-    """Cell id → launches that are planned; without skipped cells. A cell that another command put into the folder has
-    one."""
+    """Cell id → launches that are planned; without skipped cells. A cell that another command put
+    into the folder has one."""
     config = file.config
     return {
         entry.cell.id: config.benchmark.repeats if entry.cell.kind in config.measure else 1
@@ -155,9 +173,22 @@ def _time_left(stamps: list[int], waiting: int) -> str:
     """From the times between the last launches that ended; empty without two of them."""
     recent = stamps[-_RECENT_LAUNCHES:]
     gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(recent)]
-    return f"; about {format_coarse_seconds(median(gaps) * waiting)} left" if gaps and waiting > 0 else ""
+    return (
+        f"; about {format_coarse_seconds(median(gaps) * waiting)} left"
+        if gaps and waiting > 0
+        else ""
+    )
 
 
 def _waiting_document(directory: Path) -> Document:
-    text = f"No measurement has begun in {directory}. This page shows results as soon as there are any."
-    return Document(title=f"Waiting for {directory.name}", subtitle="", verdict=(text,), key_figures=(), sections=())
+    text = (
+        f"No measurement has begun in {directory}. This page shows results as soon as there are "
+        "any."
+    )
+    return Document(
+        title=f"Waiting for {directory.name}",
+        subtitle="",
+        verdict=(text,),
+        key_figures=(),
+        sections=(),
+    )

@@ -24,19 +24,29 @@ from torchscale.schema.run.content import LaunchDetail
 
 
 def build_document(
-    summary: RunSummary, details: Mapping[str, LaunchDetail] | None = None, *, price: float | None = None
+    summary: RunSummary,
+    details: Mapping[str, LaunchDetail] | None = None,
+    *,
+    price: float | None = None,
 ) -> Document:
     """The report of a run, complete or not.
 
     Args:
         summary: What came of its cells.
-        details: By cell id, for those of :func:`~torchscale.report.sections.selection.detailed_cells`.
+        details: By cell id, for those of
+            :func:`~torchscale.report.sections.selection.detailed_cells`.
         price: Dollars for a device and hour; without it there is no cost.
     """
     experiment = summary.experiment
-    parts = (device_names(summary), shortened(experiment.environment.hostname), format_period(*run_period(summary)))
+    parts = (
+        device_names(summary),
+        shortened(experiment.environment.hostname),
+        format_period(*run_period(summary)),
+    )
     of_kinds = [
-        section for name in reversed(KINDS) for section in report_kind(name).sections(summary, details or {}, price)
+        section
+        for name in reversed(KINDS)
+        for section in report_kind(name).sections(summary, details or {}, price)
     ]
     of_all = (
         cells_section(summary),

@@ -41,8 +41,8 @@ MAX_BLOCK = 8_000
 
 
 def shortened(text: str, limit: int = MAX_TEXT) -> str:
-    """``text`` for people: cut with an ellipsis where it is longer than ``limit``, and without what controls a terminal
-    or the direction of writing."""
+    """``text`` for people: cut with an ellipsis where it is longer than ``limit``, and without what
+    controls a terminal or the direction of writing."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return strip_control(cut)
 
@@ -75,7 +75,8 @@ class Column:
         numeric: Set to the right.
         prose: Broken into lines.
         aliases: Other names that a filter knows it by, such as ``ranks``.
-        optional: Left out where it would not tell rows apart; a value that all rows share moves to the caption.
+        optional: Left out where it would not tell rows apart; a value that all rows share moves to
+            the caption.
         identifies: Says which row this is, so that a table that is split for a page repeats it.
     """
 
@@ -89,7 +90,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns; ``searchable`` ones can be filtered and sorted where the medium allows it."""
+    """Rows under columns; ``searchable`` ones can be filtered and sorted where the medium allows
+    it."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -97,22 +99,29 @@ class Table:
     searchable: bool = False
 
     def compact(self) -> Table:
-        """Without empty columns, and without optional columns whose rows share a value: the caption names it."""
+        """Without empty columns, and without optional columns whose rows share a value: the caption
+        names it."""
         if len(self.rows) < _FEWEST_ROWS:
             return self
         shared = {
             number: texts.pop()
             for number, column in enumerate(self.columns)
-            if len(texts := {row[number].text for row in self.rows}) == 1 and (column.optional or texts <= _NOTHING)
+            if len(texts := {row[number].text for row in self.rows}) == 1
+            and (column.optional or texts <= _NOTHING)
         }
         if not shared:
             return self
-        named = [f"{self.columns[number].title} {text}" for number, text in shared.items() if text not in _NOTHING]
+        named = [
+            f"{self.columns[number].title} {text}"
+            for number, text in shared.items()
+            if text not in _NOTHING
+        ]
         kept = [number for number in range(len(self.columns)) if number not in shared]
         return self._part(kept, f"{self.caption} ({', '.join(named)})" if named else self.caption)
 
     def split(self, limit: int) -> list[Table]:
-        """Tables of at most ``limit`` columns, as even as possible, each with the columns that identify a row."""
+        """Tables of at most ``limit`` columns, as even as possible, each with the columns that
+        identify a row."""
         names = [number for number, column in enumerate(self.columns) if column.identifies]
         others = [number for number, column in enumerate(self.columns) if not column.identifies]
         room = limit - len(names)
@@ -137,7 +146,8 @@ class Table:
         """A note where only the first ``limit`` rows are shown; empty where all are."""
         count = len(self.rows)
         return (
-            f"Showing the first {limit:,} of {count:,} rows; see summary.csv or the HTML report for all."
+            f"Showing the first {limit:,} of {count:,} rows; see summary.csv or the HTML report "
+            "for all."
             if count > limit
             else ""
         )
@@ -145,7 +155,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A few sentences; ``code`` is preformatted. Text ``of_charts`` is omitted in formats without charts."""
+    """A few sentences; ``code`` is preformatted. Text ``of_charts`` is omitted in formats without
+    charts."""
 
     text: str
     code: bool = False
@@ -167,7 +178,8 @@ class ChartSeries:
         name: For the legend.
         x, y: Points.
         low, high: Ends of the interval at each point; empty where there is none.
-        launches: What each launch measured at each point, drawn as small dots; empty where a point is of one launch.
+        launches: What each launch measured at each point, drawn as small dots; empty where a point
+            is of one launch.
         reference: An ideal or a limit rather than a measurement.
         follows: A reference for the series before it, in whose colour it is drawn.
         marks: Events: points that are not joined, drawn as crosses.
@@ -229,7 +241,8 @@ class Chart:
 
     @property
     def x_range(self) -> tuple[float, float]:
-        """Of a linear axis with ``x_ticks``: from the smallest to the largest, with room for marks at either end."""
+        """Of a linear axis with ``x_ticks``: from the smallest to the largest, with room for marks
+        at either end."""
         low, high = min(self.x_ticks), max(self.x_ticks)
         room = 0.5 if self.x_names else 0.08 * (high - low) or 0.5
         return low - room, high + room
@@ -252,8 +265,8 @@ class Part:
 
 @dataclass(frozen=True)
 class StackedChart:
-    """Bars that are sums of parts; both renderers draw the same. Attributes as in :class:`Chart`; ``horizontal`` bars
-    have room for long names, which stand to their left."""
+    """Bars that are sums of parts; both renderers draw the same. Attributes as in :class:`Chart`;
+    ``horizontal`` bars have room for long names, which stand to their left."""
 
     name: str
     title: str
@@ -276,7 +289,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class TimelineChart:
-    """The activity of each row over time. ``kinds`` are the legend's entries with their stretches."""
+    """The activity of each row over time. ``kinds`` are the legend's entries with their
+    stretches."""
 
     name: str
     title: str
@@ -287,8 +301,8 @@ class TimelineChart:
 
 
 def log_ticks(values: Iterable[float]) -> tuple[float, ...]:
-    """Tick positions of a logarithmic axis over these values: 1, 2 and 5 of each decade, or only decades where
-    there are many."""
+    """Tick positions of a logarithmic axis over these values: 1, 2 and 5 of each decade, or only
+    decades where there are many."""
     positive = [value for value in values if value > 0]
     if not positive:
         return ()
@@ -303,8 +317,8 @@ AnyChart = Chart | StackedChart | TimelineChart
 
 @dataclass(frozen=True)
 class ChartGrid:
-    """Charts side by side; ``wide`` ones take the page's width. Those whose figures a table has as well may be left out
-    ``on_paper``."""
+    """Charts side by side; ``wide`` ones take the page's width. Those whose figures a table has as
+    well may be left out ``on_paper``."""
 
     charts: tuple[AnyChart, ...]
     wide: bool = False
@@ -313,8 +327,8 @@ class ChartGrid:
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks under a heading of their own that most readers do not need: folded on the screen unless ``unfolded``, left
-    out on paper and in Markdown."""
+    """Blocks under a heading of their own that most readers do not need: folded on the screen
+    unless ``unfolded``, left out on paper and in Markdown."""
 
     title: str
     blocks: tuple[Paragraph | Bullets | Table | ChartGrid, ...]
@@ -366,7 +380,8 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class Headline:
-    """The answer in one sentence, with its interval; ``tone`` is plain where no grade is certain."""
+    """The answer in one sentence, with its interval; ``tone`` is plain where no grade is
+    certain."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -374,8 +389,8 @@ class Headline:
 
 @dataclass(frozen=True)
 class Status:
-    """The answer to a question that readers come with: a word, and a line that says why. ``anchor`` is the section with
-    the details; empty where there is none."""
+    """The answer to a question that readers come with: a word, and a line that says why. ``anchor``
+    is the section with the details; empty where there is none."""
 
     question: str
     answer: str
@@ -422,7 +437,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Overview:
-    """The first screen: the answer, what it rests on, the chart that shows it, what costs most, what failed.
+    """The first screen: the answer, what it rests on, the chart that shows it, what costs most,
+    what failed.
 
     ``rerun`` is the command that runs failed cells again; empty where none failed.
     """
@@ -437,8 +453,8 @@ class Overview:
 
 @dataclass(frozen=True)
 class Document:
-    """A whole report: title, first screen, sections. One without an ``overview`` begins with sentences and key figures
-    instead."""
+    """A whole report: title, first screen, sections. One without an ``overview`` begins with
+    sentences and key figures instead."""
 
     title: str
     subtitle: str
@@ -447,14 +463,17 @@ class Document:
     sections: tuple[Section, ...]
     overview: Overview | None = None
     footer: str = (
-        "Every value was measured or is computed from measured ones, except those named predicted, counted, rated or "
+        "Every value was measured or is computed from measured ones, except those named "
+        "predicted, counted, rated or "
         "ideal; – means not measured."
     )
 
     @property
     def charts(self) -> tuple[AnyChart, ...]:
         """Every chart, in order."""
-        first = () if self.overview is None or self.overview.chart is None else (self.overview.chart,)
+        first = (
+            () if self.overview is None or self.overview.chart is None else (self.overview.chart,)
+        )
         return (*first, *(chart for section in self.sections for chart in _charts(section.blocks)))
 
     def section(self, anchor: str) -> Section | None:

@@ -1,6 +1,7 @@
 """A page in the browser that follows a run: it is rendered again when something has changed.
 
-Only the page, its state and its figures are served, never a file. By default only this machine can reach it.
+Only the page, its state and its figures are served, never a file. By default only this machine can
+reach it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _REQUEST_SECONDS = 30.0
 _MAX_CONNECTIONS = 64
 """Each has a thread. A browser opens six."""
 _TURN_SECONDS = 1.0
-"""For a thread to become free: hanging up on a client takes milliseconds, answering one some tenths of a second."""
+"""For a thread to become free: hanging up on a client takes milliseconds, answering one some tenths
+of a second."""
 
 
 class PageSource(Protocol):
@@ -88,8 +90,8 @@ class LivePage:
         return self._current(_HTML, self._source.render)
 
     def metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The figures and their content type: OpenMetrics for clients whose ``Accept`` names it, as Prometheus' does,
-        else the older text format; rendered only where something has changed.
+        """The figures and their content type: OpenMetrics for clients whose ``Accept`` names it, as
+        Prometheus' does, else the older text format; rendered only where something has changed.
 
         Raises:
             TorchscaleError: what it shows cannot be read at the moment.
@@ -138,7 +140,8 @@ def make_server(page: LivePage, host: str, port: int) -> ThreadingHTTPServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """One that neither slow clients nor very many of them can occupy, and that says nothing of clients that go away."""
+    """One that neither slow clients nor very many of them can occupy, and that says nothing of
+    clients that go away."""
 
     daemon_threads = True
     request_queue_size = _MAX_CONNECTIONS
@@ -150,7 +153,8 @@ class _Server(ThreadingHTTPServer):
         self._arriving: dict[socket.socket, float] = {}
 
     def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
-        """Answer in a thread of its own; where none is left, instead of the client that has not asked for longest."""
+        """Answer in a thread of its own; where none is left, instead of the client that has not
+        asked for longest."""
         if not self._slots.acquire(blocking=False):
             self._hang_up_on_oldest()
             if not self._slots.acquire(timeout=_TURN_SECONDS):
@@ -164,7 +168,9 @@ class _Server(ThreadingHTTPServer):
             self._release(request)
             raise
 
-    def process_request_thread(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
+    def process_request_thread(  # type: ignore[override]
+        self, request: socket.socket, client_address: tuple[str, int]
+    ) -> None:
         """In the thread."""
         try:
             super().process_request_thread(request, client_address)
@@ -177,15 +183,20 @@ class _Server(ThreadingHTTPServer):
             self._arriving.pop(request, None)
 
     def service_actions(self) -> None:
-        """Called a few times a second: hang up on clients that take too long to ask. Sockets have a timeout, which
-        begins anew with every byte."""
+        """Called a few times a second: hang up on clients that take too long to ask. Sockets have a
+        timeout, which begins anew with every byte."""
         with self._lock:
-            late = [request for request, began in self._arriving.items() if time.monotonic() - began > _REQUEST_SECONDS]
+            late = [
+                request
+                for request, began in self._arriving.items()
+                if time.monotonic() - began > _REQUEST_SECONDS
+            ]
         for request in late:
             _hang_up(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that closed its connection, or that was too slow, is no error of the server's."""
+        """A client that closed its connection, or that was too slow, is no error of the
+        server's."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -227,11 +238,15 @@ class _Handler(BaseHTTPRequestHandler):
             elif self.path == "/metrics":
                 self._answer(HTTPStatus.OK, *self.live.metrics(self.headers.get("Accept", "")))
             elif self.path == "/state":
-                self._answer(HTTPStatus.OK, json.dumps(self.live.state()).encode(), "application/json")
+                self._answer(
+                    HTTPStatus.OK, json.dumps(self.live.state()).encode(), "application/json"
+                )
             else:
                 self._answer(HTTPStatus.NOT_FOUND, b"not found", "text/plain")
         except TorchscaleError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, error.message.encode(), "text/plain; charset=utf-8")
+            self._answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, error.message.encode(), "text/plain; charset=utf-8"
+            )
 
     def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -248,6 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _host_name(header: str) -> str:
-    """``localhost`` of ``Localhost:8642``, ``::1`` of ``[::1]:8642``; empty for what is no host and port."""
+    """``localhost`` of ``Localhost:8642``, ``::1`` of ``[::1]:8642``; empty for what is no host and
+    port."""
     match = _HOST.fullmatch(header)
     return "" if match is None else match[1].strip("[]").lower()

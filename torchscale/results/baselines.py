@@ -1,4 +1,5 @@
-"""Baselines: results kept under a name to compare with later, each one JSON file that is meant to be committed."""
+"""Baselines: results kept under a name to compare with later, each one JSON file that is meant to
+be committed."""
 
 from __future__ import annotations
 
@@ -41,14 +42,17 @@ def read_baseline(path: Path) -> ResultSet:
 
 
 def find_baseline(text: str, baselines: Path) -> Path | None:
-    """The file of the baseline of that name; ``None`` where there is none, or ``text`` is no name."""
+    """The file of the baseline of that name; ``None`` where there is none, or ``text`` is no
+    name."""
     if not _NAME.fullmatch(text):
         return None
     path = baseline_path(text, baselines)
     return path if path.is_file() else None
 
 
-def save_baseline(results: ResultSet, name: str, baselines: Path = BASELINES, *, replace: bool = False) -> Path:
+def save_baseline(
+    results: ResultSet, name: str, baselines: Path = BASELINES, *, replace: bool = False
+) -> Path:
     """Keep a result set under a name (writes).
 
     Raises:

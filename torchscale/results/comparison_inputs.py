@@ -26,8 +26,8 @@ _MAX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Side:
-    """A side of a comparison: ``source`` as it was given, or the run's path where ``from_directory`` is set: then a
-    directory that holds it was given."""
+    """A side of a comparison: ``source`` as it was given, or the run's path where
+    ``from_directory`` is set: then a directory that holds it was given."""
 
     source: str
     results: ResultSet
@@ -35,8 +35,8 @@ class Side:
 
 
 def load_sides(sources: Sequence[str], baselines: Path = BASELINES) -> tuple[list[Side], list[str]]:
-    """Every source by :func:`load_source`; a directory of results directories stands for these, the oldest first. Also
-    a sentence on each of them that cannot be read.
+    """Every source by :func:`load_source`; a directory of results directories stands for these, the
+    oldest first. Also a sentence on each of them that cannot be read.
 
     Raises:
         UsageError: a source does not exist.
@@ -91,7 +91,8 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
         return read_baseline(baseline)
     raise UsageError(
         f"{text} is no results directory, no file and no baseline in {baselines}",
-        hint="name a directory that `torchscale benchmark` wrote, or see `torchscale runs baselines`",
+        hint="name a directory that `torchscale benchmark` wrote, or see `torchscale runs "
+        "baselines`",
     )
 
 
@@ -119,7 +120,13 @@ def _load_record(path: Path) -> ResultSet:
     try:
         cell: AnyCell = read_cell(path.resolve().parent.parent)
     except DamagedFileError as error:
-        raise StoreError(str(error), hint="a record is read with the cell.json in the directory above it") from error
+        raise StoreError(
+            str(error), hint="a record is read with the cell.json in the directory above it"
+        ) from error
     if cell.id != record.cell_id:
-        raise StoreError(f"{path} is of {record.cell_id[:100]!r}, and the cell.json above it of {cell.id!r}")
-    return single_result(CellRun(PlannedCell(cell=cell), (record,)), f"{cell.id} launch {record.launch + 1}")
+        raise StoreError(
+            f"{path} is of {record.cell_id[:100]!r}, and the cell.json above it of {cell.id!r}"
+        )
+    return single_result(
+        CellRun(PlannedCell(cell=cell), (record,)), f"{cell.id} launch {record.launch + 1}"
+    )

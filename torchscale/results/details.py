@@ -15,8 +15,11 @@ from torchscale.util.gc import gc_paused
 
 
 @gc_paused()
-def read_details(directory: Path, experiment: ExperimentFile, cells: Iterable[TrainingCell]) -> dict[str, LaunchDetail]:
-    """The first launch of each of ``cells``, by cell id; a cell without a launch that can be read is left out.
+def read_details(
+    directory: Path, experiment: ExperimentFile, cells: Iterable[TrainingCell]
+) -> dict[str, LaunchDetail]:
+    """The first launch of each of ``cells``, by cell id; a cell without a launch that can be read
+    is left out.
 
     Args:
         directory: A results directory.
@@ -29,5 +32,7 @@ def read_details(directory: Path, experiment: ExperimentFile, cells: Iterable[Tr
         cell_run, _ = folder.load_cell(PlannedCell(cell=cell))
         if cell_run.launches:
             record = cell_run.launches[0]
-            details[cell.id] = LaunchDetail(payload(record, TrainingResult), folder.readings(cell, record.launch))
+            details[cell.id] = LaunchDetail(
+                payload(record, TrainingResult), folder.readings(cell, record.launch)
+            )
     return details

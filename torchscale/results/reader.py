@@ -1,6 +1,7 @@
 """Reads a results directory of any size as a summary.
 
-Cells are read and summarized one by one, and a record is let go as soon as its cell is summarized. A large directory is
+Cells are read and summarized one by one, and a record is let go as soon as its cell is summarized.
+A large directory is
 shared among several processes: large by the ranks of its cells, since a record grows with them.
 """
 
@@ -35,7 +36,8 @@ _MAX_PROCESSES = 8
 _HEAD_START = 7_200
 """Ranks, over all cells, that this process reads while the others start."""
 _MOST_RANKS = 1024
-"""That a cell counts for: the file may claim any number, and a few cells are not worth a process."""
+"""That a cell counts for: the file may claim any number, and a few cells are not worth a
+process."""
 _LIMIT_SECONDS = 600.0
 _Part = tuple[dict[int, AnySummary], list[str]]
 """Summaries by their cell's place in the plan, and what could not be read."""
@@ -43,7 +45,8 @@ _Part = tuple[dict[int, AnySummary], list[str]]
 
 @gc_paused()
 def read_summary(directory: Path) -> RunSummary:
-    """Summarize everything in a results directory; damaged files are left out and named in ``problems``.
+    """Summarize everything in a results directory; damaged files are left out and named in
+    ``problems``.
 
     Raises:
         StoreError: it is no results directory, or its ``experiment.json`` cannot be read.
@@ -55,7 +58,8 @@ def read_summary(directory: Path) -> RunSummary:
 
 @gc_paused()
 def read_cells(folder: RunFolder) -> SeparateCells:
-    """Summarize every cell of a results directory by itself; damaged files are left out and named in ``problems``.
+    """Summarize every cell of a results directory by itself; damaged files are left out and named
+    in ``problems``.
 
     Raises:
         StoreError: a process that read a share of the cells failed.
@@ -66,10 +70,14 @@ def read_cells(folder: RunFolder) -> SeparateCells:
     head, beyond = _head_start(experiment)
     count = min(_MAX_PROCESSES, os.cpu_count() or 1, 1 + beyond // _RANKS_PER_PROCESS)
     with _helpers(folder.path, range(head + 1, head + count), count) as helpers:
-        parts = [_read_training(folder, slice(head)), _read_training(folder, slice(head, None, count))]
+        parts = [
+            _read_training(folder, slice(head)),
+            _read_training(folder, slice(head, None, count)),
+        ]
         for start, process, output in helpers:
             plan, part = _result_of(process, output)
-            # Another command may have added cells to the plan since: then places in it are no longer the same.
+            # Another command may have added cells to the plan since: then places in it are no
+            # longer the same.
             same = plan == _fingerprint(experiment)
             parts.append(part if same else _read_training(folder, slice(start, None, count)))
     for part_summaries, part_problems in parts:
@@ -96,12 +104,18 @@ def _summarize_machine(folder: RunFolder, runs: dict[int, CellRun]) -> dict[int,
 
 
 def _training_places(experiment: ExperimentFile) -> list[int]:
-    return [place for place, entry in enumerate(experiment.plan) if as_kind(entry.cell, TrainingCell)]
+    return [
+        place for place, entry in enumerate(experiment.plan) if as_kind(entry.cell, TrainingCell)
+    ]
 
 
 def _head_start(experiment: ExperimentFile) -> tuple[int, int]:
-    """How many training cells this process reads while the others start, and the ranks of all further ones."""
-    sizes = [min(_MOST_RANKS, experiment.plan[place].cell.world_size) for place in _training_places(experiment)]
+    """How many training cells this process reads while the others start, and the ranks of all
+    further ones."""
+    sizes = [
+        min(_MOST_RANKS, experiment.plan[place].cell.world_size)
+        for place in _training_places(experiment)
+    ]
     until = [ranks for ranks in itertools.accumulate(sizes) if ranks <= _HEAD_START]
     return len(until), sum(sizes) - (until[-1] if until else 0)
 
@@ -131,14 +145,19 @@ _Helper = tuple[int, "subprocess.Popen[bytes]", IO[bytes]]
 
 @contextmanager
 def _helpers(directory: Path, starts: Sequence[int], step: int) -> Iterator[Sequence[_Helper]]:
-    """A process for every ``step``-th training cell from each of ``starts``; none is left running."""
+    """A process for every ``step``-th training cell from each of ``starts``; none is left
+    running."""
     started: list[_Helper] = []
     try:
         for start in starts:
             output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, with its process ended
-            command = module_command("torchscale.results.reader", str(directory), str(start), str(step))
+            command = module_command(
+                "torchscale.results.reader", str(directory), str(start), str(step)
+            )
             try:
-                process = subprocess.Popen(command, stdout=output, stdin=subprocess.DEVNULL, env=_SINGLE_THREADED)
+                process = subprocess.Popen(
+                    command, stdout=output, stdin=subprocess.DEVNULL, env=_SINGLE_THREADED
+                )
             except BaseException:
                 output.close()
                 raise
@@ -152,7 +171,9 @@ def _helpers(directory: Path, starts: Sequence[int], step: int) -> Iterator[Sequ
             output.close()
 
 
-def _result_of(process: subprocess.Popen[bytes], output: IO[bytes]) -> tuple[tuple[str, int], _Part]:
+def _result_of(
+    process: subprocess.Popen[bytes], output: IO[bytes]
+) -> tuple[tuple[str, int], _Part]:
     """The fingerprint of the plan that a helper read, and its share of the cells."""
     try:
         code = process.wait(timeout=_LIMIT_SECONDS)
@@ -169,9 +190,15 @@ def _main(directory: str, start: str, step: str) -> None:
     with gc_paused():
         folder = RunFolder.open(Path(directory))
         part = _read_training(folder, slice(int(start), None, int(step)))
-        pickle.dump((_fingerprint(folder.experiment), part), sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        pickle.dump(
+            (_fingerprint(folder.experiment), part),
+            sys.stdout.buffer,
+            protocol=pickle.HIGHEST_PROTOCOL,
+        )
         sys.stdout.buffer.flush()
-        os._exit(0)  # freeing thousands of summaries one by one takes as long as reading hundreds of cells
+        os._exit(
+            0
+        )  # freeing thousands of summaries one by one takes as long as reading hundreds of cells
 
 
 if __name__ == "__main__":

@@ -13,13 +13,16 @@ SCHEMA_VERSION = 2
 
 
 class Frozen(BaseModel):
-    """An immutable record. Unknown fields and non-finite numbers are errors: absence is ``None``, never NaN."""
+    """An immutable record. Unknown fields and non-finite numbers are errors: absence is ``None``,
+    never NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
+    )
 
     def __copy__(self: F) -> F:
-        """Without what cached properties remembered: ``model_copy`` changes fields after this, and an identity that
-        was computed from the old ones would stay."""
+        """Without what cached properties remembered: ``model_copy`` changes fields after this, and
+        an identity that was computed from the old ones would stay."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]

@@ -13,6 +13,9 @@ def content_hash(content: dict[str, Any]) -> str:
 
 
 def file_name(text: str) -> str:
-    """``text`` as a part of a file name: letters of other scripts go, since bytes and not characters bound it."""
-    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text)
+    """``text`` as a part of a file name: letters of other scripts go, since bytes and not
+    characters bound it."""
+    plain = "".join(
+        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text
+    )
     return plain.strip(".-")[:60]

@@ -22,34 +22,45 @@ class State(str, Enum):
     NODE_LOST = "node_lost"
     """A node of the launch ended, left or could not be reached any more; runs again on resume."""
     PARTIAL = "partial"
-    """Of a cell: some of its launches are done, all of them ``ok``, and the others are still to run. Its figures are of
-    those that are done."""
+    """Of a cell: some of its launches are done, all of them ``ok``, and the others are still to
+    run. Its figures are of those that are done."""
     WAITING = "waiting"
     """Of a cell: nothing of it has run yet."""
     INTERRUPTED = "interrupted"
     """Ended by Ctrl-C or a termination signal to torchscale; runs again on resume."""
     INVALID = "invalid"
-    """It ran, but its figures cannot be trusted: a loss that is not finite, ranks that hold different parameters."""
+    """It ran, but its figures cannot be trusted: a loss that is not finite, ranks that hold
+    different parameters."""
     SKIPPED = "skipped"
     """Not run, for a reason known beforehand."""
 
     @property
     def has_figures(self) -> bool:
-        """Whether a cell in this state has figures: of all its launches, or of those that are done."""
+        """Whether a cell in this state has figures: of all its launches, or of those that are
+        done."""
         return self in (State.OK, State.PARTIAL)
 
     @property
     def has_failed(self) -> bool:
-        """Whether something broke: ``--rerun failed`` measures it again. What was interrupted, or lost a node, runs
-        again by itself."""
+        """Whether something broke: ``--rerun failed`` measures it again. What was interrupted, or
+        lost a node, runs again by itself."""
         return self in _FAILED
 
     @property
     def is_pending(self) -> bool:
-        """Whether a cell in this state has launches still to run, and nothing went wrong with it."""
+        """Whether a cell in this state has launches still to run, and nothing went wrong with
+        it."""
         return self in (State.PARTIAL, State.WAITING)
 
 
 _FAILED = frozenset(
-    {State.CRASHED, State.KILLED, State.OOM, State.TIMEOUT, State.INVALID, State.INCOMPLETE, State.NODE_LOST}
+    {
+        State.CRASHED,
+        State.KILLED,
+        State.OOM,
+        State.TIMEOUT,
+        State.INVALID,
+        State.INCOMPLETE,
+        State.NODE_LOST,
+    }
 )

@@ -1,4 +1,5 @@
-"""How a results directory is seen to change while a command measures into it, without reading its records."""
+"""How a results directory is seen to change while a command measures into it, without reading its
+records."""
 
 from __future__ import annotations
 
@@ -39,25 +40,33 @@ class RunningLaunch:
 def running_launch(directory: Path) -> RunningLaunch | None:
     """The launch that reported progress last and has not ended; ``None`` without any."""
     unfinished = [
-        path for path in directory.glob("cells/*/launch-*/progress.jsonl") if not (path.parent / "record.json").exists()
+        path
+        for path in directory.glob("cells/*/launch-*/progress.jsonl")
+        if not (path.parent / "record.json").exists()
     ]
     if not unfinished:
         return None
     newest = max(unfinished, key=_modified_at)
     number = newest.parent.name.rpartition("-")[2]
     phase, steps = _last_progress(directory, newest)
-    return RunningLaunch(newest.parent.parent.name, int(number) if number.isdigit() else 0, phase, steps)
+    return RunningLaunch(
+        newest.parent.parent.name, int(number) if number.isdigit() else 0, phase, steps
+    )
 
 
 def ended_launches(directory: Path) -> list[tuple[str, int]]:
-    """The cell and the time of every record, in nanoseconds since the epoch, in the order of time."""
-    records = [(path.parent.parent.name, _modified_at(path)) for path in directory.glob("cells/*/launch-*/record.json")]
+    """The cell and the time of every record, in nanoseconds since the epoch, in the order of
+    time."""
+    records = [
+        (path.parent.parent.name, _modified_at(path))
+        for path in directory.glob("cells/*/launch-*/record.json")
+    ]
     return sorted(records, key=lambda record: record[1])
 
 
 def launch_ends(directory: Path, cell_id: str) -> dict[int, tuple[str, float]]:
-    """State and seconds of each launch of a cell that has ended, by its number; only these two are read of a record,
-    and one that cannot be read is left out."""
+    """State and seconds of each launch of a cell that has ended, by its number; only these two are
+    read of a record, and one that cannot be read is left out."""
     ends = {}
     for path in directory.glob(f"cells/{cell_id}/launch-*/record.json"):
         number = path.parent.name.rpartition("-")[2]

@@ -37,7 +37,8 @@ class OtherVersionError(DamagedFileError):
 
 
 def read_model(root: Path, path: Path, model: type[M]) -> M:
-    """Read and validate one JSON file that lies inside ``root``; secrets in its texts are redacted, whoever wrote it.
+    """Read and validate one JSON file that lies inside ``root``; secrets in its texts are redacted,
+    whoever wrote it.
 
     Raises:
         DamagedFileError: it leads outside, is too large, is not JSON or breaks the schema.
@@ -75,7 +76,8 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
 def read_lines(root: Path, path: Path, model: type[M]) -> tuple[M, ...]:
     """Read a file of one JSON object per line that lies inside ``root``.
 
-    Lines that cannot be read are left out; there are none in a file that is missing, leads outside or is too large.
+    Lines that cannot be read are left out; there are none in a file that is missing, leads outside
+    or is too large.
     """
     try:
         if leads_out(root, path):
@@ -117,7 +119,8 @@ def _version_in(text: bytes) -> int | None:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """The first thing that is wrong with a file, in a line: ``batches.seconds.0: Input should be a finite number``."""
+    """The first thing that is wrong with a file, in a line: ``batches.seconds.0: Input should be a
+    finite number``."""
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     message = f"{key}: {first['msg']}" if key else str(first["msg"])

@@ -15,12 +15,14 @@ from typing import TextIO
 from torchscale.errors import OutputError, StoreError
 
 _RETRY_SECONDS = 0.2
-"""After a failed attempt: :func:`is_locked` holds the lock for an instant, and must not fail a command that starts."""
+"""After a failed attempt: :func:`is_locked` holds the lock for an instant, and must not fail a
+command that starts."""
 
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Make the folder if need be and hold it against a second sweep; the lock goes with the process, however it ends.
+    """Make the folder if need be and hold it against a second sweep; the lock goes with the
+    process, however it ends.
 
     Raises:
         StoreError: another process holds it.
@@ -38,13 +40,15 @@ def locked_folder(path: Path) -> Iterator[None]:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise OutputError(f"cannot lock {path}: {error.strerror or error}") from error
             raise StoreError(
-                f"another torchscale is writing to {path}", hint="wait for it, or use another --output-dir"
+                f"another torchscale is writing to {path}",
+                hint="wait for it, or use another --output-dir",
             ) from error
         yield
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a command writes to the folder at this moment; ``False`` where that cannot be known."""
+    """Whether a command writes to the folder at this moment; ``False`` where that cannot be
+    known."""
     try:
         # A pipe in its place would block until somebody writes to it.
         with os.fdopen(os.open(path / ".lock", os.O_RDONLY | os.O_NONBLOCK)) as lock:
@@ -62,7 +66,8 @@ def _open_lock(path: Path) -> TextIO:
     Raises:
         OSError: it cannot be made, is a link, or is no regular file.
     """
-    # For reading and writing, a pipe opens without a second end; a link could make a file elsewhere.
+    # For reading and writing, a pipe opens without a second end; a link could make a file
+    # elsewhere.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

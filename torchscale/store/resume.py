@@ -22,7 +22,8 @@ def refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFile
     if differing:
         raise StoreError(
             f"{path} holds another experiment; it differs in " + "; ".join(differing),
-            hint="use another --output-dir or experiment_name, or undo the change; only axes may grow",
+            hint="use another --output-dir or experiment_name, or undo the change; only axes may "
+            "grow",
         )
 
 
@@ -35,13 +36,14 @@ def refuse_other_machine(path: Path, old: ExperimentFile, new: ExperimentFile) -
     differing = _differences(_machine(old), _machine(new))
     if differing:
         raise StoreError(
-            f"{path} is of another machine; it differs in " + "; ".join(differing), hint="use another --output-dir"
+            f"{path} is of another machine; it differs in " + "; ".join(differing),
+            hint="use another --output-dir",
         )
 
 
 def with_declared_hardware(config: Experiment, joining: Experiment) -> Experiment:
-    """``config`` with the values of ``hardware`` that ``joining`` sets: they change how figures are judged, and none of
-    them."""
+    """``config`` with the values of ``hardware`` that ``joining`` sets: they change how figures are
+    judged, and none of them."""
     declared = {name: getattr(joining.hardware, name) for name in joining.hardware.model_fields_set}
     if not declared:
         return config
@@ -63,4 +65,8 @@ def _machine(file: ExperimentFile) -> dict[str, object]:
 
 
 def _differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    return [f"{key} ({old.get(key)} there, {new.get(key)} here)" for key in new if old.get(key) != new.get(key)]
+    return [
+        f"{key} ({old.get(key)} there, {new.get(key)} here)"
+        for key in new
+        if old.get(key) != new.get(key)
+    ]

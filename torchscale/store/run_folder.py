@@ -1,4 +1,5 @@
-"""The run folder: its layout, and what is read from and written to it. Plain files that a person can read.
+"""The run folder: its layout, and what is read from and written to it. Plain files that a person
+can read.
 
 ::
 
@@ -28,7 +29,11 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
 from torchscale.store.json_files import DamagedFileError, read_lines, read_model
-from torchscale.store.resume import refuse_other_experiment, refuse_other_machine, with_declared_hardware
+from torchscale.store.resume import (
+    refuse_other_experiment,
+    refuse_other_machine,
+    with_declared_hardware,
+)
 from torchscale.util.files import atomic_write_model, fsync_directory, leads_out
 from torchscale.util.logs import clean_logs
 
@@ -50,7 +55,8 @@ def load_run(directory: Path) -> Run:
 
 
 def load_profile(directory: Path) -> ProfileAnalysis | None:
-    """The analysis in a directory that is no run folder but holds one recording; ``None`` for any other directory.
+    """The analysis in a directory that is no run folder but holds one recording; ``None`` for any
+    other directory.
 
     Raises:
         StoreError: it is there and cannot be read.
@@ -61,7 +67,9 @@ def load_profile(directory: Path) -> ProfileAnalysis | None:
     try:
         return read_model(directory, path, ProfileAnalysis)
     except DamagedFileError as error:
-        raise StoreError(str(error), hint="analyze the recording again: torchscale profile analyze") from error
+        raise StoreError(
+            str(error), hint="analyze the recording again: torchscale profile analyze"
+        ) from error
 
 
 class RunFolder:
@@ -86,7 +94,10 @@ class RunFolder:
             StoreError: it is not one, or its ``experiment.json`` is damaged or of another version.
         """
         if not path.is_dir():
-            raise StoreError(f"{path} is not a directory", hint="name the directory that `torchscale benchmark` wrote")
+            raise StoreError(
+                f"{path} is not a directory",
+                hint="name the directory that `torchscale benchmark` wrote",
+            )
         if not (path / "experiment.json").is_file():
             raise StoreError(f"{path} is not a results directory: it has no experiment.json")
         try:
@@ -96,10 +107,12 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
-        """Start a folder, or join one that this experiment may go on in (writes ``experiment.json``).
+        """Start a folder, or join one that this experiment may go on in (writes
+        ``experiment.json``).
 
         Raises:
-            StoreError: the folder belongs to another experiment; the message names the keys that differ.
+            StoreError: the folder belongs to another experiment; the message names the keys that
+                differ.
             OutputError: it cannot be written.
         """
         try:
@@ -121,12 +134,15 @@ class RunFolder:
 
     @classmethod
     def join(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
-        """Open a folder to put more cells in, those of ``experiment.plan``, or start one (writes ``experiment.json``).
+        """Open a folder to put more cells in, those of ``experiment.plan``, or start one (writes
+        ``experiment.json``).
 
-        The config of the folder stays as it is, except for newly declared links and peaks; the session is added.
+        The config of the folder stays as it is, except for newly declared links and peaks; the
+        session is added.
 
         Raises:
-            StoreError: an existing folder cannot be read, or was measured on another machine than these cells will be.
+            StoreError: an existing folder cannot be read, or was measured on another machine than
+                these cells will be.
             OutputError: it cannot be written.
         """
         if not (path / "experiment.json").exists():
@@ -148,7 +164,9 @@ class RunFolder:
         """Everything in the folder, in plan order; changes nothing."""
         cells = [self.load_cell(planned) for planned in self.experiment.plan]
         problems = tuple(problem for _, cell_problems in cells for problem in cell_problems)
-        return Run(self.path.name, self.experiment, tuple(cell_run for cell_run, _ in cells), problems)
+        return Run(
+            self.path.name, self.experiment, tuple(cell_run for cell_run, _ in cells), problems
+        )
 
     def load_cell(self, planned: PlannedCell) -> tuple[CellRun, list[str]]:
         """One cell's launches and profile, and what could not be read of them; changes nothing."""
@@ -171,8 +189,8 @@ class RunFolder:
         return CellRun(planned, tuple(launches), profile), problems
 
     def record(self, cell: AnyCell, launch: int) -> LaunchRecord | None:
-        """The completed launch, or ``None``; one that is damaged or of another version is moved to quarantine first
-        (writes), and :attr:`set_aside_notes` says so.
+        """The completed launch, or ``None``; one that is damaged or of another version is moved to
+        quarantine first (writes), and :attr:`set_aside_notes` says so.
 
         Raises:
             StoreError: its directory is a link that leads out of the folder.
@@ -184,11 +202,14 @@ class RunFolder:
             return self._read_record(directory, cell)
         except DamagedFileError as error:
             target = self.set_aside(cell, launch, "damaged")
-            self.set_aside_notes.append(f"{error}; moved to {target.relative_to(self.path)}, and measured again")
+            self.set_aside_notes.append(
+                f"{error}; moved to {target.relative_to(self.path)}, and measured again"
+            )
             return None
 
     def begin_launch(self, cell: AnyCell, launch: int) -> Path:
-        """An empty directory for a launch (writes); what an earlier attempt left there is set aside."""
+        """An empty directory for a launch (writes); what an earlier attempt left there is set
+        aside."""
         directory = self.launch_directory(cell, launch)
         self._refuse_link(directory)
         if directory.exists():
@@ -197,7 +218,9 @@ class RunFolder:
             directory.mkdir(parents=True)
         except OSError as error:
             raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
-        for unfinished in directory.parent.glob(".cell.json.*.tmp"):  # of a command that was killed while it wrote
+        for unfinished in directory.parent.glob(
+            ".cell.json.*.tmp"
+        ):  # of a command that was killed while it wrote
             unfinished.unlink(missing_ok=True)
         if not (directory.parent / "cell.json").exists():
             atomic_write_model(directory.parent / "cell.json", cell)
@@ -210,7 +233,9 @@ class RunFolder:
             OutputError: it cannot be written.
         """
         directory = self.launch_directory(cell, record.launch)
-        if not directory.exists():  # the model removed it: its other files are lost, and the sweep goes on
+        if (
+            not directory.exists()
+        ):  # the model removed it: its other files are lost, and the sweep goes on
             directory.mkdir(parents=True)
         atomic_write_model(directory / "record.json", record)
 
@@ -218,7 +243,12 @@ class RunFolder:
         """A new, empty directory for a recording of a cell (writes)."""
         parent = self.path / "cells" / cell.id
         self._refuse_link(parent)
-        number = max((_number(earlier) for earlier in self._directories(cell, _PROFILE_NAME)), default=-1) + 1
+        number = (
+            max(
+                (_number(earlier) for earlier in self._directories(cell, _PROFILE_NAME)), default=-1
+            )
+            + 1
+        )
         directory = parent / f"profile-{number}"
         try:
             directory.mkdir(parents=True)
@@ -230,10 +260,13 @@ class RunFolder:
 
     def has_profile(self, cell: AnyCell) -> bool:
         """Whether a recording of the cell was analyzed."""
-        return any((path / "analysis.json").is_file() for path in self._directories(cell, _PROFILE_NAME))
+        return any(
+            (path / "analysis.json").is_file() for path in self._directories(cell, _PROFILE_NAME)
+        )
 
     def set_aside(self, cell: AnyCell, launch: int, why: str) -> Path:
-        """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is deleted."""
+        """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is
+        deleted."""
         quarantine = self.path / "quarantine"
         self._refuse_link(quarantine)
         try:
@@ -243,27 +276,37 @@ class RunFolder:
                 number += 1
             self.launch_directory(cell, launch).rename(target)
             fsync_directory(quarantine)
-            if why == "partial":  # the command that ran it was killed before it could clean its logs
+            if (
+                why == "partial"
+            ):  # the command that ran it was killed before it could clean its logs
                 clean_logs(target)
         except OSError as error:
-            raise OutputError(f"cannot set aside a launch of {cell.id}: {error.strerror or error}") from error
+            raise OutputError(
+                f"cannot set aside a launch of {cell.id}: {error.strerror or error}"
+            ) from error
         return target
 
     def readings(self, cell: AnyCell, launch: int) -> tuple[Reading, ...]:
         """Telemetry of a launch; empty where none was read, lines that cannot be read left out."""
-        return read_lines(self.path, self.launch_directory(cell, launch) / "telemetry.jsonl", Reading)
+        return read_lines(
+            self.path, self.launch_directory(cell, launch) / "telemetry.jsonl", Reading
+        )
 
     def steps(self, cell: AnyCell, launch: int, rank: int) -> tuple[StepSample, ...]:
-        """Every step of a rank; empty where they were not kept, lines that cannot be read left out."""
-        return read_lines(self.path, self.launch_directory(cell, launch) / f"steps-rank-{rank}.jsonl", StepSample)
+        """Every step of a rank; empty where they were not kept, lines that cannot be read left
+        out."""
+        return read_lines(
+            self.path, self.launch_directory(cell, launch) / f"steps-rank-{rank}.jsonl", StepSample
+        )
 
     def launch_directory(self, cell: AnyCell, launch: int) -> Path:
         """Where a launch's files are or would be."""
         return self.path / "cells" / cell.id / f"launch-{launch}"
 
     def _refuse_link(self, directory: Path) -> None:
-        """Nothing is read, and so nothing may be written, where a link leads out of the folder: others could have put
-        it there, and what is measured into it would be missing from every report.
+        """Nothing is read, and so nothing may be written, where a link leads out of the folder:
+        others could have put it there, and what is measured into it would be missing from every
+        report.
 
         Raises:
             StoreError: a link on the way to ``directory`` leads out.
@@ -275,7 +318,8 @@ class RunFolder:
         if leads:
             raise StoreError(
                 f"{directory} is reached by a link that leads out of {self.path}",
-                hint="move the whole results directory instead, and name its new place with --output-dir; the results "
+                hint="move the whole results directory instead, and name its new place with "
+                "--output-dir; the results "
                 "directory itself may be a link",
             )
 
@@ -306,14 +350,20 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DamagedFileError(f"{path.relative_to(self.path)}: {error.strerror or error}") from error
+            raise DamagedFileError(
+                f"{path.relative_to(self.path)}: {error.strerror or error}"
+            ) from error
         record = read_model(self.path, path, LaunchRecord)
         if record.cell_id != cell.id or f"launch-{record.launch}" != directory.name:
             where = path.relative_to(self.path)
-            raise DamagedFileError(f"{where}: belongs to launch {record.launch} of {record.cell_id[:100]!r}")
+            raise DamagedFileError(
+                f"{where}: belongs to launch {record.launch} of {record.cell_id[:100]!r}"
+            )
         if record.payload.kind != cell.kind:
             where = path.relative_to(self.path)
-            raise DamagedFileError(f"{where}: its payload is of kind {record.payload.kind}, its cell of {cell.kind}")
+            raise DamagedFileError(
+                f"{where}: its payload is of kind {record.payload.kind}, its cell of {cell.kind}"
+            )
         return record
 
 

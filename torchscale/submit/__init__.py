@@ -1,1 +1,2 @@
-"""A benchmark as a job of Slurm or Kubernetes: one module for each scheduler, behind one interface."""
+"""A benchmark as a job of Slurm or Kubernetes: one module for each scheduler, behind one
+interface."""

@@ -15,7 +15,8 @@ from torchscale.util.redaction import note_values, redact
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _LONGEST_JOB_NAME = 40
-"""squeue shows 8 by default, and people read the rest in full listings; Kubernetes takes a few more."""
+"""squeue shows 8 by default, and people read the rest in full listings; Kubernetes takes a few
+more."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ OptionGroup = SlurmOptions | KubernetesOptions | TrainJobOptions | IndexedJobOpt
 
 @dataclass(frozen=True)
 class SubmitOptions:
-    """All options of the command line; a field is named as its option is. An engine that does not know an option
-    that was given refuses it."""
+    """All options of the command line; a field is named as its option is. An engine that does not
+    know an option that was given refuses it."""
 
     job: JobOptions = JobOptions()
     slurm: SlurmOptions = SlurmOptions()
@@ -113,7 +114,8 @@ class JobState:
 
     Attributes:
         text: For people.
-        exit_code: Of the benchmark, once the job has ended for good; 1 where it left none. ``None`` before.
+        exit_code: Of the benchmark, once the job has ended for good; 1 where it left none. ``None``
+            before.
     """
 
     text: str
@@ -128,7 +130,8 @@ class Engine(Protocol):
 
     @property
     def by_hand(self) -> Sequence[str]:
-        """What to do, beside handing over what :meth:`render` gives: commands and sentences, one a line."""
+        """What to do, beside handing over what :meth:`render` gives: commands and sentences, one a
+        line."""
 
     def render(self) -> str:
         """What :meth:`submit` hands over, without secrets; nothing is written.
@@ -158,7 +161,9 @@ class Engine(Protocol):
 class Preparation(Protocol):
     """How an engine comes from an experiment."""
 
-    def __call__(self, experiment: Experiment, options: SubmitOptions, output_dir: Path | None) -> Engine:
+    def __call__(
+        self, experiment: Experiment, options: SubmitOptions, output_dir: Path | None
+    ) -> Engine:
         """
         Raises:
             UsageError: an option is wrong.
@@ -168,15 +173,20 @@ class Preparation(Protocol):
 def take_secrets(
     experiment: Experiment, env: Mapping[str, str] | None = None
 ) -> tuple[Experiment, dict[str, str], dict[str, str]]:
-    """The experiment and ``env`` without the variables that carry a secret, and these: scripts and manifests are shown,
-    kept and committed. Their values are redacted from now on wherever they turn up.
+    """The experiment and ``env`` without the variables that carry a secret, and these: scripts and
+    manifests are shown, kept and committed. Their values are redacted from now on wherever they
+    turn up.
 
     Args:
         experiment: Its ``launch.env`` is looked through.
         env: Further variables of the job.
     """
     of_ranks, of_job = experiment.launch.env, dict(env or {})
-    secrets = {name: value for name, value in {**of_job, **of_ranks}.items() if redact(name, value) != value}
+    secrets = {
+        name: value
+        for name, value in {**of_job, **of_ranks}.items()
+        if redact(name, value) != value
+    }
     note_values(secrets.values())
     kept = {name: value for name, value in of_ranks.items() if name not in secrets}
     launch = experiment.launch.model_copy(update={"env": kept})
@@ -199,6 +209,9 @@ def check_counts(job: JobOptions) -> None:
     """
     if not 1 <= job.nodes <= MAX_NODES:
         raise UsageError(f"--nodes {job.nodes}: expected 1 to {MAX_NODES}")
-    for option, count in {"--gpus-per-node": job.gpus_per_node, "--cpus-per-task": job.cpus_per_task}.items():
+    for option, count in {
+        "--gpus-per-node": job.gpus_per_node,
+        "--cpus-per-task": job.cpus_per_task,
+    }.items():
         if count is not None and not 1 <= count <= 4096:
             raise UsageError(f"{option} {count}: expected 1 to 4096")

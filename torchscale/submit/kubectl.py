@@ -26,7 +26,9 @@ _ENDS: Mapping[str, JobEnd] = {"Complete": "Complete", "Failed": "Failed"}
 
 
 class _Object(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
+    )
 
 
 class _Metadata(_Object):
@@ -102,20 +104,31 @@ class ClusterJob:
 def apply(manifests: str, namespace: str | None) -> None:
     """Hand manifests to the cluster.
 
-    On the server's side: the client's way keeps a copy of each object in an annotation, which holds 256 KiB, and a
-    config may have 1 MiB.
+    On the server's side: the client's way keeps a copy of each object in an annotation, which holds
+    256 KiB, and a config may have 1 MiB.
 
     Raises:
         MachineError: there is no kubectl, the cluster refuses them, or it does not answer.
     """
-    argv = ["kubectl", "apply", "--server-side", "--field-manager=torchscale", *_where(namespace), "-f", "-"]
+    argv = [
+        "kubectl",
+        "apply",
+        "--server-side",
+        "--field-manager=torchscale",
+        *_where(namespace),
+        "-f",
+        "-",
+    ]
     done = _ask(argv, stdin=manifests)
     if done.returncode != 0:
-        raise MachineError(f"kubectl apply: {_reason(done)}", hint="`--print` shows what was to be created")
+        raise MachineError(
+            f"kubectl apply: {_reason(done)}", hint="`--print` shows what was to be created"
+        )
 
 
 def check_new(resource: str, name: str, namespace: str | None) -> None:
-    """Refuse a name that is in use: a job does not start again because its manifest is applied again.
+    """Refuse a name that is in use: a job does not start again because its manifest is applied
+    again.
 
     Raises:
         UsageError: there is such a job.
@@ -125,14 +138,15 @@ def check_new(resource: str, name: str, namespace: str | None) -> None:
         where = "".join(f" {option}" for option in _where(namespace))
         raise UsageError(
             f"--job-name {name}: the cluster has a {resource.partition('.')[0]} of this name",
-            hint=f"delete it (kubectl delete{where} {resource} {name}), or give another --job-name; the run folder "
+            hint=f"delete it (kubectl delete{where} {resource} {name}), or give another "
+            "--job-name; the run folder "
             "stays and is continued",
         )
 
 
 def check_secret(name: str, namespace: str | None) -> None:
-    """Refuse a Secret that is missing: without it pods would wait for ever. Where Secrets may not be read, nothing is
-    refused.
+    """Refuse a Secret that is missing: without it pods would wait for ever. Where Secrets may not
+    be read, nothing is refused.
 
     Raises:
         UsageError: there is no such Secret.
@@ -143,7 +157,8 @@ def check_secret(name: str, namespace: str | None) -> None:
     where = "".join(f"{option} " for option in _where(namespace))
     raise UsageError(
         f"--token-secret {name}: there is no such Secret; the nodes need one to know each other",
-        hint=f"openssl rand -hex 32 | kubectl create secret generic {where}{name} --from-file=token=/dev/stdin",
+        hint=f"openssl rand -hex 32 | kubectl create secret generic {where}{name} "
+        "--from-file=token=/dev/stdin",
     )
 
 
@@ -160,10 +175,15 @@ def job_of(resource: str, name: str, namespace: str | None) -> ClusterJob:
         OSError: the cluster does not answer this time.
     """
     selector = f"--selector={INSTANCE_LABEL}={name}"
-    done = _ask(["kubectl", "get", f"{resource},pods", selector, *_where(namespace), "--output=json"])
+    done = _ask(
+        ["kubectl", "get", f"{resource},pods", selector, *_where(namespace), "--output=json"]
+    )
     if done.returncode != 0:
         if "forbidden" in done.stderr.lower():
-            raise MachineError(f"kubectl get: {_reason(done)}", hint="the job runs on; who may read it can follow it")
+            raise MachineError(
+                f"kubectl get: {_reason(done)}",
+                hint="the job runs on; who may read it can follow it",
+            )
         raise OSError(_reason(done))
     try:
         items = _List.model_validate_json(done.stdout).items
@@ -182,8 +202,12 @@ def _job(name: str, items: Sequence[_Item]) -> ClusterJob:
         end = _ENDS.get(condition.type)
         if condition.status == "True" and end is not None:
             told = ": ".join(filter(None, (condition.reason, _short(condition.message))))
-            return ClusterJob(f"{end} ({told})" if told and end == "Failed" else end, end, True, exit_code)
-    suspended = any(each.type == "Suspended" and each.status == "True" for each in job.status.conditions)
+            return ClusterJob(
+                f"{end} ({told})" if told and end == "Failed" else end, end, True, exit_code
+            )
+    suspended = any(
+        each.type == "Suspended" and each.status == "True" for each in job.status.conditions
+    )
     return ClusterJob("Suspended" if suspended else _pods_text(pods), None, True, exit_code)
 
 
@@ -191,8 +215,13 @@ def _pods_text(pods: Sequence[_Item]) -> str:
     """``pods: 2 Running, 2 Pending (ImagePullBackOff: …)``."""
     alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
     phases = sorted({pod.status.phase or "Unknown" for pod in alive})
-    counts = [f"{sum((pod.status.phase or 'Unknown') == phase for pod in alive)} {phase}" for phase in phases]
-    reason = next(filter(None, map(_waits_for, sorted(alive, key=lambda pod: pod.metadata.name))), "")
+    counts = [
+        f"{sum((pod.status.phase or 'Unknown') == phase for pod in alive)} {phase}"
+        for phase in phases
+    ]
+    reason = next(
+        filter(None, map(_waits_for, sorted(alive, key=lambda pod: pod.metadata.name))), ""
+    )
     return f"pods: {', '.join(counts) or 'none yet'}" + (f" ({reason})" if reason else "")
 
 
@@ -202,7 +231,11 @@ def _waits_for(pod: _Item) -> str:
         return ""
     for status in pod.status.container_statuses:
         waiting = status.state.waiting
-        if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+        if waiting is not None and waiting.reason not in (
+            "",
+            "ContainerCreating",
+            "PodInitializing",
+        ):
             return ": ".join(filter(None, (waiting.reason, _short(waiting.message))))
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
@@ -234,7 +267,9 @@ def _exists(resource: str, name: str, namespace: str | None, *, unreadable: bool
         return False
     if "(forbidden)" in reason and unreadable:
         return True
-    raise MachineError(f"kubectl get {resource} {name}: {_reason(done)}", hint="check with `kubectl cluster-info`")
+    raise MachineError(
+        f"kubectl get {resource} {name}: {_reason(done)}", hint="check with `kubectl cluster-info`"
+    )
 
 
 def _where(namespace: str | None) -> list[str]:
@@ -244,12 +279,15 @@ def _where(namespace: str | None) -> list[str]:
 def _ask(argv: list[str], stdin: str | None = None) -> Finished:
     try:
         return run_bounded(
-            [*argv, f"--request-timeout={_REQUEST_SECONDS}s"], timeout_seconds=KUBECTL_SECONDS, stdin=stdin
+            [*argv, f"--request-timeout={_REQUEST_SECONDS}s"],
+            timeout_seconds=KUBECTL_SECONDS,
+            stdin=stdin,
         )
     except MachineError as error:
         raise MachineError(
             "kubectl cannot be started: is it installed here?",
-            hint="run this where kubectl reaches the cluster, or use --print and apply the manifests there",
+            hint="run this where kubectl reaches the cluster, or use --print and apply the "
+            "manifests there",
         ) from error
 
 

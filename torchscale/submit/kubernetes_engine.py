@@ -46,7 +46,10 @@ def pod_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | N
     job, kubernetes = options.job, options.kubernetes
     check_counts(job)
     if job.image is None:
-        raise UsageError("--image is missing: the image that the pods run", hint="see `torchscale docs kubernetes`")
+        raise UsageError(
+            "--image is missing: the image that the pods run",
+            hint="see `torchscale docs kubernetes`",
+        )
     if kubernetes.results_claim is None:
         raise UsageError(
             "--results-claim is missing: the PersistentVolumeClaim that keeps the results",
@@ -54,26 +57,37 @@ def pod_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | N
         )
     user = kubernetes.run_as_user
     if user is not None and not 1 <= user < 2**31:
-        raise UsageError(f"--run-as-user {user}: expected a user's number from 1", hint="leave it out for the image's")
+        raise UsageError(
+            f"--run-as-user {user}: expected a user's number from 1",
+            hint="leave it out for the image's",
+        )
     variables = parse_pairs("--env", kubernetes.env, "--env NCCL_DEBUG=INFO")
     experiment, variables, secrets = take_secrets(experiment, variables)
     pod = PodJob(
         name=job_name(experiment, job.job_name),
         config=to_yaml(experiment),
-        directory=PurePosixPath(output_dir if output_dir is not None else experiment.experiment_name),
+        directory=PurePosixPath(
+            output_dir if output_dir is not None else experiment.experiment_name
+        ),
         image=job.image,
         nodes=job.nodes,
         results_claim=kubernetes.results_claim,
-        token_secret=kubernetes.token_secret if kubernetes.token_secret is not None else _DEFAULT_SECRET,
+        token_secret=kubernetes.token_secret
+        if kubernetes.token_secret is not None
+        else _DEFAULT_SECRET,
         namespace=kubernetes.namespace,
         gpus_per_node=job.gpus_per_node,
         cpus_per_node=job.cpus_per_task,
-        gpu_resource=kubernetes.gpu_resource if kubernetes.gpu_resource is not None else _DEFAULT_GPU_RESOURCE,
+        gpu_resource=kubernetes.gpu_resource
+        if kubernetes.gpu_resource is not None
+        else _DEFAULT_GPU_RESOURCE,
         rdma=parse_counts("--rdma", kubernetes.rdma, "--rdma rdma/hca_shared_devices_a=1"),
         shm_size=kubernetes.shm_size,
         env=variables,
         secrets=secrets,
-        node_selector=parse_pairs("--node-selector", kubernetes.node_selector, "--node-selector zone=a"),
+        node_selector=parse_pairs(
+            "--node-selector", kubernetes.node_selector, "--node-selector zone=a"
+        ),
         run_as_user=user,
         deadline_seconds=None if job.time is None else parse_time(job.time),
     )
@@ -86,7 +100,9 @@ class KubernetesEngine:
 
     scheduler = "kubectl"
 
-    def __init__(self, job: PodJob, manifests: Sequence[Manifest], resource: str, *, tells_failure: bool) -> None:
+    def __init__(
+        self, job: PodJob, manifests: Sequence[Manifest], resource: str, *, tells_failure: bool
+    ) -> None:
         """
         Args:
             job: What the manifests were made from.
@@ -94,7 +110,12 @@ class KubernetesEngine:
             resource: What kubectl calls the job: ``jobs.batch``.
             tells_failure: Whether a job is ``Complete`` only if node 0's benchmark left 0.
         """
-        self.job, self._manifests, self._resource, self._tells_failure = job, manifests, resource, tells_failure
+        self.job, self._manifests, self._resource, self._tells_failure = (
+            job,
+            manifests,
+            resource,
+            tells_failure,
+        )
 
     @property
     def by_hand(self) -> Sequence[str]:
@@ -104,8 +125,10 @@ class KubernetesEngine:
             return ()
         where = "" if self.job.namespace is None else f" --namespace {self.job.namespace}"
         return (
-            f"the manifests are without {', '.join(names)}, and take it from the Secret {self.job.name}",
-            f"first: kubectl create secret generic {self.job.name}{where} --from-env-file=FILE, with a line NAME=VALUE "
+            f"the manifests are without {', '.join(names)}, and take it from the Secret "
+            f"{self.job.name}",
+            f"first: kubectl create secret generic {self.job.name}{where} --from-env-file=FILE, "
+            "with a line NAME=VALUE "
             "for each",
         )
 
@@ -136,26 +159,33 @@ class KubernetesEngine:
         return JobState(found.text, self._exit_code(found))
 
     def _exit_code(self, found: kubectl.ClusterJob) -> int:
-        """Of node 0's benchmark. A job that failed, or is gone, has not succeeded whatever its last pod left."""
+        """Of node 0's benchmark. A job that failed, or is gone, has not succeeded whatever its last
+        pod left."""
         if found.end == "Complete" and (found.exit_code is not None or self._tells_failure):
             return found.exit_code or int(ExitCode.OK)
         return found.exit_code or int(ExitCode.FAILED)
 
 
-def prepare_train_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | None) -> KubernetesEngine:
+def prepare_train_job(
+    experiment: Experiment, options: SubmitOptions, output_dir: Path | None
+) -> KubernetesEngine:
     """A TrainJob of Kubeflow Trainer.
 
     Raises:
         UsageError: an option is missing or wrong.
     """
     job = pod_job(experiment, options, output_dir)
-    runtime = options.train_job.runtime if options.train_job.runtime is not None else _DEFAULT_RUNTIME
+    runtime = (
+        options.train_job.runtime if options.train_job.runtime is not None else _DEFAULT_RUNTIME
+    )
     check_name("--runtime", runtime)
     manifests = train_job(job, runtime)
     return KubernetesEngine(job, manifests, "trainjobs.trainer.kubeflow.org", tells_failure=False)
 
 
-def prepare_indexed_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | None) -> KubernetesEngine:
+def prepare_indexed_job(
+    experiment: Experiment, options: SubmitOptions, output_dir: Path | None
+) -> KubernetesEngine:
     """An Indexed Job and a headless Service.
 
     Raises:

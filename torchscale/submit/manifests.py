@@ -1,7 +1,8 @@
-"""The manifests of a benchmark: a TrainJob of Kubeflow Trainer, or an Indexed Job of Kubernetes alone.
+"""The manifests of a benchmark: a TrainJob of Kubeflow Trainer, or an Indexed Job of Kubernetes
+alone.
 
-Both start the same command in every pod, and tell it with the same variables which node it is (``PET_*``, as Kubeflow's
-trainer does; :mod:`torchscale.launch.cluster` reads them).
+Both start the same command in every pod, and tell it with the same variables which node it is
+(``PET_*``, as Kubeflow's trainer does; :mod:`torchscale.launch.cluster` reads them).
 """
 
 from __future__ import annotations
@@ -62,13 +63,15 @@ case $code in 1) code=0 ;; esac
 exit "$code"
 """
 _FINAL_EXIT_CODES = (1, 2, 3, 126, 127)
-"""Of node 0: failed cells, wrong input, nothing to run on; 126 and 127: there is no torchscale in the image."""
+"""Of node 0: failed cells, wrong input, nothing to run on; 126 and 127: there is no torchscale in
+the image."""
 
 
 def indexed_job(job: PodJob, restarts: int) -> list[Manifest]:
     """ConfigMap, headless Service and Job: one pod for each node, for clusters without Kubeflow.
 
-    The Service gives pod 0 the name ``<job>-0.<job>``, also before it is ready: the other nodes look for it at once.
+    The Service gives pod 0 the name ``<job>-0.<job>``, also before it is ready: the other nodes
+    look for it at once.
 
     Args:
         job: The job.
@@ -116,19 +119,29 @@ def indexed_job(job: PodJob, restarts: int) -> list[Manifest]:
             "rules": [
                 {
                     "action": "FailJob",
-                    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": list(_FINAL_EXIT_CODES)},
+                    "onExitCodes": {
+                        "containerName": CONTAINER,
+                        "operator": "In",
+                        "values": list(_FINAL_EXIT_CODES),
+                    },
                 }
             ]
         },
         **_optional("activeDeadlineSeconds", job.deadline_seconds),
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
-    indexed: Manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(job), "spec": spec}
+    indexed: Manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(job),
+        "spec": spec,
+    }
     return [_config_map(job), service, indexed]
 
 
 def train_job(job: PodJob, runtime: str) -> list[Manifest]:
-    """ConfigMap and TrainJob (Kubeflow Trainer 2.3): the runtime's template, with our container and volumes.
+    """ConfigMap and TrainJob (Kubeflow Trainer 2.3): the runtime's template, with our container and
+    volumes.
 
     Args:
         job: The job.
@@ -138,11 +151,18 @@ def train_job(job: PodJob, runtime: str) -> list[Manifest]:
         UsageError: Kubernetes would refuse it.
     """
     check_pod_job(job)
-    pod_patch: Manifest = {**_pod_patch(job), "containers": [{"name": CONTAINER, **_container_patch(job)}]}
+    pod_patch: Manifest = {
+        **_pod_patch(job),
+        "containers": [{"name": CONTAINER, **_container_patch(job)}],
+    }
     pod_template: Manifest = {"metadata": {"labels": _labels(job)}, "spec": pod_patch}
     job_patch: Manifest = {"name": CONTAINER, "template": {"spec": {"template": pod_template}}}
     spec: Manifest = {
-        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": runtime},
+        "runtimeRef": {
+            "apiGroup": "trainer.kubeflow.org",
+            "kind": "ClusterTrainingRuntime",
+            "name": runtime,
+        },
         **_optional("activeDeadlineSeconds", job.deadline_seconds),
         "trainer": {
             "numNodes": job.nodes,
@@ -184,7 +204,14 @@ def secret_of(job: PodJob) -> list[Manifest]:
 
 def to_yaml(manifests: Sequence[Manifest]) -> str:
     """Manifests as documents of one YAML stream."""
-    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, explicit_start=True)
+    return yaml.dump_all(
+        manifests,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=120,
+        explicit_start=True,
+    )
 
 
 def _metadata(job: PodJob) -> Manifest:
@@ -196,7 +223,12 @@ def _labels(job: PodJob) -> Manifest:
 
 
 def _config_map(job: PodJob) -> Manifest:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job), "data": {_CONFIG_FILE: job.config}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(job),
+        "data": {_CONFIG_FILE: job.config},
+    }
 
 
 def _command(end: str) -> list[str]:
@@ -205,17 +237,24 @@ def _command(end: str) -> list[str]:
 
 def _arguments(job: PodJob) -> list[str]:
     """Of torchscale, in every pod."""
-    arguments = ["benchmark", f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}", "--output-dir", f"{_RESULTS}/{job.directory}"]
+    arguments = [
+        "benchmark",
+        f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}",
+        "--output-dir",
+        f"{_RESULTS}/{job.directory}",
+    ]
     return [_literal(argument) for argument in [*arguments, "--nnodes", str(job.nodes)]]
 
 
 def _literal(text: str) -> str:
-    """Text that reaches the container as it is: Kubernetes replaces ``$(NAME)``, and reads ``$$`` as ``$``."""
+    """Text that reaches the container as it is: Kubernetes replaces ``$(NAME)``, and reads ``$$``
+    as ``$``."""
     return _SUBSTITUTED.sub("$$", text)
 
 
 def _rank_env(job: PodJob) -> list[Manifest]:
-    """Which node a pod is, as Kubeflow's trainer says it (``pkg/runtime/framework/plugins/torch/torch.go``)."""
+    """Which node a pod is, as Kubeflow's trainer says it
+    (``pkg/runtime/framework/plugins/torch/torch.go``)."""
     index: Manifest = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_ANNOTATION}']"}}
     return [
         {"name": "PET_NNODES", "value": str(job.nodes)},
@@ -229,9 +268,14 @@ def _env(job: PodJob) -> list[Manifest]:
     secret: Manifest = {"secretKeyRef": {"name": job.token_secret, "key": TOKEN_KEY}}
     token: list[Manifest] = [{"name": TOKEN_VARIABLE, "valueFrom": secret}] if job.nodes > 1 else []
     secrets: list[Manifest] = [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": job.name, "key": name}}} for name in job.secrets
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": job.name, "key": name}}}
+        for name in job.secrets
     ]
-    return [*token, *secrets, *({"name": name, "value": _literal(value)} for name, value in job.env.items())]
+    return [
+        *token,
+        *secrets,
+        *({"name": name, "value": _literal(value)} for name, value in job.env.items()),
+    ]
 
 
 def _resources(job: PodJob) -> Manifest:
@@ -263,12 +307,16 @@ def _pod_patch(job: PodJob) -> Manifest:
     same_job: Manifest = {"labelSelector": {"matchLabels": {INSTANCE_LABEL: job.name}}}
     apart: Manifest = {  # two pods on one machine would measure its memory as if it were the network
         "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [{**same_job, "topologyKey": "kubernetes.io/hostname"}]
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {**same_job, "topologyKey": "kubernetes.io/hostname"}
+            ]
         }
     }
     user = job.run_as_user
     security: Manifest = (
-        {} if user is None else {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
+        {}
+        if user is None
+        else {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
     )
     return {
         "terminationGracePeriodSeconds": GRACE_SECONDS,
@@ -285,8 +333,8 @@ def _optional(key: str, value: Content | None) -> Manifest:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Text in quotes, unless any reader of YAML takes it for text: kubectl reads ``1e3`` and ``on`` otherwise than
-    PyYAML, which writes them bare."""
+    """Text in quotes, unless any reader of YAML takes it for text: kubectl reads ``1e3`` and ``on``
+    otherwise than PyYAML, which writes them bare."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's interface
         return True
@@ -298,9 +346,15 @@ _WORDS_WITH_A_MEANING = frozenset({"true", "false", "null", "none", "yes", "no",
 
 def _text(dumper: _Dumper, data: str) -> yaml.Node:
     lines = data.split("\n")
-    block = len(lines) > 1 and not data.startswith((" ", "\n")) and all(line.isprintable() for line in lines)
+    block = (
+        len(lines) > 1
+        and not data.startswith((" ", "\n"))
+        and all(line.isprintable() for line in lines)
+    )
     plain = _PLAIN.fullmatch(data) is not None and data.lower() not in _WORDS_WITH_A_MEANING
-    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style="|" if block else None if plain else '"')
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", data, style="|" if block else None if plain else '"'
+    )
 
 
 _Dumper.add_representer(str, _text)

@@ -62,12 +62,15 @@ _ENGINES: Mapping[SubmitEngine, _EngineKind] = {
 
 
 def prepare(
-    engine: SubmitEngine, experiment: Experiment, options: SubmitOptions, output_dir: Path | None = None
+    engine: SubmitEngine,
+    experiment: Experiment,
+    options: SubmitOptions,
+    output_dir: Path | None = None,
 ) -> Engine:
     """A benchmark, ready to be rendered or submitted; nothing is written or started.
 
-    What a job is made from holds no secret: variables of ``--env`` and ``launch.env`` that carry one reach it another
-    way (:attr:`~torchscale.submit.engine.Engine.by_hand`).
+    What a job is made from holds no secret: variables of ``--env`` and ``launch.env`` that carry
+    one reach it another way (:attr:`~torchscale.submit.engine.Engine.by_hand`).
 
     Raises:
         UsageError: an option is missing, wrong, or of another engine.
@@ -78,11 +81,13 @@ def prepare(
 
 
 def warnings_of(experiment: Experiment, job: JobOptions) -> list[str]:
-    """What of the job the experiment would not use, or would need: what is asked for, what is used, what to do."""
+    """What of the job the experiment would not use, or would need: what is asked for, what is used,
+    what to do."""
     asked = None if job.gpus_per_node is None else job.nodes * job.gpus_per_node
     if experiment.device == "cpu" and asked is not None:
         return [
-            f"the job asks for {plural(asked, 'GPU')}, and the config trains on CPUs (device: cpu): leave "
+            f"the job asks for {plural(asked, 'GPU')}, and the config trains on CPUs (device: "
+            "cpu): leave "
             "--gpus-per-node out, or give --device=cuda"
         ]
     most = _most_devices(experiment)
@@ -90,17 +95,21 @@ def warnings_of(experiment: Experiment, job: JobOptions) -> list[str]:
         return []
     if asked is not None and most < asked:
         return [
-            f"the job asks for {plural(asked, 'GPU')} ({job.nodes} × {job.gpus_per_node}), and the config uses {most} "
-            f"at most (gpu_counts): {asked - most} would idle. Ask for fewer, or give --gpu_counts=[…,{asked}]"
+            f"the job asks for {plural(asked, 'GPU')} ({job.nodes} × {job.gpus_per_node}), and "
+            f"the config uses {most} "
+            f"at most (gpu_counts): {asked - most} would idle. Ask for fewer, or give "
+            f"--gpu_counts=[…,{asked}]"
         ]
     if asked is not None and most > asked:
         return [
-            f"the config has cells of {plural(most, 'GPU')} (gpu_counts), and the job asks for {asked}: those cells "
+            f"the config has cells of {plural(most, 'GPU')} (gpu_counts), and the job asks for "
+            f"{asked}: those cells "
             "are skipped. Ask for more, or leave these counts out"
         ]
     if most < job.nodes:
         return [
-            f"the job asks for {plural(job.nodes, 'node')}, and the config uses {plural(most, 'device')} at most "
+            f"the job asks for {plural(job.nodes, 'node')}, and the config uses "
+            f"{plural(most, 'device')} at most "
             f"(gpu_counts): {job.nodes - most} would idle"
         ]
     return []
@@ -114,7 +123,8 @@ def check_carried(experiment: Experiment) -> None:
     """
     if experiment.hidden:
         raise UsageError(
-            "the config has secrets in options of models, data.data_dir or export; a job would read "
+            "the config has secrets in options of models, data.data_dir or export; a job would "
+            "read "
             f"{', '.join(experiment.hidden)} in their place",
             hint="take them from variables, which launch.env sets",
         )
@@ -128,7 +138,11 @@ def _most_devices(experiment: Experiment) -> int | None:
 
 
 def follow(
-    engine: Engine, job: SubmittedJob, note: Callable[[str], None], *, poll_seconds: float = _POLL_SECONDS
+    engine: Engine,
+    job: SubmittedJob,
+    note: Callable[[str], None],
+    *,
+    poll_seconds: float = _POLL_SECONDS,
 ) -> int:
     """Wait for the end of a job, through requeues and restarts, and say what changes.
 
@@ -172,9 +186,12 @@ def _refuse_options_of_others(engine: SubmitEngine, options: SubmitOptions) -> N
         for option in fields(given):
             value = getattr(given, option.name)
             if value != getattr(empty, option.name):
-                others = " or ".join(other.value for other, kind in _ENGINES.items() if group in kind.groups)
+                others = " or ".join(
+                    other.value for other, kind in _ENGINES.items() if group in kind.groups
+                )
                 shown = value[0] if isinstance(value, tuple) else value
                 raise UsageError(
-                    f"--{option.name.replace('_', '-')} {shown}: not an option of --engine {engine.value}",
+                    f"--{option.name.replace('_', '-')} {shown}: not an option of --engine "
+                    f"{engine.value}",
                     hint=f"it is for --engine {others}",
                 )

@@ -13,8 +13,11 @@ from torchscale.errors import MachineError, UsageError
 from torchscale.util.process import Finished, run_bounded
 
 SUBMIT_SECONDS = 60.0
-"""For one sbatch or squeue: a busy controller answers within its MessageTimeout, which is 10 s by default."""
-_TIME = re.compile(r"\d{1,7}|\d{1,7}:\d{1,2}|\d{1,5}:\d{1,2}:\d{1,2}|\d{1,4}-\d{1,2}(:\d{1,2}){0,2}", re.ASCII)
+"""For one sbatch or squeue: a busy controller answers within its MessageTimeout, which is 10 s by
+default."""
+_TIME = re.compile(
+    r"\d{1,7}|\d{1,7}:\d{1,2}|\d{1,5}:\d{1,2}:\d{1,2}|\d{1,4}-\d{1,2}(:\d{1,2}){0,2}", re.ASCII
+)
 """As sbatch reads ``--time``: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
 _NAME = re.compile(r"[A-Za-z0-9_.][\w.,+@-]*", re.ASCII)
 """Of accounts, partitions, QOS and jobs."""
@@ -43,7 +46,8 @@ class SlurmJob:
         config: The experiment as YAML, which the script carries.
         directory: The run folder, absolute; all nodes see it.
         working_directory: Where the job runs, so that relative paths of the config hold.
-        command: argv that runs torchscale on every node, unless in a container; an interpreter comes first.
+        command: argv that runs torchscale on every node, unless in a container; an interpreter
+            comes first.
         nodes: How many.
         time: Limit, as sbatch reads it.
         job_name: Of the job.
@@ -84,10 +88,14 @@ def parse_options(texts: list[str]) -> dict[str, str | None]:
         key = key.removeprefix("--")
         if not _OPTION.fullmatch(key):
             raise UsageError(
-                f"--sbatch-option {text!r}: expected NAME=VALUE, or NAME", hint="for example --sbatch-option exclusive"
+                f"--sbatch-option {text!r}: expected NAME=VALUE, or NAME",
+                hint="for example --sbatch-option exclusive",
             )
         if key in _SET_BY_SUBMIT:
-            raise UsageError(f"--sbatch-option {key}: set by the script itself", hint="see `torchscale submit --help`")
+            raise UsageError(
+                f"--sbatch-option {key}: set by the script itself",
+                hint="see `torchscale submit --help`",
+            )
         options[key] = value if equals else None
     return options
 
@@ -99,21 +107,34 @@ def check_job(job: SlurmJob) -> None:
         UsageError: one line that names the option and the value.
     """
     if not _TIME.fullmatch(job.time):
-        raise UsageError(f"--time {job.time!r}: expected H:M:S, D-H:M:S or minutes", hint="for example --time 2:00:00")
-    names = {"--job-name": job.job_name, "--account": job.account, "--partition": job.partition, "--qos": job.qos}
+        raise UsageError(
+            f"--time {job.time!r}: expected H:M:S, D-H:M:S or minutes",
+            hint="for example --time 2:00:00",
+        )
+    names = {
+        "--job-name": job.job_name,
+        "--account": job.account,
+        "--partition": job.partition,
+        "--qos": job.qos,
+    }
     for option, name in names.items():
         if name is not None and not _NAME.fullmatch(name):
             raise UsageError(
-                f"{option} {name!r}: expected letters, digits and . _ , + @ -, not beginning with -",
+                f"{option} {name!r}: expected letters, digits and . _ , + @ -, not beginning with "
+                "-",
             )
     _check_text("--container", job.container, "\"'\\#")
     for key, value in job.options.items():
         _check_text(f"--sbatch-option {key}", value, "\"'\\#")
-    _check_text("--output-dir", str(job.directory), "\"'\\#%")  # % begins a placeholder in sbatch's --output
+    _check_text(
+        "--output-dir", str(job.directory), "\"'\\#%"
+    )  # % begins a placeholder in sbatch's --output
     _check_text("the working directory", str(job.working_directory), "")
     if job.container is not None:
         for directory in (job.directory, job.working_directory):
-            _check_text("with --container, the directory", str(directory), ":,")  # they separate mounts
+            _check_text(
+                "with --container, the directory", str(directory), ":,"
+            )  # they separate mounts
 
 
 def _check_text(what: str, text: str | None, refused: str) -> None:
@@ -123,11 +144,14 @@ def _check_text(what: str, text: str | None, refused: str) -> None:
         raise UsageError(f"{what} {text!r}: expected printable text that does not begin with -")
     wrong = sorted(set(text) & set(refused))
     if wrong:
-        raise UsageError(f"{what} {text!r}: {wrong[0]} cannot be used here", hint="choose another name")
+        raise UsageError(
+            f"{what} {text!r}: {wrong[0]} cannot be used here", hint="choose another name"
+        )
 
 
 def render_script(job: SlurmJob) -> str:
-    """The batch script; it needs nothing beside itself but its log's directory, which sbatch does not make.
+    """The batch script; it needs nothing beside itself but its log's directory, which sbatch does
+    not make.
 
     Raises:
         UsageError: as :func:`check_job`.
@@ -166,8 +190,15 @@ def _directives(job: SlurmJob) -> list[str]:
         "export": "ALL",
         "signal": f"B:TERM@{_SIGNAL_SECONDS}",
     }
-    options = {key: value for key, value in given.items() if value is not None} | {"requeue": None} | dict(job.options)
-    texts = [f"--{key}" if value is None else f"--{key}={_directive_value(value)}" for key, value in options.items()]
+    options = (
+        {key: value for key, value in given.items() if value is not None}
+        | {"requeue": None}
+        | dict(job.options)
+    )
+    texts = [
+        f"--{key}" if value is None else f"--{key}={_directive_value(value)}"
+        for key, value in options.items()
+    ]
     return [f"#SBATCH {text}" for text in texts]
 
 
@@ -177,7 +208,12 @@ def _directive_value(value: str) -> str:
 
 
 def _srun(job: SlurmJob) -> list[str]:
-    words = ["--ntasks-per-node=1", f"--wait={_WAIT_SECONDS}", "--kill-on-bad-exit=1", "--export=ALL"]
+    words = [
+        "--ntasks-per-node=1",
+        f"--wait={_WAIT_SECONDS}",
+        "--kill-on-bad-exit=1",
+        "--export=ALL",
+    ]
     if job.cpus_per_task is not None:  # srun does not take it over from sbatch since Slurm 22.05
         words.append('--cpus-per-task="$SLURM_CPUS_PER_TASK"')
     if job.container is not None:
@@ -208,7 +244,8 @@ def submit_script(path: Path, env: Mapping[str, str] | None = None) -> str:
 
 
 def job_state(job_id: str) -> str | None:
-    """Slurm's word for the state of a job, ``PENDING``, ``RUNNING`` …; ``None`` when it is no longer in the queue.
+    """Slurm's word for the state of a job, ``PENDING``, ``RUNNING`` …; ``None`` when it is no
+    longer in the queue.
 
     Raises:
         MachineError: squeue cannot be started.

@@ -25,7 +25,16 @@ from torchscale.util.interpreter import module_command
 _DEFAULT_TIME = "1:00:00"
 """Partitions without a default of their own refuse a job that names no limit."""
 _ENDED = frozenset(
-    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "TIMEOUT",
+    }
 )
 """States of a job that does not run again."""
 
@@ -35,7 +44,9 @@ class SlurmEngine:
 
     scheduler = "squeue"
 
-    def __init__(self, experiment: Experiment, options: SubmitOptions, output_dir: Path | None) -> None:
+    def __init__(
+        self, experiment: Experiment, options: SubmitOptions, output_dir: Path | None
+    ) -> None:
         """
         Raises:
             UsageError: an option is wrong.
@@ -68,7 +79,8 @@ class SlurmEngine:
             return ()
         names = ", ".join(self._secrets)
         return (
-            f"launch.env: the script is without {names}, and takes it from the shell that submits it",
+            f"launch.env: the script is without {names}, and takes it from the shell that submits "
+            "it",
             f"first: {'; '.join(f'read -rs {name}; export {name}' for name in self._secrets)}",
         )
 
@@ -83,7 +95,9 @@ class SlurmEngine:
         try:
             state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"cannot make {state}: {error.strerror}", hint="choose another --output-dir") from error
+            raise OutputError(
+                f"cannot make {state}: {error.strerror}", hint="choose another --output-dir"
+            ) from error
         script = state / "job.sbatch"
         atomic_write_text(script, text)
         job_id = submit_script(script, {**os.environ, **self._secrets})
@@ -94,7 +108,9 @@ class SlurmEngine:
         state = job_state(job.job_id)
         launches = len(list(self.job.directory.glob("cells/*/launch-*/record.json")))
         text = f"{state or 'ended'}, launches measured: {launches}"
-        return JobState(text, self._exit_code(job.job_id) if state is None or state in _ENDED else None)
+        return JobState(
+            text, self._exit_code(job.job_id) if state is None or state in _ENDED else None
+        )
 
     def _exit_code(self, job_id: str) -> int:
         """What the first node left."""

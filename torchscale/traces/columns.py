@@ -25,11 +25,13 @@ _NCCL_OPS = (
     ("recv", "send_recv"),
     ("barrier", "barrier"),
 )
-"""Part of a name → operation; the first that fits decides, so ``allgather`` stands before ``gather``."""
+"""Part of a name → operation; the first that fits decides, so ``allgather`` stands before
+``gather``."""
 
 
 def op_of(name: str) -> str:
-    """The collective that a kernel, a call or an annotation stands for: ``ncclDevKernel_AllReduce_…`` → ``all_reduce``.
+    """The collective that a kernel, a call or an annotation stands for:
+    ``ncclDevKernel_AllReduce_…`` → ``all_reduce``.
 
     A send here is a receive there: both are ``send_recv``. What is not known keeps its own name.
     """
@@ -46,7 +48,8 @@ def is_known_op(name: str) -> bool:
 
 
 def direction_of(name: str) -> int:
-    """1 where a call or an annotation is a send, -1 where it is a receive, 0 where it is neither or both."""
+    """1 where a call or an annotation is a send, -1 where it is a receive, 0 where it is neither or
+    both."""
     flat = name.lower()
     return ("send" in flat and "recv" not in flat) - ("recv" in flat and "send" not in flat)
 
@@ -95,8 +98,9 @@ def join_spans(parts: list[Spans]) -> Spans:
 
 
 class CollectiveRow(NamedTuple):
-    """A collective of one rank, with the fields of :class:`~torchscale.schema.profiles.span.CollectiveSpans`; times in
-    nanoseconds, -1 for a size, sequence number, partner or step that the trace lacks. Without ``began`` it ran from its
+    """A collective of one rank, with the fields of
+    :class:`~torchscale.schema.profiles.span.CollectiveSpans`; times in nanoseconds, -1 for a size,
+    sequence number, partner or step that the trace lacks. Without ``began`` it ran from its
     start."""
 
     start: int
@@ -122,10 +126,15 @@ class StepRow(NamedTuple):
     number: int
 
 
-def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool = False) -> CollectiveSpans:
+def make_collectives(
+    rows: Iterable[CollectiveRow], *, peers_within_group: bool = False
+) -> CollectiveSpans:
     """Columns from rows in any order."""
     ops, groups = NameTable(), NameTable()
-    numbers = [(row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:]) for row in sorted(rows)]
+    numbers = [
+        (row.start, row.end, ops.number(row.op), groups.number(row.group), *row[4:])
+        for row in sorted(rows)
+    ]
     table = np.array(numbers, dtype=np.int64).reshape(-1, 13)
     return CollectiveSpans(
         start=table[:, 0],
@@ -140,7 +149,9 @@ def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool 
         groups=groups.names,
         peer=table[:, 7].astype(np.int32),
         direction=table[:, 8].astype(np.int8),
-        began=np.where(table[:, 10] >= 0, np.clip(table[:, 10], table[:, 0], table[:, 1]), table[:, 0]),
+        began=np.where(
+            table[:, 10] >= 0, np.clip(table[:, 10], table[:, 0], table[:, 1]), table[:, 0]
+        ),
         queue=table[:, 11],
         link=table[:, 12],
         peers_within_group=peers_within_group,
@@ -148,10 +159,13 @@ def make_collectives(rows: Iterable[CollectiveRow], *, peers_within_group: bool 
 
 
 def make_steps(rows: Iterable[StepRow]) -> Steps:
-    """Columns from rows in any order. Of ranges around each other with one number the outer one counts. Where a loop
-    was recorded again, and numbers with it, those of the later loop follow the highest of the first."""
+    """Columns from rows in any order. Of ranges around each other with one number the outer one
+    counts. Where a loop was recorded again, and numbers with it, those of the later loop follow the
+    highest of the first."""
     bounded = (row._replace(start=_bounded(row.start), end=_bounded(row.end)) for row in rows)
-    table = np.array(_numbered(sorted(bounded, key=lambda row: (row.start, -row.end))), dtype=np.int64).reshape(-1, 3)
+    table = np.array(
+        _numbered(sorted(bounded, key=lambda row: (row.start, -row.end))), dtype=np.int64
+    ).reshape(-1, 3)
     return Steps(table[:, 0], table[:, 1], table[:, 2])
 
 

@@ -1,6 +1,7 @@
 """Reads what torch's flight recorder dumps: JSON, or pickles that hold nothing but plain values.
 
-Format: ``FlightRecorder.hpp`` of torch (versions 2.0 to 2.10 of the format). Differences between backends are evened
+Format: ``FlightRecorder.hpp`` of torch (versions 2.0 to 2.10 of the format). Differences between
+backends are evened
 out: gloo never sets ``state`` and lists its groups under an empty name.
 """
 
@@ -22,7 +23,8 @@ from torchscale.schema.launch.hang import StackFrame
 MAX_DUMP_BYTES = 64 << 20
 """torch keeps 2,000 entries by default: 2 MB of JSON, some 10 MB of pickle with stacks."""
 _MAX_VALUES = 4_000_000
-"""Shapes and frames of one dump: a pickle may name one list a million times and unfold to any size."""
+"""Shapes and frames of one dump: a pickle may name one list a million times and unfold to any
+size."""
 _MAX_ENTRIES = 100_000
 """Of one rank; torch keeps 2,000 unless it is told otherwise."""
 _MAX_DIMENSIONS = 64
@@ -57,7 +59,8 @@ _DTYPES = {
     "ComplexFloat": "complex64",
     "ComplexDouble": "complex128",
 }
-"""``c10::toString(ScalarType)`` → torch's name; others, as ``Float8_e4m3fn``, differ in case alone."""
+"""``c10::toString(ScalarType)`` → torch's name; others, as ``Float8_e4m3fn``, differ in case
+alone."""
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -97,7 +100,8 @@ class _Dump(msgspec.Struct, gc=False):
 
 
 def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
-    """The log in ``data``, a dump as torch writes it: JSON or a pickle. Nothing in a pickle is called or imported.
+    """The log in ``data``, a dump as torch writes it: JSON or a pickle. Nothing in a pickle is
+    called or imported.
 
     Args:
         data: Content of the file.
@@ -120,7 +124,8 @@ def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
 
 
 def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
-    """The log in a dump that was decoded already; arguments and errors as for :func:`read_flight_recorder`."""
+    """The log in a dump that was decoded already; arguments and errors as for
+    :func:`read_flight_recorder`."""
     if not isinstance(content, Mapping) or "version" not in content:
         raise TraceError("no dump of torch's flight recorder: it has no 'version'")
     _check_size(content)
@@ -149,12 +154,22 @@ def _plain_pickle(data: bytes) -> object:
     try:
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name not in _PLAIN_OPCODES:
-                raise TraceError(f"a pickle that holds more than plain values ({opcode.name}); it was not loaded")
+                raise TraceError(
+                    f"a pickle that holds more than plain values ({opcode.name}); it was not loaded"
+                )
             # An index beyond the file makes the unpickler reserve memory for all before it.
             if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > len(data):
                 raise TraceError("a damaged pickle")
         return _PlainUnpickler(io.BytesIO(data)).load()
-    except (pickle.UnpicklingError, ValueError, EOFError, RecursionError, MemoryError, TypeError, IndexError) as error:
+    except (
+        pickle.UnpicklingError,
+        ValueError,
+        EOFError,
+        RecursionError,
+        MemoryError,
+        TypeError,
+        IndexError,
+    ) as error:
         raise TraceError(f"a damaged pickle: {error}") from error
     except (AttributeError, KeyError, OverflowError, AssertionError) as error:
         raise TraceError(f"a damaged pickle: {type(error).__name__}") from error
@@ -189,7 +204,8 @@ def _check_size(content: Mapping[Any, Any]) -> None:
 
 
 def _newest_groups(entries: list[_Entry]) -> dict[str, int]:
-    """Group name → its latest id: a process that joins a group again under the same name counts from 1 again."""
+    """Group name → its latest id: a process that joins a group again under the same name counts
+    from 1 again."""
     newest: dict[str, int] = {}
     for entry in entries:
         name = entry.process_group[0]
@@ -215,7 +231,9 @@ def _call(entry: _Entry) -> CollectiveCall:
         backend=backend,
         # The recorder has the innermost frame first.
         frames=tuple(
-            StackFrame(file=frame.filename, line=max(0, min(frame.line, _MAX_NUMBER)), function=frame.name)
+            StackFrame(
+                file=frame.filename, line=max(0, min(frame.line, _MAX_NUMBER)), function=frame.name
+            )
             for frame in entry.frames[:_MAX_FRAMES][::-1]
         ),
     )
@@ -226,7 +244,8 @@ def _shapes(sizes: list[list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_done(entry: _Entry, backend: str) -> bool:
-    """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; NCCL's watchdog retires what timed out too."""
+    """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; NCCL's watchdog retires
+    what timed out too."""
     return entry.state == "completed" or (entry.retired and backend != "nccl")
 
 
@@ -235,7 +254,8 @@ def _dtype(name: str) -> str:
 
 
 def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
-    """Every group that the dump lists or uses. Where gloo lists one under an empty name, it is the default group."""
+    """Every group that the dump lists or uses. Where gloo lists one under an empty name, it is the
+    default group."""
     listed = {
         (key or group.name)[:_MAX_NAME]: ProcessGroup(group.desc[:_MAX_NAME], _ranks(group.ranks))
         for key, group in dump.pg_config.items()
@@ -243,7 +263,9 @@ def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
     groups: dict[str, ProcessGroup] = {}
     for entry in dump.entries:
         name, description = (text[:_MAX_NAME] for text in entry.process_group)
-        known = listed.get(name) or (listed.get("") if description == _DEFAULT_DESCRIPTION else None)
+        known = listed.get(name) or (
+            listed.get("") if description == _DEFAULT_DESCRIPTION else None
+        )
         groups[name] = ProcessGroup(description, known.ranks if known is not None else ())
     return {**{name: group for name, group in listed.items() if name}, **groups}
 

@@ -1,4 +1,5 @@
-"""Reads the JSON that NCCL's RAS service sends (NCCL 2.28.7 and later), and says what in it points to a hang.
+"""Reads the JSON that NCCL's RAS service sends (NCCL 2.28.7 and later), and says what in it points
+to a hang.
 
 Format: NCCL user guide, "RAS", section "JSON Output".
 """
@@ -53,7 +54,9 @@ def read_ras(data: bytes) -> RasStatus:
     """
     start = re.search(rb"^\s*\{", data, re.MULTILINE)
     if start is None or len(data) > MAX_STATUS_BYTES:
-        raise TraceError("no JSON in the reply of NCCL's RAS service; it needs NCCL 2.28.7 or later")
+        raise TraceError(
+            "no JSON in the reply of NCCL's RAS service; it needs NCCL 2.28.7 or later"
+        )
     try:
         return msgspec.json.decode(data[start.start() :], type=RasStatus)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -65,7 +68,8 @@ def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
 
     Args:
         status: Of the service, which may be another job's.
-        pids: Processes of our ranks on this machine: communicators without any of them are left out.
+        pids: Processes of our ranks on this machine: communicators without any of them are left
+            out.
     """
     notes: list[str] = []
     for communicator in status.communicators:
@@ -76,12 +80,21 @@ def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
         for rank in communicator.missing_ranks[:_MAX_RANKS]:
             state = "is considered dead" if rank.status.considered_dead else "does not respond"
             notes.append(f"{name}: rank {rank.rank} (pid {rank.pid} on {rank.host}) {state}")
-        operations = sorted({name for rank in communicator.ranks for name in rank.collective_counts})
+        operations = sorted(
+            {name for rank in communicator.ranks for name in rank.collective_counts}
+        )
         for operation in operations:
-            counts = {rank.rank: rank.collective_counts.get(operation, 0) for rank in communicator.ranks}
+            counts = {
+                rank.rank: rank.collective_counts.get(operation, 0) for rank in communicator.ranks
+            }
             most = max(counts.values())
-            behind = [f"rank {rank} {count}" for rank, count in sorted(counts.items()) if count < most]
+            behind = [
+                f"rank {rank} {count}" for rank, count in sorted(counts.items()) if count < most
+            ]
             if behind:
                 more = f" and {len(behind) - _MAX_RANKS} more" if len(behind) > _MAX_RANKS else ""
-                notes.append(f"{name}: {operation} called {most} times, by {', '.join(behind[:_MAX_RANKS])}{more}")
+                notes.append(
+                    f"{name}: {operation} called {most} times, by "
+                    f"{', '.join(behind[:_MAX_RANKS])}{more}"
+                )
     return tuple(notes[:_MAX_NOTES])

@@ -36,7 +36,8 @@ _ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 
 def find_recordings(paths: list[Path]) -> list[Path]:
-    """The recordings among files and, recursively, in directories; an export stands for the report beside it.
+    """The recordings among files and, recursively, in directories; an export stands for the report
+    beside it.
 
     Raises:
         TraceError: a path does not exist, or a directory holds no recording.
@@ -46,7 +47,9 @@ def find_recordings(paths: list[Path]) -> list[Path]:
         if path.is_file():
             recordings.append(path)
         elif path.is_dir():
-            inside = sorted(item for item in path.rglob("*") if item.is_file() and _looks_like_recording(item))
+            inside = sorted(
+                item for item in path.rglob("*") if item.is_file() and _looks_like_recording(item)
+            )
             if not inside:
                 raise TraceError(
                     f"{path}: no recording in this directory",
@@ -61,7 +64,8 @@ def find_recordings(paths: list[Path]) -> list[Path]:
 
 
 def read_recordings(paths: list[Path]) -> Trace:
-    """All ranks in these files (:func:`find_recordings` finds them; reports are to be exported first).
+    """All ranks in these files (:func:`find_recordings` finds them; reports are to be exported
+    first).
 
     Raises:
         TraceError: a file cannot be read, two hold the same rank, or recorders are mixed.
@@ -82,7 +86,8 @@ def read_recordings(paths: list[Path]) -> Trace:
         raise TraceError("no recording to analyze")
     if len(recorders) > 1:
         raise TraceError(
-            "recordings of nsys and of torch.profiler are mixed", hint="analyze each on its own; they share no clock"
+            "recordings of nsys and of torch.profiler are mixed",
+            hint="analyze each on its own; they share no clock",
         )
     if any(rank.rank == UNNAMED for rank in ranks):
         ranks = [_only_rank(ranks)]
@@ -91,8 +96,12 @@ def read_recordings(paths: list[Path]) -> Trace:
     declared = {rank.world_size for rank in ranks if rank.world_size is not None}
     if len(declared) == 1 and len(ranks) < (size := declared.pop()):
         here = {rank.rank for rank in ranks}
-        missing = itertools.islice((number for number in range(size) if number not in here), _MAX_SHOWN)
-        notes.append(f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}")
+        missing = itertools.islice(
+            (number for number in range(size) if number not in here), _MAX_SHOWN
+        )
+        notes.append(
+            f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}"
+        )
     return Trace(tuple(ranks), recorders.pop(), tuple(notes))
 
 
@@ -105,7 +114,8 @@ def _only_rank(ranks: list[RankTrace]) -> RankTrace:
     unnamed = next(rank for rank in ranks if rank.rank == UNNAMED)
     if len(ranks) > 1 or (unnamed.world_size or 1) > 1:
         raise TraceError(
-            f"{unnamed.source}: neither the trace nor its file name says which of several ranks it is of",
+            f"{unnamed.source}: neither the trace nor its file name says which of several ranks "
+            "it is of",
             hint="rename it so that it contains rank0, rank1 …",
         )
     return replace(unnamed, rank=0, world_size=1)
@@ -123,7 +133,8 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     twice = next(number for number in numbers if numbers.count(number) > 1)
     which = ", ".join(rank.source for rank in ranks if rank.rank == twice)
     raise TraceError(
-        f"rank {twice} is there more than once: {which}", hint="name the recordings of one run, one a rank"
+        f"rank {twice} is there more than once: {which}",
+        hint="name the recordings of one run, one a rank",
     )
 
 
@@ -135,7 +146,8 @@ def _is_export(path: Path) -> bool:
 
 
 def _read_exports(paths: list[Path]) -> tuple[list[RankTrace], list[str]]:
-    """The ranks in exports of nsys, which are read together: a communicator has ranks in several."""
+    """The ranks in exports of nsys, which are read together: a communicator has ranks in
+    several."""
     if not paths:
         return [], []
     with _as_trace_errors(", ".join(map(str, paths))):
@@ -169,11 +181,16 @@ def _as_trace_errors(where: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise TraceError(f"{where}: cannot be read: {error}", hint="the file may be damaged or cut off") from error
+        raise TraceError(
+            f"{where}: cannot be read: {error}", hint="the file may be damaged or cut off"
+        ) from error
     except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
-        # Whatever a damaged file makes of its parts: each reader checks what it knows, and none knows all.
+        # Whatever a damaged file makes of its parts: each reader checks what it knows, and none
+        # knows all.
         problem = f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]
-        raise TraceError(f"{where}: not a sound recording ({problem})", hint="the file may be damaged") from error
+        raise TraceError(
+            f"{where}: not a sound recording ({problem})", hint="the file may be damaged"
+        ) from error
 
 
 def export_hint(report: Path) -> str:

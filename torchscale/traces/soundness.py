@@ -17,8 +17,8 @@ _LONGEST_NS = 30 * 86_400 * 10**9
 _MAX_RANKS = 10**9
 """More ranks than any machine has."""
 _FEW = 0.01
-"""Share of spans with impossible times that are left out, with a note; with more the recording is refused. Profilers
-write such a span now and then, when they convert the device's clock."""
+"""Share of spans with impossible times that are left out, with a note; with more the recording is
+refused. Profilers write such a span now and then, when they convert the device's clock."""
 _MOST_OVERLAP = 1.5
 """Steps follow each other: together they are as long as the time that they cover, or shorter."""
 _HINT = "record it again, or leave this file out"
@@ -32,7 +32,8 @@ def sound(trace: RankTrace, unnamed: int) -> tuple[RankTrace, tuple[str, ...]]:
         unnamed: The rank of a trace that names none.
 
     Raises:
-        TraceError: its rank or number of ranks cannot be, too many times cannot be, or its steps overlap.
+        TraceError: its rank or number of ranks cannot be, too many times cannot be, or its steps
+            overlap.
     """
     _check_rank(trace, unnamed)
     spans, notes = _sound_spans(trace)
@@ -56,10 +57,14 @@ def whole_number(value: int, missing: int = -1) -> int:
 def _check_rank(trace: RankTrace, unnamed: int) -> None:
     rank, size = trace.rank, trace.world_size
     if size is not None and not 1 <= size <= _MAX_RANKS:
-        raise TraceError(f"{trace.source}: it says that {_shown(size)} ranks ran; expected 1 or more", hint=_HINT)
+        raise TraceError(
+            f"{trace.source}: it says that {_shown(size)} ranks ran; expected 1 or more", hint=_HINT
+        )
     if rank != unnamed and not 0 <= rank < (_MAX_RANKS if size is None else size):
         of = "" if size is None else f" of {size:,} ranks (0 to {size - 1:,})"
-        raise TraceError(f"{trace.source}: it says that it is of rank {_shown(rank)}{of}", hint=_HINT)
+        raise TraceError(
+            f"{trace.source}: it says that it is of rank {_shown(rank)}{of}", hint=_HINT
+        )
 
 
 def _sound_spans(trace: RankTrace) -> tuple[Spans, tuple[str, ...]]:
@@ -69,17 +74,24 @@ def _sound_spans(trace: RankTrace) -> tuple[Spans, tuple[str, ...]]:
     possible = _possible(spans.start, spans.end) & (spans.end >= spans.start)
     if possible.any():
         middle = int(np.median(spans.start[possible]))
-        possible &= (np.abs(spans.start - middle) < _LONGEST_NS) & (np.abs(spans.end - middle) < _LONGEST_NS)
+        possible &= (np.abs(spans.start - middle) < _LONGEST_NS) & (
+            np.abs(spans.end - middle) < _LONGEST_NS
+        )
     wrong = len(spans) - int(possible.sum())
     if not wrong:
         return spans, ()
-    what = f"{wrong:,} of {len(spans):,} spans end before they start, or at a time that no recording has"
+    what = (
+        f"{wrong:,} of {len(spans):,} spans end before they start, or at a time that no recording "
+        "has"
+    )
     if wrong > max(1, _FEW * len(spans)):
         raise TraceError(f"{trace.source}: {what}; the file is damaged", hint=_HINT)
     return spans.only(possible), (f"{trace.source}: {what}; left out",)
 
 
-def _check_times(source: str, what: str, start: NDArray[np.int64], end: NDArray[np.int64], spans: Spans) -> None:
+def _check_times(
+    source: str, what: str, start: NDArray[np.int64], end: NDArray[np.int64], spans: Spans
+) -> None:
     """Collectives and steps are counted and paired: none can be left out."""
     if not len(start):
         return
@@ -89,7 +101,8 @@ def _check_times(source: str, what: str, start: NDArray[np.int64], end: NDArray[
     if not possible.all():
         first = int(np.flatnonzero(~possible)[0])
         raise TraceError(
-            f"{source}: {what} {first + 1} of {len(start):,} ends before it starts, or at a time that no recording has"
+            f"{source}: {what} {first + 1} of {len(start):,} ends before it starts, or at a time "
+            "that no recording has"
             "; the file is damaged",
             hint=_HINT,
         )
@@ -98,10 +111,14 @@ def _check_times(source: str, what: str, start: NDArray[np.int64], end: NDArray[
 def _check_steps(source: str, steps: Steps) -> None:
     if len(steps) < 2:
         return
-    together, covered = int((steps.end - steps.start).sum()), int(steps.end.max() - steps.start.min())
+    together, covered = (
+        int((steps.end - steps.start).sum()),
+        int(steps.end.max() - steps.start.min()),
+    )
     if together > _MOST_OVERLAP * covered:
         raise TraceError(
-            f"{source}: its {len(steps)} steps overlap: {together / 1e9:.4g} s of steps in {covered / 1e9:.4g} s",
+            f"{source}: its {len(steps)} steps overlap: {together / 1e9:.4g} s of steps in "
+            f"{covered / 1e9:.4g} s",
             hint=_HINT,
         )
 

@@ -1,9 +1,9 @@
-"""Predicts how long gradient sync is exposed for a size of DDP's buckets: when gradients are ready, and what an
-all-reduce costs. Pure.
+"""Predicts how long gradient sync is exposed for a size of DDP's buckets: when gradients are ready,
+and what an all-reduce costs. Pure.
 
-Buckets are reduced one after the other. Each starts when its last gradient is ready and the one before it is done, and
-takes a latency and a time per byte. What ends after the last gradient is exposed. Small buckets start early and pay the
-latency often; large ones start late.
+Buckets are reduced one after the other. Each starts when its last gradient is ready and the one
+before it is done, and takes a latency and a time per byte. What ends after the last gradient is
+exposed. Small buckets start early and pay the latency often; large ones start late.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Reduction:
 
 
 def reduction(link: LinkSample, buckets: int) -> Reduction | None:
-    """From the same gradients reduced in ``buckets`` pieces and in pieces of 25 MiB; ``None`` where both are the same,
-    or where fewer pieces took longer."""
+    """From the same gradients reduced in ``buckets`` pieces and in pieces of 25 MiB; ``None`` where
+    both are the same, or where fewer pieces took longer."""
     merged = -(-link.payload_bytes // MERGED_BYTES)
     if buckets <= merged or not link.payload_bytes:
         return None
@@ -41,7 +41,9 @@ def reduction(link: LinkSample, buckets: int) -> Reduction | None:
     return Reduction(latency, per_byte) if latency > 0 and per_byte > 0 else None
 
 
-def exposed_seconds(sizes: Sequence[int], ready: Sequence[float], cap_bytes: float, cost: Reduction) -> float:
+def exposed_seconds(
+    sizes: Sequence[int], ready: Sequence[float], cap_bytes: float, cost: Reduction
+) -> float:
     """Exposed gradient sync of a step with buckets of ``cap_bytes``.
 
     Args:
@@ -56,7 +58,9 @@ def exposed_seconds(sizes: Sequence[int], ready: Sequence[float], cap_bytes: flo
     return done - ready[-1]
 
 
-def _buckets(sizes: Sequence[int], ready: Sequence[float], cap_bytes: float) -> Iterator[tuple[int, float]]:
+def _buckets(
+    sizes: Sequence[int], ready: Sequence[float], cap_bytes: float
+) -> Iterator[tuple[int, float]]:
     """Bytes of each bucket, and when its last piece is ready."""
     held, cap = 0, min(FIRST_BUCKET_BYTES, cap_bytes)
     for size, at in zip(sizes, ready, strict=True):

@@ -45,7 +45,11 @@ class Gain:
 
     def bound(self, probability: float) -> float:
         """The value below which the true logarithm lies with this probability."""
-        return self.log + student_t_quantile(probability, self.degrees) * self.error if self.error else self.log
+        return (
+            self.log + student_t_quantile(probability, self.degrees) * self.error
+            if self.error
+            else self.log
+        )
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """The ratio's interval (not its logarithm's)."""
@@ -59,7 +63,8 @@ class Gain:
 
 
 def verdict_of(gain: Gain) -> Verdict:
-    """Wrong in one of twenty: of many settings some are called wrongly, and the winner is verified."""
+    """Wrong in one of twenty: of many settings some are called wrongly, and the winner is
+    verified."""
     if gain.bound(_ONE_SIDED) < 0:
         return Verdict.SLOWER
     if gain.bound(_ONE_SIDED) < MARGIN:
@@ -68,8 +73,8 @@ def verdict_of(gain: Gain) -> Verdict:
 
 
 def paired_gain(pairs: Sequence[tuple[float, float]]) -> Gain | None:
-    """Of logarithms ``(mine, theirs)`` of launches one after the other; ``None`` for fewer than two pairs. Its noise is
-    that of the pairs alone."""
+    """Of logarithms ``(mine, theirs)`` of launches one after the other; ``None`` for fewer than two
+    pairs. Its noise is that of the pairs alone."""
     if len(pairs) < 2:
         return None
     differences = [mine - theirs for mine, theirs in pairs]
@@ -77,7 +82,12 @@ def paired_gain(pairs: Sequence[tuple[float, float]]) -> Gain | None:
     return Gain(statistics.fmean(differences), error, len(pairs) - 1, len(pairs))
 
 
-def smallest_visible(error: float, degrees: float, *, power: float = 0.8, confidence: float = 0.95) -> float:
-    """The smallest gain (as a share) whose interval would have excluded none with this probability."""
-    quantiles = student_t_quantile(0.5 + confidence / 2, degrees) + student_t_quantile(power, degrees)
+def smallest_visible(
+    error: float, degrees: float, *, power: float = 0.8, confidence: float = 0.95
+) -> float:
+    """The smallest gain (as a share) whose interval would have excluded none with this
+    probability."""
+    quantiles = student_t_quantile(0.5 + confidence / 2, degrees) + student_t_quantile(
+        power, degrees
+    )
     return math.expm1(quantiles * error)

@@ -38,10 +38,13 @@ _MIB = 1 << 20
 _LEAST_PREDICTED_GAIN = 0.01
 """Share of a step that a bucket size must be predicted to save: less would not be seen."""
 _PREDICTED_TRIED = 2
-"""Bucket sizes that are tried of those predicted to be better: neighbors differ by less than the prediction errs."""
+"""Bucket sizes that are tried of those predicted to be better: neighbors differ by less than the
+prediction errs."""
 
 
-def with_changes(experiment: Experiment, setting: Setting, known: Mapping[Change, Candidate]) -> Experiment:
+def with_changes(
+    experiment: Experiment, setting: Setting, known: Mapping[Change, Candidate]
+) -> Experiment:
     """The experiment with the changes of a setting."""
     for change in setting:
         experiment = known[change].apply(experiment)
@@ -49,18 +52,28 @@ def with_changes(experiment: Experiment, setting: Setting, known: Mapping[Change
 
 
 class SettingLauncher:
-    """Turns settings into launches in a run folder; launches that are there already are not repeated.
+    """Turns settings into launches in a run folder; launches that are there already are not
+    repeated.
 
     Attributes:
         cells: Setting → its cell.
-        predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step, once :meth:`choose` was
-            asked.
+        predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step, once
+            :meth:`choose` was asked.
     """
 
     def __init__(
-        self, planned: PlannedRun, directory: Path, known: Mapping[Change, Candidate], observer: Observer
+        self,
+        planned: PlannedRun,
+        directory: Path,
+        known: Mapping[Change, Candidate],
+        observer: Observer,
     ) -> None:
-        self._planned, self._directory, self._known, self._observer = planned, directory, known, observer
+        self._planned, self._directory, self._known, self._observer = (
+            planned,
+            directory,
+            known,
+            observer,
+        )
         self._file = planned.experiment_file().model_copy(update={"plan": ()})
         self._folder = RunFolder.create(directory, self._file)
         self._entries: dict[Setting, PlannedCell] = {}
@@ -91,7 +104,8 @@ class SettingLauncher:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What disturbed launches, and how many: they count, since all settings of a round are disturbed alike."""
+        """What disturbed launches, and how many: they count, since all settings of a round are
+        disturbed alike."""
         total = sum(self._launches.values())
         return tuple(
             f"{self._flags[flag]} of {total} launches were {flag.value}: {flag.explanation}"
@@ -100,8 +114,9 @@ class SettingLauncher:
         )
 
     def choose(self, axis: str, changes: Sequence[Change], probe: Setting) -> Sequence[Change]:
-        """Of bucket sizes those with the least predicted exposed sync, if it is less than the start's; all changes
-        where nothing can be predicted: without times of gradients, or where all fit one bucket."""
+        """Of bucket sizes those with the least predicted exposed sync, if it is less than the
+        start's; all changes where nothing can be predicted: without times of gradients, or where
+        all fit one bucket."""
         strategy = self._planned.experiment.parallel.strategy[0]
         if axis != TuningAxis.BUCKET.value or not isinstance(strategy, Ddp):
             return changes
@@ -113,12 +128,19 @@ class SettingLauncher:
         if cost is None or len(sizes) != len(ready):
             return changes
         exposed = {
-            size: exposed_seconds(sizes, ready, size * _MIB, cost) for size in {*PREDICTED_MIB, strategy.bucket_cap_mb}
+            size: exposed_seconds(sizes, ready, size * _MIB, cost)
+            for size in {*PREDICTED_MIB, strategy.bucket_cap_mb}
         }
-        self.predicted_exposed_seconds = {f"{size:g} MiB": exposed[size] for size in sorted(exposed)}
-        needed = exposed[strategy.bucket_cap_mb] - _LEAST_PREDICTED_GAIN * mean_step_seconds(self._results[START])
+        self.predicted_exposed_seconds = {
+            f"{size:g} MiB": exposed[size] for size in sorted(exposed)
+        }
+        needed = exposed[strategy.bucket_cap_mb] - _LEAST_PREDICTED_GAIN * mean_step_seconds(
+            self._results[START]
+        )
         better = sorted((seconds, size) for size, seconds in exposed.items() if seconds < needed)
-        chosen = [Change(axis, bucket_candidate(size).value) for _, size in better[:_PREDICTED_TRIED]]
+        chosen = [
+            Change(axis, bucket_candidate(size).value) for _, size in better[:_PREDICTED_TRIED]
+        ]
         return [*chosen, *(change for change in changes if not change.value.endswith("MiB"))]
 
     def is_recorded(self, setting: Setting) -> bool:
@@ -135,10 +157,15 @@ class SettingLauncher:
 
     def launcher(self, stop: StopRequest) -> AbstractContextManager[Launcher]:
         """For :meth:`measure`; leaves no process behind."""
-        return open_launcher(self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None)
+        return open_launcher(
+            self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None
+        )
 
     def measure(
-        self, setting: Setting, launcher: Launcher, on_launch: Callable[[str], None] = lambda _: None
+        self,
+        setting: Setting,
+        launcher: Launcher,
+        on_launch: Callable[[str], None] = lambda _: None,
     ) -> Measured:
         """The next launch of a setting: as the folder has it, or a new one."""
         entry = self._entry(setting)
@@ -177,12 +204,13 @@ def _throughput(record: LaunchRecord) -> float | None:
 
 
 def _forecast_line(search: Search) -> str:
-    """``A launch takes about 4.9 s, so the budget of 40.0 s allows about 8; an answer takes at least 11 more (58.8
-    s).``, after the first launch that is new."""
+    """``A launch takes about 4.9 s, so the budget of 40.0 s allows about 8; an answer takes at
+    least 11 more (58.8 s).``, after the first launch that is new."""
     seconds = search.launch_seconds or 0.0
     count = max(1, int(search.budget_seconds // seconds)) if seconds else 1
     return (
-        f"A launch takes about {format_seconds(seconds)}, so the budget of {format_seconds(search.budget_seconds)} "
+        f"A launch takes about {format_seconds(seconds)}, so the budget of "
+        f"{format_seconds(search.budget_seconds)} "
         f"allows about {count:,}; an answer takes at least {search.launches_needed} more "
         f"({format_seconds(search.seconds_needed)})."
     )
@@ -192,5 +220,9 @@ def _launch_line(setting: Setting, record: LaunchRecord, seconds: float) -> str:
     """``fused=true: 1,234 samples/s (3.1 s)``, or the state and its reason."""
     name = " ".join(f"{change.axis}={change.value}" for change in setting) or "start"
     rate = _throughput(record)
-    outcome = f"{record.state.value}: {record.reason}" if rate is None else f"{format_rate(rate)} samples/s"
+    outcome = (
+        f"{record.state.value}: {record.reason}"
+        if rate is None
+        else f"{format_rate(rate)} samples/s"
+    )
     return f"{name}: {outcome} ({format_seconds(seconds)})"

@@ -1,4 +1,5 @@
-"""The search for the fastest setting of a config on this machine; every launch goes into a run folder."""
+"""The search for the fastest setting of a config on this machine; every launch goes into a run
+folder."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ from torchscale.util.files import atomic_write_text
 
 BUDGET_SECONDS = 600.0
 LAUNCH_SECONDS = 2.0
-"""Measured in a launch: about as long as a launch takes to start and to warm up on a CPU. Shorter ones would spend
-their time on that; longer ones do not average out what differs from launch to launch."""
+"""Measured in a launch: about as long as a launch takes to start and to warm up on a CPU. Shorter
+ones would spend their time on that; longer ones do not average out what differs from launch to
+launch."""
 _COMMUNICATION = (TuningAxis.BUCKET, TuningAxis.COMM_HOOK)
 
 
@@ -59,7 +61,8 @@ class TuneOptions:
 
     Attributes:
         axes: To be searched; ``None`` for all that the options allow.
-        budget_seconds: Wall time of new launches; those of an earlier search in the folder take nothing of it.
+        budget_seconds: Wall time of new launches; those of an earlier search in the folder take
+            nothing of it.
         allow_numerics: Whether settings may be tried that change what is computed.
         launch_seconds: Measured in each launch.
     """
@@ -83,7 +86,8 @@ class TuneOutcome:
         notes: What a user should know besides.
         title: What was tuned: ``ResNet-18, batch 32, 2 ranks``.
         interrupted: Whether Ctrl-C or TERM ended it.
-        predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step; empty where not predicted.
+        predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step; empty
+            where not predicted.
     """
 
     directory: Path
@@ -103,8 +107,8 @@ class TuneOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 interrupted, 1 where the start could not be measured, 3 where the budget had no room for an answer, else
-        0: nothing better is an answer."""
+        """130 interrupted, 1 where the start could not be measured, 3 where the budget had no room
+        for an answer, else 0: nothing better is an answer."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         if self.search.ending == "start failed":
@@ -180,7 +184,8 @@ def tune(
 ) -> TuneOutcome:
     """Search the fastest setting of one cell, and verify it against the config's own.
 
-    The same call resumes a search: launches in the folder count as they are, and the budget is for new ones.
+    The same call resumes a search: launches in the folder count as they are, and the budget is for
+    new ones.
 
     Args:
         experiment: With one value on each axis.
@@ -191,14 +196,17 @@ def tune(
         on_launch: Called with a line on each new launch.
 
     Raises:
-        UsageError: the experiment describes several settings, axes are not allowed, or ``config`` cannot be written.
+        UsageError: the experiment describes several settings, axes are not allowed, or ``config``
+            cannot be written.
         MachineError: this machine cannot run it.
         StoreError: the folder holds another experiment.
         OutputError: a file cannot be written.
     """
     axes, notes = _axes(experiment, options)
     if not os.access(config.parent, os.W_OK | os.X_OK) or config.is_dir():
-        raise UsageError(f"--output {config}: cannot be written", hint="name a file in an existing directory")
+        raise UsageError(
+            f"--output {config}: cannot be written", hint="name a file in an existing directory"
+        )
     planned = plan_run(for_tuning(experiment, options.launch_seconds), observer)
     start = _only_cell(planned)
     probe = _probe(planned, start, axes)
@@ -207,7 +215,12 @@ def tune(
     with measuring(directory) as stop, observer.status("Measuring settings"):
         settings = SettingLauncher(planned, directory, known, observer)
         search = Search(
-            {axis.value: [Change(axis.value, one.value) for one in _candidates(planned, start, axis)] for axis in axes},
+            {
+                axis.value: [
+                    Change(axis.value, one.value) for one in _candidates(planned, start, axis)
+                ]
+                for axis in axes
+            },
             budget_seconds=options.budget_seconds,
             probe=probe,
             probed=[axis.value for axis in _COMMUNICATION],
@@ -234,35 +247,49 @@ def tune(
     if not search.is_verified:
         return outcome
     _write_config(with_changes(experiment, search.winner, known), config)
-    hidden = ("the config holds values that are hidden here; put them back",) if experiment.hidden else ()
+    hidden = (
+        ("the config holds values that are hidden here; put them back",)
+        if experiment.hidden
+        else ()
+    )
     return replace(outcome, config=config, notes=(*outcome.notes, *hidden))
 
 
-def _axes(experiment: Experiment, options: TuneOptions) -> tuple[tuple[TuningAxis, ...], tuple[str, ...]]:
+def _axes(
+    experiment: Experiment, options: TuneOptions
+) -> tuple[tuple[TuningAxis, ...], tuple[str, ...]]:
     """What to search, and notes on what is left out.
 
     Raises:
         UsageError: an axis was named that is not allowed.
     """
     if experiment.launch.nodes > 1 or experiment.nodes is not None:
-        raise UsageError("tune measures on one node; this config is for several", hint="set launch.nodes: 1")
+        raise UsageError(
+            "tune measures on one node; this config is for several", hint="set launch.nodes: 1"
+        )
     if options.axes is not None:
-        forbidden = [axis for axis in options.axes if axis in NUMERICS and not options.allow_numerics]
+        forbidden = [
+            axis for axis in options.axes if axis in NUMERICS and not options.allow_numerics
+        ]
         if forbidden:
             names = ", ".join(axis.value for axis in forbidden)
             raise UsageError(
-                f"--search {names}: changes what is computed, and not only how fast", hint="allow it: --allow-numerics"
+                f"--search {names}: changes what is computed, and not only how fast",
+                hint="allow it: --allow-numerics",
             )
         return tuple(axis for axis in BY_EXPECTED_GAIN if axis in options.axes), ()
     if options.allow_numerics:
         return BY_EXPECTED_GAIN, ()
     left_out = ", ".join(axis.value for axis in NUMERICS)
     allowed = tuple(axis for axis in BY_EXPECTED_GAIN if axis not in NUMERICS)
-    return allowed, (f"{left_out} change what is computed and were not tried; --allow-numerics tries them",)
+    return allowed, (
+        f"{left_out} change what is computed and were not tried; --allow-numerics tries them",
+    )
 
 
 def for_tuning(experiment: Experiment, launch_seconds: float) -> Experiment:
-    """The experiment with short launches: their noise is what the search deals with, by measuring several."""
+    """The experiment with short launches: their noise is what the search deals with, by measuring
+    several."""
     quick = {
         **PRESETS["quick"],
         "preset": "quick",
@@ -293,13 +320,16 @@ def _only_cell(planned: PlannedRun) -> TrainingCell:
     cells = planned.plan.cells
     if len(cells) > 1:
         raise UsageError(
-            f"tune takes one setting; this config has {len(cells)} cells", hint=_narrower(planned.experiment, cells)
+            f"tune takes one setting; this config has {len(cells)} cells",
+            hint=_narrower(planned.experiment, cells),
         )
     if cells[0].skip_reason is not None:
         raise MachineError(cells[0].skip_reason)
     (cell,) = of_kind([cells[0].cell], TrainingCell)
     if isinstance(cell.strategy, Ddp) and not cell.strategy.exchanges_gradients:
-        raise UsageError("comm_hook noop is no training", hint="start from a config that exchanges gradients")
+        raise UsageError(
+            "comm_hook noop is no training", hint="start from a config that exchanges gradients"
+        )
     return cell
 
 
@@ -316,12 +346,17 @@ def _narrower(experiment: Experiment, cells: Sequence[PlannedCell]) -> str:
     }
     several = [f"{option} {values[0]}" for option, values in axes.items() if len(set(values)) > 1]
     return (
-        f"name one: {' '.join(several)}" if several else f"leave one value on each axis of {experiment.experiment_name}"
+        f"name one: {' '.join(several)}"
+        if several
+        else f"leave one value on each axis of {experiment.experiment_name}"
     )
 
 
-def _candidates(planned: PlannedRun, start: TrainingCell, axis: TuningAxis) -> tuple[Candidate, ...]:
-    """What is tried on an axis unless a prediction chooses; a single rank communicates with nobody."""
+def _candidates(
+    planned: PlannedRun, start: TrainingCell, axis: TuningAxis
+) -> tuple[Candidate, ...]:
+    """What is tried on an axis unless a prediction chooses; a single rank communicates with
+    nobody."""
     if start.world_size == 1 and axis in _COMMUNICATION:
         return ()
     return candidates(planned.experiment, axis, planned.plan.device, len(planned.machine.cores))
@@ -338,9 +373,13 @@ def _known(
 
 
 def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis]) -> Setting:
-    """The run that exchanges nothing, where an axis of communication is searched. Its buckets are small, so that they
-    show when gradients are ready."""
-    if start.world_size == 1 or not has_buckets(planned.experiment) or not set(axes) & set(_COMMUNICATION):
+    """The run that exchanges nothing, where an axis of communication is searched. Its buckets are
+    small, so that they show when gradients are ready."""
+    if (
+        start.world_size == 1
+        or not has_buckets(planned.experiment)
+        or not set(axes) & set(_COMMUNICATION)
+    ):
         return START
     small = min(all_buckets(planned.experiment), key=lambda one: float(one.value.split()[0]))
     return tuple(sorted(Change(one.axis.value, one.value) for one in (small, EXCHANGES_NOTHING)))
@@ -348,7 +387,11 @@ def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis])
 
 def _why_nothing(axis: TuningAxis, experiment: Experiment, start: TrainingCell) -> str:
     if axis in _COMMUNICATION:
-        return "a single rank" if start.world_size == 1 else f"strategy {start.strategy.name} has no gradient buckets"
+        return (
+            "a single rank"
+            if start.world_size == 1
+            else f"strategy {start.strategy.name} has no gradient buckets"
+        )
     if axis is TuningAxis.CHANNELS_LAST:
         return f"a memory format for image models; {start.model} takes tokens"
     if axis is TuningAxis.CHECKPOINTING:

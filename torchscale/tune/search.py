@@ -1,6 +1,6 @@
-"""The search for the fastest setting: every change once by itself, then the launches from which most is expected, until
-little more is, then the winner against the start in launches of its own. Pure: it asks for launches and is told what
-they measured.
+"""The search for the fastest setting: every change once by itself, then the launches from which
+most is expected, until little more is, then the winner against the start in launches of its own.
+Pure: it asks for launches and is told what they measured.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from torchscale.tune.gains import Gain, Verdict, paired_gain, smallest_visible, 
 from torchscale.tune.surface import START, SURE, Change, Outlook, Setting, Surface
 
 REGRET = 0.004
-"""The search for a winner ends where the fastest of all combinations is expected to be faster than the best by less, as
-a logarithm: a verification could hardly show it."""
+"""The search for a winner ends where the fastest of all combinations is expected to be faster than
+the best by less, as a logarithm: a verification could hardly show it."""
 MOST_LAUNCHES = 10
-"""For each value of each axis, on the average: with launches that differ by a tenth the expected regret stays above
-:data:`REGRET` for very long."""
+"""For each value of each axis, on the average: with launches that differ by a tenth the expected
+regret stays above :data:`REGRET` for very long."""
 _MIN_LAUNCHES = 2
 """Of the best combination before the search ends, and of the winner without each of its changes."""
 _PROBE_ROUNDS = 4
-"""Start against a run that exchanges nothing: with fewer than three degrees of freedom an interval is wide."""
+"""Start against a run that exchanges nothing: with fewer than three degrees of freedom an interval
+is wide."""
 _MIN_PAIRS, _MAX_PAIRS = 4, 12
 """Of the verification: below four its t quantile is above 3; twelve halve the interval of four."""
 _USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
-"""Standard deviation from launch to launch before any is known, and what that counts: as much as two launches of one
-setting."""
+"""Standard deviation from launch to launch before any is known, and what that counts: as much as
+two launches of one setting."""
 _PROBE_SHARE = 0.25
-"""Largest share of the budget for telling whether communication is exposed: it only saves the launches of settings of
-communication, of which there are about as many as it takes itself."""
+"""Largest share of the budget for telling whether communication is exposed: it only saves the
+launches of settings of communication, of which there are about as many as it takes itself."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Trial:
         launch_seconds: Wall time of each.
         state: ``ok``, or how its last launch failed.
         reason: Why.
-        gain: Over the start, of the means of all launches; ``None`` for the start, and where it failed.
+        gain: Over the start, of the means of all launches; ``None`` for the start, and where it
+            failed.
         verdict: What that says.
     """
 
@@ -99,12 +101,14 @@ Ending = Literal["complete", "budget", "interrupted", "start failed"]
 
 
 class Search:
-    """A search over changes along axes. Drive :meth:`launches`; every attribute is valid at any time.
+    """A search over changes along axes. Drive :meth:`launches`; every attribute is valid at any
+    time.
 
     Attributes:
         trials: By setting, in the order in which they were first measured.
         winner: The fastest setting so far; the start where nothing is known to be faster.
-        probe: The gain of exchanging nothing at all over the start; ``None`` where it was not measured.
+        probe: The gain of exchanging nothing at all over the start; ``None`` where it was not
+            measured.
         skipped: Axis → why nothing was tried on it.
         ending: Why the search is over.
         spent_seconds: Wall time of all launches, of those recorded before too.
@@ -127,11 +131,12 @@ class Search:
             axes: Those that are expected to gain most first.
             budget_seconds: Wall time that new launches may take.
             probe: Exchanges nothing.
-            probed: Axes that change communication alone. Where the budget has room for the probe they are tried only
-                if it gains anything, and then with the changes that ``choose`` returns for an axis.
+            probed: Axes that change communication alone. Where the budget has room for the probe
+                they are tried only if it gains anything, and then with the changes that ``choose``
+                returns for an axis.
             choose: Narrows the changes of an axis.
-            costs: Axis → how many times longer than others a launch with a change of it is expected to take, until
-                there was one.
+            costs: Axis → how many times longer than others a launch with a change of it is expected
+                to take, until there was one.
             is_recorded: Whether the next launch of a setting ran before, so that it takes no time.
         """
         self._axes, self._probe, self._probed = dict(axes), probe, tuple(probed)
@@ -152,13 +157,18 @@ class Search:
 
     @property
     def is_verified(self) -> bool:
-        """Whether the winner is faster than the start: the 95 % interval of launches by turns excludes no gain."""
-        return self.verified is not None and self.verified.rounds >= _MIN_PAIRS and self.verified.interval()[0] > 1
+        """Whether the winner is faster than the start: the 95 % interval of launches by turns
+        excludes no gain."""
+        return (
+            self.verified is not None
+            and self.verified.rounds >= _MIN_PAIRS
+            and self.verified.interval()[0] > 1
+        )
 
     @property
     def visible_gain(self) -> float | None:
-        """The smallest gain over the start that could have been seen, as a share: by the verification, or of a single
-        change by all launches. ``None`` before there are any."""
+        """The smallest gain over the start that could have been seen, as a share: by the
+        verification, or of a single change by all launches. ``None`` before there are any."""
         if self.verified is not None:
             return smallest_visible(self.verified.error, self.verified.degrees)
         error = None if self._outlook is None else self._outlook.single_error
@@ -166,15 +176,20 @@ class Search:
 
     @property
     def interaction(self) -> float | None:
-        """The winner's gain over the product of the gains of its changes alone, as a share: what they add to or take
-        from each other. ``None`` for a winner of one change, and where the noise hides whether they do."""
+        """The winner's gain over the product of the gains of its changes alone, as a share: what
+        they add to or take from each other. ``None`` for a winner of one change, and where the
+        noise hides whether they do."""
         together = self._gain(self.winner)
         alone = [gain for change in self.winner if (gain := self._gain((change,))) is not None]
         if len(self.winner) < 2 or together is None or len(alone) < len(self.winner):
             return None
         log = together.log - math.fsum(gain.log for gain in alone)
         error = math.hypot(together.error, *(gain.error for gain in alone))
-        return math.expm1(log) if abs(log) > student_t_quantile(0.975, together.degrees) * error else None
+        return (
+            math.expm1(log)
+            if abs(log) > student_t_quantile(0.975, together.degrees) * error
+            else None
+        )
 
     @property
     def untried(self) -> tuple[Change, ...]:
@@ -184,18 +199,26 @@ class Search:
     @property
     def launch_seconds(self) -> float | None:
         """Wall time of a launch: the median over settings; ``None`` before the first."""
-        seen = [statistics.median_low(trial.launch_seconds) for trial in self.trials.values() if trial.launches]
+        seen = [
+            statistics.median_low(trial.launch_seconds)
+            for trial in self.trials.values()
+            if trial.launches
+        ]
         return statistics.median_low(seen) if seen else None
 
     @property
     def launches_needed(self) -> int:
-        """The fewest more that give an answer: each change that was not tried once, and a verification."""
+        """The fewest more that give an answer: each change that was not tried once, and a
+        verification."""
         return len(self.untried) + 2 * _MIN_PAIRS
 
     @property
     def seconds_needed(self) -> float:
         """Wall time that these are expected to take; 0 before the first launch."""
-        return math.fsum(self._expected_seconds((change,)) for change in self.untried) + self._verification_seconds
+        return (
+            math.fsum(self._expected_seconds((change,)) for change in self.untried)
+            + self._verification_seconds
+        )
 
     @property
     def _verification_seconds(self) -> float:
@@ -203,12 +226,14 @@ class Search:
         return _MIN_PAIRS * (self._expected_seconds(START) + self._expected_seconds(self.winner))
 
     def _expected_seconds(self, setting: Setting) -> float:
-        """Wall time of its next launch: as those before it took, or those of its most expensive change alone."""
+        """Wall time of its next launch: as those before it took, or those of its most expensive
+        change alone."""
         typical = self.launch_seconds or 0.0
         trial = self.trials.get(setting)
         if trial is not None and trial.launches:
             own = statistics.median_low(trial.launch_seconds)
-            # The very first launch finds no file in memory: measured 2 to 3 times as long as the next.
+            # The very first launch finds no file in memory: measured 2 to 3 times as long as the
+            # next.
             is_cold = setting == START and trial.launches == 1
             return min(own, typical) if is_cold else own
         if len(setting) == 1:
@@ -234,7 +259,8 @@ class Search:
         return start is not None and start.state != "ok"
 
     def _find_winner(self) -> Generator[Setting, Measured, None]:
-        """With room for a verification; what is left of it, if nothing is ahead, goes to what was not tried."""
+        """With room for a verification; what is left of it, if nothing is ahead, goes to what was
+        not tried."""
         yield from self._compare_settings()
         if self.winner != START or not self._budget_used_up or self._start_failed:
             return
@@ -255,10 +281,15 @@ class Search:
         yield from self._measure_contributions(surface)
 
     def _probe_communication(self) -> Generator[Setting, Measured, None]:
-        """Skip axes that change communication alone if a run without any is not faster. Where that takes too much of
-        the budget, they are tried as the others are."""
+        """Skip axes that change communication alone if a run without any is not faster. Where that
+        takes too much of the budget, they are tried as the others are."""
         axes = [axis for axis in self._probed if self._axes.get(axis)]
-        if self._probe == START or not axes or self._probe in self.trials or not self._affords_probe:
+        if (
+            self._probe == START
+            or not axes
+            or self._probe in self.trials
+            or not self._affords_probe
+        ):
             return
         pairs: list[tuple[float, float]] = []
         yield from self._alternate(self._probe, _PROBE_ROUNDS, pairs)
@@ -270,7 +301,8 @@ class Search:
             most = max(0.0, high - 1)
             for axis in axes:
                 self.skipped[axis] = (
-                    f"exposed communication cannot be told from noise: exchanging nothing at all gains at most "
+                    "exposed communication cannot be told from noise: exchanging nothing at all "
+                    "gains at most "
                     f"{100 * most:.1f} %"
                 )
             return
@@ -283,11 +315,16 @@ class Search:
     def _affords_probe(self) -> bool:
         if self._is_recorded(self._probe):
             return True
-        seconds = _PROBE_ROUNDS * (self._expected_seconds(START) + self._expected_seconds(self._probe))
-        return seconds <= min(_PROBE_SHARE * self.budget_seconds, self.budget_seconds - self._new_seconds)
+        seconds = _PROBE_ROUNDS * (
+            self._expected_seconds(START) + self._expected_seconds(self._probe)
+        )
+        return seconds <= min(
+            _PROBE_SHARE * self.budget_seconds, self.budget_seconds - self._new_seconds
+        )
 
     def _singles(self, without: Sequence[str] = ()) -> list[Change]:
-        """Every change, the first of each axis first: the others of an axis are its likely next best."""
+        """Every change, the first of each axis first: the others of an axis are its likely next
+        best."""
         left = {axis for axis in self._axes if axis not in self.skipped and axis not in without}
         by_axis = [changes for axis, changes in self._axes.items() if axis in left]
         ranks = itertools.zip_longest(*by_axis)
@@ -301,12 +338,18 @@ class Search:
 
     def _that_run(self) -> Mapping[str, Sequence[Change]]:
         """Changes that ran by themselves, by axis."""
-        kept = {axis: [one for one in changes if self._runs((one,))] for axis, changes in self._axes.items()}
+        kept = {
+            axis: [one for one in changes if self._runs((one,))]
+            for axis, changes in self._axes.items()
+        }
         return {axis: changes for axis, changes in kept.items() if changes}
 
     def _explore(self, surface: Surface) -> Generator[Setting, Measured, None]:
-        """Launch what is expected to be the fastest, and its strongest rivals, until little is expected of the rest."""
-        most = len(self._history) + MOST_LAUNCHES * sum(1 + len(changes) for changes in self._that_run().values())
+        """Launch what is expected to be the fastest, and its strongest rivals, until little is
+        expected of the rest."""
+        most = len(self._history) + MOST_LAUNCHES * sum(
+            1 + len(changes) for changes in self._that_run().values()
+        )
         while self._runs(START):
             outlook = self._look_ahead(surface)
             enough = outlook.regret < REGRET and self._runs(outlook.best) >= _MIN_LAUNCHES
@@ -321,14 +364,15 @@ class Search:
                 surface.exclude(outlook.next)
 
     def _look_ahead(self, surface: Surface) -> Outlook:
-        """What is expected after the launches so far; the winner is the simplest that is known to be faster."""
+        """What is expected after the launches so far; the winner is the simplest that is known to
+        be faster."""
         self._outlook = outlook = surface.outlook(self._history, self._noise[0])
         self.winner = outlook.simplest if outlook.gain > SURE * outlook.error else START
         return outlook
 
     def _verify(self) -> Generator[Setting, Measured, None]:
-        """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so far; none where the
-        budget has no room for the fewest that say anything."""
+        """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so
+        far; none where the budget has no room for the fewest that say anything."""
         if not self._is_recorded(self.winner) and not self._can_verify:
             self._budget_used_up = True
             return
@@ -342,8 +386,8 @@ class Search:
     def _alternate(
         self, setting: Setting, rounds: int, pairs: list[tuple[float, float]]
     ) -> Generator[Setting, Measured, None]:
-        """Launch ``setting`` and the start by turns, until one fails or the budget ends; adds the logarithms of both to
-        ``pairs``."""
+        """Launch ``setting`` and the start by turns, until one fails or the budget ends; adds the
+        logarithms of both to ``pairs``."""
         for number in range(rounds):
             logs: dict[Setting, float] = {}
             for one in (START, setting) if number % 2 == 0 else (setting, START):
@@ -354,12 +398,14 @@ class Search:
             pairs.append((logs[setting], logs[START]))
 
     def _measure_contributions(self, surface: Surface) -> Generator[Setting, Measured, None]:
-        """The winner without each of its changes, where that was not measured on the way: a change that turns out to
-        give nothing leaves."""
+        """The winner without each of its changes, where that was not measured on the way: a change
+        that turns out to give nothing leaves."""
         while len(self.winner) > 1:
             winner = self.winner
             for without in (_without(winner, change) for change in winner):
-                while self._runs(without) < _MIN_LAUNCHES and (without not in self.trials or self._ran(without)):
+                while self._runs(without) < _MIN_LAUNCHES and (
+                    without not in self.trials or self._ran(without)
+                ):
                     if (yield from self._measure(without)) is None:
                         return
             self._look_ahead(surface)
@@ -372,8 +418,12 @@ class Search:
         """What each change of the winner gives, of all launches."""
         if len(self.winner) == 1 and self.verified is not None:
             return (Contribution(self.winner[0], self.verified),)
-        gains = {change: self._gain(self.winner, _without(self.winner, change)) for change in self.winner}
-        return tuple(Contribution(change, gain) for change, gain in gains.items() if gain is not None)
+        gains = {
+            change: self._gain(self.winner, _without(self.winner, change)) for change in self.winner
+        }
+        return tuple(
+            Contribution(change, gain) for change, gain in gains.items() if gain is not None
+        )
 
     def _pairs_needed(self) -> int:
         """So many that the interval's half-width is about a third of the gain seen."""
@@ -384,24 +434,33 @@ class Search:
 
     @property
     def _noise(self) -> tuple[float, int]:
-        """Variance of the logarithm from launch to launch of a setting, pooled over all, and its degrees of freedom."""
+        """Variance of the logarithm from launch to launch of a setting, pooled over all, and its
+        degrees of freedom."""
         several = [trial.logs for trial in self.trials.values() if len(trial.logs) > 1]
         degrees = sum(len(logs) - 1 for logs in several) + _USUAL_DEGREES
         squares = sum(statistics.variance(logs) * (len(logs) - 1) for logs in several)
         return (squares + _USUAL_DEGREES * _USUAL_NOISE**2) / degrees, degrees
 
     def _gain(self, setting: Setting, over: Setting = START) -> Gain | None:
-        """Of the means of all launches; a setting that varies more than the others counts with its own variance."""
-        mine, theirs = (self.trials[one].logs if one in self.trials else [] for one in (setting, over))
+        """Of the means of all launches; a setting that varies more than the others counts with its
+        own variance."""
+        mine, theirs = (
+            self.trials[one].logs if one in self.trials else [] for one in (setting, over)
+        )
         if not mine or not theirs:
             return None
         variance, degrees = self._noise
-        own = [max(variance, statistics.variance(logs)) if len(logs) > 2 else variance for logs in (mine, theirs)]
+        own = [
+            max(variance, statistics.variance(logs)) if len(logs) > 2 else variance
+            for logs in (mine, theirs)
+        ]
         error = math.sqrt(own[0] / len(mine) + own[1] / len(theirs))
         rounds = min(len(mine), len(theirs))
         return Gain(statistics.fmean(mine) - statistics.fmean(theirs), error, degrees, rounds)
 
-    def _measure(self, setting: Setting, *, reserve: bool = True) -> Generator[Setting, Measured, Measured | None]:
+    def _measure(
+        self, setting: Setting, *, reserve: bool = True
+    ) -> Generator[Setting, Measured, Measured | None]:
         """What a launch measured; ``None`` where the budget has no room for it."""
         if not self._affords(setting, reserve=reserve):
             self._budget_used_up = True
@@ -411,8 +470,8 @@ class Search:
         return measured
 
     def _affords(self, setting: Setting, *, reserve: bool) -> bool:
-        """Whether the budget leaves room for a launch of it, and for a verification afterwards. The first launch
-        tells how long one takes."""
+        """Whether the budget leaves room for a launch of it, and for a verification afterwards. The
+        first launch tells how long one takes."""
         if self.launch_seconds is None or self._is_recorded(setting):
             return True
         kept = self._kept_seconds if reserve else 0.0
@@ -420,8 +479,8 @@ class Search:
 
     @property
     def _kept_seconds(self) -> float:
-        """For a verification: none where it has no room any more, and none while there is nothing to verify and the
-        rest of the budget is of no other use."""
+        """For a verification: none where it has no room any more, and none while there is nothing
+        to verify and the rest of the budget is of no other use."""
         if not self._can_verify:
             return 0.0
         return self._verification_seconds if self._keeps_room or self.winner != START else 0.0

@@ -11,7 +11,8 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import CommHook, Ddp
 
 _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
-"""From what keeps a fast network busy to what puts most models into one bucket; torch's default is 25."""
+"""From what keeps a fast network busy to what puts most models into one bucket; torch's default is
+25."""
 _COMPRESSION: tuple[CommHook, ...] = ("fp16", "bf16", "powersgd")
 _BATCH_FACTORS = (2, 4)
 _WORKERS = (0, 1, 2, 4, 8)
@@ -50,7 +51,9 @@ EXCHANGES_NOTHING = Candidate(
 """The most that any setting of communication could gain."""
 
 
-def candidates(experiment: Experiment, axis: TuningAxis, device: DeviceKind, cores: int) -> tuple[Candidate, ...]:
+def candidates(
+    experiment: Experiment, axis: TuningAxis, device: DeviceKind, cores: int
+) -> tuple[Candidate, ...]:
     """Every other value of an axis that could be faster on this device.
 
     Args:
@@ -77,15 +80,16 @@ BY_EXPECTED_GAIN = (
     TuningAxis.BUCKET,
     TuningAxis.COMM_HOOK,
 )
-"""In which order axes are tried, for searches that have not the time for all: tensor cores multiply some times faster
-in 16 bits; a compiler removes traffic of memory from every layer; recomputation is a third of the FLOPs; larger batches
-and more loader processes help where the device waits; an optimizer and a memory format are a few percent of most
-steps; what communication could give is measured first, in launches of its own."""
+"""In which order axes are tried, for searches that have not the time for all: tensor cores multiply
+some times faster in 16 bits; a compiler removes traffic of memory from every layer; recomputation
+is a third of the FLOPs; larger batches and more loader processes help where the device waits; an
+optimizer and a memory format are a few percent of most steps; what communication could give is
+measured first, in launches of its own."""
 
 
 EXPECTED_COSTS = {TuningAxis.COMPILE: 5.0}
-"""How many times longer a launch takes that compiles, before one was seen: measured 6 times for the tiny ResNet on two
-CPU ranks (87 s against 14.5 s), with nothing in the compiler's cache."""
+"""How many times longer a launch takes that compiles, before one was seen: measured 6 times for the
+tiny ResNet on two CPU ranks (87 s against 14.5 s), with nothing in the compiler's cache."""
 
 
 def has_buckets(experiment: Experiment) -> bool:
@@ -95,7 +99,9 @@ def has_buckets(experiment: Experiment) -> bool:
 
 def _precisions(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
     del cores
-    known: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16") if device == "cuda" else ("fp32", "bf16")
+    known: tuple[Precision, ...] = (
+        ("fp32", "tf32", "bf16", "fp16") if device == "cuda" else ("fp32", "bf16")
+    )
     for value in known:
         if value != experiment.training.precision[0]:
             yield Candidate(
@@ -126,7 +132,10 @@ def _fused(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[C
     del device, cores
     other = not experiment.training.fused[0]
     yield Candidate(
-        TuningAxis.FUSED, str(other).lower(), "training.fused", lambda one: _with_training(one, fused=(other,))
+        TuningAxis.FUSED,
+        str(other).lower(),
+        "training.fused",
+        lambda one: _with_training(one, fused=(other,)),
     )
 
 
@@ -198,7 +207,10 @@ def _hooks(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[C
 def _checkpointing(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
     """Less of it: recomputing more never makes the same batch faster, only smaller."""
     del device, cores
-    less: dict[Checkpointing, tuple[Checkpointing, ...]] = {"full": ("none", "selective"), "selective": ("none",)}
+    less: dict[Checkpointing, tuple[Checkpointing, ...]] = {
+        "full": ("none", "selective"),
+        "selective": ("none",),
+    }
     for value in less.get(experiment.training.activation_checkpointing[0], ()):
         yield Candidate(
             TuningAxis.CHECKPOINTING,
@@ -238,7 +250,9 @@ def _workers(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator
 
 
 def _with_training(experiment: Experiment, **changed: object) -> Experiment:
-    return experiment.model_copy(update={"training": experiment.training.model_copy(update=changed)})
+    return experiment.model_copy(
+        update={"training": experiment.training.model_copy(update=changed)}
+    )
 
 
 def _with_model(experiment: Experiment, **changed: object) -> Experiment:
@@ -247,7 +261,9 @@ def _with_model(experiment: Experiment, **changed: object) -> Experiment:
 
 def _with_ddp(experiment: Experiment, **changed: object) -> Experiment:
     strategy = experiment.parallel.strategy[0].model_copy(update=changed)
-    return experiment.model_copy(update={"parallel": experiment.parallel.model_copy(update={"strategy": (strategy,)})})
+    return experiment.model_copy(
+        update={"parallel": experiment.parallel.model_copy(update={"strategy": (strategy,)})}
+    )
 
 
 _OF_AXIS: dict[TuningAxis, Callable[[Experiment, DeviceKind, int], Iterator[Candidate]]] = {

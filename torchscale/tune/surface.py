@@ -1,9 +1,11 @@
-"""What launches of some combinations of changes say about all combinations, and which launch says most next. Pure.
+"""What launches of some combinations of changes say about all combinations, and which launch says
+most next. Pure.
 
-The logarithm of throughput is taken for a sum of an effect of each axis' value, of each pair of values and of the
-combination itself, plus the noise of launches: a Gaussian process over combinations, as in the design of computer
-experiments (Sacks and others 1989; Jones and others 1998). Each launch so tells about every value that it has, where
-races of single changes learn from a launch about one of them.
+The logarithm of throughput is taken for a sum of an effect of each axis' value, of each pair of
+values and of the
+combination itself, plus the noise of launches: a Gaussian process over combinations, as in the
+design of computer experiments (Sacks and others 1989; Jones and others 1998). Each launch so tells
+about every value that it has, where races of single changes learn from a launch about one of them.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EFFECT, _PAIR, _OWN = 0.15, 0.04, 0.01
-"""Standard deviations of the effects of a value, a pair of values and a combination, as logarithms: single changes gain
-or lose some tens of percent, what they add to or take from each other is a few. Half and double of each change little
-in simulations."""
+"""Standard deviations of the effects of a value, a pair of values and a combination, as logarithms:
+single changes gain or lose some tens of percent, what they add to or take from each other is a few.
+Half and double of each change little in simulations."""
 _DRIFT_LAUNCHES = 10.0
-"""Launches after which half of what slows the machine for a while has passed (about half a minute)."""
+"""Launches after which half of what slows the machine for a while has passed (about half a
+minute)."""
 _DRIFT_SHARE = 0.25
-"""Of the noise of a launch, in variance, that it has in common with those just before and after it."""
+"""Of the noise of a launch, in variance, that it has in common with those just before and after
+it."""
 MAX_SETTINGS = 20_000
 """Combinations that are looked at: of more, those of fewer changes."""
 SIMPLER = 0.01
-"""Changes that are expected to add less than this, as a logarithm, and not known to add anything, are left out."""
+"""Changes that are expected to add less than this, as a logarithm, and not known to add anything,
+are left out."""
 SURE = 1.64
 """Standard deviations beyond which a difference is known (95 %, one-sided)."""
 _LEADING, _DRAWS = 200, 400
@@ -52,12 +57,15 @@ class Outlook(NamedTuple):
 
     Attributes:
         best: The combination that is expected to be the fastest.
-        regret: By how much the fastest of all combinations is expected to be faster than ``best``, as a logarithm.
+        regret: By how much the fastest of all combinations is expected to be faster than ``best``,
+            as a logarithm.
         next: The launch from which most is expected: of ``best``, or of its strongest rival.
-        simplest: The combination of fewest changes that is about as fast as ``best``, as far as is known.
+        simplest: The combination of fewest changes that is about as fast as ``best``, as far as is
+            known.
         gain: Its expected gain over the start, as a logarithm.
         error: Standard deviation of that.
-        single_error: That of the gain of a single change, the median over changes; ``None`` without any.
+        single_error: That of the gain of a single change, the median over changes; ``None`` without
+            any.
     """
 
     best: Setting
@@ -80,31 +88,41 @@ class Surface:
 
     def exclude(self, failed: Setting) -> None:
         """Leave out a combination that failed, and all that contain it."""
-        kept = [place for place, setting in enumerate(self._settings) if not set(failed) <= set(setting)]
+        kept = [
+            place for place, setting in enumerate(self._settings) if not set(failed) <= set(setting)
+        ]
         self._settings, self._codes = [self._settings[place] for place in kept], self._codes[kept]
 
     def outlook(self, launches: Sequence[tuple[Setting, float]], noise: float) -> Outlook:
         """After these launches.
 
         Args:
-            launches: Settings and logarithms of their throughputs, in the order in which they ran; the start among
-                them.
+            launches: Settings and logarithms of their throughputs, in the order in which they ran;
+                the start among them.
             noise: Variance of the logarithm from launch to launch.
         """
         measured = np.array([self._code(setting) for setting, _ in launches])
         logs = np.array([log for _, log in launches])
         apart = np.abs(np.subtract.outer(np.arange(len(logs)), np.arange(len(logs))))
         drift = _DRIFT_SHARE * np.exp2(-apart / _DRIFT_LAUNCHES)
-        covariance = _kernel(measured, measured) + noise * (drift + (1 - _DRIFT_SHARE) * np.eye(len(logs)))
+        covariance = _kernel(measured, measured) + noise * (
+            drift + (1 - _DRIFT_SHARE) * np.eye(len(logs))
+        )
         inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         ones = np.ones(len(logs))
         level = float(ones @ inverse @ logs / (ones @ inverse @ ones))
         weights = inverse @ (logs - level)
         across = _kernel(self._codes, measured)
         means = across @ weights
-        spread = np.sqrt(np.maximum(_own_variance(len(self._values)) - np.sum(across @ inverse * across, axis=1), 0))
+        spread = np.sqrt(
+            np.maximum(
+                _own_variance(len(self._values)) - np.sum(across @ inverse * across, axis=1), 0
+            )
+        )
         start = self._settings.index(START)
-        leading = np.unique([start, int(means.argmax()), *np.argsort(-(means + 2 * spread))[:_LEADING].tolist()])
+        leading = np.unique(
+            [start, int(means.argmax()), *np.argsort(-(means + 2 * spread))[:_LEADING].tolist()]
+        )
         near = across[leading]
         among = _kernel(self._codes[leading], self._codes[leading]) - near @ inverse @ near.T
         unknown_level = 1 - near @ inverse @ ones
@@ -113,12 +131,17 @@ class Surface:
         best, first = int(means[leading].argmax()), int(np.flatnonzero(leading == start)[0])
         ahead = np.maximum(draws - draws[best], 0)
         rival = int(ahead.mean(axis=1).argmax())
-        runs = [sum(setting == self._settings[leading[place]] for setting, _ in launches) for place in (best, rival)]
+        runs = [
+            sum(setting == self._settings[leading[place]] for setting, _ in launches)
+            for place in (best, rival)
+        ]
         chosen = rival if runs[1] < runs[0] or (runs[1] == runs[0] > 0) else best
         errors = np.sqrt(np.maximum(among.diagonal() + among[best, best] - 2 * among[best], 0))
         lost = means[leading[best]] - means[leading]
         close = np.flatnonzero((lost <= SIMPLER) & (lost <= SURE * errors))
-        simplest = min(close.tolist(), key=lambda place: (len(self._settings[leading[place]]), lost[place]))
+        simplest = min(
+            close.tolist(), key=lambda place: (len(self._settings[leading[place]]), lost[place])
+        )
         variance = among[simplest, simplest] + among[first, first] - 2 * among[simplest, first]
         return Outlook(
             best=self._settings[leading[best]],
@@ -130,9 +153,14 @@ class Surface:
             single_error=self._single_error(measured, inverse),
         )
 
-    def _single_error(self, measured: NDArray[np.int64], inverse: NDArray[np.float64]) -> float | None:
-        """Standard deviation of the gain of a single change over the start, the median over changes."""
-        singles = [self._code(setting) for setting in self._settings if len(setting) < 2]  # the start is the first
+    def _single_error(
+        self, measured: NDArray[np.int64], inverse: NDArray[np.float64]
+    ) -> float | None:
+        """Standard deviation of the gain of a single change over the start, the median over
+        changes."""
+        singles = [
+            self._code(setting) for setting in self._settings if len(setting) < 2
+        ]  # the start is the first
         if len(singles) < 2:
             return None
         codes = np.array(singles)
@@ -148,14 +176,17 @@ class Surface:
 
 
 def _combinations(axes: Sequence[Sequence[Change | None]]) -> list[Setting]:
-    """Of few changes first; at most :data:`MAX_SETTINGS`, and all of a number of changes or none."""
+    """Of few changes first; at most :data:`MAX_SETTINGS`, and all of a number of changes or
+    none."""
     found: list[Setting] = [START]
     for count in range(1, len(axes) + 1):
         added = [
             tuple(sorted(changes))
             for chosen in itertools.combinations(axes, count)
             for changes in itertools.islice(
-                itertools.product(*([change for change in values if change is not None] for values in chosen)),
+                itertools.product(
+                    *([change for change in values if change is not None] for values in chosen)
+                ),
                 MAX_SETTINGS,
             )
         ]
@@ -171,16 +202,20 @@ def _kernel(mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> NDArray[np.fl
     for axis in range(mine.shape[1]):
         shared += mine[:, axis, None] == theirs[None, :, axis]
     own: NDArray[np.bool_] = shared == mine.shape[1]
-    return np.asarray(_EFFECT**2 * shared + _PAIR**2 * shared * (shared - 1) / 2 + _OWN**2 * own, dtype=np.float64)
+    return np.asarray(
+        _EFFECT**2 * shared + _PAIR**2 * shared * (shared - 1) / 2 + _OWN**2 * own, dtype=np.float64
+    )
 
 
 def _own_variance(axes: int) -> float:
     return _EFFECT**2 * axes + _PAIR**2 * axes * (axes - 1) / 2 + _OWN**2
 
 
-def _draws(means: NDArray[np.float64], covariance: NDArray[np.float64], *, seed: int) -> NDArray[np.float64]:
-    """Random values of all combinations together: a row for each, the same at every call with the same seed, so that a
-    search that is continued asks for the same launches."""
+def _draws(
+    means: NDArray[np.float64], covariance: NDArray[np.float64], *, seed: int
+) -> NDArray[np.float64]:
+    """Random values of all combinations together: a row for each, the same at every call with the
+    same seed, so that a search that is continued asks for the same launches."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0))
     normal = np.random.default_rng(seed).standard_normal((len(means), _DRAWS))

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from torchscale.schema.exports.tuning import ChangeExport, RatioExport, TuningExport, TuningTrialExport
+from torchscale.schema.exports.tuning import (
+    ChangeExport,
+    RatioExport,
+    TuningExport,
+    TuningTrialExport,
+)
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 
@@ -16,7 +21,8 @@ _NUMERIC = (1, 2, 3)
 _BUDGET_MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)
 """Budgets that are suggested."""
 _LAUNCHES_TO_SPARE = 1.5
-"""A suggested budget over the least that gives an answer: some settings are launched more than once."""
+"""A suggested budget over the least that gives an answer: some settings are launched more than
+once."""
 _VERDICTS = {"open": "", "slower": "slower", "no gain": "gains less than 1 %", "faster": "faster"}
 
 
@@ -30,8 +36,15 @@ def print_tuning(result: TuningExport, title: str, console: Console) -> None:
             f"{text:>{width}}" if column in _NUMERIC else f"{text:<{width}}"
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
-        console.print("  ".join(cells).rstrip(), markup=False, style="bold" if number == 0 else None, soft_wrap=True)
-    for note in dict.fromkeys(change.note for trial in result.trials for change in trial.changes if change.note):
+        console.print(
+            "  ".join(cells).rstrip(),
+            markup=False,
+            style="bold" if number == 0 else None,
+            soft_wrap=True,
+        )
+    for note in dict.fromkeys(
+        change.note for trial in result.trials for change in trial.changes if change.note
+    ):
         axes = ", ".join(
             dict.fromkeys(
                 f"{change.axis}={change.value}" if change.value == "noop" else change.axis
@@ -72,9 +85,14 @@ def format_gain(ratio: RatioExport) -> str:
 def _answer(result: TuningExport) -> list[str]:
     lines = []
     if result.exposed_communication is not None:
-        lines.append(f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}.")
+        lines.append(
+            f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}."
+        )
     if result.predicted_exposed_seconds:
-        sizes = ", ".join(f"{size} {format_seconds(value)}" for size, value in result.predicted_exposed_seconds.items())
+        sizes = ", ".join(
+            f"{size} {format_seconds(value)}"
+            for size, value in result.predicted_exposed_seconds.items()
+        )
         lines.append(f"Predicted exposed gradient sync of a step, by bucket size: {sizes}.")
     winner = setting_label(result.winner)
     verified = result.verified
@@ -82,31 +100,47 @@ def _answer(result: TuningExport) -> list[str]:
         return [*lines, "The config's own settings failed, so there is nothing to compare with."]
     if result.better and verified is not None:
         lines.append(
-            f"Fastest: {winner}: {format_gain(verified)}, verified in {verified.launches} alternating launches of each."
+            f"Fastest: {winner}: {format_gain(verified)}, verified in {verified.launches} "
+            "alternating launches of each."
         )
         if len(result.contributions) > 1:
             lines += [
-                f"  {setting_label([one.change])} gives {format_gain(one.gain)} of it: the rest with and without it."
+                f"  {setting_label([one.change])} gives {format_gain(one.gain)} of it: the rest "
+                "with and without it."
                 for one in result.contributions
             ]
         if result.interaction is not None:
             lines.append(
-                f"  Together they gain {format_change(result.interaction)} against the product of their gains alone."
+                f"  Together they gain {format_change(result.interaction)} against the product of "
+                "their gains alone."
             )
         return [*lines, *_left_over(result), f"Config: {result.config}"]
     seen = result.smallest_visible_gain
-    power = "" if seen is None else f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
+    power = (
+        ""
+        if seen is None
+        else f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
+    )
     if result.ending != "complete":
-        why = "Interrupted" if result.ending == "interrupted" else "No answer: the time budget ended the search"
+        why = (
+            "Interrupted"
+            if result.ending == "interrupted"
+            else "No answer: the time budget ended the search"
+        )
         ahead = f" {winner} was ahead, and is not verified." if result.winner else ""
-        return [*lines, f"{why} after {format_seconds(result.seconds)} of launches.{ahead}", *_left_over(result)]
+        return [
+            *lines,
+            f"{why} after {format_seconds(result.seconds)} of launches.{ahead}",
+            *_left_over(result),
+        ]
     if verified is not None:
         lines.append(f"{winner} was ahead, but alternating launches give {format_gain(verified)}.")
     return [*lines, f"Nothing better found{power}."]
 
 
 def _left_over(result: TuningExport) -> list[str]:
-    """What was not tried, and the budget that would do; nothing for a search that came to its end."""
+    """What was not tried, and the budget that would do; nothing for a search that came to its
+    end."""
     if result.ending != "budget":
         return []
     lines = []
@@ -116,7 +150,9 @@ def _left_over(result: TuningExport) -> list[str]:
     seconds = result.launch_seconds
     if not seconds:
         return lines
-    minutes = _suggested_minutes(max(result.budget_seconds, _LAUNCHES_TO_SPARE * result.seconds_needed))
+    minutes = _suggested_minutes(
+        max(result.budget_seconds, _LAUNCHES_TO_SPARE * result.seconds_needed)
+    )
     least = ""
     if not result.better:
         least = (
@@ -124,9 +160,14 @@ def _left_over(result: TuningExport) -> list[str]:
             f" ({format_seconds(result.seconds_needed)});"
         )
     count = int(60 * minutes // seconds)
-    return [*lines, f"The same command continues:{least} --budget {minutes}m would allow about {count:,} more."]
+    return [
+        *lines,
+        f"The same command continues:{least} --budget {minutes}m would allow about {count:,} more.",
+    ]
 
 
 def _suggested_minutes(seconds: float) -> int:
     """The next round number of minutes."""
-    return next((one for one in _BUDGET_MINUTES if 60 * one >= seconds), math.ceil(seconds / 3600) * 60)
+    return next(
+        (one for one in _BUDGET_MINUTES if 60 * one >= seconds), math.ceil(seconds / 3600) * 60
+    )

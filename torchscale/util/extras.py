@@ -39,7 +39,8 @@ def require(library: str, purpose: str) -> None:
 
 
 def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
-    """The same error for an import that failed; ``None`` where the module is of no extra, or is installed."""
+    """The same error for an import that failed; ``None`` where the module is of no extra, or is
+    installed."""
     library = (error.name or "").partition(".")[0]
     if library not in EXTRA_OF or _is_installed(library):
         return None
@@ -49,7 +50,10 @@ def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
 def _is_installed(library: str) -> bool:
     try:
         return find_spec(library) is not None
-    except (ImportError, ValueError):  # a finder that refuses it, or a module without a spec in sys.modules
+    except (
+        ImportError,
+        ValueError,
+    ):  # a finder that refuses it, or a module without a spec in sys.modules
         return False
 
 

@@ -1,4 +1,5 @@
-"""Atomic file writes, where a file is written completely or not at all, and reads that cannot block or overflow."""
+"""Atomic file writes, where a file is written completely or not at all, and reads that cannot block
+or overflow."""
 
 from __future__ import annotations
 
@@ -19,24 +20,28 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _LARGEST_INDENTED = 1 << 20
-"""Characters of a JSON file up to which it is written for people too. A record of a thousand ranks has seven times as
-many, and a third of them would be indentation, which every reader has to skip."""
+"""Characters of a JSON file up to which it is written for people too. A record of a thousand ranks
+has seven times as many, and a third of them would be indentation, which every reader has to
+skip."""
 
 
 def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write a file atomically: temporary file in the same directory, fsync, rename, fsync of the directory.
+    """Write a file atomically: temporary file in the same directory, fsync, rename, fsync of the
+    directory.
 
-    A new file gets the permissions that the umask leaves, an older one keeps its own. A device, a pipe and the like is
-    written to and never replaced.
+    A new file gets the permissions that the umask leaves, an older one keeps its own. A device, a
+    pipe and the like is written to and never replaced.
 
     Args:
         path: Of the file.
         data: Its content.
-        durable: Whether it must be there after the machine has lost its power. Without, there is no fsync, which takes
-            10 ms on a disk: for files of a launch that counts only with its record, and for what can be made again.
+        durable: Whether it must be there after the machine has lost its power. Without, there is no
+            fsync, which takes 10 ms on a disk: for files of a launch that counts only with its
+            record, and for what can be made again.
 
     Raises:
-        OutputError: the file cannot be written (disk full, no permission); an older file is left unchanged.
+        OutputError: the file cannot be written (disk full, no permission); an older file is left
+            unchanged.
     """
     temporary: Path | None = None
     try:
@@ -45,7 +50,9 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
             _write_through(path, data)
             return
         temporary = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}.tmp")
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb"
+        ) as file:
             file.write(data)
             if mode is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(mode))
@@ -59,14 +66,16 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
         if temporary is not None:
             _discard(temporary)
         raise OutputError(
-            f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
+            f"cannot write {path}: {error.strerror or error}",
+            hint="free space or choose another directory",
         ) from error
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """For libraries that write a file themselves: the name of a temporary file beside ``path``. It is fsynced and takes
-    the place of ``path`` when the context ends; after an exception ``path`` is as it was.
+    """For libraries that write a file themselves: the name of a temporary file beside ``path``. It
+    is fsynced and takes the place of ``path`` when the context ends; after an exception ``path`` is
+    as it was.
 
     Raises:
         OutputError: an ``OSError`` inside, or the file cannot be renamed.
@@ -81,7 +90,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
             fsync_directory(path.parent)
         except OSError as error:
             raise OutputError(
-                f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
+                f"cannot write {path}: {error.strerror or error}",
+                hint="free space or choose another directory",
             ) from error
     finally:
         _discard(temporary)
@@ -102,7 +112,8 @@ def _mode(path: Path) -> int | None:
 
 
 def _write_through(path: Path, data: bytes) -> None:
-    """To what is no regular file, which stays what it is. A pipe that nobody reads is an error and no wait."""
+    """To what is no regular file, which stays what it is. A pipe that nobody reads is an error and
+    no wait."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb") as file:
@@ -115,8 +126,8 @@ def atomic_write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def atomic_write_model(path: Path, model: BaseModel, *, durable: bool = True) -> None:
-    """Write a schema object as JSON without secrets, as :func:`atomic_write_bytes` does. It is indented, unless it is
-    longer than anybody reads."""
+    """Write a schema object as JSON without secrets, as :func:`atomic_write_bytes` does. It is
+    indented, unless it is longer than anybody reads."""
     cleaned = redact_model(model)
     text = cleaned.model_dump_json(indent=1)
     if len(text) > _LARGEST_INDENTED:
@@ -137,8 +148,8 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """Read a regular file of at most ``limit`` bytes.
 
     Raises:
-        OSError: it cannot be read, is larger, or is a pipe, a device or a directory: those could block forever or never
-            end. ``strerror`` is the reason.
+        OSError: it cannot be read, is larger, or is a pipe, a device or a directory: those could
+            block forever or never end. ``strerror`` is the reason.
     """
     descriptor = _open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
@@ -150,8 +161,8 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def _open_regular(path: Path) -> int:
-    """A descriptor to read a regular file. What it is, is asked of the open file: its name can lead elsewhere a moment
-    later. A pipe opens at once.
+    """A descriptor to read a regular file. What it is, is asked of the open file: its name can lead
+    elsewhere a moment later. A pipe opens at once.
 
     Raises:
         OSError: it cannot be opened, or is something else.

@@ -1,4 +1,5 @@
-"""Pauses Python's cyclic garbage collector, which otherwise scans millions of objects that form no cycles."""
+"""Pauses Python's cyclic garbage collector, which otherwise scans millions of objects that form no
+cycles."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disable the collector within this context (or decorated function). For bounded work with many objects and few
-    cycles."""
+    """Disable the collector within this context (or decorated function). For bounded work with many
+    objects and few cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -6,18 +6,23 @@ import shutil
 import sys
 from pathlib import Path
 
-_RUN = "import runpy, sys; del sys.path[0]; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
+_RUN = (
+    "import runpy, sys; del sys.path[0]; runpy.run_module({!r}, run_name='__main__', "
+    "alter_sys=True)"
+)
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """argv that runs ``module`` in this interpreter without the working directory among the places that modules come
-    from: a directory of results may hold a ``torch.py``. (``python -m`` looks there first.)"""
+    """argv that runs ``module`` in this interpreter without the working directory among the places
+    that modules come from: a directory of results may hold a ``torch.py``. (``python -m`` looks
+    there first.)"""
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", "-m", module, *arguments]
     return [sys.executable, "-c", _RUN.format(module), *arguments]
 
 
 def installed_program(name: str) -> str | None:
-    """Path of a program of this environment, which need not be on PATH, else of the machine; ``None`` for neither."""
+    """Path of a program of this environment, which need not be on PATH, else of the machine;
+    ``None`` for neither."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name)

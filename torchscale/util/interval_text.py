@@ -1,4 +1,5 @@
-"""Intervals as text, the same in every format: their two ends, since an interval need not be symmetric."""
+"""Intervals as text, the same in every format: their two ends, since an interval need not be
+symmetric."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ Interval = tuple[float, float]
 """Lower and upper end; the upper one may be infinite."""
 
 _FARTHEST = 100.0
-"""Ends that are a larger factor from the value are written as beyond it: such an interval says that the value is
-unknown, and its digits would only be noise."""
+"""Ends that are a larger factor from the value are written as beyond it: such an interval says that
+the value is unknown, and its digits would only be noise."""
 _WHOLE_PERCENT = 0.1
 """Width from which an interval of shares is written in whole percent."""
 
@@ -23,7 +24,8 @@ _DIGITS = (3, 4, 5)
 
 
 def finite(end: float) -> float | None:
-    """An end as files write it: ``None`` for an interval that has none, since JSON has no infinity."""
+    """An end as files write it: ``None`` for an interval that has none, since JSON has no
+    infinity."""
     return end if math.isfinite(end) else None
 
 
@@ -36,8 +38,8 @@ def format_ends(low: str, high: str) -> str:
 
 
 def format_interval(value: float, interval: Interval, text: Callable[[float, int], str]) -> str:
-    """``1,200 to 1,260``: an interval around a positive value; ``text`` writes an end with so many digits, three or as
-    many as it takes to tell the ends apart."""
+    """``1,200 to 1,260``: an interval around a positive value; ``text`` writes an end with so many
+    digits, three or as many as it takes to tell the ends apart."""
     ends = _bounded(value, interval, partial(_rounded, text, _DIGITS[0]))
     for digits in _DIGITS[1:]:
         if ends[0] != ends[1]:
@@ -62,7 +64,8 @@ def _bounded(value: float, interval: Interval, text: Callable[[float], str]) -> 
 
 
 def format_share_interval(value: float, interval: Interval) -> str:
-    """``25 to 84 %`` and ``91.2 to 93.4 %``: of a share, with as many digits as its width leaves meaning to."""
+    """``25 to 84 %`` and ``91.2 to 93.4 %``: of a share, with as many digits as its width leaves
+    meaning to."""
     low, high = interval
     digits = 0 if high - low >= _WHOLE_PERCENT else 1
     return format_ends(*_bounded(value, interval, lambda end: format_percent(end, digits)))

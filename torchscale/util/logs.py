@@ -1,4 +1,5 @@
-"""Logs of other programs: of bounded size while they are written and as they are kept, and without secrets."""
+"""Logs of other programs: of bounded size while they are written and as they are kept, and without
+secrets."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from torchscale.util.files import atomic_write_bytes
 from torchscale.util.redaction import redact_text, secret_values
 
 KEPT_BYTES = 16 * 2**20
-"""Of a log: the first half of it and the last. An NCCL_DEBUG=INFO log of an hour on eight ranks is smaller."""
+"""Of a log: the first half of it and the last. An NCCL_DEBUG=INFO log of an hour on eight ranks is
+smaller."""
 _CHUNK_BYTES = 2**20
 _END = b"\n"
 _SEARCH_SECONDS = 1.0
-"""Between two looks for new logs. torchrun makes those of all ranks at once, when it starts them."""
+"""Between two looks for new logs. torchrun makes those of all ranks at once, when it starts
+them."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate(2)
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -35,13 +38,15 @@ def open_log(path: Path) -> BinaryIO:
         return path.open("wb")
     except OSError as error:
         raise OutputError(
-            f"cannot write {path}: {error.strerror or error}", hint="free space or choose another directory"
+            f"cannot write {path}: {error.strerror or error}",
+            hint="free space or choose another directory",
         ) from error
 
 
 def keep_log(source: Path, target: Path, *, start: int = 0) -> int:
-    """Make ``target`` the log that ``source`` holds from byte ``start`` on: at most :data:`KEPT_BYTES`, with a line
-    that says how many bytes are left out, and without secrets. They may be one file.
+    """Make ``target`` the log that ``source`` holds from byte ``start`` on: at most
+    :data:`KEPT_BYTES`, with a line that says how many bytes are left out, and without secrets. They
+    may be one file.
 
     Returns:
         The size of ``source``: the ``start`` of what is printed later.
@@ -72,16 +77,18 @@ def clean_logs(directory: Path) -> None:
 
 
 class LogLimit:
-    """Bounds the space that logs take while programs are still printing to them: what :func:`keep_log` would leave out
-    is given back to the file system at every call of :meth:`apply`.
+    """Bounds the space that logs take while programs are still printing to them: what
+    :func:`keep_log` would leave out is given back to the file system at every call of
+    :meth:`apply`.
 
-    A file keeps its size and the writer its place; the middle becomes a hole. File systems that cannot make holes
-    (NFS before 4.2) lose the end printed so far as well, and keep what is printed next.
+    A file keeps its size and the writer its place; the middle becomes a hole. File systems that
+    cannot make holes (NFS before 4.2) lose the end printed so far as well, and keep what is printed
+    next.
     """
 
     def __init__(self, *patterns: str, directory: Path) -> None:
-        """Bound the files in ``directory`` that these patterns match, now and later. What they hold now is left as it
-        is."""
+        """Bound the files in ``directory`` that these patterns match, now and later. What they hold
+        now is left as it is."""
         self._directory, self._patterns = directory, patterns
         self._searched_at = float("-inf")
         self._freed: dict[Path, int] = {}
@@ -115,8 +122,8 @@ def _free(path: Path, start: int, freed: int) -> int:
 
 
 def free_middle(descriptor: int, start: int, freed: int) -> int:
-    """Give what lies between the kept beginning, after byte ``start``, and the kept end of a log back to the file
-    system; all before ``freed`` was given back earlier.
+    """Give what lies between the kept beginning, after byte ``start``, and the kept end of a log
+    back to the file system; all before ``freed`` was given back earlier.
 
     Returns:
         The new ``freed``.
@@ -159,7 +166,8 @@ def _bounded(path: Path, start: int) -> tuple[bytes, int]:
 
 
 def _chunks(content: bytes) -> list[bytes]:
-    """Pieces that end at line breaks, so that no secret is cut in two unless a line is longer than a piece."""
+    """Pieces that end at line breaks, so that no secret is cut in two unless a line is longer than
+    a piece."""
     pieces = []
     while len(content) > _CHUNK_BYTES:
         cut = content.rfind(_END, 0, _CHUNK_BYTES) + 1 or _CHUNK_BYTES
@@ -170,4 +178,6 @@ def _chunks(content: bytes) -> list[bytes]:
 
 def _clean(chunk: bytes, secrets: tuple[str, ...]) -> bytes:
     # Bytes that are no UTF-8 stay as they are.
-    return redact_text(chunk.decode("utf-8", "surrogateescape"), secrets).encode("utf-8", "surrogateescape")
+    return redact_text(chunk.decode("utf-8", "surrogateescape"), secrets).encode(
+        "utf-8", "surrogateescape"
+    )

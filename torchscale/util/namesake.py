@@ -1,15 +1,20 @@
 """Other projects whose package is named ``torchscale`` too, in the environment that runs this.
 
 PyPI's project ``torchscale`` (Transformers) installs into the same folder as ours. Both have
-``torchscale/__init__.py``: the one that was installed last owns it, and uninstalling either removes it. All other files
-differ.
+``torchscale/__init__.py``: the one that was installed last owns it, and uninstalling either removes
+it. All other files differ.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+)
 from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
@@ -20,13 +25,15 @@ _PACKAGE = "torchscale"
 
 
 def namesakes() -> tuple[str, ...]:
-    """Installed distributions of others that hold a package ``torchscale``, as ``name version (summary)``."""
+    """Installed distributions of others that hold a package ``torchscale``, as ``name version
+    (summary)``."""
     names = dict.fromkeys(packages_distributions().get(_PACKAGE, ()))
     return tuple(_shown(other) for other in map(distribution, names) if not _is_ours(other))
 
 
 def repairs(others: tuple[str, ...]) -> tuple[str, ...]:
-    """Commands that leave our package alone in the environment, in the order in which they must run.
+    """Commands that leave our package alone in the environment, in the order in which they must
+    run.
 
     Args:
         others: As of :func:`namesakes`.
@@ -39,7 +46,10 @@ def replaced_package(package: ModuleType) -> MachineError:
     """The error of our package whose ``__init__.py`` is another project's, or is missing."""
     others = namesakes()
     place = next(iter(package.__path__))
-    found = f"{place}/__init__.py is missing: the uninstallation of another package of that name took it along"
+    found = (
+        f"{place}/__init__.py is missing: the uninstallation of another package of that name took "
+        "it along"
+    )
     if package.__file__ is not None:
         owner = others[0] if others else "another project"
         found = f"{package.__file__} is of {owner}, whose package has the same name"
@@ -47,8 +57,8 @@ def replaced_package(package: ModuleType) -> MachineError:
 
 
 def _source() -> list[str]:
-    """What ``pip install`` takes to install this program again: the checkout, file or commit that it came from (PEP
-    610), else its name."""
+    """What ``pip install`` takes to install this program again: the checkout, file or commit that
+    it came from (PEP 610), else its name."""
     try:
         text = distribution(DISTRIBUTION).read_text("direct_url.json")
     except PackageNotFoundError:
@@ -68,7 +78,9 @@ def _source() -> list[str]:
 
 def _is_ours(it: Distribution) -> bool:
     """By its command, and not by its name: earlier checkouts were installed as ``torchscale``."""
-    return any(entry.group == "console_scripts" and entry.name == _PACKAGE for entry in it.entry_points)
+    return any(
+        entry.group == "console_scripts" and entry.name == _PACKAGE for entry in it.entry_points
+    )
 
 
 def _shown(it: Distribution) -> str:

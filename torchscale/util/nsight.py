@@ -1,5 +1,5 @@
-"""How an installation of Nsight Systems is laid out, and whether its parts can run. Imports the standard library
-alone."""
+"""How an installation of Nsight Systems is laid out, and whether its parts can run. Imports the
+standard library alone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ _MISSING_LIBRARY = re.compile(r"error while loading shared libraries: (.*)")
 
 
 def installation_of(nsys: Path) -> Path | None:
-    """The directory of the installation that a program ``nsys`` is of; ``None`` where its layout is not known.
+    """The directory of the installation that a program ``nsys`` is of; ``None`` where its layout is
+    not known.
 
-    Installations hold ``target-linux-x64/nsys``, often ``bin/nsys`` too, and ``host-linux-x64/QdstrmImporter``. Partial
-    ones lack the latter, or libraries that it needs.
+    Installations hold ``target-linux-x64/nsys``, often ``bin/nsys`` too, and
+    ``host-linux-x64/QdstrmImporter``. Partial ones lack the latter, or libraries that it needs.
     """
     program = nsys.resolve()
-    return next((parent for parent in program.parents[1:3] if any(parent.glob("target-linux*"))), None)
+    return next(
+        (parent for parent in program.parents[1:3] if any(parent.glob("target-linux*"))), None
+    )
 
 
 def importer_problem(installation: Path) -> str | None:
-    """Why the importer, which makes a report of what was recorded, cannot run; ``None`` where it can."""
+    """Why the importer, which makes a report of what was recorded, cannot run; ``None`` where it
+    can."""
     importers = sorted(installation.glob("host-linux*/QdstrmImporter"))
     if not importers:
         return "its importer is not installed"
@@ -33,7 +37,11 @@ def importer_problem(installation: Path) -> str | None:
 def _start_problem(importer: Path) -> str | None:
     try:
         done = subprocess.run(
-            [importer, "--version"], capture_output=True, text=True, timeout=_IMPORTER_SECONDS, check=False
+            [importer, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORTER_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"its importer did not answer within {_IMPORTER_SECONDS:g} s"
@@ -43,5 +51,11 @@ def _start_problem(importer: Path) -> str | None:
         return None
     missing = _MISSING_LIBRARY.search(done.stderr)
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    said = missing[1] if missing is not None else lines[-1] if lines else f"exit code {done.returncode}"
+    said = (
+        missing[1]
+        if missing is not None
+        else lines[-1]
+        if lines
+        else f"exit code {done.returncode}"
+    )
     return f"its importer cannot be started: {said[:200]}"

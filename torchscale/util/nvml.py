@@ -1,4 +1,5 @@
-"""Access to NVML, the driver's library, that returns ``None`` for what a GPU or driver does not support."""
+"""Access to NVML, the driver's library, that returns ``None`` for what a GPU or driver does not
+support."""
 
 from __future__ import annotations
 
@@ -10,14 +11,16 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Bits of nvmlClocksThrottleReason* that mean a problem; idle, application clocks and the power cap do not."""
+"""Bits of nvmlClocksThrottleReason* that mean a problem; idle, application clocks and the power cap
+do not."""
 
 
 _PREFIXES = ("GPU-", "MIG-")
 
 
 class Driver:
-    """Calls functions of the module ``pynvml`` (or a substitute), which the caller has initialized."""
+    """Calls functions of the module ``pynvml`` (or a substitute), which the caller has
+    initialized."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -35,18 +38,24 @@ class Driver:
         return None if answer is None else int(answer)
 
     def text(self, function: str, *arguments: object) -> str | None:
-        """A result that is text (older versions of pynvml return bytes); ``None`` where the function fails."""
+        """A result that is text (older versions of pynvml return bytes); ``None`` where the
+        function fails."""
         answer = self.ask(function, *arguments)
         return answer.decode() if isinstance(answer, bytes) else answer
 
     def throttle_reasons(self, handle: Any) -> tuple[str, ...] | None:
-        """Why a GPU runs at lower clocks now; empty where it does not, ``None`` where the driver does not report it."""
+        """Why a GPU runs at lower clocks now; empty where it does not, ``None`` where the driver
+        does not report it."""
         bits = self.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        return None if bits is None else tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+        return (
+            None
+            if bits is None
+            else tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+        )
 
     def handle(self, uuid: str) -> Any:
-        """The GPU, or the slice of one (MIG), with this UUID, with or without NVML's prefix; ``None`` where there is
-        none. torch gives both without."""
+        """The GPU, or the slice of one (MIG), with this UUID, with or without NVML's prefix;
+        ``None`` where there is none. torch gives both without."""
         if uuid.startswith(_PREFIXES):
             return self.ask("nvmlDeviceGetHandleByUUID", uuid)
         handles = (self.ask("nvmlDeviceGetHandleByUUID", prefix + uuid) for prefix in _PREFIXES)

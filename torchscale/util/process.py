@@ -1,8 +1,9 @@
 """Subprocesses with a time limit, and termination of whole process trees.
 
-torchrun starts every rank in a session of its own, so neither a signal to its process group nor its own death reaches
-them. What we started is found in two ways instead: by descent, and by a token in the environment that descendants
-inherit.
+torchrun starts every rank in a session of its own, so neither a signal to its process group nor its
+own death reaches
+them. What we started is found in two ways instead: by descent, and by a token in the environment
+that descendants inherit.
 """
 
 from __future__ import annotations
@@ -37,28 +38,30 @@ LAUNCHER_VARIABLE = "TORCHSCALE_LAUNCHER_PID"
 """Environment variable with our pid: a rank that starts after our death ends itself."""
 
 POLL_SECONDS = 0.05
-"""A launcher that polls without sleeping slows the ranks that it measures; at 20 polls per second it does not."""
+"""A launcher that polls without sleeping slows the ranks that it measures; at 20 polls per second
+it does not."""
 _SHORTEST_POLL_SECONDS = 0.001
 """For what ends at once, as a process that was killed does."""
 TERM_GRACE_SECONDS = 5.0
 """Between TERM and KILL: torchrun needs a moment to end its ranks and flush its log."""
 KILL_GRACE_SECONDS = 5.0
-"""After KILL only a process that hangs in the kernel is left (a dead file system or driver): waiting longer is
-useless."""
+"""After KILL only a process that hangs in the kernel is left (a dead file system or driver):
+waiting longer is useless."""
 
 _COMMAND_CHARACTERS = 80
 """Of a command line in a message: the program and its first arguments."""
 
 _PROC = Path("/proc/self/stat")
 _PR_SET_CHILD_SUBREAPER = 36
-# Bound before any fork: between fork and exec a child of a threaded process may only make plain calls.
+# Bound before any fork: between fork and exec a child of a threaded process may only make plain
+# calls.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a bounded subprocess ended; ``returncode`` is negative for a signal, ``None`` if it could not be
-    terminated."""
+    """How a bounded subprocess ended; ``returncode`` is negative for a signal, ``None`` if it could
+    not be terminated."""
 
     returncode: int | None
     stdout: str
@@ -68,8 +71,8 @@ class Finished:
 
 
 class ManagedProcess:
-    """A subprocess that can be terminated with all its descendants. Start it from the main thread: it ends with that
-    thread."""
+    """A subprocess that can be terminated with all its descendants. Start it from the main thread:
+    it ends with that thread."""
 
     def __init__(
         self,
@@ -87,7 +90,8 @@ class ManagedProcess:
         """
         if sys.platform == "linux" and not _PROC.exists():
             raise MachineError(
-                f"cannot start {argv[0]}: /proc is not mounted, so the processes it starts could not be found again",
+                f"cannot start {argv[0]}: /proc is not mounted, so the processes it starts could "
+                "not be found again",
                 hint="mount -t proc proc /proc",
             )
         self.token = uuid.uuid4().hex
@@ -114,9 +118,9 @@ class ManagedProcess:
         return self._popen.poll()
 
     def end(self, *, grace_seconds: float = TERM_GRACE_SECONDS) -> tuple[str, ...]:
-        """Terminate the process and all its descendants, also if the process itself has ended. Returns survivors
-        (normally none), and daemons that the process may have left: those are only named, since a
-        program that calls us may have started them."""
+        """Terminate the process and all its descendants, also if the process itself has ended.
+        Returns survivors (normally none), and daemons that the process may have left: those are
+        only named, since a program that calls us may have started them."""
         survivors = end_family(self.token, root_pid=self.pid, grace_seconds=grace_seconds)
         if self._popen.poll() is None:
             try:
@@ -136,7 +140,8 @@ class ManagedProcess:
 def end_family(
     token: str, *, root_pid: int | None = None, grace_seconds: float = TERM_GRACE_SECONDS
 ) -> tuple[str, ...]:
-    """TERM, then KILL after ``grace_seconds``, everything that carries ``token`` or descends from ``root_pid``.
+    """TERM, then KILL after ``grace_seconds``, everything that carries ``token`` or descends from
+    ``root_pid``.
 
     Returns:
         ``pid N (name)`` of each process that could not be terminated.
@@ -147,7 +152,9 @@ def end_family(
         _wait_for_all(family, grace_seconds)
         family = _find_family(token, root_pid)
     deadline = time.monotonic() + KILL_GRACE_SECONDS
-    while family and time.monotonic() < deadline:  # again: a child may have started between search and signal
+    while (
+        family and time.monotonic() < deadline
+    ):  # again: a child may have started between search and signal
         _signal_all(family, signal.SIGKILL)
         _wait_for_all(family, deadline - time.monotonic())
         family = _find_family(token, root_pid)
@@ -168,24 +175,28 @@ def find_token_processes(token: str) -> list[psutil.Process]:
 
 
 def inherited_environment() -> dict[str, str]:
-    """This process's environment without PET_*: torchrun reads those as options (training operators set them in
-    pods), and we pass all options on its command line. Without the token of a sweep's nodes too: ranks run code that
-    need not know it."""
+    """This process's environment without PET_*: torchrun reads those as options (training operators
+    set them in pods), and we pass all options on its command line. Without the token of a sweep's
+    nodes too: ranks run code that need not know it."""
     return {
-        name: value for name, value in os.environ.items() if not name.startswith("PET_") and name != "TORCHSCALE_TOKEN"
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PET_") and name != "TORCHSCALE_TOKEN"
     }
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent dies, so that they are found and reaped."""
+    """Make this process the parent of descendants whose own parent dies, so that they are found and
+    reaped."""
     if _LIBC is None:
         return
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def left_processes() -> dict[int, str]:
-    """Processes that something which ran below this process left behind, and that still run: pid → command line. What a
-    library has started in this process while nothing of ours ran is not among them."""
+    """Processes that something which ran below this process left behind, and that still run: pid →
+    command line. What a library has started in this process while nothing of ours ran is not among
+    them."""
     _reap_orphans(except_pid=None)
     return {pid: _command_line(child) for pid, child in _adopted.items() if is_running(child)}
 
@@ -198,36 +209,52 @@ def run_bounded(
     stdin: str | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Finished:
-    """Run ``argv`` to its end, to ``timeout_seconds`` or until ``cancelled``, then terminate its whole process tree. A
-    non-zero exit is not an error. ``stdin``: what it can read from its standard input.
+    """Run ``argv`` to its end, to ``timeout_seconds`` or until ``cancelled``, then terminate its
+    whole process tree. A non-zero exit is not an error. ``stdin``: what it can read from its
+    standard input.
 
-    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit. Of what is printed,
-    the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much more takes space while it runs.
+    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit.
+    Of what is printed, the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much
+    more takes space while it runs.
 
     Raises:
         MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    return BoundedProcess(argv, env=env, stdin=stdin).finish(timeout_seconds=timeout_seconds, cancelled=cancelled)
+    return BoundedProcess(argv, env=env, stdin=stdin).finish(
+        timeout_seconds=timeout_seconds, cancelled=cancelled
+    )
 
 
 class BoundedProcess:
-    """A subprocess as :func:`run_bounded` runs it, for callers that do something else between its start and
-    :meth:`finish`. As a context manager it ends at the latest with the context."""
+    """A subprocess as :func:`run_bounded` runs it, for callers that do something else between its
+    start and :meth:`finish`. As a context manager it ends at the latest with the context."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str | None = None) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> None:
         """Start ``argv``. Arguments and errors as :func:`run_bounded`."""
         with contextlib.ExitStack() as files:
             source = files.enter_context(_unnamed_file(stdin or ""))
-            self._out, self._err = files.enter_context(_unnamed_file()), files.enter_context(_unnamed_file())
+            self._out, self._err = (
+                files.enter_context(_unnamed_file()),
+                files.enter_context(_unnamed_file()),
+            )
             self._started = time.monotonic()
             self._process = ManagedProcess(
-                argv, env=os.environ if env is None else env, stdin=source, stdout=self._out, stderr=self._err
+                argv,
+                env=os.environ if env is None else env,
+                stdin=source,
+                stdout=self._out,
+                stderr=self._err,
             )
             self._files = files.pop_all()
 
-    def finish(self, *, timeout_seconds: float, cancelled: Callable[[], bool] = lambda: False) -> Finished:
-        """Wait until it ends, for ``timeout_seconds`` from now or until ``cancelled``, then terminate its whole process
-        tree. To be called once, within the context if it is used as one."""
+    def finish(
+        self, *, timeout_seconds: float, cancelled: Callable[[], bool] = lambda: False
+    ) -> Finished:
+        """Wait until it ends, for ``timeout_seconds`` from now or until ``cancelled``, then
+        terminate its whole process tree. To be called once, within the context if it is used as
+        one."""
         freed = {self._out.fileno(): 0, self._err.fileno(): 0}
 
         def is_over() -> bool:
@@ -237,11 +264,15 @@ class BoundedProcess:
 
         with self._files:
             try:
-                timed_out = not wait_until(lambda: is_over() or cancelled(), timeout_seconds=timeout_seconds)
+                timed_out = not wait_until(
+                    lambda: is_over() or cancelled(), timeout_seconds=timeout_seconds
+                )
             finally:
                 self._process.end()
             seconds = time.monotonic() - self._started
-            return Finished(self._process.poll(), _content(self._out), _content(self._err), timed_out, seconds)
+            return Finished(
+                self._process.poll(), _content(self._out), _content(self._err), timed_out, seconds
+            )
 
     def __enter__(self) -> BoundedProcess:
         return self
@@ -269,14 +300,15 @@ def _unnamed_file(content: str = "") -> IO[bytes]:
             raise
     except OSError as error:
         raise MachineError(
-            f"cannot write temporary files: {error.strerror or error}", hint="set TMPDIR to a directory with free space"
+            f"cannot write temporary files: {error.strerror or error}",
+            hint="set TMPDIR to a directory with free space",
         ) from error
     return file
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
-    """Whether ``condition`` came true within ``timeout_seconds``; sleeps a tenth of the time waited so far between
-    checks, 1 to 50 ms."""
+    """Whether ``condition`` came true within ``timeout_seconds``; sleeps a tenth of the time waited
+    so far between checks, 1 to 50 ms."""
     started = time.monotonic()
     while not condition():
         waited = time.monotonic() - started
@@ -301,13 +333,17 @@ _started_here: set[int] = set()
 
 
 def _daemons_since(moment: float) -> tuple[str, ...]:
-    """Children of this process, adopted as orphans, that began after ``moment`` (seconds since the epoch) in a session
-    of their own and without the token of a launch in their environment."""
+    """Children of this process, adopted as orphans, that began after ``moment`` (seconds since the
+    epoch) in a session of their own and without the token of a launch in their environment."""
     found = []
     for child in psutil.Process().children():
         try:
             ours = child.pid in _started_here or child.create_time() < moment - 1
-            if not ours and child.status() != psutil.STATUS_ZOMBIE and os.getsid(child.pid) != os.getsid(0):
+            if (
+                not ours
+                and child.status() != psutil.STATUS_ZOMBIE
+                and os.getsid(child.pid) != os.getsid(0)
+            ):
                 found.append(f"pid {child.pid} ({_command_line(child)}), a daemon")
         except (psutil.Error, OSError):
             continue  # it has ended
@@ -352,8 +388,12 @@ def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> 
 
 
 def _wait_for_all(processes: Sequence[psutil.Process], timeout_seconds: float) -> None:
-    """Wait until none runs. Not psutil's wait: it would collect a child's exit status, which belongs to the Popen."""
-    wait_until(lambda: not any(is_running(process) for process in processes), timeout_seconds=timeout_seconds)
+    """Wait until none runs. Not psutil's wait: it would collect a child's exit status, which
+    belongs to the Popen."""
+    wait_until(
+        lambda: not any(is_running(process) for process in processes),
+        timeout_seconds=timeout_seconds,
+    )
 
 
 def is_running(process: psutil.Process) -> bool:
@@ -384,8 +424,9 @@ def _name(process: psutil.Process) -> str:
 
 
 def rank_environment(process: psutil.Process) -> dict[str, str]:
-    """The environment of a process with what torchrun set for its rank, if it is one. A rank that is a fork has the
-    environment of its agent, which may have that of another job's rank; its name tells the rest.
+    """The environment of a process with what torchrun set for its rank, if it is one. A rank that
+    is a fork has the environment of its agent, which may have that of another job's rank; its name
+    tells the rest.
 
     Raises:
         psutil.Error: the process has ended, or belongs to another user.
@@ -397,7 +438,12 @@ def rank_environment(process: psutil.Process) -> dict[str, str]:
     fork = RANK_PROCESS.fullmatch(name)
     if fork is not None:
         rank, processes = fork.groups()
-        environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        environment |= {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": processes,
+            "LOCAL_WORLD_SIZE": processes,
+        }
     return environment
 
 

@@ -1,4 +1,5 @@
-"""How processes end: by which signals, with their parent, and without losing what C libraries printed."""
+"""How processes end: by which signals, with their parent, and without losing what C libraries
+printed."""
 
 from __future__ import annotations
 
@@ -9,19 +10,21 @@ import sys
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
-# Bound before any fork: between fork and exec a child of a threaded process may only make plain calls.
+# Bound before any fork: between fork and exec a child of a threaded process may only make plain
+# calls.
 _LIBC = ctypes.CDLL(None)
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Signals by which a user ends a command: Ctrl-C, TERM, and HUP unless it is ignored, as ``nohup`` has it."""
+    """Signals by which a user ends a command: Ctrl-C, TERM, and HUP unless it is ignored, as
+    ``nohup`` has it."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when ``parent``, which started it, ends, however that happens; leave at once
-    if it has ended already (Linux)."""
+    """Ask the kernel to kill this process when ``parent``, which started it, ends, however that
+    happens; leave at once if it has ended already (Linux)."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -31,7 +34,8 @@ def end_with_parent(parent: int) -> None:
 def flush_output() -> None:
     """Write out what Python and C libraries of this process hold in their buffers.
 
-    NCCL writes its log to C's ``stdout``, which buffers 4 KiB where it is a file, and flushes nothing itself.
+    NCCL writes its log to C's ``stdout``, which buffers 4 KiB where it is a file, and flushes
+    nothing itself.
     """
     sys.stdout.flush()
     sys.stderr.flush()

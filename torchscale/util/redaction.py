@@ -1,7 +1,8 @@
 """Removes secrets from text before it is written or shown.
 
-What is removed: user names and passwords in URLs, values under names such as ``api_token`` or ``DB_PASS``, the formats
-of well-known tokens, and the values that this process's environment holds under such names, wherever they turn up.
+What is removed: user names and passwords in URLs, values under names such as ``api_token`` or
+``DB_PASS``, the formats of well-known tokens, and the values that this process's environment holds
+under such names, wherever they turn up.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _HARMLESS_NAME = re.compile(
 )
 """Names that look like those of secrets and are not."""
 _MIN_VALUE = 6
-"""Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``) turn up everywhere,
-and no service gives out shorter secrets."""
+"""Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``)
+turn up everywhere, and no service gives out shorter secrets."""
 _MIN_DIGITS = 8
 """Of a value of digits alone: shorter ones are counts and ports."""
 _MIN_NUMBER = 4
@@ -95,7 +96,20 @@ _OPTION = re.compile(
 )
 """``--password …`` in a text."""
 _HINTS = (
-    *("://", "token", "secret", "pass", "credential", "auth", "cookie", "private", "webhook", "key", "pwd", "bearer"),
+    *(
+        "://",
+        "token",
+        "secret",
+        "pass",
+        "credential",
+        "auth",
+        "cookie",
+        "private",
+        "webhook",
+        "key",
+        "pwd",
+        "bearer",
+    ),
     *(
         "ghp_",
         "gho_",
@@ -134,13 +148,28 @@ _HINTS = (
         "telegram",
     ),
 )
-"""Without any of these in it, in lower case, a text fits none of the patterns: a fast path for large files."""
+"""Without any of these in it, in lower case, a text fits none of the patterns: a fast path for
+large files."""
 _WORDS_IN_TEXT = re.compile(r"key|session|pass|pwd|sig|sas|pat|cookie|private", re.IGNORECASE)
-"""Names that, alone before a colon, are words of messages (``unknown key: …``) and not names of secrets."""
+"""Names that, alone before a colon, are words of messages (``unknown key: …``) and not names of
+secrets."""
 _UNTOUCHED = frozenset(
-    ("id", "cell_id", "kind", "state", "plan_hash", "device", "model", "precision", "optimizer", "source", "backend")
+    (
+        "id",
+        "cell_id",
+        "kind",
+        "state",
+        "plan_hash",
+        "device",
+        "model",
+        "precision",
+        "optimizer",
+        "source",
+        "backend",
+    )
 )
-"""Fields by which files are found and told apart: no value of the environment is looked for in them."""
+"""Fields by which files are found and told apart: no value of the environment is looked for in
+them."""
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -153,18 +182,20 @@ def is_secret_name(name: str) -> bool:
 
 
 def note_secrets(values: Mapping[str, str]) -> None:
-    """Look for the values that ``values`` holds under names of secrets in all later texts of this process too, as for
-    those of the environment."""
+    """Look for the values that ``values`` holds under names of secrets in all later texts of this
+    process too, as for those of the environment."""
     _noted.update(_secrets_in(values))
 
 
 def note_values(values: Iterable[str]) -> None:
-    """Look for these secrets in all later texts of this process, unless they are too short to be looked for."""
+    """Look for these secrets in all later texts of this process, unless they are too short to be
+    looked for."""
     _noted.update(_worth_looking_for(values))
 
 
 def removed_parts(text: str, redacted: str) -> Iterator[str]:
-    """The secrets that :func:`redact` took out of ``text``; of ``name:password`` also the password."""
+    """The secrets that :func:`redact` took out of ``text``; of ``name:password`` also the
+    password."""
     kept = [re.escape(part) for part in _PLACEHOLDER.split(redacted)]
     match = re.fullmatch("(.+?)".join(kept), text, re.DOTALL)
     for part in () if match is None else match.groups():
@@ -176,8 +207,8 @@ _PLACEHOLDER = re.compile(r"<redacted(?: \d+)?>")
 
 
 def secret_values() -> tuple[str, ...]:
-    """What is looked for in all texts: the values of the environment under names of secrets, and those noted; the
-    longest first."""
+    """What is looked for in all texts: the values of the environment under names of secrets, and
+    those noted; the longest first."""
     return tuple(sorted({*_secrets_in(os.environ), *_noted}, key=len, reverse=True))
 
 
@@ -205,8 +236,9 @@ def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
 
 
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
-    """A command line without secrets: the values of ``--some.SECRET=value``, ``--some.SECRET value`` and ``-p value``,
-    and whole mappings (``--launch.env={SECRET: value}``) whose keys have such names."""
+    """A command line without secrets: the values of ``--some.SECRET=value``, ``--some.SECRET
+    value`` and ``-p value``, and whole mappings (``--launch.env={SECRET: value}``) whose keys have
+    such names."""
     shown = []
     name = ""
     for argument in arguments:
@@ -224,8 +256,8 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_model(model: M) -> M:
-    """``model`` without secrets in its texts; itself where there are none. What the form of a field does not allow to
-    be redacted (a name of a fixed list) stays."""
+    """``model`` without secrets in its texts; itself where there are none. What the form of a field
+    does not allow to be redacted (a name of a fixed list) stays."""
     secrets = secret_values()
     texts = set(itertools.chain.from_iterable(_texts_in([model])))
     if not any(_is_suspicious(text) or any(secret in text for secret in secrets) for text in texts):
@@ -234,18 +266,23 @@ def redact_model(model: M) -> M:
 
 
 def _texts_in(values: Collection[object]) -> Iterator[Iterable[str]]:
-    """All texts and keys of mappings within ``values``. Records have many parts of one kind, many numbers and few
-    different texts: values of one type are looked at together, and what cannot hold a text by its type not at all."""
+    """All texts and keys of mappings within ``values``. Records have many parts of one kind, many
+    numbers and few different texts: values of one type are looked at together, and what cannot hold
+    a text by its type not at all."""
     kinds: set[type[Any]] = set(map(type, values))
     for kind in kinds - _WITHOUT_TEXT:
-        members: Collection[Any] = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
+        members: Collection[Any] = (
+            values if len(kinds) == 1 else [value for value in values if type(value) is kind]
+        )
         names = _fields_with_text(kind)  # type: ignore[arg-type] # a class is hashable
         if kind is str:
             yield members
         elif issubclass(kind, (tuple, list, set, frozenset)):
             yield from _texts_in(list(itertools.chain.from_iterable(members)))
         elif issubclass(kind, dict):
-            yield from _texts_in([item for mapping in members for pair in mapping.items() for item in pair])
+            yield from _texts_in(
+                [item for mapping in members for pair in mapping.items() for item in pair]
+            )
         elif names is not None:
             for name in names:
                 yield from _texts_in([getattr(member, name) for member in members])
@@ -258,7 +295,8 @@ _WITHOUT_TEXT: frozenset[type[Any]] = frozenset((int, float, bool, type(None)))
 
 @functools.cache
 def _fields_with_text(kind: type) -> tuple[str, ...] | None:
-    """Of a schema class, the attributes whose values can contain a text; ``None`` for other classes."""
+    """Of a schema class, the attributes whose values can contain a text; ``None`` for other
+    classes."""
     fields = getattr(kind, "model_fields", None)
     if fields is None:
         return None
@@ -314,7 +352,8 @@ def _redact_data(data: object, secrets: Sequence[str], name: str = "") -> object
 
 
 def _hides(name: str, value: str) -> bool:
-    """Whether the name says that the value is a secret. A switch or a small number under such a name is none."""
+    """Whether the name says that the value is a secret. A switch or a small number under such a
+    name is none."""
     if not is_secret_name(name) or value.lower() in _SWITCHES or _PLACEHOLDER.fullmatch(value):
         return False
     return not value.isdigit() or (len(value) >= _MIN_NUMBER and "tokens" not in name.lower())
@@ -325,7 +364,9 @@ _SWITCHES = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "n
 
 def _redact_argument(name: str, value: str) -> str:
     option = name.lstrip("-")
-    if "{" in value and any(is_secret_name(key) for key in re.findall(r"[\w.-]+(?=[\"']?\s*:)", value)):
+    if "{" in value and any(
+        is_secret_name(key) for key in re.findall(r"[\w.-]+(?=[\"']?\s*:)", value)
+    ):
         return REDACTED
     last = option.rpartition(".")[2]
     return REDACTED if _hides(option, value) or _hides(last, value) else redact_text(value)
@@ -339,7 +380,13 @@ def _redact_assignment(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
     plain = value.strip("\"'")
     bare = ":" in between and _WORDS_IN_TEXT.fullmatch(name)
-    if bare or len(plain) < 3 or not is_secret_name(name) or not _hides(name, plain) or plain == REDACTED:
+    if (
+        bare
+        or len(plain) < 3
+        or not is_secret_name(name)
+        or not _hides(name, plain)
+        or plain == REDACTED
+    ):
         return match[0]
     quote_mark = value[0] if value[0] in "\"'" else ""
     return f"{name}{between}{quote_mark}{REDACTED}{quote_mark}"
@@ -348,14 +395,18 @@ def _redact_assignment(match: re.Match[str]) -> str:
 def _redact_option(match: re.Match[str]) -> str:
     name, value = match["name"], match["value"]
     plain = value.strip("\"'")
-    if len(plain) < 3 or not is_secret_name(name.lstrip("-")) or not _hides(name.lstrip("-"), plain):
+    if (
+        len(plain) < 3
+        or not is_secret_name(name.lstrip("-"))
+        or not _hides(name.lstrip("-"), plain)
+    ):
         return match[0]
     return f"{name}{match['between']}{REDACTED}"
 
 
 def _secrets_in(values: Mapping[str, str]) -> set[str]:
-    """Values worth looking for: those under names of secrets, with their parts, and passwords in URLs under any
-    name."""
+    """Values worth looking for: those under names of secrets, with their parts, and passwords in
+    URLs under any name."""
     found: set[str] = set()
     for name, value in values.items():
         found.update(_worth_looking_for(match[1] for match in _URL_PASSWORD.finditer(value)))
@@ -375,12 +426,19 @@ def _parts(value: str) -> Iterator[str]:
         except (ValueError, RecursionError):
             return
         if isinstance(content, dict):
-            yield from (text for key, text in content.items() if isinstance(text, str) and is_secret_name(key))
+            yield from (
+                text
+                for key, text in content.items()
+                if isinstance(text, str) and is_secret_name(key)
+            )
 
 
 def _worth_looking_for(values: Iterable[str]) -> Iterator[str]:
     for value in values:
-        if len(value) < (_MIN_DIGITS if value.isdigit() else _MIN_VALUE) or value.lower() in _COMMON_VALUES:
+        if (
+            len(value) < (_MIN_DIGITS if value.isdigit() else _MIN_VALUE)
+            or value.lower() in _COMMON_VALUES
+        ):
             continue
         yield from {value, quote(value, safe=""), repr(value)[1:-1]}
 

@@ -12,24 +12,28 @@ from pathlib import Path
 
 _PREFIX = "torchscale-"
 _LOCK = ".in-use"
-"""Locked by the process that made the directory for as long as it lives, also where another container cannot see that
-process."""
+"""Locked by the process that made the directory for as long as it lives, also where another
+container cannot see that process."""
 
 
 @contextlib.contextmanager
 def scratch_directory(purpose: str) -> Iterator[Path]:
-    """A new directory ``torchscale-PURPOSE-…`` in the system's place for temporary files, removed at the end. What
-    killed processes of this user left there is removed first.
+    """A new directory ``torchscale-PURPOSE-…`` in the system's place for temporary files, removed
+    at the end. What killed processes of this user left there is removed first.
 
     Raises:
         OSError: there is no place for it.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{purpose}-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{_PREFIX}{purpose}-", ignore_cleanup_errors=True
+    ) as name:
         unlocked = Path(name) / f"{_LOCK}.new"
         lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: what is left there stays
+            with contextlib.suppress(
+                OSError
+            ):  # a file system without locks: what is left there stays
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 unlocked.rename(Path(name) / _LOCK)  # nobody finds it before it is locked
             yield Path(name)

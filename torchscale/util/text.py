@@ -9,8 +9,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
 
 
 def strip_control(text: str, *, keep: str = "") -> str:
-    """``text`` with U+FFFD in place of each character that controls a terminal or the direction of text; line breaks,
-    tabs and those in ``keep`` are kept."""
+    """``text`` with U+FFFD in place of each character that controls a terminal or the direction of
+    text; line breaks, tabs and those in ``keep`` are kept."""
     if text.isascii() and text.isprintable():
         return text  # the fast path of nearly all texts
     return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "\ufffd", text)

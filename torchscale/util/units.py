@@ -1,4 +1,5 @@
-"""Formats and parses quantities with units: bytes, seconds, rates, ratios. Pure functions, no dependencies."""
+"""Formats and parses quantities with units: bytes, seconds, rates, ratios. Pure functions, no
+dependencies."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ def byte_unit(largest: float) -> tuple[str, int]:
 
 
 def format_seconds(seconds: float, digits: int = 3) -> str:
-    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``, ``-12.3 ms``; below a minute
-    with so many significant digits."""
+    """A short time with its unit: ``220 ms``, ``1.45 s``, ``3 min 20 s``, ``2 h 05 min``, ``-12.3
+    ms``; below a minute with so many significant digits."""
     if seconds < 0:
         return f"-{format_seconds(-seconds, digits)}"
     if seconds < 0.9995e-3:  # what rounds to 1 of the next unit is shown in it
@@ -47,7 +48,8 @@ def format_seconds(seconds: float, digits: int = 3) -> str:
 
 
 def format_rate(per_second: float, digits: int = 3) -> str:
-    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; so many significant digits below 1,000."""
+    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; so many significant digits below
+    1,000."""
     if abs(per_second) >= 1000:
         return f"{per_second:,.0f}"
     return _significant(per_second, digits)
@@ -59,7 +61,8 @@ def format_percent(ratio: float, digits: int = 1) -> str:
 
 
 def format_change(ratio: float) -> str:
-    """``0.0123`` → ``+1.2 %``; values that round to zero give ``0.0 %``, factors of ten and more ``×12.3``."""
+    """``0.0123`` → ``+1.2 %``; values that round to zero give ``0.0 %``, factors of ten and more
+    ``×12.3``."""
     factor = ratio + 1
     if factor >= 10:
         return f"×{_significant(factor) if factor < 1e6 else f'{factor:.1e}'}"
@@ -68,8 +71,8 @@ def format_change(ratio: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of ``8``, ``1KiB``, ``64MiB``, ``1G`` or ``1.5GB``: K, M, G and T are powers of 1,024, optionally
-    followed by ``B`` or ``iB``, as in nccl-tests.
+    """Bytes of ``8``, ``1KiB``, ``64MiB``, ``1G`` or ``1.5GB``: K, M, G and T are powers of 1,024,
+    optionally followed by ``B`` or ``iB``, as in nccl-tests.
 
     Raises:
         ValueError: the text is not a number of bytes.

@@ -1,8 +1,9 @@
-"""Rounds of work with known results, until the time is over: ``torchrun … -m torchscale.worker.burn_in DIR BACKEND
-SECONDS TIMEOUT``. Each rank writes a line for every round to ``DIR/rank-R.jsonl`` (:class:`BurnInRound`).
+"""Rounds of work with known results, until the time is over: ``torchrun … -m
+torchscale.worker.burn_in DIR BACKEND SECONDS TIMEOUT``. Each rank writes a line for every round to
+``DIR/rank-R.jsonl`` (:class:`BurnInRound`).
 
-Every result is known exactly: products of matrices of small whole numbers, bit patterns in memory, a copy of random
-bytes, sums of whole numbers over the ranks. One wrong bit is a wrong element.
+Every result is known exactly: products of matrices of small whole numbers, bit patterns in memory,
+a copy of random bytes, sums of whole numbers over the ranks. One wrong bit is a wrong element.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ _FACTORS = (-3, -2, -1, 1, 2, 3)
 _SEED = 20_240_101
 """Of what is random; the same in every run, so that a wrong result can be repeated."""
 _MEMORY_SHARE = {"cpu": 0.1, "cuda": 0.5}
-"""Of the free memory, over all ranks: most of a GPU's memory is worth testing; a host has other users."""
+"""Of the free memory, over all ranks: most of a GPU's memory is worth testing; a host has other
+users."""
 _MAX_MEMORY = {"cpu": 64 * 2**20, "cuda": 64 * 2**30}
-"""A round has to stay in seconds: a CPU fills and reads 64 MiB in about 0.05 s per pattern, a GPU 64 GiB in 0.05 s."""
+"""A round has to stay in seconds: a CPU fills and reads 64 MiB in about 0.05 s per pattern, a GPU
+64 GiB in 0.05 s."""
 _CHUNK = 2**23
 """Elements compared at once (64 MiB): what a comparison needs beside the buffer stays bounded."""
 _PATTERNS = (0, -1, 0x5555555555555555, -0x5555555555555556)
 """All bits off, all on, and each neighbour different, in both phases."""
 _ADDRESS_FACTOR = 0x9E3779B97F4A7C15 - 2**64
-"""Odd, so that every element of a buffer gets another value: finds elements stored in the wrong place."""
+"""Odd, so that every element of a buffer gets another value: finds elements stored in the wrong
+place."""
 _COPY_BYTES = 32 * 2**20
 """Far above any cache of a core, and a few milliseconds of PCI Express."""
 _COLLECTIVE_ELEMENTS = 2**20
@@ -72,7 +76,11 @@ def main() -> None:
     directory, backend = Path(sys.argv[1]), sys.argv[2]
     seconds, timeout = float(sys.argv[3]), float(sys.argv[4])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
+    device = (
+        torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if backend == "nccl"
+        else torch.device("cpu")
+    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
@@ -83,7 +91,9 @@ def main() -> None:
             file.flush()
     dist.barrier()
     dist.destroy_process_group()
-    exit_at_once(0)  # an interpreter's teardown behind a process group can abort after the work is done
+    exit_at_once(
+        0
+    )  # an interpreter's teardown behind a process group can abort after the work is done
 
 
 def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
@@ -96,11 +106,15 @@ def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
     while True:
         begun = perf_counter() - started
         results = tuple(part() for part in parts)
-        yield BurnInRound(rank=place.rank, device=str(place.device), number=number, time=begun, parts=results)
+        yield BurnInRound(
+            rank=place.rank, device=str(place.device), number=number, time=begun, parts=results
+        )
         number += 1
         over = perf_counter() - started >= seconds or stop.exists()
         votes = torch.tensor([int(over)], device=place.device)
-        dist.all_reduce(votes)  # a decision of each rank by itself would leave others waiting in the next collective
+        dist.all_reduce(
+            votes
+        )  # a decision of each rank by itself would leave others waiting in the next collective
         if int(votes.item()):
             return
 
@@ -126,10 +140,12 @@ def matmul_matrices(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Two matrices ``(size, size)`` and their exact product.
 
-    ``A[i, k] = a[i] s[k]`` and ``B[k, j] = s[k] t[k] b[j]`` with random signs s and t = 2, −1, 1, −1, …, which sum to
-    1: the product is ``a[i] b[j]``. Sums of neighbouring terms are small multiples of it, exact in every dtype, and no
-    term is lost beside a large sum: any one bit of an element of A or B changes a whole row or column, but for the last
-    bits of fp32, which the rounding of partial sums may hide.
+    ``A[i, k] = a[i] s[k]`` and ``B[k, j] = s[k] t[k] b[j]`` with random signs s and t = 2, −1, 1,
+    −1, …, which sum to
+    1: the product is ``a[i] b[j]``. Sums of neighbouring terms are small multiples of it, exact in
+    every dtype, and no
+    term is lost beside a large sum: any one bit of an element of A or B changes a whole row or
+    column, but for the last bits of fp32, which the rounding of partial sums may hide.
     """
     factors = torch.tensor(_FACTORS)
     a, b = (factors[torch.randint(len(_FACTORS), (size,), generator=generator)] for _ in range(2))
@@ -140,20 +156,25 @@ def matmul_matrices(
     return left, right, torch.outer(a, b).to(dtype)
 
 
-def _matmul_part(place: Place, dtype: torch.dtype, size: int, generator: torch.Generator) -> Callable[[], PartResult]:
+def _matmul_part(
+    place: Place, dtype: torch.dtype, size: int, generator: torch.Generator
+) -> Callable[[], PartResult]:
     left, right, expected = (it.to(place.device) for it in matmul_matrices(dtype, size, generator))
     name = f"matmul {str(dtype).removeprefix('torch.')}"
 
     def run() -> PartResult:
         seconds, product = _timed(place, lambda: torch.matmul(left, right))
         wrong, first = compare(product, expected)
-        return PartResult(part=name, unit="FLOP", seconds=seconds, work=2.0 * size**3, wrong=wrong, first=first)
+        return PartResult(
+            part=name, unit="FLOP", seconds=seconds, work=2.0 * size**3, wrong=wrong, first=first
+        )
 
     return run
 
 
 def memory_part(place: Place, memory: torch.Tensor) -> PartResult:
-    """Fill a buffer with each pattern, then with values that depend on the place, and read it back."""
+    """Fill a buffer with each pattern, then with values that depend on the place, and read it
+    back."""
     places = torch.arange(min(_CHUNK, memory.numel()), device=place.device)
 
     def by_place(start: int, count: int) -> torch.Tensor:
@@ -164,12 +185,16 @@ def memory_part(place: Place, memory: torch.Tensor) -> PartResult:
             part = memory[start : start + _CHUNK]
             part.copy_(by_place(start, part.numel()))
 
-    def written(write: Callable[[], object], expected: Expected) -> tuple[float, int, WrongValue | None]:
+    def written(
+        write: Callable[[], object], expected: Expected
+    ) -> tuple[float, int, WrongValue | None]:
         seconds, _ = _timed(place, write)
         checked, (wrong, first) = _timed(place, partial(_differing, memory, expected))
         return seconds + checked, wrong, first
 
-    results = [written(partial(memory.fill_, pattern), partial(_same, pattern)) for pattern in _PATTERNS]
+    results = [
+        written(partial(memory.fill_, pattern), partial(_same, pattern)) for pattern in _PATTERNS
+    ]
     results.append(written(write_places, by_place))
     return PartResult(
         part="memory",
@@ -211,18 +236,24 @@ def collective_part(place: Place) -> PartResult:
     seconds, _ = _timed(place, lambda: dist.all_reduce(values))
     wrong, first = compare(values, expected.to(torch.float32))
     work = float(values.numel() * values.element_size())
-    return PartResult(part="all-reduce", unit="B", seconds=seconds, work=work, wrong=wrong, first=first)
+    return PartResult(
+        part="all-reduce", unit="B", seconds=seconds, work=work, wrong=wrong, first=first
+    )
 
 
 def compare(seen: torch.Tensor, expected: torch.Tensor) -> tuple[int, WrongValue | None]:
-    """The number of elements that differ in any bit (a NaN and a negative zero differ), and the first of them."""
+    """The number of elements that differ in any bit (a NaN and a negative zero differ), and the
+    first of them."""
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[seen.element_size()]
     ours, theirs = seen.reshape(-1).view(bits), expected.reshape(-1).view(bits)
     return _differing(ours, lambda start, count: theirs[start : start + count])
 
 
-def _differing(seen: torch.Tensor, expected: Callable[[int, int], torch.Tensor | int]) -> tuple[int, WrongValue | None]:
-    """The number of elements of a flat tensor that are not ``expected(start, count)``, and the first of them."""
+def _differing(
+    seen: torch.Tensor, expected: Callable[[int, int], torch.Tensor | int]
+) -> tuple[int, WrongValue | None]:
+    """The number of elements of a flat tensor that are not ``expected(start, count)``, and the
+    first of them."""
     wrong, first = 0, None
     for start in range(0, seen.numel(), _CHUNK):
         part = seen[start : start + _CHUNK]

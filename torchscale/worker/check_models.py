@@ -1,8 +1,8 @@
-"""``python -m torchscale.worker.check_models`` checks the models of training cells, given as JSON on its standard
-input, without training them.
+"""``python -m torchscale.worker.check_models`` checks the models of training cells, given as JSON
+on its standard input, without training them.
 
-Imports each model and builds it on the meta device, which allocates nothing. Prints one line of JSON per cell, in order
-(:class:`~torchscale.schema.launch.model_check.ModelCheck`).
+Imports each model and builds it on the meta device, which allocates nothing. Prints one line of
+JSON per cell, in order (:class:`~torchscale.schema.launch.model_check.ModelCheck`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torchscale.worker.answers import open_answers
 from torchscale.worker.models import build_workload, import_model
 
 _CONCLUSIVE = (ImportError, SyntaxError, TypeError, ValueError, AssertionError)
-"""What a model raises in every process alike. Other errors may come from the meta device or the missing ranks."""
+"""What a model raises in every process alike. Other errors may come from the meta device or the
+missing ranks."""
 _OF_THE_CHECK = ("meta", "process group", "distributed")
 """Words of messages that are about this check's own circumstances."""
 _REASON_CHARACTERS = 300
@@ -34,7 +35,11 @@ def check_model(cell: TrainingCell) -> ModelCheck:
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:_REASON_CHARACTERS]
         if any(word in text for word in _OF_THE_CHECK):
             return ModelCheck()
-        return ModelCheck(problem=text if isinstance(error, ImportError | SyntaxError) else f"cannot be built: {text}")
+        return ModelCheck(
+            problem=text
+            if isinstance(error, ImportError | SyntaxError)
+            else f"cannot be built: {text}"
+        )
     except Exception:  # noqa: BLE001 - a user's model may raise anything; the launch decides
         return ModelCheck()
     return ModelCheck(
@@ -46,7 +51,8 @@ def check_model(cell: TrainingCell) -> ModelCheck:
 
 
 def main() -> None:
-    """Check each cell of the file and print its line at once, so that a timeout loses only the rest."""
+    """Check each cell of the file and print its line at once, so that a timeout loses only the
+    rest."""
     answers = open_answers()
     for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
         answers.write(f"{check_model(cell).model_dump_json()}\n")

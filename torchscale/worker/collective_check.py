@@ -1,7 +1,8 @@
-"""One all-reduce after another, every element checked: ``torchrun … -m torchscale.worker.collective_check``, a rank for
-each GPU that torch may use, or two on CPUs.
+"""One all-reduce after another, every element checked: ``torchrun … -m
+torchscale.worker.collective_check``, a rank for each GPU that torch may use, or two on CPUs.
 
-The inputs are whole numbers whose sums every dtype holds exactly, so that any difference is an error and not rounding.
+The inputs are whole numbers whose sums every dtype holds exactly, so that any difference is an
+error and not rounding.
 """
 
 from __future__ import annotations
@@ -21,21 +22,28 @@ from torchscale.util.files import atomic_write_model
 from torchscale.util.process_exit import exit_at_once
 
 _SIZES = (1, 1000, 262_144)
-"""Elements: the smallest message, one that is no power of two, and 1 MiB of fp32, which is cut into chunks."""
+"""Elements: the smallest message, one that is no power of two, and 1 MiB of fp32, which is cut into
+chunks."""
 _TIMED_ELEMENTS = 262_144
 """1 MiB of fp32."""
 _TIMED_REPEATS = 20
 """Enough for a median that one slow call does not move; less than a second on any link."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.int32)
 _LARGEST_EXACT = 256
-"""Up to here bf16 holds every integer; inputs are small enough that no sum over the ranks exceeds it."""
+"""Up to here bf16 holds every integer; inputs are small enough that no sum over the ranks exceeds
+it."""
 
 
 def main() -> None:
-    """Check an all-reduce on every rank; rank 0 writes the result to the file given as first argument."""
+    """Check an all-reduce on every rank; rank 0 writes the result to the file given as first
+    argument."""
     out, backend, timeout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
+    device = (
+        torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if backend == "nccl"
+        else torch.device("cpu")
+    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
@@ -54,7 +62,9 @@ def main() -> None:
         atomic_write_model(out, facts)
     dist.barrier()
     dist.destroy_process_group()
-    exit_at_once(0)  # an interpreter's teardown behind a process group can abort after the work is done
+    exit_at_once(
+        0
+    )  # an interpreter's teardown behind a process group can abort after the work is done
 
 
 def check_all_reduce(rank: int, world_size: int, device: torch.device) -> tuple[int, int]:
@@ -75,8 +85,8 @@ def check_all_reduce(rank: int, world_size: int, device: torch.device) -> tuple[
 
 
 def _input(base: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:
-    """What a rank brings: different elements on different ranks, whose sum over all ranks stays exact. Of more ranks
-    than that sum may reach, each brings ones here and there."""
+    """What a rank brings: different elements on different ranks, whose sum over all ranks stays
+    exact. Of more ranks than that sum may reach, each brings ones here and there."""
     if world_size <= _LARGEST_EXACT:
         return (base + rank) % (_LARGEST_EXACT // world_size + 1)
     return ((base + rank) % -(-world_size // _LARGEST_EXACT) == 0).to(base.dtype)

@@ -1,7 +1,7 @@
 """One class per collective: its buffers, the call that is timed, and an exact check of its result.
 
-Every element is a small integer that encodes its rank and its index, so that any difference is an error and not
-rounding, and an element from the wrong rank or index is detected.
+Every element is a small integer that encodes its rank and its index, so that any difference is an
+error and not rounding, and an element from the wrong rank or index is detected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ DTYPES: dict[ElementType, torch.dtype] = {
     "uint8": torch.uint8,
 }
 _LARGEST_EXACT: dict[ElementType, int] = {"fp16": 2**11, "bf16": 2**8, "uint8": 2**8 - 1}
-"""The largest n such that every integer from 0 to n is exact in that dtype. Dtypes that are not listed reach at least
-2**24."""
+"""The largest n such that every integer from 0 to n is exact in that dtype. Dtypes that are not
+listed reach at least 2**24."""
 _MODULUS = 97
-"""A prime, so that values do not repeat at the powers of two at which buffers are cut; below the 2**8 of bf16."""
+"""A prime, so that values do not repeat at the powers of two at which buffers are cut; below the
+2**8 of bf16."""
 _CHUNK = 1 << 24
-"""Elements that are filled or compared at once: int64 copies of a whole buffer would take eight times its memory."""
+"""Elements that are filled or compared at once: int64 copies of a whole buffer would take eight
+times its memory."""
 
 
 class Collective(ABC):
@@ -54,8 +56,11 @@ class Collective(ABC):
         self.payload_bytes = self.elements * kind.itemsize
         self.part = self.elements // part
         exact = _LARGEST_EXACT.get(dtype, 2**24)
-        # Sums stay exact: small numbers, and where even ones are too many, nothing from the ranks beyond.
-        self._modulus = min(_MODULUS, max(2, exact // ranks.world_size + 1)) if self.adds else _MODULUS
+        # Sums stay exact: small numbers, and where even ones are too many, nothing from the ranks
+        # beyond.
+        self._modulus = (
+            min(_MODULUS, max(2, exact // ranks.world_size + 1)) if self.adds else _MODULUS
+        )
         self._adding = exact if self.adds else ranks.world_size
         self.input, self.output = self.allocate(kind)
 
@@ -74,11 +79,12 @@ class Collective(ABC):
 
     @abstractmethod
     def expected(self, start: int, stop: int) -> Tensor | None:
-        """The correct values of ``output[start:stop]`` as int64; ``None`` where this rank receives nothing."""
+        """The correct values of ``output[start:stop]`` as int64; ``None`` where this rank receives
+        nothing."""
 
     def fill(self) -> None:
-        """Fill the input with this rank's values, and an output that is not the input with a value that no rank
-        sends."""
+        """Fill the input with this rank's values, and an output that is not the input with a value
+        that no rank sends."""
         self.output.fill_(_MODULUS + 1)
         for start in range(0, len(self.input), _CHUNK):
             stop = min(start + _CHUNK, len(self.input))
@@ -99,8 +105,8 @@ class Collective(ABC):
         return wrong
 
     def values(self, rank: int, start: int, stop: int) -> Tensor:
-        """The values of ``rank`` at indices ``start`` to ``stop``, int64; their sum over ranks is exact in the
-        dtype."""
+        """The values of ``rank`` at indices ``start`` to ``stop``, int64; their sum over ranks is
+        exact in the dtype."""
         indices = torch.arange(start, stop, dtype=torch.int64, device=self.ranks.device)
         if rank >= self._adding:
             return torch.zeros_like(indices)
@@ -208,7 +214,10 @@ class AllToAll(Collective):
         """The parts that the ranks hold for this one, in the order of ranks."""
         offset = self.ranks.rank * self.part
         return _by_part(
-            start, stop, self.part, lambda rank, first, last: self.values(rank, offset + first, offset + last)
+            start,
+            stop,
+            self.part,
+            lambda rank, first, last: self.values(rank, offset + first, offset + last),
         )
 
 
@@ -254,7 +263,8 @@ class Message(Collective):
 
 
 def _by_part(start: int, stop: int, part: int, values: Callable[[int, int, int], Tensor]) -> Tensor:
-    """``values(rank, first, last)`` of every rank's part that ``start`` to ``stop`` overlaps, concatenated."""
+    """``values(rank, first, last)`` of every rank's part that ``start`` to ``stop`` overlaps,
+    concatenated."""
     pieces = []
     for rank in range(start // part, (stop - 1) // part + 1):
         first, last = max(start, rank * part), min(stop, (rank + 1) * part)

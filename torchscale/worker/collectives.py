@@ -1,4 +1,5 @@
-"""Measures collectives in one rank: every operation, dtype and size, its result checked before and after timing."""
+"""Measures collectives in one rank: every operation, dtype and size, its result checked before and
+after timing."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ import torch
 import torch.distributed as dist
 
 from torchscale.config.choices import ElementType, Operation
-from torchscale.schema.cells.collectives import CollectiveSample, CollectivesCell, CollectivesRank, PairSample
+from torchscale.schema.cells.collectives import (
+    CollectiveSample,
+    CollectivesCell,
+    CollectivesRank,
+    PairSample,
+)
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.units import format_bytes
@@ -26,15 +32,24 @@ from torchscale.worker.rank_files import RankFiles
 _PAIR_CALLS = 10
 """At most this many messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
 _STRETCH_SECONDS = 0.5
-"""Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other processes is known to
-2 %, a fifth of the share that counts as contention. Small messages take milliseconds, so several share a stretch."""
+"""Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other
+processes is known to 2 %, a fifth of the share that counts as contention. Small messages take
+milliseconds, so several share a stretch."""
 _TOPOLOGY_SECONDS = 10.0
-"""`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang with it."""
+"""`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang
+with it."""
 _TOPOLOGY_CHARACTERS = 8000
 """The matrix of 16 GPUs with its legend fits; a record should not grow beyond."""
-_UNSUPPORTED = ("not support", "unsupported", "not implemented", "no backend type", "no algorithm/protocol available")
-"""The last one is NCCL's, from 2.24 on, where NCCL_ALGO or NCCL_PROTO leaves nothing for an operation or dtype. It is
-raised on every rank before anything is sent, so the communicator stays usable (src/group.cc, groupCleanup)."""
+_UNSUPPORTED = (
+    "not support",
+    "unsupported",
+    "not implemented",
+    "no backend type",
+    "no algorithm/protocol available",
+)
+"""The last one is NCCL's, from 2.24 on, where NCCL_ALGO or NCCL_PROTO leaves nothing for an
+operation or dtype. It is raised on every rank before anything is sent, so the communicator stays
+usable (src/group.cc, groupCleanup)."""
 _REDUCTIONS_AND_GATHERS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 _OPERATIONS_OF: dict[str, tuple[Operation, ...]] = {
     "tree": ("all_reduce",),
@@ -44,15 +59,17 @@ _OPERATIONS_OF: dict[str, tuple[Operation, ...]] = {
     "nvlstree": ("all_reduce",),
     "pat": ("all_gather", "reduce_scatter"),
 }
-"""What each of NCCL's algorithms but Ring implements (src/graph/tuning.cc, ncclTopoTuneModel). Until 2.23 NCCL takes
-another algorithm for the rest without a word; from 2.24 on it refuses."""
+"""What each of NCCL's algorithms but Ring implements (src/graph/tuning.cc, ncclTopoTuneModel).
+Until 2.23 NCCL takes another algorithm for the rest without a word; from 2.24 on it refuses."""
 _WITH_ALGORITHM = (*_REDUCTIONS_AND_GATHERS, "broadcast", "reduce")
 """Operations that have an algorithm; the others are messages between peers."""
 
 
-def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, files: RankFiles) -> CollectivesRank:
-    """Measure every operation, dtype and size of the cell. Returns the record of this rank; what a backend does not
-    support is listed in it.
+def measure_collectives(
+    task: LaunchTask, cell: CollectivesCell, ranks: Ranks, files: RankFiles
+) -> CollectivesRank:
+    """Measure every operation, dtype and size of the cell. Returns the record of this rank; what a
+    backend does not support is listed in it.
 
     Raises:
         RuntimeError: a collective failed for another reason than missing support.
@@ -84,7 +101,8 @@ def measure_collectives(task: LaunchTask, cell: CollectivesCell, ranks: Ranks, f
 
 
 def _refusal(algorithm: str | None, operation: Operation) -> str | None:
-    """Why ``operation`` is not called with this NCCL_ALGO; ``None`` where NCCL has it, or is to be asked."""
+    """Why ``operation`` is not called with this NCCL_ALGO; ``None`` where NCCL has it, or is to be
+    asked."""
     operations = _OPERATIONS_OF.get((algorithm or "").lower())
     if operations is None or operation not in _WITH_ALGORITHM or operation in operations:
         return None
@@ -92,8 +110,11 @@ def _refusal(algorithm: str | None, operation: Operation) -> str | None:
 
 
 def _reason(message: str) -> str:
-    """The line that says what is missing: NCCL's own stands below torch's, after ``Last error:``."""
-    lines = [line for line in message.splitlines() if any(sign in line.lower() for sign in _UNSUPPORTED)]
+    """The line that says what is missing: NCCL's own stands below torch's, after ``Last
+    error:``."""
+    lines = [
+        line for line in message.splitlines() if any(sign in line.lower() for sign in _UNSUPPORTED)
+    ]
     return (lines or [message.partition("\n")[0]])[0].strip()[:200]
 
 
@@ -117,7 +138,11 @@ class _Sweep:
     """Times the collectives of a cell and collects the samples."""
 
     def __init__(
-        self, cell: CollectivesCell, ranks: Ranks, files: RankFiles, new_meter: Callable[[], HostLoadMeter]
+        self,
+        cell: CollectivesCell,
+        ranks: Ranks,
+        files: RankFiles,
+        new_meter: Callable[[], HostLoadMeter],
     ) -> None:
         self._cell, self._ranks, self._files = cell, ranks, files
         self._clock = make_clock(ranks.device, sync_cuda=False)
@@ -161,7 +186,9 @@ class _Sweep:
         """Give the samples since the last stretch the load of the host that was read over them."""
         load = self._meter.read()
         stretch = self.samples[self._first_of_stretch :]
-        self.samples[self._first_of_stretch :] = [one.model_copy(update={"host_load": load}) for one in stretch]
+        self.samples[self._first_of_stretch :] = [
+            one.model_copy(update={"host_load": load}) for one in stretch
+        ]
         self._first_of_stretch, self._meter = len(self.samples), self._new_meter()
 
     def _end_long_stretch(self) -> None:
@@ -170,7 +197,8 @@ class _Sweep:
             self.close_stretch()
 
     def pairs(self) -> Iterator[PairSample]:
-        """Time messages from each rank to each other, one pair at a time. The receiving rank yields the sample."""
+        """Time messages from each rank to each other, one pair at a time. The receiving rank yields
+        the sample."""
         rank, calls = self._ranks.rank, min(_PAIR_CALLS, self._cell.iterations)
         for source, target in itertools.permutations(range(self._ranks.world_size), 2):
             self._report_progress(f"rank {source} to {target}")
@@ -224,7 +252,8 @@ class _Sweep:
             dist.barrier()
 
     def _time(self, call: Callable[[], None], clock: Clock) -> tuple[float, tuple[float, ...]]:
-        """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one by one."""
+        """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one
+        by one."""
         for _ in range(self._cell.warmup):
             call()
         count = self._cell.iterations

@@ -14,7 +14,8 @@ _PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 def cuda_versions() -> dict[str, str | None]:
-    """CUDA or ROCm, cuDNN, NCCL and driver, by the names of :class:`Versions`; empty where torch cannot use CUDA."""
+    """CUDA or ROCm, cuDNN, NCCL and driver, by the names of :class:`Versions`; empty where torch
+    cannot use CUDA."""
     if not torch.cuda.is_available():
         return {}
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
@@ -28,8 +29,8 @@ def cuda_versions() -> dict[str, str | None]:
 
 
 def collect_devices() -> tuple[DeviceInfo, ...]:
-    """Every CUDA device that torch can use, in its order (after CUDA_VISIBLE_DEVICES); without CUDA, those of Apple or
-    Intel."""
+    """Every CUDA device that torch can use, in its order (after CUDA_VISIBLE_DEVICES); without
+    CUDA, those of Apple or Intel."""
     if torch.cuda.is_available():
         return tuple(cuda_device(index) for index in range(torch.cuda.device_count()))
     if torch.xpu.is_available():
@@ -43,7 +44,8 @@ def collect_devices() -> tuple[DeviceInfo, ...]:
 
 
 def cuda_device(index: int) -> DeviceInfo:
-    """Name, UUID, memory, compute capability and NUMA node of the CUDA device with torch's index ``index``."""
+    """Name, UUID, memory, compute capability and NUMA node of the CUDA device with torch's index
+    ``index``."""
     properties = torch.cuda.get_device_properties(index)
     return DeviceInfo(
         kind="cuda",
@@ -57,8 +59,8 @@ def cuda_device(index: int) -> DeviceInfo:
 
 
 def _numa_node(properties: object) -> int | None:
-    """NUMA node of a GPU's PCI slot; ``None`` where the kernel does not report one (it gives -1 on machines of one
-    node)."""
+    """NUMA node of a GPU's PCI slot; ``None`` where the kernel does not report one (it gives -1 on
+    machines of one node)."""
     slot = _pci_slot(properties)
     try:
         node = -1 if slot is None else int((_PCI_DEVICES / slot / "numa_node").read_text())
@@ -68,7 +70,8 @@ def _numa_node(properties: object) -> int | None:
 
 
 def _pci_slot(properties: object) -> str | None:
-    """``0000:17:00.0``: from torch, or from the driver by UUID where an older torch does not tell."""
+    """``0000:17:00.0``: from torch, or from the driver by UUID where an older torch does not
+    tell."""
     parts = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     numbers = [part for part in parts if isinstance(part, int)]
     if len(numbers) == len(parts):

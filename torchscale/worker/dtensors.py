@@ -1,4 +1,5 @@
-"""Access to DTensors (tensors that are sharded over ranks) that does not import torch's DTensor module itself."""
+"""Access to DTensors (tensors that are sharded over ranks) that does not import torch's DTensor
+module itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""torchrun's agent for one launch on this machine, its ranks as forks of the process that runs it."""
+"""torchrun's agent for one launch on this machine, its ranks as forks of the process that runs
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from types import MappingProxyType
 from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -37,9 +44,10 @@ _FIRST = 1_000_000
 
 
 def run_agent(item: GroupItem, begun: float) -> int:
-    """Run the launch under torchrun's agent: with its logs in the launch's directory, without restarts, and with a
-    static rendezvous on a free port of the loopback address. (That of a torchrun command, c10d, begins with a delay of
-    up to 0.3 s, in which agents of other nodes could come.)
+    """Run the launch under torchrun's agent: with its logs in the launch's directory, without
+    restarts, and with a static rendezvous on a free port of the loopback address. (That of a
+    torchrun command, c10d, begins with a delay of up to 0.3 s, in which agents of other nodes could
+    come.)
 
     Args:
         item: The launch.
@@ -54,8 +62,11 @@ def run_agent(item: GroupItem, begun: float) -> int:
     """
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
     run_id = uuid.uuid4().hex
-    # On the port that the store has found: stores of one process that are multi-tenant share a server.
-    rendezvous = RendezvousParameters("static", f"{_LOOPBACK}:{store.port}", run_id, min_nodes=1, max_nodes=1, rank=0)
+    # On the port that the store has found: stores of one process that are multi-tenant share a
+    # server.
+    rendezvous = RendezvousParameters(
+        "static", f"{_LOOPBACK}:{store.port}", run_id, min_nodes=1, max_nodes=1, rank=0
+    )
     spec = WorkerSpec(
         role="default",  # as torchrun's
         local_world_size=item.task.cell.world_size,
@@ -78,8 +89,9 @@ def run_agent(item: GroupItem, begun: float) -> int:
 class _Agent(LocalElasticAgent):
     """torchrun's agent, for ranks that are functions as it is for ranks that are programs.
 
-    Of functions it waits for what they return, also where a model has ended every rank with exit code 0; and it tells
-    the first rank alone that it sees fail, which may be one that has lost another.
+    Of functions it waits for what they return, also where a model has ended every rank with exit
+    code 0; and it tells the first rank alone that it sees fail, which may be one that has lost
+    another.
     """
 
     _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
@@ -98,7 +110,9 @@ class _Agent(LocalElasticAgent):
         if result.is_failed():
             result.failures.update(
                 {
-                    worker.global_rank: ProcessFailure(worker.local_rank, worker.id, code, error_file="")
+                    worker.global_rank: ProcessFailure(
+                        worker.local_rank, worker.id, code, error_file=""
+                    )
                     for worker, code in codes.items()
                     if code and worker.global_rank not in result.failures
                 }
@@ -112,9 +126,9 @@ class _Agent(LocalElasticAgent):
 
 
 def run_forked_rank(item: GroupItem, begun: float) -> None:
-    """Run the launch in this rank, with what a program that torchrun starts has of its own: a session, signals, the
-    working directory on the module path. Returns if it has succeeded; the process then ends without Python's
-    teardown."""
+    """Run the launch in this rank, with what a program that torchrun starts has of its own: a
+    session, signals, the working directory on the module path. Returns if it has succeeded; the
+    process then ends without Python's teardown."""
     os.setsid()
     for number in _AGENT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)

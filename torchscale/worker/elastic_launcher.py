@@ -1,9 +1,9 @@
-"""``python -m torchscale.worker.elastic_launcher DIRECTORY``: runs the launches that appear in a directory, one after
-the other, each under torchrun's agent in a fork of this process.
+"""``python -m torchscale.worker.elastic_launcher DIRECTORY``: runs the launches that appear in a
+directory, one after the other, each under torchrun's agent in a fork of this process.
 
-torch and the libraries of a launch are imported here, once. Where every rank imports them, after torchrun has imported
-torch too, a short sweep on few cores waits longer for imports than it measures. For launches on CPUs: CUDA cannot be
-used in a fork of a process that has initialized it.
+torch and the libraries of a launch are imported here, once. Where every rank imports them, after
+torchrun has imported torch too, a short sweep on few cores waits longer for imports than it
+measures. For launches on CPUs: CUDA cannot be used in a fork of a process that has initialized it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def main() -> None:
 
 
 def _import_libraries(item: GroupItem) -> None:
-    """Import what the launch needs, but for a user's module, which its ranks import. The garbage collector goes once
-    over what was imported, here: else each rank would, in one of its steps."""
+    """Import what the launch needs, but for a user's module, which its ranks import. The garbage
+    collector goes once over what was imported, here: else each rank would, in one of its steps."""
     before = len(sys.modules)
     with gc_paused():
         from torchscale.worker.rank import import_known_libraries  # noqa: PLC0415 - takes seconds
@@ -55,12 +55,15 @@ def _import_libraries(item: GroupItem) -> None:
 
 
 def _run_agent(item: GroupItem, begun: float) -> int:
-    """Be the torchrun of a launch: with its output in the launch's log and its environment. Returns the exit status."""
+    """Be the torchrun of a launch: with its output in the launch's log and its environment. Returns
+    the exit status."""
     from torchscale.worker.elastic_agent import run_agent  # noqa: PLC0415 - imported before the fork
 
     name_process(AGENT_NAME)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks ranks where they are
-    log = os.open(Path(item.directory) / "torchrun.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    log = os.open(
+        Path(item.directory) / "torchrun.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666
+    )
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.environ.update(item.environment)

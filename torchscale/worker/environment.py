@@ -1,5 +1,5 @@
-"""``python -m torchscale.worker.environment`` prints, as one JSON line, the machine as torch sees it; torch is imported
-only if it may see devices."""
+"""``python -m torchscale.worker.environment`` prints, as one JSON line, the machine as torch sees
+it; torch is imported only if it may see devices."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ from torchscale.util.text import shown_bytes
 from torchscale.version import __version__
 
 _GIT_SECONDS = 5.0
-"""`git describe` takes milliseconds, but can hang on a network file system; the commit is optional."""
-_BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME")
+"""`git describe` takes milliseconds, but can hang on a network file system; the commit is
+optional."""
+_BRANCH_VARIABLES = (
+    "GITHUB_HEAD_REF",
+    "GITHUB_REF_NAME",
+    "CI_COMMIT_BRANCH",
+    "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
+)
 """Of GitHub and GitLab, in this order."""
 _MAX_BRANCH = 250
 """Characters: about what a file system allows for the name of a branch."""
@@ -35,7 +41,8 @@ _RELEVANT_NAME = re.compile(
 
 
 def collect_environment() -> Environment:
-    """Host, devices and versions. The launcher replaces ``cores`` (here all physical ones) and sets ``command``."""
+    """Host, devices and versions. The launcher replaces ``cores`` (here all physical ones) and sets
+    ``command``."""
     devices: tuple[DeviceInfo, ...] = ()
     if cpu_only_torch() is None:
         from torchscale.worker.devices import collect_devices  # noqa: PLC0415 - imports torch
@@ -86,8 +93,9 @@ def collect_versions() -> Versions:
 
 @cache
 def cpu_only_torch() -> str | None:
-    """Version of the installed torch if it was built for CPUs alone and so sees no other device, read without importing
-    it; ``None`` for every other build, on macOS (MPS is part of each build there), and where it cannot be read."""
+    """Version of the installed torch if it was built for CPUs alone and so sees no other device,
+    read without importing it; ``None`` for every other build, on macOS (MPS is part of each build
+    there), and where it cannot be read."""
     spec = find_spec("torch")
     if sys.platform == "darwin" or spec is None or spec.origin is None:
         return None
@@ -113,11 +121,13 @@ def _git_commit() -> str | None:
 
 
 def _git_branch(variables: Mapping[str, str]) -> str | None:
-    """Branch of the working directory. CI checks a commit out without its branch, and names it in a variable."""
+    """Branch of the working directory. CI checks a commit out without its branch, and names it in a
+    variable."""
     branch = _git("symbolic-ref", "--quiet", "--short", "HEAD")
     if branch is not None or _git("rev-parse", "HEAD") is None:
         return branch
-    # Of a pull request GITHUB_REF_NAME is `12/merge`; GITHUB_HEAD_REF is its branch, and empty elsewhere.
+    # Of a pull request GITHUB_REF_NAME is `12/merge`; GITHUB_HEAD_REF is its branch, and empty
+    # elsewhere.
     named = (shown_bytes(variables.get(name, ""))[:_MAX_BRANCH] for name in _BRANCH_VARIABLES)
     return next(filter(None, named), None)
 
@@ -127,7 +137,12 @@ def _git(*arguments: str) -> str | None:
     command = ["git", *arguments]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_GIT_SECONDS, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,4 +1,5 @@
-"""Turns the exception that ended a rank into a failure record with its kind (out of memory, peer lost, …)."""
+"""Turns the exception that ended a rank into a failure record with its kind (out of memory, peer
+lost, …)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.util.units import format_bytes
 
 _MESSAGE_CHARACTERS = 2000
-"""CUDA's and NCCL's longest messages fit; a message with a printed tensor must not fill the record."""
+"""CUDA's and NCCL's longest messages fit; a message with a printed tensor must not fill the
+record."""
 _TRACEBACK_CHARACTERS = 6000
 """About 60 lines: the innermost frames, which name the cause."""
 # All in lower case: messages are lowered before they are compared.
@@ -41,13 +43,13 @@ _PEER_LOST = (
 )
 _NO_SPACE = ("no space left on device", "shared memory", "bus error", "dataloader worker")
 _LITTLE_BYTES = 128 * 2**20
-"""Above the 64 MiB that container runtimes give /dev/shm unless told otherwise; what a failed loader held is free again
-by now."""
+"""Above the 64 MiB that container runtimes give /dev/shm unless told otherwise; what a failed
+loader held is free again by now."""
 
 
 def describe_failure(error: BaseException, rank: int) -> RankFailure:
-    """The failure of ``rank``: kind, type, message (2,000 characters) and the end of its traceback (6,000
-    characters)."""
+    """The failure of ``rank``: kind, type, message (2,000 characters) and the end of its traceback
+    (6,000 characters)."""
     text = (str(error) or type(error).__name__) + _little_space(error)
     trace = "".join(traceback.format_exception(error))
     return RankFailure(
@@ -61,17 +63,22 @@ def describe_failure(error: BaseException, rank: int) -> RankFailure:
 
 
 def _little_space(error: BaseException) -> str:
-    """Which file systems have little space left, where that may be the cause of ``error``: the system names none.
-    Data loaders hand over batches in ``/dev/shm``, and torch says of it no more than "shared memory"."""
+    """Which file systems have little space left, where that may be the cause of ``error``: the
+    system names none. Data loaders hand over batches in ``/dev/shm``, and torch says of it no more
+    than "shared memory"."""
     text = str(error).lower()
-    if not (getattr(error, "errno", None) == errno.ENOSPC or any(sign in text for sign in _NO_SPACE)):
+    if not (
+        getattr(error, "errno", None) == errno.ENOSPC or any(sign in text for sign in _NO_SPACE)
+    ):
         return ""
     places = []
     for name in dict.fromkeys(("/dev/shm", tempfile.gettempdir(), str(Path.cwd()))):  # noqa: S108 - only looked at
         with suppress(OSError):
             space = shutil.disk_usage(name)
             if space.free < _LITTLE_BYTES:
-                places.append(f"{name} has {format_bytes(space.free)} of {format_bytes(space.total)} free")
+                places.append(
+                    f"{name} has {format_bytes(space.free)} of {format_bytes(space.total)} free"
+                )
     return f" ({'; '.join(places)})" if places else ""
 
 
@@ -79,8 +86,12 @@ def _kind(error: BaseException, text: str) -> FailureKind:
     text = text.lower()
     if isinstance(error, SystemExit):
         return FailureKind.LEFT_EARLY
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        sign in text for sign in _OUT_OF_MEMORY
+    ):
         return FailureKind.OOM
-    if isinstance(error, torch.distributed.DistError | RuntimeError) and any(sign in text for sign in _PEER_LOST):
+    if isinstance(error, torch.distributed.DistError | RuntimeError) and any(
+        sign in text for sign in _PEER_LOST
+    ):
         return FailureKind.PEER_LOST
     return FailureKind.ERROR

@@ -1,5 +1,6 @@
-"""Matrix products of linear layers in fp8: forward in e4m3, gradients in e5m2, one scale per tensor taken from its
-largest value at each step (Micikevicius et al., 2022, dynamic scaling). Weights stay as they are."""
+"""Matrix products of linear layers in fp8: forward in e4m3, gradients in e5m2, one scale per tensor
+taken from its largest value at each step (Micikevicius et al., 2022, dynamic scaling). Weights stay
+as they are."""
 
 from __future__ import annotations
 
@@ -14,18 +15,26 @@ _MULTIPLE = 16
 
 
 def use_fp8(module: nn.Module) -> int:
-    """Make every linear layer whose sizes are multiples of 16 multiply in fp8, in place. Returns the number of layers.
+    """Make every linear layer whose sizes are multiples of 16 multiply in fp8, in place. Returns
+    the number of layers.
 
     Raises:
         ValueError: the model has no such layer.
     """
     converted = 0
     for part in module.modules():
-        if type(part) is nn.Linear and part.in_features % _MULTIPLE == 0 and part.out_features % _MULTIPLE == 0:
+        if (
+            type(part) is nn.Linear
+            and part.in_features % _MULTIPLE == 0
+            and part.out_features % _MULTIPLE == 0
+        ):
             part.__class__ = Fp8Linear
             converted += 1
     if converted == 0:
-        raise ValueError(f"precision fp8: the model has no torch.nn.Linear whose sizes are multiples of {_MULTIPLE}")
+        raise ValueError(
+            "precision fp8: the model has no torch.nn.Linear whose sizes are multiples of "
+            f"{_MULTIPLE}"
+        )
     return converted
 
 
@@ -35,7 +44,9 @@ class Fp8Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """``input`` (…, in_features) → (…, out_features), in autocast's dtype."""
         kind = (
-            torch.get_autocast_dtype(input.device.type) if torch.is_autocast_enabled(input.device.type) else input.dtype
+            torch.get_autocast_dtype(input.device.type)
+            if torch.is_autocast_enabled(input.device.type)
+            else input.dtype
         )
         flat = input.reshape(-1, self.in_features).to(kind)
         out = cast(Tensor, _Product.apply(flat, self.weight.to(kind)))  # type: ignore[no-untyped-call]
@@ -62,11 +73,17 @@ class _Product(torch.autograd.Function):
 
 
 def _multiply(
-    left: Tensor, right: Tensor, left_type: torch.dtype, right_type: torch.dtype, *, fast: bool = False
+    left: Tensor,
+    right: Tensor,
+    left_type: torch.dtype,
+    right_type: torch.dtype,
+    *,
+    fast: bool = False,
 ) -> Tensor:
     """The product of two matrices, in fp8 if the sizes allow it; of their own type.
 
-    ``fast`` adds up in the tensor cores' own width, which is faster on Hopper; gradients keep the width of fp32.
+    ``fast`` adds up in the tensor cores' own width, which is faster on Hopper; gradients keep the
+    width of fp32.
     """
     if any(size % _MULTIPLE for size in (*left.shape, right.shape[1])):
         return left @ right
@@ -86,8 +103,9 @@ def _multiply(
 
 
 def _scale(tensor: Tensor, kind: torch.dtype) -> Tensor:
-    """The power of two that maps the largest absolute value near the largest of ``kind``, and not above it; 1e-12
-    avoids a division by zero. Powers of two are exact in every type, and a product with one rounds nothing."""
+    """The power of two that maps the largest absolute value near the largest of ``kind``, and not
+    above it; 1e-12 avoids a division by zero. Powers of two are exact in every type, and a product
+    with one rounds nothing."""
     factor = torch.finfo(kind).max / tensor.abs().amax().float().clamp(min=1e-12)
     return torch.exp2(torch.floor(torch.log2(factor)))
 

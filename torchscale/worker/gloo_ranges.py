@@ -1,8 +1,8 @@
 """Collectives of CPU ranks as NVTX ranges, from the call to the completion, for recordings by nsys.
 
-Every collective passes torch's dispatcher, whoever calls it: as an operator of ``c10d`` (DDP's reducer in C++, FSDP2,
-a pipeline's schedule, a loop of one's own) or of ``_c10d_functional`` (tensor parallelism). Kernels of our own, in
-front of torch's, mark the call.
+Every collective passes torch's dispatcher, whoever calls it: as an operator of ``c10d`` (DDP's
+reducer in C++, FSDP2, a pipeline's schedule, a loop of one's own) or of ``_c10d_functional``
+(tensor parallelism). Kernels of our own, in front of torch's, mark the call.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ _FUNCTIONAL = (
     "all_reduce", "all_reduce_", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast",
     "broadcast_",
 )  # fmt: skip
-"""They return tensors that are to be waited for by ``wait_tensor``; the group's name is their last text."""
+"""They return tensors that are to be waited for by ``wait_tensor``; the group's name is their last
+text."""
 
 
 @contextmanager
 def gloo_ranges(nvtx: Nvtx, phases: PhaseRanges) -> Iterator[None]:
-    """Mark collectives until the context ends, and interrupt ``phases`` while this rank waits for one."""
+    """Mark collectives until the context ends, and interrupt ``phases`` while this rank waits for
+    one."""
     marker = _Marker(nvtx, phases)
-    libraries: list[Any] = [torch.library.Library(name, "IMPL") for name in ("c10d", "_c10d_functional")]  # type: ignore[no-untyped-call]
+    libraries: list[Any] = [
+        torch.library.Library(name, "IMPL")  # type: ignore[no-untyped-call]
+        for name in ("c10d", "_c10d_functional")
+    ]
     for name in (*_COLLECTIVES, *_POINT_TO_POINT):
         libraries[0].impl(name, marker.kernel(name), "AutogradCPU", with_keyset=True)
     for name in _FUNCTIONAL:
@@ -74,7 +79,8 @@ class _Marker:
         self._is_within = False
 
     def kernel(self, name: str) -> Callable[..., object]:
-        """What runs in the place of an operator of ``c10d``: it marks, and calls the operator's next kernel."""
+        """What runs in the place of an operator of ``c10d``: it marks, and calls the operator's
+        next kernel."""
         operator = getattr(torch.ops.c10d, name).default
         below = torch._C._after_autograd_keyset
 
@@ -110,7 +116,9 @@ class _Marker:
         """``wait_tensor``; the collective is complete when it returns."""
         operator = torch.ops._c10d_functional.wait_tensor.default
         with self._phases.interrupted():
-            result: torch.Tensor = operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, tensor)
+            result: torch.Tensor = operator._op_dk(
+                torch._C.DispatchKey.CompositeExplicitAutograd, tensor
+            )
             self.end(tensor.data_ptr())
         return result
 
@@ -124,9 +132,13 @@ class _Marker:
         ranks = dist.get_process_group_ranks(group)
         label = f"{group.group_name} {ranks}"
         if isinstance(peer, int):
-            return self._nvtx.start(CollectiveName(name, payload_bytes, label, -1, ranks[peer]).text)
+            return self._nvtx.start(
+                CollectiveName(name, payload_bytes, label, -1, ranks[peer]).text
+            )
         self._called[label] += 1
-        return self._nvtx.start(CollectiveName(name, payload_bytes, label, self._called[label], -1).text)
+        return self._nvtx.start(
+            CollectiveName(name, payload_bytes, label, self._called[label], -1).text
+        )
 
     def _end_with(self, boxed: Any, handle: object) -> None:  # noqa: ANN401 - of torch's dispatcher
         work = Work.unbox(boxed)

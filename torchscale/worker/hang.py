@@ -1,8 +1,9 @@
-"""What a rank tells about itself while it hangs: Python stacks, process groups, torch's flight recorder.
+"""What a rank tells about itself while it hangs: Python stacks, process groups, torch's flight
+recorder.
 
-A thread answers, because Python runs no signal handler while the main thread waits in C++; a collective releases the
-interpreter's lock while it waits. A rank whose main thread keeps that lock does not answer; faulthandler still writes
-its stack (``worker/__main__.py``).
+A thread answers, because Python runs no signal handler while the main thread waits in C++; a
+collective releases the interpreter's lock while it waits. A rank whose main thread keeps that lock
+does not answer; faulthandler still writes its stack (``worker/__main__.py``).
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, StackFrame, Th
 from torchscale.util.files import atomic_write_model
 
 _POLL_SECONDS = 1.0
-"""Between two looks for a request. A look takes some microseconds, so a rank spends less than a ten-thousandth of its
-time on it; a request is made after a stall of minutes."""
+"""Between two looks for a request. A look takes some microseconds, so a rank spends less than a
+ten-thousandth of its time on it; a request is made after a stall of minutes."""
 _MAX_FRAMES = 200
 """Of one thread, the innermost; recursion would fill the file."""
 _MAX_MESSAGE = 2000
 """gloo's longest messages fit."""
 _RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""Private functions of torch that return the flight recorder as JSON: of every backend since 2.8, of NCCL before."""
+"""Private functions of torch that return the flight recorder as JSON: of every backend since 2.8,
+of NCCL before."""
 
 
 @contextlib.contextmanager
-def answering_requests(directory: Path, rank: int, since: float, poll_seconds: float = _POLL_SECONDS) -> Iterator[None]:
+def answering_requests(
+    directory: Path, rank: int, since: float, poll_seconds: float = _POLL_SECONDS
+) -> Iterator[None]:
     """While open, a request in ``directory`` is answered with this rank's dump, once.
 
     Args:
@@ -63,8 +67,11 @@ def answering_requests(directory: Path, rank: int, since: float, poll_seconds: f
         done.set()
 
 
-def write_dump(directory: Path, rank: int, since: float, error: BaseException | None = None) -> None:
-    """Write this rank's dump into ``directory``; what cannot be had is left out. Never raises for a full disk.
+def write_dump(
+    directory: Path, rank: int, since: float, error: BaseException | None = None
+) -> None:
+    """Write this rank's dump into ``directory``; what cannot be had is left out. Never raises for a
+    full disk.
 
     Args:
         directory, rank, since: As for :func:`answering_requests`.
@@ -91,7 +98,11 @@ def _stacks() -> tuple[ThreadStack, ...]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     stacks = [
-        ThreadStack(name=_text(names.get(ident, f"thread {ident}")), is_main=ident == main, frames=_frames(frame))
+        ThreadStack(
+            name=_text(names.get(ident, f"thread {ident}")),
+            is_main=ident == main,
+            frames=_frames(frame),
+        )
         for ident, frame in sys._current_frames().items()
         if ident != threading.get_ident() or ident == main
     ]
@@ -124,7 +135,8 @@ def _text(text: str) -> str:
 
 
 def _groups() -> dict[str, tuple[int, ...]]:
-    """Name → global ranks of the process groups that this rank is in. The recorder does not list gloo's."""
+    """Name → global ranks of the process groups that this rank is in. The recorder does not list
+    gloo's."""
     groups: dict[str, tuple[int, ...]] = {}
     try:
         world = dist.distributed_c10d._world

@@ -1,4 +1,5 @@
-"""Peak rates of a device: matrix products, copies, disk. All ranks measure the same operation at the same time."""
+"""Peak rates of a device: matrix products, copies, disk. All ranks measure the same operation at
+the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from torch import Tensor
 
 from torchscale.catalog.devices import MIN_CAPABILITY
 from torchscale.config.choices import MatmulType
-from torchscale.schema.cells.hardware import CopySample, DiskSample, HardwareCell, HardwareRank, MatmulSample
+from torchscale.schema.cells.hardware import (
+    CopySample,
+    DiskSample,
+    HardwareCell,
+    HardwareRank,
+    MatmulSample,
+)
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.units import format_bytes
@@ -27,17 +34,22 @@ from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 
 _GROUP_SECONDS = 1e-3
-"""Calls are timed in groups of at least this length: a mark takes microseconds, which is less than 1 % of it."""
+"""Calls are timed in groups of at least this length: a mark takes microseconds, which is less than
+1 % of it."""
 _MIN_TIMES, _MAX_TIMES = 5, 200
-"""Five samples are the fewest with a useful median; beyond 200, a longer measurement adds nothing to it."""
+"""Five samples are the fewest with a useful median; beyond 200, a longer measurement adds nothing
+to it."""
 _COLD_TIMES = 5
 """Each first overwrites the caches, which takes longer than the call; a median needs no more."""
 _CACHE_BYTES = 256 << 20
-"""Written to empty the caches: larger than the last-level cache of GPUs (50 MB on an H100) and of most CPUs."""
+"""Written to empty the caches: larger than the last-level cache of GPUs (50 MB on an H100) and of
+most CPUs."""
 _LONGEST_PRODUCT_SECONDS = 2.0
-"""A product is timed at least five times warm and five times cold: at 2 s each a shape would take 20 s."""
+"""A product is timed at least five times warm and five times cold: at 2 s each a shape would take
+20 s."""
 _DISK_CHUNK = 8 << 20
-"""Large enough that system calls do not limit a fast disk, small against any file that is measured."""
+"""Large enough that system calls do not limit a fast disk, small against any file that is
+measured."""
 _HOST_COPY_BYTES = 256 << 20
 """At most this much memory is pinned: a transfer reaches its full rate far below it."""
 _DTYPES: dict[MatmulType, torch.dtype] = {
@@ -49,9 +61,11 @@ _DTYPES: dict[MatmulType, torch.dtype] = {
 }
 
 
-def measure_hardware(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: RankFiles) -> HardwareRank:
-    """Measure every rate that the cell asks for. Returns the record of this rank; dtypes that the device cannot
-    multiply are listed in it with the error.
+def measure_hardware(
+    task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: RankFiles
+) -> HardwareRank:
+    """Measure every rate that the cell asks for. Returns the record of this rank; dtypes that the
+    device cannot multiply are listed in it with the error.
 
     Raises:
         OSError: the disk path cannot be written.
@@ -101,7 +115,8 @@ class _Bench:
         self._clock = make_clock(ranks.device, sync_cuda=False)
 
     def products(self, dtype: MatmulType) -> Iterator[MatmulSample]:
-        """Time products of every shape, smallest first; shapes that would take more than 2 s each are left out."""
+        """Time products of every shape, smallest first; shapes that would take more than 2 s each
+        are left out."""
         sizes = sorted(self._cell.matmul_sizes)
         shapes = [(size, size, size) for size in sizes]
         if sizes[-1] >= 4:
@@ -122,13 +137,16 @@ class _Bench:
     def device_copies(self) -> Iterator[CopySample]:
         """Time a copy within the device's memory."""
         self._report_progress(f"copy of {format_bytes(self._cell.copy_bytes)}")
-        source = torch.randint(0, 255, (self._cell.copy_bytes,), dtype=torch.uint8, device=self._device)
+        source = torch.randint(
+            0, 255, (self._cell.copy_bytes,), dtype=torch.uint8, device=self._device
+        )
         target = torch.empty_like(source)
         self._ranks.barrier()
         yield self._copy("device", lambda: target.copy_(source))
 
     def host_copies(self) -> Iterator[CopySample]:
-        """Time copies between host and GPU in both directions, with pinned and with pageable memory."""
+        """Time copies between host and GPU in both directions, with pinned and with pageable
+        memory."""
         if self._device.type != "cuda":
             return
         count = min(self._cell.copy_bytes, _HOST_COPY_BYTES)
@@ -138,9 +156,13 @@ class _Bench:
             pageable = torch.randint(0, 255, (count,), dtype=torch.uint8)
             on_host = pageable.pin_memory() if pinned else pageable
             self._ranks.barrier()
-            to_device = self._copy("host_to_device", functools.partial(on_device.copy_, on_host, non_blocking=True))
+            to_device = self._copy(
+                "host_to_device", functools.partial(on_device.copy_, on_host, non_blocking=True)
+            )
             self._ranks.barrier()
-            to_host = self._copy("device_to_host", functools.partial(on_host.copy_, on_device, non_blocking=True))
+            to_host = self._copy(
+                "device_to_host", functools.partial(on_host.copy_, on_device, non_blocking=True)
+            )
             for sample in (to_device, to_host):
                 yield sample.model_copy(update={"payload_bytes": count, "pinned": pinned})
 
@@ -173,7 +195,9 @@ class _Bench:
             for _ in range(group):
                 call()
             self._clock.mark()
-        return tuple((after - before) / group for before, after in itertools.pairwise(self._clock.read()))
+        return tuple(
+            (after - before) / group for before, after in itertools.pairwise(self._clock.read())
+        )
 
     def _cold_times(self, call: Callable[[], object]) -> tuple[float, ...]:
         """Seconds of single calls, with the caches overwritten before each."""
@@ -191,25 +215,38 @@ class _Bench:
 
 
 def _lacking(dtype: MatmulType, device: torch.device) -> str | None:
-    """Why this device's products in ``dtype`` are not measured; ``None`` where it has the type, or torch refuses by
-    itself what it lacks."""
+    """Why this device's products in ``dtype`` are not measured; ``None`` where it has the type, or
+    torch refuses by itself what it lacks."""
     needed = MIN_CAPABILITY.get(dtype)
     if device.type != "cuda" or needed is None:
         return None
     capability = torch.cuda.get_device_capability(device)
     if capability >= needed:
         return None
-    return f"{dtype} needs compute capability {needed[0]}.{needed[1]}; this device has {capability[0]}.{capability[1]}"
+    return (
+        f"{dtype} needs compute capability {needed[0]}.{needed[1]}; this device has "
+        f"{capability[0]}.{capability[1]}"
+    )
 
 
-def _product(dtype: MatmulType, m: int, n: int, k: int, device: torch.device) -> Callable[[], Tensor]:
-    """An m×k times a k×n matrix of normally distributed numbers: zeros would take less power, and run faster."""
+def _product(
+    dtype: MatmulType, m: int, n: int, k: int, device: torch.device
+) -> Callable[[], Tensor]:
+    """An m×k times a k×n matrix of normally distributed numbers: zeros would take less power, and
+    run faster."""
     if dtype == "fp8":
         unit_scale = torch.ones((), device=device)
         left8 = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
-        right8 = torch.randn(n, k, device=device).to(torch.float8_e4m3fn).t()  # the hardware wants it by columns
+        right8 = (
+            torch.randn(n, k, device=device).to(torch.float8_e4m3fn).t()
+        )  # the hardware wants it by columns
         return lambda: torch._scaled_mm(
-            left8, right8, scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16, use_fast_accum=True
+            left8,
+            right8,
+            scale_a=unit_scale,
+            scale_b=unit_scale,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=True,
         )
     left = torch.randn(m, k, device=device).to(_DTYPES[dtype])
     right = torch.randn(k, n, device=device).to(_DTYPES[dtype])
@@ -229,7 +266,8 @@ def _tf32(wanted: bool) -> Iterator[None]:
 
 
 def measure_disk(directory: Path, size: int) -> DiskSample:
-    """Write a file of ``size`` bytes with fsync, drop it from the page cache, read it back, and remove it.
+    """Write a file of ``size`` bytes with fsync, drop it from the page cache, read it back, and
+    remove it.
 
     Raises:
         OSError: the file cannot be written in ``directory``.
@@ -254,5 +292,9 @@ def measure_disk(directory: Path, size: int) -> DiskSample:
     finally:
         path.unlink(missing_ok=True)
     return DiskSample(
-        path=str(directory), payload_bytes=size, write_seconds=written, read_seconds=read, resident_share=resident
+        path=str(directory),
+        payload_bytes=size,
+        write_seconds=written,
+        read_seconds=read,
+        resident_share=resident,
     )

@@ -12,13 +12,15 @@ from torchscale.util.redaction import note_values, removed_parts
 
 
 def reveal(value: OptionValue) -> OptionValue:
-    """The value that ``value``, an option or a path of a cell, stands for; itself where it hides none."""
+    """The value that ``value``, an option or a path of a cell, stands for; itself where it hides
+    none."""
     return _hidden().get(value, value) if isinstance(value, str) else value
 
 
 @functools.cache
 def _hidden() -> dict[str, OptionValue]:
-    """By what stands in the files; the secrets in them are redacted from whatever this rank writes."""
+    """By what stands in the files; the secrets in them are redacted from whatever this rank
+    writes."""
     hidden: dict[str, OptionValue] = json.loads(os.environ.get(HIDDEN_VARIABLE, "{}"))
     for shown, value in hidden.items():
         note_values(removed_parts(str(value), shown))

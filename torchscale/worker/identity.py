@@ -39,5 +39,7 @@ def _device(task: LaunchTask, ranks: Ranks) -> DeviceInfo:
     if task.device == "cuda":
         return cuda_device(task.device_indices[ranks.local_rank])
     if task.device != "cpu":
-        return DeviceInfo(kind=task.device, index=task.device_indices[ranks.local_rank], name=task.device)
+        return DeviceInfo(
+            kind=task.device, index=task.device_indices[ranks.local_rank], name=task.device
+        )
     return DeviceInfo(kind="cpu", index=usable_cpus()[0], name=cpu_name())

@@ -1,4 +1,5 @@
-"""A few steps of a training cell for their memory alone: the bytes of its parts, and the allocator's peak."""
+"""A few steps of a training cell for their memory alone: the bytes of its parts, and the
+allocator's peak."""
 
 from __future__ import annotations
 
@@ -25,16 +26,19 @@ from torchscale.worker.trainer import Trainer
 
 _MEMORY_EVENT = "[memory]"
 _MOST_SKIPPED_STEPS = 20
-"""fp16's scaler starts at 2**16, halves at every overflow and skips that step: 16 skips reach 1; four more are
-margin."""
+"""fp16's scaler starts at 2**16, halves at every overflow and skips that step: 16 skips reach 1;
+four more are margin."""
 
 
 class LimitExceededError(torch.OutOfMemoryError):
     """A step took more memory than the cell's limit."""
 
 
-def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: RankFiles) -> MemoryRank:
-    """Build the model, take two steps, and count the bytes of each part. Returns the record of this rank.
+def measure_memory(
+    task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: RankFiles
+) -> MemoryRank:
+    """Build the model, take two steps, and count the bytes of each part. Returns the record of this
+    rank.
 
     Raises:
         torch.OutOfMemoryError: the step does not fit the device or the limit.
@@ -42,7 +46,9 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: Rank
     training = cell.training
     files.progress(Progress(phase="building"))
     import_model(training)  # its libraries are not the model's memory
-    meter = _CudaMeter(ranks.device, cell.limit_bytes) if ranks.device.type == "cuda" else _HostMeter()
+    meter = (
+        _CudaMeter(ranks.device, cell.limit_bytes) if ranks.device.type == "cuda" else _HostMeter()
+    )
     with meter:
         trainer = Trainer(training, ranks, lambda: files.progress(Progress(phase="preparing data")))
         files.progress(Progress(phase="measuring"))
@@ -56,7 +62,9 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: Rank
         gradients=gradients.total,
         optimizer_states=optimizer_bytes(trainer.optimizer),
         # What is recomputed, or compiled, is kept where these hooks do not see it.
-        activations=None if training.compile or training.activation_checkpointing != "none" else held.peak,
+        activations=None
+        if training.compile or training.activation_checkpointing != "none"
+        else held.peak,
     )
     files.progress(Progress(phase="finishing"))
     trainer.close()
@@ -82,7 +90,8 @@ def measure_memory(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: Rank
 
 
 def _take_first_step(trainer: Trainer, ranks: Ranks) -> None:
-    """Run steps until the optimizer has its states: fp16's scaler skips steps whose gradients overflow."""
+    """Run steps until the optimizer has its states: fp16's scaler skips steps whose gradients
+    overflow."""
     for _ in range(_MOST_SKIPPED_STEPS):
         trainer.run_batch(1)
         if ranks.broadcast_scalar(float(optimizer_bytes(trainer.optimizer))) > 0:
@@ -90,7 +99,8 @@ def _take_first_step(trainer: Trainer, ranks: Ranks) -> None:
 
 
 class _CudaMeter:
-    """Peaks of allocated and reserved bytes of the CUDA allocator, which also enforces the limit."""
+    """Peaks of allocated and reserved bytes of the CUDA allocator, which also enforces the
+    limit."""
 
     def __init__(self, device: torch.device, limit: int | None) -> None:
         self._device, self._limit = device, limit
@@ -111,12 +121,15 @@ class _CudaMeter:
 
 
 class _HostMeter:
-    """Peak of allocated bytes on CPU since the start, from the allocations that torch's profiler records."""
+    """Peak of allocated bytes on CPU since the start, from the allocations that torch's profiler
+    records."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
         self.reserved_bytes: int | None = None
-        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+        self._profile = profile(
+            activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True
+        )
 
     def __enter__(self) -> None:
         self._profile.start()
@@ -130,7 +143,9 @@ class _HostMeter:
                 used += event.nbytes()
                 self.peak_bytes = max(self.peak_bytes, used)
         if error is None and self.peak_bytes == 0:
-            raise RuntimeError("torch's profiler recorded no allocation, so there is no peak to report")
+            raise RuntimeError(
+                "torch's profiler recorded no allocation, so there is no peak to report"
+            )
 
 
 class GradientBytes:
@@ -147,8 +162,8 @@ class GradientBytes:
 
 
 class SavedTensors:
-    """Peak of the bytes that autograd saves for the backward pass: each storage once, without parameters and
-    buffers."""
+    """Peak of the bytes that autograd saves for the backward pass: each storage once, without
+    parameters and buffers."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -164,7 +179,9 @@ class SavedTensors:
         for part in self._module.modules():  # FSDP gathers parameters anew in every forward pass
             handle = part.register_forward_pre_hook(self._exclude_parameters)
             self._around.callback(handle.remove)
-        self._around.enter_context(torch.autograd.graph.saved_tensors_hooks(self._keep, _Kept.unpack))
+        self._around.enter_context(
+            torch.autograd.graph.saved_tensors_hooks(self._keep, _Kept.unpack)
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -172,14 +189,17 @@ class SavedTensors:
 
     def _exclude_parameters(self, part: nn.Module, _: object) -> None:
         self._excluded.update(
-            _address(local) for parameter in part.parameters(recurse=False) for local in plain_parts(parameter)
+            _address(local)
+            for parameter in part.parameters(recurse=False)
+            for local in plain_parts(parameter)
         )
 
     def _keep(self, tensor: Tensor) -> _Kept:
         return _Kept(tensor, self)
 
     def add(self, address: int, size: int) -> bool:
-        """Count one more saved tensor in the storage of ``size`` bytes. False for storages that are excluded."""
+        """Count one more saved tensor in the storage of ``size`` bytes. False for storages that are
+        excluded."""
         if address in self._excluded or address == 0:
             return False
         users = self._users.get(address, 0)
@@ -216,7 +236,8 @@ class _Kept:
 
 
 def tensor_bytes(tensors: Iterable[Tensor | None]) -> int:
-    """Bytes of the local parts of ``tensors``, each counted once, also where several share one storage (a bucket)."""
+    """Bytes of the local parts of ``tensors``, each counted once, also where several share one
+    storage (a bucket)."""
     views_by_storage: dict[int, dict[int, int]] = {}
     sizes: dict[int, int] = {}
     for part in (part for tensor in tensors if tensor is not None for part in plain_parts(tensor)):
@@ -224,24 +245,34 @@ def tensor_bytes(tensors: Iterable[Tensor | None]) -> int:
         views = views_by_storage.setdefault(storage.data_ptr(), {})
         views[part.data_ptr()] = max(part.nbytes, views.get(part.data_ptr(), 0))
         sizes[storage.data_ptr()] = storage.nbytes()
-    return sum(min(sizes[address], sum(views.values())) for address, views in views_by_storage.items())
+    return sum(
+        min(sizes[address], sum(views.values())) for address, views in views_by_storage.items()
+    )
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Bytes of all tensors of the optimizer's state on this rank."""
-    inner = getattr(optimizer, "optim", optimizer)  # ZeRO keeps its share in an optimizer of the usual kind
+    inner = getattr(
+        optimizer, "optim", optimizer
+    )  # ZeRO keeps its share in an optimizer of the usual kind
     states = [value for state in inner.state.values() for value in state.values()]
     return tensor_bytes(value for value in states if isinstance(value, Tensor))
 
 
 def plain_parts(tensor: Tensor) -> list[Tensor]:
-    """The plain tensors inside ``tensor``: the local shard of a DTensor, the result of an asynchronous collective."""
+    """The plain tensors inside ``tensor``: the local shard of a DTensor, the result of an
+    asynchronous collective."""
     wrapper: Any = tensor
     if not is_traceable_wrapper_subclass(wrapper):
         return [tensor]
     names, _ = wrapper.__tensor_flatten__()
     inner = [getattr(wrapper, name) for name in names]  # a device mesh may be among them
-    return [part for component in inner if isinstance(component, Tensor) for part in plain_parts(component)]
+    return [
+        part
+        for component in inner
+        if isinstance(component, Tensor)
+        for part in plain_parts(component)
+    ]
 
 
 def _address(part: Tensor) -> int:

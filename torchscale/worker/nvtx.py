@@ -1,5 +1,5 @@
-"""NVTX ranges and marks, which nsys records: torch's on CUDA, and those of the package ``nvtx`` on CPUs, where torch
-has none."""
+"""NVTX ranges and marks, which nsys records: torch's on CUDA, and those of the package ``nvtx`` on
+CPUs, where torch has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torchscale.schema.profiles.nvtx_names import NVTX_PACKAGE
 
 
 class Nvtx(Protocol):
-    """What can be marked. Ranges of a thread nest; those of the process can end in another thread."""
+    """What can be marked. Ranges of a thread nest; those of the process can end in another
+    thread."""
 
     def mark(self, text: str) -> None:
         """A moment."""
@@ -91,7 +92,8 @@ class HostNvtx:
             import nvtx  # noqa: PLC0415 - for recordings by nsys on CPUs alone
         except ImportError as error:
             raise MachineError(
-                f"nsys records CPU ranks through the package nvtx, which cannot be imported here ({error})",
+                "nsys records CPU ranks through the package nvtx, which cannot be imported here "
+                f"({error})",
                 hint=f"pip install '{NVTX_PACKAGE}', or use --tool kineto",
             ) from error
         self._nvtx: Any = nvtx

@@ -1,5 +1,5 @@
-"""Marks one NVTX range: run under nsys, it tells whether the ranges of this Python are recorded. Does not import
-torch."""
+"""Marks one NVTX range: run under nsys, it tells whether the ranges of this Python are recorded.
+Does not import torch."""
 
 from __future__ import annotations
 

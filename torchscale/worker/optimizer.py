@@ -21,7 +21,8 @@ _KINDS: dict[str, type[torch.optim.Optimizer]] = {
 
 
 def make_optimizer(cell: TrainingCell, parallel: Parallel) -> torch.optim.Optimizer:
-    """The cell's optimizer over the parameters that this rank holds (SGD with a momentum of 0.9)."""
+    """The cell's optimizer over the parameters that this rank holds (SGD with a momentum of
+    0.9)."""
     options: dict[str, Any] = {"lr": cell.learning_rate}
     if cell.optimizer == "sgd":
         options["momentum"] = 0.9
@@ -36,8 +37,8 @@ def make_optimizer(cell: TrainingCell, parallel: Parallel) -> torch.optim.Optimi
 def clip_gradients(module: nn.Module, limit: float, groups: Iterable[dist.ProcessGroup]) -> None:
     """Scale all gradients so that their norm over the whole model is at most ``limit``.
 
-    torch cannot combine parameters of different meshes, so the squared norm of each mesh's is added up; it is also
-    summed over ``groups``, whose ranks hold other parameters of the model.
+    torch cannot combine parameters of different meshes, so the squared norm of each mesh's is added
+    up; it is also summed over ``groups``, whose ranks hold other parameters of the model.
     """
     gradients: dict[object, list[Tensor]] = {}
     for parameter in module.parameters():

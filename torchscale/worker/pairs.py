@@ -1,7 +1,9 @@
-"""All-reduces of two nodes at a time, one partner after another: ``python -m torchscale.worker.pairs TASK OUT``, a
-process on every node. TASK is a :class:`PairTask`; the times (:class:`PairTimes`) go to OUT.
+"""All-reduces of two nodes at a time, one partner after another: ``python -m
+torchscale.worker.pairs TASK OUT``, a process on every node. TASK is a :class:`PairTask`; the times
+(:class:`PairTimes`) go to OUT.
 
-The nodes share one store, on place 0. In each round they form groups of two under keys of their own, and they start the
+The nodes share one store, on place 0. In each round they form groups of two under keys of their
+own, and they start the
 next round together: at any time all pairs of one round use the network, and no others.
 """
 
@@ -23,15 +25,19 @@ from torchscale.util.files import atomic_write_model
 from torchscale.util.process_exit import exit_at_once
 
 _WAITS = 3
-"""Bounds that a pair may use up before the others take its node for lost: to meet, to all-reduce, to share times."""
+"""Bounds that a pair may use up before the others take its node for lost: to meet, to all-reduce,
+to share times."""
 _LONGEST_ERROR = 300
 """Characters of a failure: gloo and NCCL append a C++ stack."""
 
 
 def main() -> None:
-    """Measure with one partner a round; write the times of pairs in which this node has the lower place."""
+    """Measure with one partner a round; write the times of pairs in which this node has the lower
+    place."""
     task, out = PairTask.model_validate_json(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
-    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a late partner is then an exception, not the end of us
+    os.environ.setdefault(
+        "TORCH_NCCL_BLOCKING_WAIT", "1"
+    )  # a late partner is then an exception, not the end of us
     device = torch.device("cuda", 0) if task.backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -51,7 +57,9 @@ def main() -> None:
             measured += [times] if partner > task.place else []
     atomic_write_model(out, PairTimes(partners=tuple(measured)))
     leave(store, task)
-    exit_at_once(0)  # an interpreter's teardown behind a process group can abort after the work is done
+    exit_at_once(
+        0
+    )  # an interpreter's teardown behind a process group can abort after the work is done
 
 
 def meet(store: Store, name: str, nodes: int) -> None:
@@ -79,7 +87,9 @@ def leave(store: Store, task: PairTask) -> None:
         store.wait(["all left"])
 
 
-def measure_pair(task: PairTask, number: int, partner: int, store: Store, device: torch.device) -> PartnerTimes:
+def measure_pair(
+    task: PairTask, number: int, partner: int, store: Store, device: torch.device
+) -> PartnerTimes:
     """Seconds of each all-reduce with ``partner``; a failure is in ``error``."""
     lower, higher = sorted((task.place, partner))
     keys = PrefixStore(f"pair {number} {lower} {higher}", store)
@@ -94,7 +104,9 @@ def measure_pair(task: PairTask, number: int, partner: int, store: Store, device
         seconds = time_all_reduces(task.message_bytes // 4, task.repeats, device)
     except (RuntimeError, ValueError) as error:
         lines = str(error).strip().splitlines()
-        return PartnerTimes(partner=partner, error=(lines or [type(error).__name__])[0][:_LONGEST_ERROR])
+        return PartnerTimes(
+            partner=partner, error=(lines or [type(error).__name__])[0][:_LONGEST_ERROR]
+        )
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -102,8 +114,8 @@ def measure_pair(task: PairTask, number: int, partner: int, store: Store, device
 
 
 def time_all_reduces(elements: int, repeats: int, device: torch.device) -> tuple[float, ...]:
-    """Seconds of ``repeats`` all-reduces of so many fp32 elements, each after a barrier, after one that is not counted.
-    Of each, the time of the rank that took longest."""
+    """Seconds of ``repeats`` all-reduces of so many fp32 elements, each after a barrier, after one
+    that is not counted. Of each, the time of the rank that took longest."""
     values = torch.zeros(elements, device=device)
     times = []
     for _ in range(1 + repeats):

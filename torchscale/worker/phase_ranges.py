@@ -22,8 +22,9 @@ _NAMES = {
 
 
 class PhaseRanges:
-    """One range at a time, from the beginning of a phase to the beginning of the next. Ranges of the process and not
-    of a thread: on CUDA, the last gradient is seen in a thread of the backward pass."""
+    """One range at a time, from the beginning of a phase to the beginning of the next. Ranges of
+    the process and not of a thread: on CUDA, the last gradient is seen in a thread of the backward
+    pass."""
 
     def __init__(self, nvtx: Nvtx) -> None:
         self._nvtx = nvtx
@@ -44,7 +45,8 @@ class PhaseRanges:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """The phase's range ends before a block in which the rank waits, and begins again after it."""
+        """The phase's range ends before a block in which the rank waits, and begins again after
+        it."""
         self._close()
         try:
             yield

@@ -14,13 +14,16 @@ _AUTOCAST_DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.b
 
 
 class PrecisionPolicy:
-    """fp32 and tf32 run without autocast; fp16 and bf16 run under autocast, fp16 with a gradient scaler; fp8 runs under
-    bf16 autocast with its matrix products in fp8.
+    """fp32 and tf32 run without autocast; fp16 and bf16 run under autocast, fp16 with a gradient
+    scaler; fp8 runs under bf16 autocast with its matrix products in fp8.
 
-    Sets torch's process-wide matmul precision: fp32 means full fp32, also in cuDNN, which would take TF32 by default.
+    Sets torch's process-wide matmul precision: fp32 means full fp32, also in cuDNN, which would
+    take TF32 by default.
     """
 
-    def __init__(self, precision: Precision, device: torch.device, *, autocast: bool = True) -> None:
+    def __init__(
+        self, precision: Precision, device: torch.device, *, autocast: bool = True
+    ) -> None:
         tf32 = precision == "tf32"
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = tf32

@@ -1,5 +1,5 @@
-"""``python -m torchscale.worker.predict`` predicts the memory of training cells, given as JSON on its standard input,
-without running them.
+"""``python -m torchscale.worker.predict`` predicts the memory of training cells, given as JSON on
+its standard input, without running them.
 
 Prints one line of JSON per cell, in order: the prediction, or ``problem`` with the reason.
 """
@@ -17,13 +17,16 @@ from torchscale.worker.predicted_memory import predict_memory
 
 
 def main() -> None:
-    """Predict each cell of the file and print its line at once, so that a timeout loses only the rest."""
+    """Predict each cell of the file and print its line at once, so that a timeout loses only the
+    rest."""
     answers = open_answers()
     for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
         try:
             line = predict_memory(cell).model_dump_json()
         except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the others must be predicted
-            line = json.dumps({"problem": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"})
+            line = json.dumps(
+                {"problem": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"}
+            )
         answers.write(line + "\n")
 
 

@@ -1,7 +1,8 @@
-"""The memory of a training step without running it: torch's memory tracker over a step of fake tensors on one
-device, and arithmetic for what a strategy adds or shards.
+"""The memory of a training step without running it: torch's memory tracker over a step of fake
+tensors on one device, and arithmetic for what a strategy adds or shards.
 
-The fake tensors are on CUDA where torch has it, else on CPU; the memory of attention is then that of the CPU kernels.
+The fake tensors are on CUDA where torch has it, else on CPU; the memory of attention is then that
+of the CPU kernels.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
     if degrees.model > 1 or not isinstance(strategy, NoStrategy | Ddp | Zero1 | Fsdp):
         raise ValueError(f"no prediction for strategy {strategy.name}")
     if cell.precision == "fp8" or cell.compile:
-        raise ValueError(f"no prediction for {'fp8' if cell.precision == 'fp8' else 'compiled models'}")
+        raise ValueError(
+            f"no prediction for {'fp8' if cell.precision == 'fp8' else 'compiled models'}"
+        )
     single_device = {
         "strategy": NoStrategy(name="none"),
         "world_size": 1,
@@ -65,7 +68,8 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
         return PredictedMemory(
             parts=parts.model_copy(update=kept),
             peak_bytes=peak - saved,
-            method=f"{method}; parameters, gradients and states ÷ {shards}, without what is gathered for a block",
+            method=f"{method}; parameters, gradients and states ÷ {shards}, without what is "
+            "gathered for a block",
         )
     if isinstance(strategy, Zero1):
         states = parts.optimizer_states // cell.world_size
@@ -88,8 +92,8 @@ class _Tracked:
 
 @functools.lru_cache(maxsize=8)  # cells that differ in world size alone follow each other in a plan
 def _track(content: str) -> _Tracked:
-    """Track a step of the whole model on one device; ``content`` is its cell as JSON. Cached, since cells of other
-    world sizes and strategies have the same content."""
+    """Track a step of the whole model on one device; ``content`` is its cell as JSON. Cached, since
+    cells of other world sizes and strategies have the same content."""
     cell = TrainingCell.model_validate_json(content)
     # Whose kernels are chosen: those of fake CUDA tensors end the process where torch has no CUDA.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -102,7 +106,10 @@ def _track(content: str) -> _Tracked:
         optimizer = make_optimizer(cell, Parallel(module, module))
         pieces = cell.gradient_accumulation
         batch = workload.make_batch(cell.copy_batch_size, torch.Generator().manual_seed(0))
-        batch = {name: to_device(tensor, device, channels_last=cell.channels_last) for name, tensor in batch.items()}
+        batch = {
+            name: to_device(tensor, device, channels_last=cell.channels_last)
+            for name, tensor in batch.items()
+        }
         # The first step creates the optimizer's states; it is not tracked.
         for parameter in module.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
@@ -110,7 +117,10 @@ def _track(content: str) -> _Tracked:
         optimizer.zero_grad(set_to_none=True)
         tracker = _WholeTracker()
         tracker.track_external(module, optimizer)
-        passes = [{name: tensor.chunk(pieces)[number] for name, tensor in batch.items()} for number in range(pieces)]
+        passes = [
+            {name: tensor.chunk(pieces)[number] for name, tensor in batch.items()}
+            for number in range(pieces)
+        ]
         with tracker, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hooks that it cannot set on inputs
             for micro_batch in passes:
@@ -121,22 +131,28 @@ def _track(content: str) -> _Tracked:
             optimizer.step()
         peaks = {where.type: parts for where, parts in tracker.get_tracker_snapshot("peak").items()}
         batch_bytes = sum(tensor.untyped_storage().nbytes() for tensor in batch.values())
-        by_part = {str(getattr(kind, "value", kind)): count for kind, count in peaks[device.type].items()}
+        by_part = {
+            str(getattr(kind, "value", kind)): count for kind, count in peaks[device.type].items()
+        }
     return _Tracked(
         MemoryParts(
             parameters=by_part.get("Parameter", 0),
             buffers=by_part.get("Buffer", 0),
-            gradients=sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad),
+            gradients=sum(
+                p.numel() * p.element_size() for p in module.parameters() if p.requires_grad
+            ),
             optimizer_states=by_part.get("Optstate", 0),
-            activations=None if cell.activation_checkpointing != "none" else by_part.get("Activation", 0),
+            activations=None
+            if cell.activation_checkpointing != "none"
+            else by_part.get("Activation", 0),
         ),
         by_part["Total"] + POOL_STEPS * batch_bytes,
     )
 
 
 class _WholeTracker(MemTracker):  # type: ignore[no-untyped-call]
-    """Tracks the peak of the whole model only. The original also updates the peak of every module at each operation,
-    which takes most of its time in a deep model."""
+    """Tracks the peak of the whole model only. The original also updates the peak of every module
+    at each operation, which takes most of its time in a deep model."""
 
     def _update_peak_stats(self, peak_state: Any) -> None:  # noqa: ANN401 - a private name of torch's
         modules, self.memory_tracking = self.memory_tracking, WeakIdKeyDictionary()
@@ -145,15 +161,22 @@ class _WholeTracker(MemTracker):  # type: ignore[no-untyped-call]
 
 
 def _on_device(module: nn.Module, device: torch.device, *, channels_last: bool) -> nn.Module:
-    """``module`` with fake tensors of ``device`` in place of the meta device's, so that its kernels are chosen: on the
-    meta device attention keeps its whole matrix. ``Module.to`` cannot exchange fake tensors."""
+    """``module`` with fake tensors of ``device`` in place of the meta device's, so that its kernels
+    are chosen: on the meta device attention keeps its whole matrix. ``Module.to`` cannot exchange
+    fake tensors."""
     made: dict[Tensor, nn.Parameter] = {}  # parameters may be shared, and must stay so
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                layout = torch.channels_last if channels_last and parameter.dim() == 4 else torch.preserve_format
+                layout = (
+                    torch.channels_last
+                    if channels_last and parameter.dim() == 4
+                    else torch.preserve_format
+                )
                 fake = torch.empty_like(parameter, device=device, memory_format=layout)
-                part._parameters[name] = made.setdefault(parameter, nn.Parameter(fake, parameter.requires_grad))
+                part._parameters[name] = made.setdefault(
+                    parameter, nn.Parameter(fake, parameter.requires_grad)
+                )
         for name, buffer in part._buffers.items():
             if buffer is not None:
                 part._buffers[name] = torch.empty_like(buffer, device=device)

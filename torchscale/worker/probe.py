@@ -1,8 +1,10 @@
-"""``python -m torchscale.worker.probe DIRECTORY`` prints the node's facts as JSON, one line per group of facts.
+"""``python -m torchscale.worker.probe DIRECTORY`` prints the node's facts as JSON, one line per
+group of facts.
 
-Each line holds all facts so far, the last one all of them: facts found before a crash or a hang are kept. Groups are
-independent: one that fails is listed with its reason, and the others are collected. torch is imported inside its own
-group, so that a broken torch is reported as a fact and not as a traceback.
+Each line holds all facts so far, the last one all of them: facts found before a crash or a hang are
+kept. Groups are
+independent: one that fails is listed with its reason, and the others are collected. torch is
+imported inside its own group, so that a broken torch is reported as a fact and not as a traceback.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from torchscale.worker.probe_system import system_facts
 
 
 def probe(directory: Path) -> Iterator[NodeFacts]:
-    """Yields the facts after each group, in the order of ``PROBE_GROUPS``. ``directory`` is where the disk is probed.
-    The collective is not among them: it needs two processes."""
+    """Yields the facts after each group, in the order of ``PROBE_GROUPS``. ``directory`` is where
+    the disk is probed. The collective is not among them: it needs two processes."""
     collectors: dict[str, Callable[[], Frozen]] = {
         "host": host_facts,
         "system": system_facts,
@@ -44,10 +46,12 @@ def probe(directory: Path) -> Iterator[NodeFacts]:
 
 
 def software_facts() -> SoftwareFacts:
-    """Versions of Python, torch, CUDA and NCCL; ``torch_error`` where torch cannot be imported, ``cuda_error`` where it
-    was built with CUDA and cannot use it."""
+    """Versions of Python, torch, CUDA and NCCL; ``torch_error`` where torch cannot be imported,
+    ``cuda_error`` where it was built with CUDA and cannot use it."""
     others = namesakes()
-    return _torch_facts().model_copy(update={"namesakes": others, "namesake_fixes": repairs(others)})
+    return _torch_facts().model_copy(
+        update={"namesakes": others, "namesake_fixes": repairs(others)}
+    )
 
 
 def _torch_facts() -> SoftwareFacts:
@@ -83,8 +87,13 @@ def _cuda_error(caught: list[warnings.WarningMessage]) -> str | None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except Exception as error:  # noqa: BLE001 - whatever the driver makes torch raise is the reason
         texts.append(str(error))
-    # The text names the error in its last sentence: "… Error 802: system not yet initialized (Triggered internally …)".
-    plain = [" ".join(text.partition("(Triggered internally")[0].split()) for text in texts if text.strip()]
+    # The text names the error in its last sentence: "… Error 802: system not yet initialized
+    # (Triggered internally …)".
+    plain = [
+        " ".join(text.partition("(Triggered internally")[0].split())
+        for text in texts
+        if text.strip()
+    ]
     return max(plain, key=lambda text: "Error " in text)[-500:] if plain else None
 
 

@@ -1,4 +1,5 @@
-"""Facts about GPUs from NVML, the driver's library. What a GPU or driver does not support is ``None``."""
+"""Facts about GPUs from NVML, the driver's library. What a GPU or driver does not support is
+``None``."""
 
 from __future__ import annotations
 
@@ -15,30 +16,42 @@ from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.nvml import Driver
 
 _P2P_READ, _P2P_NVLINK = 0, 2
-"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake, and NVML_P2P_CAPS_INDEX_NVLINK."""
+"""NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake, and
+NVML_P2P_CAPS_INDEX_NVLINK."""
 _NO_PERMISSION = 4
 """NVML_ERROR_NO_PERMISSION."""
 _NO_DRIVER = (9, 12)
-"""NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error means a broken driver."""
+"""NVML_ERROR_DRIVER_NOT_LOADED and NVML_ERROR_LIBRARY_NOT_FOUND; every other error means a broken
+driver."""
 _LOST = (15, 16)
-"""NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: the driver still counts the GPU, which no longer answers."""
+"""NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: the driver still counts the GPU, which no
+longer answers."""
 _COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive process"}
 """NVML_COMPUTEMODE_*."""
 _PROC_GPUS = Path("/proc/driver/nvidia/gpus")
 """The kernel driver's list of GPUs by PCI address; it keeps those that fell off the bus."""
-_PATHS = {0: "same board", 10: "one PCIe switch", 20: "PCIe switches", 30: "host bridge", 40: "NUMA node", 50: "system"}
+_PATHS = {
+    0: "same board",
+    10: "one PCIe switch",
+    20: "PCIe switches",
+    30: "host bridge",
+    40: "NUMA node",
+    50: "system",
+}
 """NVML_TOPOLOGY_*: how far up two GPUs' nearest common ancestor lies."""
 
 
 def driver_facts(nvml: Any = pynvml, proc_gpus: Path = _PROC_GPUS) -> DriverFacts:
-    """Facts on the driver, its GPUs and pairs of them; ``error`` says why there are none. ``nvml`` is the module, or a
-    substitute with the same functions."""
+    """Facts on the driver, its GPUs and pairs of them; ``error`` says why there are none. ``nvml``
+    is the module, or a substitute with the same functions."""
     visible, order = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         missing = _code(error) in _NO_DRIVER
-        return DriverFacts(error=str(error), missing=missing, visible_devices=visible, device_order=order)
+        return DriverFacts(
+            error=str(error), missing=missing, visible_devices=visible, device_order=order
+        )
     driver = Driver(nvml)
     try:
         handles, unreadable = _handles(driver, proc_gpus)
@@ -48,7 +61,9 @@ def driver_facts(nvml: Any = pynvml, proc_gpus: Path = _PROC_GPUS) -> DriverFact
             cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             unreadable=unreadable,
             gpus=tuple(_gpu(driver, index, handle) for index, handle in handles),
-            pairs=tuple(_pair(driver, first, second) for first, second in itertools.combinations(handles, 2)),
+            pairs=tuple(
+                _pair(driver, first, second) for first, second in itertools.combinations(handles, 2)
+            ),
             visible_devices=visible,
             device_order=order,
         )
@@ -58,8 +73,9 @@ def driver_facts(nvml: Any = pynvml, proc_gpus: Path = _PROC_GPUS) -> DriverFact
 
 @functools.cache
 def opened_driver() -> Driver | None:
-    """The driver's library, initialized once in a process and left so: it takes tens to hundreds of milliseconds on a
-    node of eight GPUs, in which they would stand idle. ``None`` without a working driver."""
+    """The driver's library, initialized once in a process and left so: it takes tens to hundreds of
+    milliseconds on a node of eight GPUs, in which they would stand idle. ``None`` without a working
+    driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -68,15 +84,17 @@ def opened_driver() -> Driver | None:
 
 
 def throttle_reasons_of(uuid: str) -> tuple[str, ...] | None:
-    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not report it."""
+    """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not
+    report it."""
     driver = opened_driver()
     handle = None if driver is None else driver.handle(uuid)
     return None if driver is None or handle is None else driver.throttle_reasons(handle)
 
 
 def _handles(driver: Driver, proc_gpus: Path) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
-    """Handles of the GPUs that answer, by index, and errors of the others (one that fell off the bus, say). One may be
-    lost after its handle was opened: then the driver still gives the handle, and every question fails."""
+    """Handles of the GPUs that answer, by index, and errors of the others (one that fell off the
+    bus, say). One may be lost after its handle was opened: then the driver still gives the handle,
+    and every question fails."""
     nvml = driver.nvml
     handles, no_handle, unreadable = [], {}, {}
     denied = False
@@ -98,7 +116,8 @@ def _handles(driver: Driver, proc_gpus: Path) -> tuple[list[tuple[int, Any]], tu
             unreadable[index] = f"GPU {index}{_in_brackets(names)}: {lost}"
     answered = {_pci_address(driver, handle) for _, handle in handles}
     silent = [address for address in _proc_addresses(proc_gpus) if address not in answered]
-    # Both are in the order of the bus. With another number of addresses there is no telling which is which.
+    # Both are in the order of the bus. With another number of addresses there is no telling which
+    # is which.
     known = not denied and not unreadable and len(silent) == len(no_handle)
     addresses = silent if known else [None] * len(no_handle)
     for (index, failure), address in zip(no_handle.items(), addresses, strict=True):
@@ -148,7 +167,9 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
     ecc = driver.ask("nvmlDeviceGetEccMode", handle)
     errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
-    remapped = driver.ask("nvmlDeviceGetRemappedRows", handle)  # corrected, uncorrected, pending, failed
+    remapped = driver.ask(
+        "nvmlDeviceGetRemappedRows", handle
+    )  # corrected, uncorrected, pending, failed
     persistence = driver.whole("nvmlDeviceGetPersistenceMode", handle)
     mode = driver.whole("nvmlDeviceGetComputeMode", handle)
     return GpuFacts(
@@ -167,7 +188,9 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         rows_remapped=None if remapped is None else int(remapped[0]) + int(remapped[1]),
         remapping_pending=None if remapped is None else bool(remapped[2]),
         remapping_failed=None if remapped is None else bool(remapped[3]),
-        temperature_celsius=driver.whole("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        temperature_celsius=driver.whole(
+            "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU
+        ),
         throttle_reasons=driver.throttle_reasons(handle),
         foreign_processes=_other_processes(driver, handle),
         pcie_generation=driver.whole("nvmlDeviceGetMaxPcieLinkGeneration", handle),
@@ -182,7 +205,9 @@ def _slices(driver: Driver, handle: Any) -> tuple[str, ...] | None:
     count = driver.whole("nvmlDeviceGetMaxMigDeviceCount", handle)
     if count is None:
         return None
-    slices = [driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count)]
+    slices = [
+        driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count)
+    ]
     uuids = [driver.text("nvmlDeviceGetUUID", it) for it in slices if it is not None]
     return tuple(uuid for uuid in uuids if uuid is not None)
 
@@ -191,13 +216,21 @@ def _other_processes(driver: Driver, handle: Any) -> tuple[str, ...] | None:
     processes = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
     if processes is None:
         return None
-    return tuple(f"{process.pid} {_process_name(process.pid)}" for process in processes if process.pid != os.getpid())
+    return tuple(
+        f"{process.pid} {_process_name(process.pid)}"
+        for process in processes
+        if process.pid != os.getpid()
+    )
 
 
 def _nvlinks(driver: Driver, handle: Any) -> int | None:
     """Number of active NVLinks; ``None`` for a GPU without NVLink."""
     links = range(int(driver.nvml.NVML_NVLINK_MAX_LINKS))
-    states = [state for link in links if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None]
+    states = [
+        state
+        for link in links
+        if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None
+    ]
     return sum(states) if states else None
 
 

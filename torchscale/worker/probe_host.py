@@ -1,4 +1,5 @@
-"""Facts about the host: names, limits, memory, network devices, disk, Nsight Systems. Does not import torch."""
+"""Facts about the host: names, limits, memory, network devices, disk, Nsight Systems. Does not
+import torch."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from torchscale.schema.node.probe import DiskFacts, HostFacts, NsysFacts, RdmaPo
 from torchscale.util.nsight import importer_problem, installation_of
 
 _WRITE_BYTES = 64 * 2**20
-"""Written to measure a disk: a slow one at 10 MB/s takes 6 s. It separates slow from fast disks; it does not rate
-fast ones."""
+"""Written to measure a disk: a slow one at 10 MB/s takes 6 s. It separates slow from fast disks; it
+does not rate fast ones."""
 _WRITE_CHUNK = 4 * 2**20
 """Large enough that system calls do not limit a fast disk."""
 _NSYS_SECONDS = 20.0
@@ -32,13 +33,15 @@ def host_facts(
     pci: Path = Path("/sys/bus/pci/devices"),
     shm: Path = Path("/dev/shm"),  # noqa: S108 - only its size is read
 ) -> HostFacts:
-    """Host name and addresses, cores, memory, NUMA nodes, NVIDIA PCI devices, limits, RDMA ports. The paths can be
-    replaced for tests."""
+    """Host name and addresses, cores, memory, NUMA nodes, NVIDIA PCI devices, limits, RDMA ports.
+    The paths can be replaced for tests."""
     hostname = socket.gethostname()
     return HostFacts(
         hostname=hostname,
         addresses=_addresses(hostname),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
         memory_bytes=int(psutil.virtual_memory().total),
         numa_nodes=len(list(nodes.glob("node[0-9]*"))) or None,
         nvidia_devices=nvidia_devices(pci),
@@ -50,7 +53,8 @@ def host_facts(
 
 
 def rdma_ports(infiniband: Path) -> list[RdmaPort]:
-    """Ports of InfiniBand and RoCE devices with state, rate and link layer, as the kernel reports them."""
+    """Ports of InfiniBand and RoCE devices with state, rate and link layer, as the kernel reports
+    them."""
     return [
         RdmaPort(
             device=port.parent.parent.name,
@@ -64,15 +68,19 @@ def rdma_ports(infiniband: Path) -> list[RdmaPort]:
 
 
 def nvidia_devices(pci: Path) -> int | None:
-    """Number of NVIDIA display controllers on the PCI bus, with or without a driver; ``None`` where there is no PCI
-    bus."""
+    """Number of NVIDIA display controllers on the PCI bus, with or without a driver; ``None`` where
+    there is no PCI bus."""
     if not pci.is_dir():
         return None
-    return sum(_read(it / "vendor") == "0x10de" and _read(it / "class").startswith("0x03") for it in pci.iterdir())
+    return sum(
+        _read(it / "vendor") == "0x10de" and _read(it / "class").startswith("0x03")
+        for it in pci.iterdir()
+    )
 
 
 def disk_facts(directory: Path) -> DiskFacts:
-    """Free space, and the speed of a 64 MiB write that is forced to the disk, in the nearest existing directory."""
+    """Free space, and the speed of a 64 MiB write that is forced to the disk, in the nearest
+    existing directory."""
     existing = directory.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -82,7 +90,10 @@ def disk_facts(directory: Path) -> DiskFacts:
         free = shutil.disk_usage(existing).free
         rate = _write_speed(existing) if free > 4 * _WRITE_BYTES else None  # do not fill the disk
         return DiskFacts(
-            path=str(existing), free_bytes=free, files_free=_files_free(existing), write_bytes_per_second=rate
+            path=str(existing),
+            free_bytes=free,
+            files_free=_files_free(existing),
+            write_bytes_per_second=rate,
         )
     except OSError as error:
         return DiskFacts(path=str(existing), error=error.strerror or str(error))
@@ -94,7 +105,9 @@ def nsys_facts() -> NsysFacts:
     if path is None:
         return NsysFacts()
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_NSYS_SECONDS, check=False)
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_NSYS_SECONDS, check=False
+        )
         version = re.search(r"\d+\.\d+(\.\d+)*", done.stdout)
     except (OSError, subprocess.TimeoutExpired):
         version = None

@@ -1,4 +1,5 @@
-"""Facts about the container's limits, the kernel's settings and the user's environment. Does not import torch."""
+"""Facts about the container's limits, the kernel's settings and the user's environment. Does not
+import torch."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ from torchscale.schema.node.probe import SystemFacts
 _CLOCK_ERROR = 5
 """TIME_ERROR of adjtimex(2): the clock is not synchronized."""
 _TIMEX_BYTES = 1024
-"""More than struct timex has on any architecture (208 bytes on 64-bit Linux). Its first word, the mode, is 0: read."""
+"""More than struct timex has on any architecture (208 bytes on 64-bit Linux). Its first word, the
+mode, is 0: read."""
 _UNLIMITED = 2**60
 """Version 1 of control groups writes a number near 2**63 where there is no limit."""
 
 
 def system_facts(root: Path = Path("/")) -> SystemFacts:
-    """Limits and settings of this process's system; what it does not report is ``None``. ``root`` can be replaced for
-    tests."""
+    """Limits and settings of this process's system; what it does not report is ``None``. ``root``
+    can be replaced for tests."""
     memory_limit, cpu_limit, tasks = _limits(root)
     temporary = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - not tempfile's: it falls back without a word
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
@@ -82,12 +84,14 @@ _MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process can still use: of the host, and of the limits of its control groups."""
+    """Bytes that this process can still use: of the host, and of the limits of its control
+    groups."""
     left = [
         bound - used
         for group in _groups(root, "memory")
         for maximum, current in zip(_MEMORY_LIMITS, _MEMORY_USED, strict=True)
-        if (bound := _number(group / maximum)) is not None and (used := _number(group / current)) is not None
+        if (bound := _number(group / maximum)) is not None
+        and (used := _number(group / current)) is not None
     ]
     return max(0, min([int(psutil.virtual_memory().available), *left]))
 
@@ -97,7 +101,9 @@ def _cpus(group: Path) -> float | None:
     quota, _, period = _read(group / "cpu.max").partition(" ")
     if not quota:
         quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+    return (
+        int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+    )
 
 
 def _write_error(directory: Path) -> str | None:
@@ -123,7 +129,9 @@ def _locale_error() -> str | None:
 
 def _clock_synchronized() -> bool | None:
     try:
-        state = int(ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+        state = int(
+            ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+        )
     except (OSError, AttributeError):
         return None
     return None if state < 0 else state != _CLOCK_ERROR
@@ -131,14 +139,22 @@ def _clock_synchronized() -> bool | None:
 
 def _local_ports(path: Path) -> int | None:
     bounds = _read(path).split()
-    return int(bounds[1]) - int(bounds[0]) + 1 if len(bounds) == 2 and all(map(str.isdigit, bounds)) else None
+    return (
+        int(bounds[1]) - int(bounds[0]) + 1
+        if len(bounds) == 2 and all(map(str.isdigit, bounds))
+        else None
+    )
 
 
 def _governors(cpus: Path) -> tuple[str, ...]:
-    """Those in use, each once; ``powersave (balance_performance)`` where the driver has a preference besides."""
+    """Those in use, each once; ``powersave (balance_performance)`` where the driver has a
+    preference besides."""
     found = []
     for directory in cpus.glob("cpu[0-9]*/cpufreq"):
-        governor, preference = _read(directory / "scaling_governor"), _read(directory / "energy_performance_preference")
+        governor, preference = (
+            _read(directory / "scaling_governor"),
+            _read(directory / "energy_performance_preference"),
+        )
         found.append(f"{governor} ({preference})" if preference else governor)
     return tuple(sorted({governor for governor in found if governor}))
 

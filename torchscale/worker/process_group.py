@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank, device and backend of this process. ``backend`` is ``None`` for a single rank without a process group."""
+    """Rank, device and backend of this process. ``backend`` is ``None`` for a single rank without a
+    process group."""
 
     rank: int
     local_rank: int
@@ -33,7 +34,8 @@ class Ranks:
     backend: str | None
 
     def broadcast_scalar(self, value: float) -> float:
-        """Rank 0's ``value``, on every rank. Uses CPU tensors, so that it does not wait for the GPU."""
+        """Rank 0's ``value``, on every rank. Uses CPU tensors, so that it does not wait for the
+        GPU."""
         if self.backend is None:
             return value
         message = torch.tensor([value], dtype=torch.float64)
@@ -41,7 +43,8 @@ class Ranks:
         return float(message.item())
 
     def gather(self, values: torch.Tensor) -> list[torch.Tensor]:
-        """The ``values`` of every rank, in the order of ranks: CPU tensors, of the same shape on all ranks."""
+        """The ``values`` of every rank, in the order of ranks: CPU tensors, of the same shape on
+        all ranks."""
         if self.backend is None:
             return [values]
         gathered = [torch.empty_like(values) for _ in range(self.world_size)]
@@ -59,7 +62,8 @@ class Ranks:
     def barrier(self) -> None:
         """Return once every rank has called this, so that all start together."""
         if self.backend is not None:
-            # dist.barrier would run on NCCL and block the GPU; an all-reduce of a CPU tensor does not.
+            # dist.barrier would run on NCCL and block the GPU; an all-reduce of a CPU tensor does
+            # not.
             dist.all_reduce(torch.zeros(1))
 
 
@@ -69,17 +73,19 @@ def local_rank() -> int:
 
 
 def local_world_size(world_size: int) -> int:
-    """Ranks on this machine, from torchrun's environment variable ``LOCAL_WORLD_SIZE``; all of them without it."""
+    """Ranks on this machine, from torchrun's environment variable ``LOCAL_WORLD_SIZE``; all of them
+    without it."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
 
 
 @contextmanager
 def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> Iterator[Ranks]:
-    """Join the process group of this launch (gloo for CPU tensors, the device's own backend for its tensors) and leave
-    it at the end; gloo is not left where the process ends after this (``is_last``), which closes its sockets.
+    """Join the process group of this launch (gloo for CPU tensors, the device's own backend for its
+    tensors) and leave it at the end; gloo is not left where the process ends after this
+    (``is_last``), which closes its sockets.
 
-    Several launches of one torchrun need different values of ``name``: each group then has its own prefix in torchrun's
-    store and does not read keys of an earlier one.
+    Several launches of one torchrun need different values of ``name``: each group then has its own
+    prefix in torchrun's store and does not read keys of an earlier one.
     """
     rank, local, world_size = int(os.environ["RANK"]), local_rank(), int(os.environ["WORLD_SIZE"])
     device = _device(task, local)
@@ -87,7 +93,9 @@ def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> 
         yield Ranks(rank, local, world_size, device, None)
         return
     device_backend = None if device.type == "cpu" or task.oversubscribed else _BACKENDS[device.type]
-    options: dict[str, Any] = {} if not name else {"store": _store(name), "rank": rank, "world_size": world_size}
+    options: dict[str, Any] = (
+        {} if not name else {"store": _store(name), "rank": rank, "world_size": world_size}
+    )
     dist.init_process_group(
         "gloo" if device_backend is None else f"cpu:gloo,{device.type}:{device_backend}",
         timeout=timedelta(seconds=task.collective_timeout_seconds),

@@ -1,4 +1,5 @@
-"""Runs a launch in one rank: joins the process group, measures, and writes the record or the failure."""
+"""Runs a launch in one rank: joins the process group, measures, and writes the record or the
+failure."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ from torchscale.worker.train import Started
 
 
 def import_known_libraries(cell: AnyCell) -> None:
-    """Import what a launch of ``cell`` needs, but for a user's module: it may read the rank, choose a device or start
-    threads when it is imported. What cannot be imported fails in the launch, which has a record."""
+    """Import what a launch of ``cell`` needs, but for a user's module: it may read the rank, choose
+    a device or start threads when it is imported. What cannot be imported fails in the launch,
+    which has a record."""
     training = training_workload(cell)
     with contextlib.suppress(Exception):
         worker_kind(cell.kind)
@@ -42,11 +44,14 @@ def import_known_libraries(cell: AnyCell) -> None:
 
 
 def import_optimizer_parts() -> None:
-    """Import what torch itself imports when the first optimizer is made, which takes a second: forks have it then."""
+    """Import what torch itself imports when the first optimizer is made, which takes a second:
+    forks have it then."""
     importlib.import_module("torch._dynamo")
 
 
-def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", *, is_last: bool = False) -> int:
+def run_rank(
+    task: LaunchTask, directory: Path, started: float, name: str = "", *, is_last: bool = False
+) -> int:
     """Run the task and write the record, or the failure. Returns the exit status.
 
     Args:
@@ -74,11 +79,14 @@ def run_rank(task: LaunchTask, directory: Path, started: float, name: str = "", 
 
 
 def _run(task: LaunchTask, files: RankFiles, started: float, name: str, *, is_last: bool) -> None:
-    kind = worker_kind(task.cell.kind)  # before the clock is read: it is imported here, if no launch before did
+    kind = worker_kind(
+        task.cell.kind
+    )  # before the clock is read: it is imported here, if no launch before did
     imported = perf_counter()
     files.progress(Progress(phase="starting"))
     torch.set_num_threads(task.threads_per_rank)
-    # Resident memory includes that of earlier launches in this process; the CUDA allocator's peak is reset.
+    # Resident memory includes that of earlier launches in this process; the CUDA allocator's peak
+    # is reset.
     memory_is_ours = task.device == "cuda" or is_last or name == "launch-0"
     with joined_ranks(task, name, is_last=is_last) as ranks:
         times = Started(imported - started, perf_counter() - imported, memory_is_ours)
@@ -91,7 +99,8 @@ def _run(task: LaunchTask, files: RankFiles, started: float, name: str, *, is_la
 
 
 def _free_resources() -> None:
-    """Free what a launch holds (garbage, compiled code, CUDA cache) before the next one in this process."""
+    """Free what a launch holds (garbage, compiled code, CUDA cache) before the next one in this
+    process."""
     gc.collect()
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()

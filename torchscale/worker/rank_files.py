@@ -15,7 +15,8 @@ from torchscale.schema.node.environment import RankIdentity
 from torchscale.util.files import atomic_write_model
 
 _PROGRESS_SECONDS = 0.5
-"""Between two progress lines: the live view need not be faster, and writing must not slow the steps."""
+"""Between two progress lines: the live view need not be faster, and writing must not slow the
+steps."""
 
 
 class RankFiles:
@@ -26,7 +27,8 @@ class RankFiles:
         self._last_progress: tuple[str, float] = ("", 0.0)
 
     def progress(self, progress: Progress) -> None:
-        """Append a progress line for the live view: at once for a new phase, else at most two per second."""
+        """Append a progress line for the live view: at once for a new phase, else at most two per
+        second."""
         phase, when = self._last_progress
         now = monotonic()
         if self._rank == 0 and (progress.phase != phase or now - when >= _PROGRESS_SECONDS):
@@ -43,12 +45,15 @@ class RankFiles:
             self._append("epochs.jsonl", [sample])
 
     def record(self, record: RankIdentity) -> None:
-        """Write this rank's record: once it is there the measurement counts, whatever happens at exit."""
+        """Write this rank's record: once it is there the measurement counts, whatever happens at
+        exit."""
         atomic_write_model(self._directory / f"rank-{self._rank}.json", record, durable=False)
 
     def failure(self, failure: RankFailure) -> None:
         """Write the failure that ended this rank."""
-        atomic_write_model(self._directory / f"error-rank-{self._rank}.json", failure, durable=False)
+        atomic_write_model(
+            self._directory / f"error-rank-{self._rank}.json", failure, durable=False
+        )
 
     def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
         text = "".join(line.model_dump_json() + "\n" for line in lines)

@@ -23,14 +23,16 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _LIBC = ctypes.CDLL(None)
 _POLL_SECONDS = 0.01
-"""Between two looks for the next launch: short against a launch, long enough to take no measurable share of a core."""
+"""Between two looks for the next launch: short against a launch, long enough to take no measurable
+share of a core."""
 _HANDOVER_SECONDS = 600.0
-"""Ranks of a group that get no launch for this long leave. The launcher needs seconds between two launches; ten minutes
-mean that it has gone."""
+"""Ranks of a group that get no launch for this long leave. The launcher needs seconds between two
+launches; ten minutes mean that it has gone."""
 
 
 def run_rank_process(arguments: Sequence[str], started: float) -> int:
-    """Run one rank to its end. Returns the exit status; the caller leaves without Python's teardown.
+    """Run one rank to its end. Returns the exit status; the caller leaves without Python's
+    teardown.
 
     Args:
         arguments: The file of a task, or ``--group`` and the directory in which launches appear.
@@ -40,7 +42,9 @@ def run_rank_process(arguments: Sequence[str], started: float) -> int:
         return _run_group(Path(arguments[1]), started)
     path = Path(arguments[0])
     task = LaunchTask.model_validate_json(path.read_bytes())
-    return run_item(GroupItem(task=task, directory=str(path.parent), cpu_sets=task.cpu_sets), started)
+    return run_item(
+        GroupItem(task=task, directory=str(path.parent), cpu_sets=task.cpu_sets), started
+    )
 
 
 def run_item(item: GroupItem, started: float) -> int:
@@ -52,7 +56,8 @@ def run_item(item: GroupItem, started: float) -> int:
 
 
 def _run_group(channel: Path, started: float) -> int:
-    """Run the launches that appear in ``channel``, one after the other, until one fails. Returns the exit status."""
+    """Run the launches that appear in ``channel``, one after the other, until one fails. Returns
+    the exit status."""
     launches = group_launches(channel)
     first = next(launches)
     _prepare_process(first)
@@ -72,11 +77,14 @@ def _run_group(channel: Path, started: float) -> int:
 
 
 def _prepare_process(first: GroupItem) -> None:
-    """Set what is set once in a process, and import what its first launch needs: torch's pools take these limits."""
+    """Set what is set once in a process, and import what its first launch needs: torch's pools take
+    these limits."""
     _die_with_parent()
     _volunteer_for_oom_killer()
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the launcher asks a hanging rank where it is
+    faulthandler.register(
+        signal.SIGUSR1, all_threads=True
+    )  # the launcher asks a hanging rank where it is
     _limit_to_share(first)
     if first.task.malloc == "keep":
         keep_freed_memory()
@@ -86,8 +94,9 @@ def _prepare_process(first: GroupItem) -> None:
 
 
 def _import_ahead(first: GroupItem) -> None:
-    """Import torch and what the first launch needs; nothing in a fork of a process that has. The garbage collector
-    would go seven times over up to 600,000 objects, which all stay: it does so once, before any step."""
+    """Import torch and what the first launch needs; nothing in a fork of a process that has. The
+    garbage collector would go seven times over up to 600,000 objects, which all stay: it does so
+    once, before any step."""
     if "torch" in sys.modules:
         return
     with gc_paused():
@@ -98,8 +107,9 @@ def _import_ahead(first: GroupItem) -> None:
 
 
 def status_of(run: Callable[[], int]) -> int:
-    """The status with which a fork ends: what ``run`` returns. What it raises (a failure that could not be written to a
-    full disk) is printed here: further up is the work of the process that was forked."""
+    """The status with which a fork ends: what ``run`` returns. What it raises (a failure that could
+    not be written to a full disk) is printed here: further up is the work of the process that was
+    forked."""
     try:
         return run()
     except SystemExit as ending:
@@ -116,7 +126,8 @@ def name_process(name: str) -> None:
 
 
 def group_launches(channel: Path) -> Iterator[GroupItem]:
-    """The launches that the launcher hands over in ``channel``, until it ends the group or has gone."""
+    """The launches that the launcher hands over in ``channel``, until it ends the group or has
+    gone."""
     record_of_last = channel
     for number in itertools.count():
         path = channel / f"item-{number}.json"
@@ -124,7 +135,9 @@ def group_launches(channel: Path) -> Iterator[GroupItem]:
         while not path.exists():
             if not channel.exists() or (channel / "end").exists() or monotonic() > deadline:
                 return
-            if not record_of_last.exists():  # other ranks are still at it; the launcher bounds how long
+            if (
+                not record_of_last.exists()
+            ):  # other ranks are still at it; the launcher bounds how long
                 deadline = monotonic() + _HANDOVER_SECONDS
             sleep(_POLL_SECONDS)
         item = GroupItem.model_validate_json(path.read_bytes())
@@ -145,12 +158,16 @@ def _die_with_parent() -> None:
 
 
 def _volunteer_for_oom_killer() -> None:
-    """Make the kernel's out-of-memory killer prefer this rank to the user's shell and to the launcher."""
-    with contextlib.suppress(OSError):  # not Linux, or not permitted: then the kernel chooses by size, as always
+    """Make the kernel's out-of-memory killer prefer this rank to the user's shell and to the
+    launcher."""
+    with contextlib.suppress(
+        OSError
+    ):  # not Linux, or not permitted: then the kernel chooses by size, as always
         Path("/proc/self/oom_score_adj").write_text("1000")  # the highest score there is
 
 
 def _limit_to_share(item: GroupItem) -> None:
-    """Pin this rank to its cores, so that a CPU device is the same share of the machine at every world size."""
+    """Pin this rank to its cores, so that a CPU device is the same share of the machine at every
+    world size."""
     if item.cpu_sets is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, item.cpu_sets[int(os.environ["LOCAL_RANK"])])

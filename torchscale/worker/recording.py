@@ -1,4 +1,5 @@
-"""Records steps of a cell in one rank: builds the model, warms up, records the same whole steps on all ranks."""
+"""Records steps of a cell in one rank: builds the model, warms up, records the same whole steps on
+all ranks."""
 
 from __future__ import annotations
 
@@ -36,23 +37,25 @@ from torchscale.worker.step_profiler import WARMUP_STEPS, StepProfiler
 from torchscale.worker.trainer import GradientSyncWatch, Trainer
 
 _WARMUP_SECONDS = 3.0
-"""Enough for allocator, cuDNN and clocks; a recording shows the structure of steps and feeds no throughput."""
+"""Enough for allocator, cuDNN and clocks; a recording shows the structure of steps and feeds no
+throughput."""
 _MAX_WARMUP_STEPS = 50
 """Fast steps are warm after fewer than 3 s."""
 _MIN_STEPS = 2
 """A single step would not show what repeats."""
 _MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
-"""Also for slow steps, so that each process has launched; and no more than enlarges the report needlessly."""
+"""Also for slow steps, so that each process has launched; and no more than enlarges the report
+needlessly."""
 _BYTES_OF_PARAMETER = 5
-"""That a recorded step takes: 4 of its gradient in fp32, and a quarter more for activations and the profiler's own
-records."""
+"""That a recorded step takes: 4 of its gradient in fp32, and a quarter more for activations and the
+profiler's own records."""
 _STEPS_IN_FLIGHT = 2
 """One that the device works on, and one that waits, so that it is never idle for want of work."""
 
 
 def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: RankFiles) -> None:
-    """Record the cell's steps as ``request`` asks. Each rank writes ``recorded-rank-R.json`` when its part is
-    complete."""
+    """Record the cell's steps as ``request`` asks. Each rank writes ``recorded-rank-R.json`` when
+    its part is complete."""
     files.progress(Progress(phase="building"))
     import_model(cell)
     trainer = Trainer(cell, ranks)
@@ -60,11 +63,15 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     trainer.run_batch(1)
     timed = trainer.run_batch(2)
     step_seconds = ranks.broadcast_scalar(timed.batch.seconds / 2)
-    trainer.run_batch(max(request.skip_steps, min(_MAX_WARMUP_STEPS, int(_WARMUP_SECONDS / step_seconds))))
+    trainer.run_batch(
+        max(request.skip_steps, min(_MAX_WARMUP_STEPS, int(_WARMUP_SECONDS / step_seconds)))
+    )
     steps = max(_MIN_STEPS, min(request.max_steps, round(request.seconds / step_seconds)))
     files.progress(Progress(phase="recording", steps=steps))
     if request.tool is Tool.KINETO and ranks.device.type == "cpu":
-        prepare_for_profiler(expected_bytes=(WARMUP_STEPS + steps) * trainer.parameters * _BYTES_OF_PARAMETER)
+        prepare_for_profiler(
+            expected_bytes=(WARMUP_STEPS + steps) * trainer.parameters * _BYTES_OF_PARAMETER
+        )
     ranks.barrier()
     if request.tool is Tool.KINETO:
         _with_torch_profiler(trainer, request, ranks, files, steps)
@@ -76,7 +83,9 @@ def record(cell: TrainingCell, request: RecordRequest, ranks: Ranks, files: Rank
     trainer.close()
 
 
-def _with_torch_profiler(trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int) -> None:
+def _with_torch_profiler(
+    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, steps: int
+) -> None:
     trainer.source = _MarkedSource(trainer.source, record_function)
     profiler = StepProfiler(request, ranks.rank, ranks.world_size, steps)
     profiler.start()
@@ -96,8 +105,9 @@ def _settle_steps(step_seconds: float, settle_seconds: float) -> int:
 
 
 def paced(steps: int, device: torch.device) -> Iterator[int]:
-    """Numbers from 0, each once a GPU has done the step before the last: ranges on the host's clock then hold the work
-    of their steps, as far as a step. Launches of CUDA graphs would run hundreds of steps ahead."""
+    """Numbers from 0, each once a GPU has done the step before the last: ranges on the host's clock
+    then hold the work of their steps, as far as a step. Launches of CUDA graphs would run hundreds
+    of steps ahead."""
     count = _STEPS_IN_FLIGHT if device.type == "cuda" else 0
     events = [torch.cuda.Event() for _ in range(count)]  # type: ignore[no-untyped-call]
     for step in range(steps):
@@ -128,13 +138,14 @@ class _Capture(Protocol):
 class _CudaCapture:
     """Between cudaProfilerStart and -Stop.
 
-    Every process asks for the start: the first one starts the session, and each starts its own tracing. Only one
+    Every process asks for the start: the first one starts the session, and each starts its own
+    tracing. Only one
     process ends the recording: the first cudaProfilerStop ends it for all.
     """
 
     settle_seconds = 1.5
-    """Collection starts some hundred milliseconds after cudaProfilerStart, and not at the same moment in every
-    process."""
+    """Collection starts some hundred milliseconds after cudaProfilerStart, and not at the same
+    moment in every process."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ends, self._cuda = ranks.local_rank == 0, torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -150,8 +161,8 @@ class _CudaCapture:
 
 
 class _RangeCapture:
-    """Within an NVTX range of one process, which starts and ends the recording of all. A range in each process would
-    end it with the first."""
+    """Within an NVTX range of one process, which starts and ends the recording of all. A range in
+    each process would end it with the first."""
 
     settle_seconds = 0.5
     """All processes are recorded some ten milliseconds after the range begins."""
@@ -171,10 +182,17 @@ class _RangeCapture:
 
 
 def _for_nsys(
-    trainer: Trainer, request: RecordRequest, ranks: Ranks, files: RankFiles, *, steps: int, step_seconds: float
+    trainer: Trainer,
+    request: RecordRequest,
+    ranks: Ranks,
+    files: RankFiles,
+    *,
+    steps: int,
+    step_seconds: float,
 ) -> None:
-    """Run marked steps for the nsys that wraps this process. Steps until every process is recorded are not marked, and
-    steps are marked with the rank, so that a mark that is missed does not matter."""
+    """Run marked steps for the nsys that wraps this process. Steps until every process is recorded
+    are not marked, and steps are marked with the rank, so that a mark that is missed does not
+    matter."""
     nvtx = nvtx_for(ranks.device)
     on_cuda = ranks.device.type == "cuda"
     capture = _CudaCapture(ranks) if on_cuda else _RangeCapture(ranks, nvtx)
@@ -182,7 +200,10 @@ def _for_nsys(
     trainer.source = _MarkedSource(trainer.source, lambda name: ranged(nvtx, name))
     trainer.on_phase = phases.begin
     watch = None if on_cuda else _watch_of_waits(trainer, phases)
-    with phases.collections_marked(), contextlib.nullcontext() if on_cuda else gloo_ranges(nvtx, phases):
+    with (
+        phases.collections_marked(),
+        contextlib.nullcontext() if on_cuda else gloo_ranges(nvtx, phases),
+    ):
         capture.begin()
         ranks.barrier()
         for _ in paced(_settle_steps(step_seconds, capture.settle_seconds), ranks.device):
@@ -196,7 +217,9 @@ def _for_nsys(
                 with ranged(nvtx, step_name(step)):
                     trainer.step()
                     if step == steps - 1:
-                        _finish_device(ranks.device)  # within the last range, which then ends with the work
+                        _finish_device(
+                            ranks.device
+                        )  # within the last range, which then ends with the work
                 files.progress(Progress(phase="recording", steps=step))
         finally:
             _finish_device(ranks.device)
@@ -209,14 +232,20 @@ def _for_nsys(
     trainer.on_phase = None
     trainer.clear_marks()
     done = RecordedRank(
-        rank=ranks.rank, world_size=ranks.world_size, pid=os.getpid(), trace=None, steps=steps, seconds=seconds
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        pid=os.getpid(),
+        trace=None,
+        steps=steps,
+        seconds=seconds,
     )
     atomic_write_model(Path(request.directory) / f"recorded-rank-{ranks.rank}.json", done)
 
 
 def _watch_of_waits(trainer: Trainer, phases: PhaseRanges) -> GradientSyncWatch | None:
-    """Ends the backward pass's range at the last gradient where DDP then waits within torch, and the trainer does not
-    watch for that itself, since the strategy has further collectives; ``None`` elsewhere."""
+    """Ends the backward pass's range at the last gradient where DDP then waits within torch, and
+    the trainer does not watch for that itself, since the strategy has further collectives; ``None``
+    elsewhere."""
     if trainer.watch is not None or not any(
         isinstance(part, DistributedDataParallel) for part in trainer.model.modules()
     ):
@@ -231,7 +260,9 @@ def _watch_of_waits(trainer: Trainer, phases: PhaseRanges) -> GradientSyncWatch 
 class _MarkedSource:
     """A source whose data waits are marked in the recording."""
 
-    def __init__(self, source: Source, mark: Callable[[str], AbstractContextManager[object]]) -> None:
+    def __init__(
+        self, source: Source, mark: Callable[[str], AbstractContextManager[object]]
+    ) -> None:
         self._source, self._mark = source, mark
 
     def next_batch(self) -> BatchOfTensors:

@@ -24,10 +24,12 @@ WARMUP_STEPS = 2
 
 
 class StepProfiler:
-    """Skips some steps, records some and writes the trace; further steps have no effect. Call :meth:`step` after each
-    step."""
+    """Skips some steps, records some and writes the trace; further steps have no effect. Call
+    :meth:`step` after each step."""
 
-    def __init__(self, request: RecordRequest, rank: int, world_size: int, steps: int | None = None) -> None:
+    def __init__(
+        self, request: RecordRequest, rank: int, world_size: int, steps: int | None = None
+    ) -> None:
         """``steps`` is the number of recorded steps; ``None`` records for ``request.seconds``."""
         self._request, self._rank, self._world_size = request, rank, world_size
         self._fixed_steps = steps
@@ -56,7 +58,9 @@ class StepProfiler:
         cpus = {"threads": torch.get_num_threads(), "cpus": usable_cpus()}
         self._profile.preset_metadata_json(CPU_INFO_KEY, json.dumps(cpus))
         self._profile.start()
-        with record_function("torchscale: warm-up"):  # what it imports, it must not import inside a collection:
+        with record_function(
+            "torchscale: warm-up"
+        ):  # what it imports, it must not import inside a collection:
             pass  # that may run in the middle of an import
         gc.callbacks.append(self._note_collection)
 
@@ -123,9 +127,12 @@ class StepProfiler:
 
 @contextmanager
 def profiled_steps(request_json: str) -> Iterator[StepProfiler]:
-    """A profiler for a training script. ``request_json`` is a :class:`RecordRequest`; the rank comes from torchrun."""
+    """A profiler for a training script. ``request_json`` is a :class:`RecordRequest`; the rank
+    comes from torchrun."""
     request = RecordRequest.model_validate_json(request_json)
-    rank, world_size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    rank, world_size = (
+        int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))
+    )
     profiler = StepProfiler(request, rank, world_size)
     try:
         yield profiler

@@ -1,7 +1,7 @@
 """Measures a training cell in one rank: build, first step, warm-up, measurement, record.
 
-This file defines what is measured. It does not interpret: raw samples go into the record, and analysis works on
-records.
+This file defines what is measured. It does not interpret: raw samples go into the record, and
+analysis works on records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from torchscale.config.strategy import Ddp
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.rank import FlopCount, MemoryUse, RankRecord, Setup
-from torchscale.schema.launch.steps import Batch, BatchTimes, EpochSample, StepSample, StopRule, Warmup
+from torchscale.schema.launch.steps import (
+    Batch,
+    BatchTimes,
+    EpochSample,
+    StepSample,
+    StopRule,
+    Warmup,
+)
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
@@ -30,7 +37,8 @@ from torchscale.worker.signals import SignalCollector
 from torchscale.worker.trainer import TimedBatch, Trainer
 
 _BUDGET_RESERVE_SECONDS = 3.0
-"""Seconds of a launch's budget that are kept for writing the record and for leaving the process group."""
+"""Seconds of a launch's budget that are kept for writing the record and for leaving the process
+group."""
 _STOP_RULES = tuple(StopRule)
 _REASON_CHARACTERS = 160
 """Of an error's first line: two lines of a terminal."""
@@ -40,7 +48,8 @@ _REASON_CHARACTERS = 160
 class Started:
     """Seconds that starting took, until :func:`train` is called.
 
-    ``memory_is_ours`` is false where resident memory includes that of an earlier launch in the same process.
+    ``memory_is_ours`` is false where resident memory includes that of an earlier launch in the same
+    process.
     """
 
     import_seconds: float
@@ -48,7 +57,9 @@ class Started:
     memory_is_ours: bool = True
 
 
-def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, started: Started) -> RankRecord:
+def train(
+    task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, started: Started
+) -> RankRecord:
     """Run the cell and return this rank's raw samples: the phases of a launch, in order."""
     files.progress(Progress(phase="building"))
     build_started = perf_counter()
@@ -64,7 +75,8 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
     comparison = compare_parameters(trainer.module, ranks)
     launch = _Launch(task, cell, ranks, files, trainer)
     warmup = launch.warm_up(first)
-    # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was reduced.
+    # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was
+    # reduced.
     comparison = comparison if comparison.differing else compare_parameters(trainer.module, ranks)
     changed = initial != fingerprint(trainer.module)
 
@@ -118,8 +130,8 @@ def train(task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, 
 
 
 def _count_flops(cell: TrainingCell) -> tuple[FlopCount | None, str]:
-    """FLOPs of the cell's model; ``None`` and why for one that cannot run on the meta device, which then has no
-    MFU."""
+    """FLOPs of the cell's model; ``None`` and why for one that cannot run on the meta device, which
+    then has no MFU."""
     try:
         return count_flops(lambda: build_workload(cell)), ""
     except UncountableError as error:
@@ -130,16 +142,26 @@ def _count_flops(cell: TrainingCell) -> tuple[FlopCount | None, str]:
 
 
 class _Launch:
-    """The loops of warm-up and measurement over batches of steps. Between batches, rank 0 decides whether a loop
-    ends."""
+    """The loops of warm-up and measurement over batches of steps. Between batches, rank 0 decides
+    whether a loop ends."""
 
-    def __init__(self, task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, trainer: Trainer) -> None:
-        self._task, self._cell, self._ranks, self._files, self._trainer = task, cell, ranks, files, trainer
+    def __init__(
+        self, task: LaunchTask, cell: TrainingCell, ranks: Ranks, files: RankFiles, trainer: Trainer
+    ) -> None:
+        self._task, self._cell, self._ranks, self._files, self._trainer = (
+            task,
+            cell,
+            ranks,
+            files,
+            trainer,
+        )
         self._rule = cell.measurement
         self.losses_finite = True
         self.last_loss: float | None = None
         self._epochs_done = 0
-        samples = ranks.broadcast_scalar(float(trainer.source.epoch_samples or 0)) or cell.num_samples
+        samples = (
+            ranks.broadcast_scalar(float(trainer.source.epoch_samples or 0)) or cell.num_samples
+        )
         self._steps_per_epoch = max(1, int(samples) // cell.global_batch_size)
 
     def warm_up(self, first: TimedBatch) -> Warmup:
@@ -160,14 +182,18 @@ class _Launch:
             is_over = bool(self._ranks.broadcast_scalar(rule.is_over(batches)))
         return Warmup(
             steps=2 + sum(batch.steps for batch in batches),
-            seconds=first.batch.seconds + second.batch.seconds + math.fsum(batch.seconds for batch in batches),
+            seconds=first.batch.seconds
+            + second.batch.seconds
+            + math.fsum(batch.seconds for batch in batches),
             steady=bool(self._ranks.broadcast_scalar(rule.is_steady(batches))),
             batches=BatchTimes.of(batches),
         )
 
-    def measure(self, warmup: Warmup, collector: SignalCollector, load: HostLoadMeter) -> tuple[list[Batch], StopRule]:
-        """Run the measured batches and write their steps. Returns the batches and the rule that ended the
-        measurement."""
+    def measure(
+        self, warmup: Warmup, collector: SignalCollector, load: HostLoadMeter
+    ) -> tuple[list[Batch], StopRule]:
+        """Run the measured batches and write their steps. Returns the batches and the rule that
+        ended the measurement."""
         steps_per_epoch = self._steps_per_epoch
         rule = MeasurementRule(
             self._rule,
@@ -194,7 +220,10 @@ class _Launch:
         timed = self._trainer.run_batch(steps)
         self._note_losses(timed)
         done = [*earlier, timed.batch]
-        count, seconds = sum(batch.steps for batch in done), math.fsum(batch.seconds for batch in done)
+        count, seconds = (
+            sum(batch.steps for batch in done),
+            math.fsum(batch.seconds for batch in done),
+        )
         rate = self._cell.global_batch_size * count / seconds
         self._files.progress(Progress(phase=phase, steps=count, samples_per_second=rate))
         return timed
@@ -204,7 +233,8 @@ class _Launch:
         self.last_loss = timed.samples[-1].loss
 
     def _note_epoch(self, samples: list[StepSample], steps_per_epoch: int) -> list[StepSample]:
-        """Write the epoch if ``samples`` complete it. Returns the samples of the incomplete epoch."""
+        """Write the epoch if ``samples`` complete it. Returns the samples of the incomplete
+        epoch."""
         if len(samples) < steps_per_epoch:
             return samples
         losses = [sample.loss for sample in samples if sample.loss is not None]

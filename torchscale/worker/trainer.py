@@ -66,11 +66,14 @@ class Trainer:
         source: The source of batches.
         tokens_per_step: Tokens of a step on this rank; ``None`` where samples have no tokens.
         last_step_seconds: Mean step time of the last batch.
-        watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from compute.
+        watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from
+            compute.
         on_phase: Called with each phase that begins; for recordings.
     """
 
-    def __init__(self, cell: TrainingCell, ranks: Ranks, on_progress: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, cell: TrainingCell, ranks: Ranks, on_progress: Callable[[], None] | None = None
+    ) -> None:
         torch.backends.cudnn.benchmark = cell.cudnn_benchmark and not cell.deterministic
         torch.backends.cudnn.deterministic = cell.deterministic
         torch.use_deterministic_algorithms(cell.deterministic)
@@ -84,7 +87,9 @@ class Trainer:
         torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)
         self.module, self.model = self._parallel.module.train(), self._parallel.model
-        self._precision = PrecisionPolicy(cell.precision, ranks.device, autocast=self._parallel.autocast)
+        self._precision = PrecisionPolicy(
+            cell.precision, ranks.device, autocast=self._parallel.autocast
+        )
         self.optimizer = make_optimizer(cell, self._parallel)
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
@@ -94,11 +99,15 @@ class Trainer:
         if stages is not None:
             stages.around_passes(self._stage_forward, self._stage_backward)
         needed = stages is None or stages.needs_data
-        self.source: Source = make_source(self._workload, cell, ranks, needed=needed, on_progress=on_progress)
+        self.source: Source = make_source(
+            self._workload, cell, ranks, needed=needed, on_progress=on_progress
+        )
         self.watch: GradientSyncWatch | None = None
-        # A mark of the synchronizing clock would stop the device in the middle of the backward pass.
+        # A mark of the synchronizing clock would stop the device in the middle of the backward
+        # pass.
         if self._parallel.gradients_first and not cell.measurement.sync_cuda:
-            # The compiler would trace a forward hook; buffers are then sent within the forward pass, without a mark.
+            # The compiler would trace a forward hook; buffers are then sent within the forward
+            # pass, without a mark.
             self.watch = GradientSyncWatch(self.module, self._mark, buffers=not cell.compile)
             self.watch.start()
         self._first_phase = Phase.BUBBLE if stages is not None else Phase.FORWARD
@@ -121,7 +130,8 @@ class Trainer:
         return None if ready is None else ready()
 
     def step(self) -> Tensor:
-        """Run one optimizer step, with a mark after each phase. Returns the loss as a scalar on the device."""
+        """Run one optimizer step, with a mark after each phase. Returns the loss as a scalar on the
+        device."""
         loss = self._forward_backward()
         if self._cell.gradient_clipping is not None:
             self._precision.unscale(self.optimizer)
@@ -134,8 +144,8 @@ class Trainer:
     def _forward_backward(self) -> Tensor:
         """All forward and backward passes of a step; the mean loss over this rank's samples."""
         if self._captures_graphs:
-            # Memory of the last step's graphs may be taken again. Once a step and not once a pass: gradients that are
-            # being accumulated lie in it as well.
+            # Memory of the last step's graphs may be taken again. Once a step and not once a pass:
+            # gradients that are being accumulated lie in it as well.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         batch = self.source.next_batch()
         self._mark(Phase.DATA, self._first_phase)
@@ -151,11 +161,16 @@ class Trainer:
         return losses[0] if pieces == 1 else torch.stack(losses).mean()
 
     def _pass(self, batch: BatchOfTensors, *, last: bool, share: float) -> Tensor:
-        """One forward and one backward pass; gradients are synchronized in the last pass of a step only."""
+        """One forward and one backward pass; gradients are synchronized in the last pass of a step
+        only."""
         parallel = self._parallel
         if parallel.accumulating is not None and self._cell.gradient_accumulation > 1:
             parallel.accumulating(last)
-        sync = parallel.no_sync() if parallel.no_sync is not None and not last else contextlib.nullcontext()
+        sync = (
+            parallel.no_sync()
+            if parallel.no_sync is not None and not last
+            else contextlib.nullcontext()
+        )
         with sync:
             with self._precision.forward_context():
                 loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
@@ -163,7 +178,8 @@ class Trainer:
             self._precision.backward(loss if share == 1 else loss * share)
             self._mark(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
         loss = loss.detach().reshape(())
-        # The output of a CUDA graph is overwritten by the next step, and losses are read after the last one.
+        # The output of a CUDA graph is overwritten by the next step, and losses are read after the
+        # last one.
         return loss.clone() if self._captures_graphs else loss
 
     @contextlib.contextmanager
@@ -183,7 +199,8 @@ class Trainer:
         self._read()
 
     def run_batch(self, steps: int) -> TimedBatch:
-        """Run contiguous steps that start together on all ranks; clocks and losses are read after the last step."""
+        """Run contiguous steps that start together on all ranks; clocks and losses are read after
+        the last step."""
         self._ranks.barrier()
         self._mark(Phase.START, Phase.DATA)
         losses = [self.step() for _ in range(steps)]
@@ -192,7 +209,8 @@ class Trainer:
         if self._parallel.stages is not None:
             values = self._parallel.stages.share_losses(values)
         samples = tuple(
-            self._sample(index, part, loss) for index, (part, loss) in enumerate(zip(parts, values, strict=True))
+            self._sample(index, part, loss)
+            for index, (part, loss) in enumerate(zip(parts, values, strict=True))
         )
         if self.watch is not None and self._steps_done == 0:
             self.watch.settle()
@@ -201,11 +219,12 @@ class Trainer:
         return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples)
 
     def run_unsynchronized(self, steps: int) -> UnsynchronizedWindow | None:
-        """Run ``steps`` forward and backward passes without gradient sync, to time this rank's compute; ``None``
-        where the strategy cannot skip its collectives.
+        """Run ``steps`` forward and backward passes without gradient sync, to time this rank's
+        compute; ``None`` where the strategy cannot skip its collectives.
 
-        Starts and ends together on all ranks. The first pass (it may still send buffers) and the whole training step
-        that follows (it waits for the slowest rank) are discarded; no optimizer step is taken in between.
+        Starts and ends together on all ranks. The first pass (it may still send buffers) and the
+        whole training step that follows (it waits for the slowest rank) are discarded; no optimizer
+        step is taken in between.
         """
         if self._parallel.no_sync is None or not self._parallel.quiet:
             return None
@@ -224,9 +243,18 @@ class Trainer:
         return UnsynchronizedWindow(compute, perf_counter() - began)
 
     def close(self) -> None:
-        """Stop the loader's processes and free the model: ranks that still hold DDP's reducer at exit can abort."""
+        """Stop the loader's processes and free the model: ranks that still hold DDP's reducer at
+        exit can abort."""
         self.source.close()
-        del self.model, self.module, self.optimizer, self.source, self._parallel, self.watch, self._workload
+        del (
+            self.model,
+            self.module,
+            self.optimizer,
+            self.source,
+            self._parallel,
+            self.watch,
+            self._workload,
+        )
 
     def _mark(self, ended: Phase, begun: Phase) -> None:
         self._clock.mark()
@@ -266,20 +294,25 @@ class Trainer:
 
 @dataclass(frozen=True)
 class UnsynchronizedWindow:
-    """``seconds`` of each pass without gradient sync, and the wall time of the window with the discarded passes."""
+    """``seconds`` of each pass without gradient sync, and the wall time of the window with the
+    discarded passes."""
 
     seconds: tuple[float, ...]
     wall_seconds: float
 
 
 class GradientSyncWatch:
-    """Marks the end of buffer sync, before the forward pass, and the start of exposed gradient sync: the last gradient.
+    """Marks the end of buffer sync, before the forward pass, and the start of exposed gradient
+    sync: the last gradient.
 
-    In the first step every parameter is watched, to find the one whose gradient comes last; afterwards only that one,
-    which costs one call per step. The order of gradients follows the model's graph and is equal in every step.
+    In the first step every parameter is watched, to find the one whose gradient comes last;
+    afterwards only that one, which costs one call per step. The order of gradients follows the
+    model's graph and is equal in every step.
     """
 
-    def __init__(self, module: nn.Module, mark: Callable[[Phase, Phase], None], *, buffers: bool) -> None:
+    def __init__(
+        self, module: nn.Module, mark: Callable[[Phase, Phase], None], *, buffers: bool
+    ) -> None:
         self._module, self._mark = module, mark
         self._last: nn.Parameter | None = None
         self._watched = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -293,7 +326,9 @@ class GradientSyncWatch:
             self._handles.append(handle)
         if self.has_buffers:
             ended = Phase.BUFFERS, Phase.FORWARD
-            self._handles.append(self._module.register_forward_pre_hook(lambda *_: self._mark(*ended)))
+            self._handles.append(
+                self._module.register_forward_pre_hook(lambda *_: self._mark(*ended))
+            )
 
     def stop(self) -> None:
         """Remove all hooks; marks already taken stay."""

@@ -29,7 +29,10 @@ def launches(
     """A cell whose launches were delayed so; ``None`` was not disturbed."""
     figures = tuple(
         LaunchFigures(
-            values={MetricKey(metric=Metric.THROUGHPUT): rate, MetricKey(metric=Metric.STEP_P95): 10 / rate},
+            values={
+                MetricKey(metric=Metric.THROUGHPUT): rate,
+                MetricKey(metric=Metric.STEP_P95): 10 / rate,
+            },
             flags=() if delay is None else (flag,),
             other_processes=0.0 if delay is None else 0.5,
             delay=(0.0, 0.0) if delay is None else delay,
@@ -54,7 +57,9 @@ def change(before: ResultCell, after: ResultCell, metric: Metric = Metric.THROUG
     ("share", "verdict"),
     [(1.0, Verdict.UNCLEAR), (0.95, Verdict.UNCLEAR), (0.8, Verdict.WORSE), (0.5, Verdict.WORSE)],
 )
-def test_a_slower_side_under_load_is_worse_where_waiting_does_not_explain_it(share: float, verdict: Verdict) -> None:
+def test_a_slower_side_under_load_is_worse_where_waiting_does_not_explain_it(
+    share: float, verdict: Verdict
+) -> None:
     """Half of the rate is what sharing the core explains; a fifth less than that is not."""
     found = change(QUIET, launches(scaled(STEADY, share * 0.5), HALF))
     assert (found.verdict, found.conditions) == (verdict, ("contended",))
@@ -66,12 +71,21 @@ def test_a_slower_side_under_load_is_worse_where_waiting_does_not_explain_it(sha
 
 @pytest.mark.parametrize(
     ("rate", "verdict"),
-    [(100.0, Verdict.UNCLEAR), (85.0, Verdict.WORSE), (50.0, Verdict.WORSE), (130.0, Verdict.BETTER)],
+    [
+        (100.0, Verdict.UNCLEAR),
+        (85.0, Verdict.WORSE),
+        (50.0, Verdict.WORSE),
+        (130.0, Verdict.BETTER),
+    ],
 )
-def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(rate: float, verdict: Verdict) -> None:
-    """It measured 50, and alone would have measured 96 or more; a side that is as slow as the reference looked is
-    slower."""
-    found = change(launches(scaled(STEADY, 0.5), HALF), launches(scaled(STEADY, rate / 100), [None] * 3))
+def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(
+    rate: float, verdict: Verdict
+) -> None:
+    """It measured 50, and alone would have measured 96 or more; a side that is as slow as the
+    reference looked is slower."""
+    found = change(
+        launches(scaled(STEADY, 0.5), HALF), launches(scaled(STEADY, rate / 100), [None] * 3)
+    )
     assert found.verdict is verdict
 
 
@@ -82,7 +96,10 @@ def test_beside_processes_that_slow_the_fixed_work_the_bound_is_wider() -> None:
     assert found.high is not None
     machine = EQUAL_WORK[1]  # its own copies may have been slower by what is usual
     assert found.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN) * machine, rel=1e-3)
-    assert change(QUIET, launches(scaled(STEADY, 0.25), HALF, work=(1.5e-4, 4e-4))).verdict is Verdict.WORSE
+    assert (
+        change(QUIET, launches(scaled(STEADY, 0.25), HALF, work=(1.5e-4, 4e-4))).verdict
+        is Verdict.WORSE
+    )
 
 
 def test_fixed_work_of_another_processor_or_of_no_launch_is_not_compared() -> None:
@@ -137,7 +154,8 @@ def test_a_disturbance_makes_slower_and_never_faster(flag: str) -> None:
 def test_what_the_machine_itself_explains_is_no_change(
     share: float, work: tuple[float, float], verdict: Verdict, conditions: tuple[str, ...]
 ) -> None:
-    """A host's clock is lower for minutes: all launches of a side alike, and the fixed work shows it."""
+    """A host's clock is lower for minutes: all launches of a side alike, and the fixed work shows
+    it."""
     after = launches(scaled(STEADY, share), [None] * 3)
     slowed = [one.model_copy(update={"fixed_work": work}) for one in after.launches]
     after = after.model_copy(update={"launches": tuple(slowed)})
@@ -145,7 +163,9 @@ def test_what_the_machine_itself_explains_is_no_change(
     assert (found.verdict, found.conditions) == (verdict, conditions)
     assert change(QUIET, after, Metric.STEP_P95).verdict is verdict
     other = after.model_copy(update={"device": "another processor"})
-    assert change(QUIET, other).conditions == (), "the work of another processor says nothing of a clock"
+    assert change(QUIET, other).conditions == (), (
+        "the work of another processor says nothing of a clock"
+    )
 
 
 def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:
@@ -155,12 +175,15 @@ def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:
 
 @pytest.mark.parametrize("delays", [[(0.06, 0.06)] * 3, [(0.0, 0.0), (0.0, 0.0), (0.17, 0.18)]])
 def test_delays_below_the_limit_of_a_flag_are_no_change(delays: list[tuple[float, float]]) -> None:
-    """Each launch is slower by just what it waited, and none is contended by its flag, or one of three."""
+    """Each launch is slower by just what it waited, and none is contended by its flag, or one of
+    three."""
     rates = [rate * (1 - delay) for rate, (delay, _) in zip(STEADY, delays, strict=True)]
     slow = launches(rates, delays)
     flags = [("contended",) if delay > 0.1 else () for delay, _ in delays]
     figures = zip(slow.launches, flags, strict=True)
-    slow = slow.model_copy(update={"launches": tuple(one.model_copy(update={"flags": of}) for one, of in figures)})
+    slow = slow.model_copy(
+        update={"launches": tuple(one.model_copy(update={"flags": of}) for one, of in figures)}
+    )
     for before, after in ((QUIET, slow), (slow, QUIET)):
         found = change(before, after)
         assert found.verdict in (Verdict.UNCLEAR, Verdict.SAME)

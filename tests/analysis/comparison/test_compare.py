@@ -27,7 +27,8 @@ def result(
     started_at: Sequence[str] = (),
     **changes: Any,
 ) -> ResultCell:
-    """A cell whose launches had these throughputs; its steps and memory follow. ``flags`` are those of each launch."""
+    """A cell whose launches had these throughputs; its steps and memory follow. ``flags`` are those
+    of each launch."""
     launches = tuple(
         LaunchFigures(
             started_at=started_at[number] if started_at else "",
@@ -41,12 +42,21 @@ def result(
         for number, rate in enumerate(rates)
     )
     measured = state in (State.OK, State.PARTIAL)
-    content = {"device": "NVIDIA H100", "torch": "2.13.0", "launches": launches if measured else (), "flags": flags}
+    content = {
+        "device": "NVIDIA H100",
+        "torch": "2.13.0",
+        "launches": launches if measured else (),
+        "flags": flags,
+    }
     return ResultCell(cell=cell, state=state, **{**content, **changes})
 
 
 def side(*found: ResultCell, name: str = "side", **changes: Any) -> ResultSet:
-    defaults: dict[str, Any] = {"environment": environment(8), "config": experiment(), "tool_version": "0.1.0"}
+    defaults: dict[str, Any] = {
+        "environment": environment(8),
+        "config": experiment(),
+        "tool_version": "0.1.0",
+    }
     return ResultSet(name=name, cells=found, **{**defaults, **changes})
 
 
@@ -77,9 +87,9 @@ def test_a_real_but_small_change_is_none() -> None:
     pair = compare(side(result(cell)), side(result(cell, scaled(STEADY, 0.99))))
     assert (throughput(pair).adjusted_p or 1.0) < 0.05
     assert throughput(pair).verdict is Verdict.SAME
-    assert compare(side(result(cell)), side(result(cell, scaled(STEADY, 0.99))), threshold=0.005).regressions(()) == [
-        cell.id
-    ]
+    assert compare(
+        side(result(cell)), side(result(cell, scaled(STEADY, 0.99))), threshold=0.005
+    ).regressions(()) == [cell.id]
 
 
 def test_noise_is_unclear_and_not_the_same() -> None:
@@ -96,7 +106,9 @@ def test_a_change_in_every_cell_is_seen_in_their_mean_where_none_shows_it_alone(
     plan = cells(batch_sizes=list(range(1, 13)), gpu_counts=[1])
     noisy = [scaled((97.0, 100.0, 103.0), 1 + 0.001 * number) for number in range(12)]
     before = side(*(result(cell, rates) for cell, rates in zip(plan, noisy, strict=True)))
-    after = side(*(result(cell, scaled(rates, 0.96)) for cell, rates in zip(plan, noisy, strict=True)))
+    after = side(
+        *(result(cell, scaled(rates, 0.96)) for cell, rates in zip(plan, noisy, strict=True))
+    )
     pair = compare(before, after)
     assert {throughput(pair, at).verdict for at in range(12)} == {Verdict.UNCLEAR}
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
@@ -110,9 +122,15 @@ def test_a_change_in_every_cell_is_seen_in_their_mean_where_none_shows_it_alone(
 def test_two_launches_decide_nothing_whatever_they_say() -> None:
     (cell, *_) = cells()
     pair = compare(side(result(cell)), side(result(cell, (50.0, 50.0))))
-    assert (throughput(pair).verdict, throughput(pair).reason) == (Verdict.UNCLEAR, Reason.FEW_LAUNCHES)
+    assert (throughput(pair).verdict, throughput(pair).reason) == (
+        Verdict.UNCLEAR,
+        Reason.FEW_LAUNCHES,
+    )
     assert throughput(pair).adjusted_p is None
-    assert (pair.overall[0].verdict, pair.overall[0].reason) == (Verdict.UNCLEAR, Reason.FEW_LAUNCHES)
+    assert (pair.overall[0].verdict, pair.overall[0].reason) == (
+        Verdict.UNCLEAR,
+        Reason.FEW_LAUNCHES,
+    )
     assert pair.regressions(()) == []
     assert pair.unclear(()) == [cell.id]
 
@@ -131,7 +149,9 @@ def test_many_cells_are_corrected_for() -> None:
 
 def test_a_cell_that_now_fails_is_a_regression_and_one_that_is_missing_is_unclear() -> None:
     first, second = cells()
-    lost = compare(side(result(first), result(second)), side(result(first), result(second, state=State.OOM)))
+    lost = compare(
+        side(result(first), result(second)), side(result(first), result(second, state=State.OOM))
+    )
     assert [cell.outcome for cell in lost.cells] == [Outcome.COMPARED, Outcome.LOST]
     assert lost.regressions(()) == [second.id]
     gone = compare(side(result(first), result(second)), side(result(first)))
@@ -157,7 +177,9 @@ def test_the_score_is_speed_times_the_share_that_succeeded() -> None:
 
 def test_overall_is_the_geometric_mean_and_counts_flagged_cells() -> None:
     first, second = cells()
-    other = side(result(first, scaled(STEADY, 2.0), flags=("noisy",)), result(second, scaled(STEADY, 0.5)))
+    other = side(
+        result(first, scaled(STEADY, 2.0), flags=("noisy",)), result(second, scaled(STEADY, 0.5))
+    )
     overall = compare(side(result(first), result(second)), other).overall[0]
     assert overall.ratio.value == pytest.approx(1.0)
     assert (overall.cells, overall.flagged) == (2, 1)
@@ -206,7 +228,9 @@ def test_a_side_that_was_contended_alone_decides_nothing_unless_that_is_accepted
     sides = side(result(cell)), side(result(cell, scaled(STEADY, 0.6), flags=BUSY))
     pair = compare(*sides)
     assert (throughput(pair).verdict, throughput(pair).conditions) == (Verdict.UNCLEAR, BUSY)
-    assert throughput(pair).adjusted_p is None, "a p-value beside a verdict that does not rest on it"
+    assert throughput(pair).adjusted_p is None, (
+        "a p-value beside a verdict that does not rest on it"
+    )
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
     assert (overall.verdict, overall.conditions) == (Verdict.UNCLEAR, BUSY)
     assert pair.regressions(()) == pair.overall_regressions(()) == []
@@ -217,13 +241,17 @@ def test_a_side_that_was_contended_alone_decides_nothing_unless_that_is_accepted
     assert memory.verdict is Verdict.SAME, "other processes do not change what a cell needs"
     accepted = compare(*sides, accept_flags=True)
     assert accepted.regressions(()) == [cell.id]
-    both = compare(side(result(cell, flags=BUSY)), side(result(cell, scaled(STEADY, 0.6), flags=BUSY)))
+    both = compare(
+        side(result(cell, flags=BUSY)), side(result(cell, scaled(STEADY, 0.6), flags=BUSY))
+    )
     assert both.regressions(()) == [cell.id], "under equal conditions"
 
 
 def test_cells_under_unequal_conditions_do_not_count_in_the_mean_or_in_the_correction() -> None:
     first, second = cells()
-    after = side(result(first, scaled(STEADY, 1.05)), result(second, scaled(STEADY, 0.5), flags=BUSY))
+    after = side(
+        result(first, scaled(STEADY, 1.05)), result(second, scaled(STEADY, 0.5), flags=BUSY)
+    )
     pair = compare(side(result(first), result(second)), after)
     alone = compare(side(result(first)), side(result(first, scaled(STEADY, 1.05))))
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
@@ -255,7 +283,8 @@ def two_days(cell: TrainingCell, rates: Sequence[float], name: str = "side") -> 
 
 
 def test_noise_between_the_sessions_of_one_side_counts_for_both() -> None:
-    """Days that differ by 10 %: a single session that is 8 % away from their mean is nothing special."""
+    """Days that differ by 10 %: a single session that is 8 % away from their mean is nothing
+    special."""
     cell, _ = cells()
     days = two_days(cell, (100.0, 100.2, 99.8, 110.0, 110.2, 109.8))
     once = side(result(cell, scaled(STEADY, 1.13), started_at=[MONDAY] * 3), created_at=MONDAY)
@@ -287,7 +316,9 @@ def test_a_partial_cell_is_compared_by_the_launches_that_it_has() -> None:
 def test_a_figure_that_only_the_reference_has_is_missing() -> None:
     cell, _ = cells()
     joules = MetricKey(metric=Metric.ENERGY)
-    launches = tuple(LaunchFigures(values={**launch.values, joules: 5.0}) for launch in result(cell).launches)
+    launches = tuple(
+        LaunchFigures(values={**launch.values, joules: 5.0}) for launch in result(cell).launches
+    )
     with_energy = side(result(cell).model_copy(update={"launches": launches}))
     pair = compare(with_energy, side(result(cell)))
     assert pair.cells[0].absent == (joules,)
@@ -297,17 +328,23 @@ def test_a_figure_that_only_the_reference_has_is_missing() -> None:
 
 @pytest.mark.parametrize("equal", [1.0, 0.97, 1.03])
 def test_p_and_verdict_agree(equal: float) -> None:
-    """A verdict of a change beyond the threshold needs p below the level, and the other way round."""
+    """A verdict of a change beyond the threshold needs p below the level, and the other way
+    round."""
     cell, _ = cells()
     for spread in (0.5, 1.0, 1.5, 2.0, 3.0):
         rates = (100.0 - spread, 100.0, 100.0 + spread)
-        change = throughput(compare(side(result(cell, rates)), side(result(cell, scaled(rates, equal)))))
+        change = throughput(
+            compare(side(result(cell, rates)), side(result(cell, scaled(rates, equal))))
+        )
         assert change.adjusted_p is not None
-        assert change.verdict.decided is (change.adjusted_p < LEVEL) or change.verdict is Verdict.SAME
+        assert (
+            change.verdict.decided is (change.adjusted_p < LEVEL) or change.verdict is Verdict.SAME
+        )
 
 
 def test_the_efficiency_score_is_the_ratio_of_scaling_efficiencies() -> None:
-    """The other side is 10 % faster on one device and 1 % slower on two: its efficiency there is 0.9 of the other's."""
+    """The other side is 10 % faster on one device and 1 % slower on two: its efficiency there is
+    0.9 of the other's."""
     one, two = cells()
     other = side(result(one, scaled(STEADY, 1.1)), result(two, scaled(STEADY, 0.99)))
     score = compare(side(result(one), result(two)), other).efficiency
@@ -324,7 +361,10 @@ def test_the_efficiency_score_is_the_ratio_of_scaling_efficiencies() -> None:
 def test_series_count_once_each_in_the_efficiency_score() -> None:
     plan = cells(batch_sizes=[8, 16], gpu_counts=[1, 2, 4])
     rates = {1: 1.0, 2: 0.9, 4: 0.8}
-    after = [result(cell, scaled(STEADY, rates[cell.world_size] if cell.batch_size == 8 else 1.0)) for cell in plan]
+    after = [
+        result(cell, scaled(STEADY, rates[cell.world_size] if cell.batch_size == 8 else 1.0))
+        for cell in plan
+    ]
     score = compare(side(*map(result, plan)), side(*after)).efficiency
     assert score is not None
     assert score.value == pytest.approx(100 * math.sqrt(math.sqrt(0.9 * 0.8)))

@@ -20,7 +20,9 @@ from torchscale.schema.state import State
 
 
 def session(minute: int, **changes: Any) -> Session:
-    return Session(started_at=time(minute), tool_version="0.1.0", environment=environment(1, **changes))
+    return Session(
+        started_at=time(minute), tool_version="0.1.0", environment=environment(1, **changes)
+    )
 
 
 def time(minute: int) -> str:
@@ -39,8 +41,13 @@ def launches(*minutes: int) -> list[LaunchFigures]:
 def test_launches_count_for_the_session_in_which_they_began() -> None:
     experiment = folder(session(10, env={"NCCL_ALGO": "Ring"}), session(20), session(30))
     found = measured_sessions(experiment, launches(0, 5, 12, 30))
-    assert [(one.session.started_at, one.launches) for one in found] == [(time(0), 2), (time(10), 1), (time(30), 1)]
-    # The one in which nothing was measured is left out, and what changed is against the one before it.
+    assert [(one.session.started_at, one.launches) for one in found] == [
+        (time(0), 2),
+        (time(10), 1),
+        (time(30), 1),
+    ]
+    # The one in which nothing was measured is left out, and what changed is against the one before
+    # it.
     assert [one.changed for one in found] == [(), ("variable NCCL_ALGO",), ("variable NCCL_ALGO",)]
 
 
@@ -52,19 +59,31 @@ def test_what_changed_before_the_first_figure_is_no_change() -> None:
 
 @pytest.mark.parametrize("times", [[], [""], ["1999"]])
 def test_without_a_launch_that_belongs_to_any_the_first_counts(times: list[str]) -> None:
-    (found,) = measured_sessions(folder(session(10)), [LaunchFigures(started_at=time) for time in times])
+    (found,) = measured_sessions(
+        folder(session(10)), [LaunchFigures(started_at=time) for time in times]
+    )
     assert (found.session.started_at, found.launches) == (time(0), len(times))
 
 
 def test_the_name_of_a_job_is_no_condition_and_another_gpu_is() -> None:
-    again = {"env": {"SLURM_JOB_ID": "7", "MASTER_PORT": "29500"}, "command": ("torchscale", "benchmark", "-v")}
+    again = {
+        "env": {"SLURM_JOB_ID": "7", "MASTER_PORT": "29500"},
+        "command": ("torchscale", "benchmark", "-v"),
+    }
     other = environment(1).devices[0].model_copy(update={"uuid": "GPU-other"})
-    found = measured_sessions(folder(session(10, **again), session(20, **again, devices=(other,))), launches(0, 10, 20))
+    found = measured_sessions(
+        folder(session(10, **again), session(20, **again, devices=(other,))), launches(0, 10, 20)
+    )
     assert [one.changed for one in found] == [(), (), ("GPU 0",)]
 
 
 def test_a_fact_that_changed_is_told_in_order() -> None:
-    sessions = [session(0), session(1, env={"NCCL_ALGO": "Ring"}), session(2, env={"NCCL_ALGO": "Ring"}), session(3)]
+    sessions = [
+        session(0),
+        session(1, env={"NCCL_ALGO": "Ring"}),
+        session(2, env={"NCCL_ALGO": "Ring"}),
+        session(3),
+    ]
     found = over_sessions([session_facts(one) for one in sessions])
     assert found["variable NCCL_ALGO"] == "absent, then Ring, then absent"
     assert found["host"] == "node-1"
@@ -92,7 +111,11 @@ BUSY, QUIET = ("contended", "drifting"), ("noisy",)
         (cell_of(BUSY, BUSY, BUSY), cell_of(BUSY, BUSY, BUSY), ()),
         (cell_of(("throttled",), ("throttled",)), cell_of((), ()), ("throttled",)),
         (cell_of(("noisy", "drifting"), ("noisy",)), cell_of((), ()), ()),
-        (cell_of(None, None, None, of_cell=("contended",)), cell_of(QUIET, QUIET, QUIET), ("contended",)),
+        (
+            cell_of(None, None, None, of_cell=("contended",)),
+            cell_of(QUIET, QUIET, QUIET),
+            ("contended",),
+        ),
         (cell_of(None, None, None, of_cell=("contended",)), cell_of(BUSY, BUSY, BUSY), ()),
         (cell_of(None, None, None), cell_of(QUIET, QUIET, QUIET), ()),
     ],
@@ -120,7 +143,10 @@ def test_a_launch_belongs_to_the_last_session_that_had_begun() -> None:
     ],
 )
 def test_sides_that_are_both_contended_may_be_so_to_another_degree(
-    before: tuple[float, ...], after: tuple[float | None, ...], flags: tuple[str, ...], unequal: tuple[str, ...]
+    before: tuple[float, ...],
+    after: tuple[float | None, ...],
+    flags: tuple[str, ...],
+    unequal: tuple[str, ...],
 ) -> None:
     sides = [
         ResultCell(

@@ -13,7 +13,9 @@ def launches(*work: tuple[float, float] | None) -> list[LaunchFigures]:
 
 
 def test_a_side_is_slower_by_what_took_longest_on_it() -> None:
-    gap = speed_gap(launches((1e-4, 2e-4), (1e-4, 2e-4)), launches((1.05e-4, 2e-4), (1.05e-4, 1.8e-4)))
+    gap = speed_gap(
+        launches((1e-4, 2e-4), (1e-4, 2e-4)), launches((1.05e-4, 2e-4), (1.05e-4, 1.8e-4))
+    )
     assert gap is not None
     assert gap.shares[1] == pytest.approx(0.05)
     assert gap.shares[0] == pytest.approx((2 / 1.8) ** 0.5 - 1)

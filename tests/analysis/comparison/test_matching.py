@@ -6,7 +6,12 @@ import pytest
 
 from tests.analysis.comparison.test_compare import result, side
 from tests.factories import cells, environment, experiment
-from torchscale.analysis.comparison.matching import Match, cell_differences, differences, match_cells
+from torchscale.analysis.comparison.matching import (
+    Match,
+    cell_differences,
+    differences,
+    match_cells,
+)
 from torchscale.config.choices import MatchKey
 from torchscale.errors import UsageError
 from torchscale.schema.cells.hardware import HardwareCell
@@ -18,9 +23,14 @@ from torchscale.schema.state import State
 ONE_GLOBAL_BATCH = (MatchKey.MODEL, MatchKey.GLOBAL_BATCH)
 
 
-def matched(reference: ResultSet, other: ResultSet, keys: Sequence[MatchKey]) -> list[tuple[str | None, str | None]]:
+def matched(
+    reference: ResultSet, other: ResultSet, keys: Sequence[MatchKey]
+) -> list[tuple[str | None, str | None]]:
     matches, _ = match_cells(reference, other, keys=keys)
-    return [(before.cell.id if before else None, after.cell.id if after else None) for before, after in matches]
+    return [
+        (before.cell.id if before else None, after.cell.id if after else None)
+        for before, after in matches
+    ]
 
 
 def test_cells_of_other_counts_match_by_their_global_batch() -> None:
@@ -33,9 +43,13 @@ def test_cells_of_other_counts_match_by_their_global_batch() -> None:
 def test_a_key_that_does_not_tell_cells_apart_is_an_error_with_what_would() -> None:
     one, two = cells(batch_sizes=[8])
     with pytest.raises(UsageError) as caught:
-        match_cells(side(result(one)), side(result(one), result(two), name="after"), keys=[MatchKey.MODEL])
+        match_cells(
+            side(result(one)), side(result(one), result(two), name="after"), keys=[MatchKey.MODEL]
+        )
     model = "tiny-resnet (image_size=32, num_classes=10)"
-    assert caught.value.message == f"--match model: 2 cells of after are model {model}; expected one"
+    assert (
+        caught.value.message == f"--match model: 2 cells of after are model {model}; expected one"
+    )
     assert caught.value.hint == "add what tells them apart: global_batch, devices"
 
 
@@ -55,17 +69,34 @@ def test_a_skipped_cell_gives_way_to_a_measured_one_of_the_same_key() -> None:
 
 def test_cells_without_a_model_match_by_their_workload_and_memory_by_what_it_trains() -> None:
     ceilings = HardwareCell(
-        matmul_sizes=(64,), matmul_dtypes=("fp32",), seconds=0.1, copy_bytes=1, disk_bytes=1, world_size=1, device="cpu"
+        matmul_sizes=(64,),
+        matmul_dtypes=("fp32",),
+        seconds=0.1,
+        copy_bytes=1,
+        disk_bytes=1,
+        world_size=1,
+        device="cpu",
     )
     machine = ResultCell(cell=ceilings, state=State.OK)
     (_, two), (one, _) = cells(batch_sizes=[8]), cells(batch_sizes=[16])
     memory = [ResultCell(cell=MemoryCell(training=cell), state=State.OK) for cell in (two, one)]
-    pairs = matched(side(result(two), memory[0], machine), side(machine, memory[1], result(one)), ONE_GLOBAL_BATCH)
-    assert pairs == [(two.id, one.id), (memory[0].cell.id, memory[1].cell.id), (ceilings.id, ceilings.id)]
+    pairs = matched(
+        side(result(two), memory[0], machine),
+        side(machine, memory[1], result(one)),
+        ONE_GLOBAL_BATCH,
+    )
+    assert pairs == [
+        (two.id, one.id),
+        (memory[0].cell.id, memory[1].cell.id),
+        (ceilings.id, ceilings.id),
+    ]
 
 
 def test_what_differs_between_matched_cells_is_listed_side_by_side() -> None:
-    (_, two), (one, _) = cells(batch_sizes=[8]), cells(batch_sizes=[16], training={"precision": "bf16"})
+    (_, two), (one, _) = (
+        cells(batch_sizes=[8]),
+        cells(batch_sizes=[16], training={"precision": "bf16"}),
+    )
     matches: list[Match] = [(result(two), result(one)), (None, result(two))]
     found = {one.what: one.values for one in cell_differences([matches])}
     assert found == {
@@ -83,7 +114,9 @@ def test_every_difference_is_named_and_the_deciding_ones_first() -> None:
         side(result(cell)),
         side(
             result(cell, device="NVIDIA A100"),
-            environment=environment(8, hostname="node-2", versions=versions, env={"NCCL_ALGO": "Ring"}),
+            environment=environment(
+                8, hostname="node-2", versions=versions, env={"NCCL_ALGO": "Ring"}
+            ),
             config=experiment(benchmark={"repeats": 5}),
         ),
     ]
@@ -106,8 +139,14 @@ def test_a_side_measured_under_changing_conditions_says_so() -> None:
     ring = environment(env={"NCCL_ALGO": "Ring"})
     later = Session(started_at="2026-02-01T00:00:00+00:00", tool_version="0.2.0", environment=ring)
     steady = side(result(cell), environment=environment(), tool_version="0.1.0")
-    found = {one.what: one.values for one in differences([steady, steady.model_copy(update={"later": (later,)})])}
-    assert found == {"variable NCCL_ALGO": ("", "absent, then Ring"), "torchscale": ("0.1.0", "0.1.0, then 0.2.0")}
+    found = {
+        one.what: one.values
+        for one in differences([steady, steady.model_copy(update={"later": (later,)})])
+    }
+    assert found == {
+        "variable NCCL_ALGO": ("", "absent, then Ring"),
+        "torchscale": ("0.1.0", "0.1.0, then 0.2.0"),
+    }
 
 
 def test_a_side_without_figures_forbids_nothing() -> None:

@@ -20,7 +20,9 @@ NOISY = (90.0, 100.0, 110.0)
 WILD = (50.0, 100.0, 200.0)
 
 
-def against(*others: ResultCell, reference: Sequence[ResultCell] = (result(FIRST), result(SECOND))) -> Pair:
+def against(
+    *others: ResultCell, reference: Sequence[ResultCell] = (result(FIRST), result(SECOND))
+) -> Pair:
     return compare(side(*reference), side(*others))
 
 
@@ -45,7 +47,8 @@ def test_what_the_other_side_measured_less_of(after: ResultCell | None, missing:
 
 @pytest.mark.parametrize("state", [state for state in State if state.has_failed])
 def test_a_cell_that_failed_on_the_other_side_is_lost_and_not_missing(state: State) -> None:
-    """A rank that exited early (``incomplete``) is a failure too: it is not what ``--accept missing`` lets pass."""
+    """A rank that exited early (``incomplete``) is a failure too: it is not what ``--accept
+    missing`` lets pass."""
     pair = against(result(FIRST), result(SECOND, state=state))
     assert pair.missing(()) == []
     assert pair.regressions(()) == [SECOND.id]
@@ -67,21 +70,34 @@ def test_a_partial_side_with_as_many_launches_as_the_reference_is_not_less() -> 
 
 @pytest.mark.parametrize(
     ("rates", "hidden"),
-    [(STEADY, False), (scaled(STEADY, 0.9), False), (NOISY, False), (WILD, True), (STEADY[:2], True), ((1.0,), True)],
+    [
+        (STEADY, False),
+        (scaled(STEADY, 0.9), False),
+        (NOISY, False),
+        (WILD, True),
+        (STEADY[:2], True),
+        ((1.0,), True),
+    ],
 )
 def test_an_unclear_comparison_may_hide_a_loss(rates: Sequence[float], hidden: bool) -> None:
-    pair = against(result(FIRST, rates), reference=[result(FIRST, rates if rates is NOISY else STEADY)])
+    pair = against(
+        result(FIRST, rates), reference=[result(FIRST, rates if rates is NOISY else STEADY)]
+    )
     assert pair.may_hide_loss(()) is hidden
 
 
 def test_the_mean_over_all_cells_tells_whether_a_loss_is_hidden() -> None:
-    assert not against(result(FIRST, scaled(WILD, 2)), result(SECOND, scaled(STEADY, 2))).may_hide_loss(())
+    assert not against(
+        result(FIRST, scaled(WILD, 2)), result(SECOND, scaled(STEADY, 2))
+    ).may_hide_loss(())
     assert against(result(FIRST, WILD), result(SECOND)).may_hide_loss(())
     assert against(result(FIRST, WILD), result(SECOND, WILD)).may_hide_loss(())
 
 
 def test_an_interval_that_excludes_a_loss_is_not_blind_however_wide() -> None:
-    pair = against(result(FIRST, (400.0, 1000.0, 2500.0)), reference=[result(FIRST, (101.0, 100.0, 99.0))])
+    pair = against(
+        result(FIRST, (400.0, 1000.0, 2500.0)), reference=[result(FIRST, (101.0, 100.0, 99.0))]
+    )
     interval = throughput(pair).ratio.interval
     assert interval is not None
     assert interval[0] > 0.75

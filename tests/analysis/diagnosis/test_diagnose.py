@@ -1,4 +1,5 @@
-"""Rules on signals made to measure: each finds its cause, keeps silent without it, and abstains without its signals."""
+"""Rules on signals made to measure: each finds its cause, keeps silent without it, and abstains
+without its signals."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ BATCHES = 12
 
 def quiet(ranks: int = 4, **changes: Any) -> Signals:
     """A run in which nothing is wrong: 90 ms of own work, 3 ms of exchange, every signal there."""
-    noise = np.random.default_rng(7)  # its own: what a test sees does not depend on the tests before it
+    noise = np.random.default_rng(
+        7
+    )  # its own: what a test sees does not depend on the tests before it
 
     def noisy(value: float, rows: int = ranks) -> Any:
         return value * (1 + 0.005 * noise.standard_normal((rows, BATCHES)))
@@ -67,7 +70,11 @@ def quiet(ranks: int = 4, **changes: Any) -> Signals:
 def slow(row: int, extra: float, ranks: int = 4, **changes: Any) -> Signals:
     """One rank computes longer, in its backward pass, and the others wait for it."""
     signals = quiet(ranks)
-    assert signals.compute is not None and signals.unsynchronized is not None and signals.wait is not None
+    assert (
+        signals.compute is not None
+        and signals.unsynchronized is not None
+        and signals.wait is not None
+    )
     assert signals.windows is not None
     own, wait = signals.compute.copy(), signals.wait.copy()
     own[row] += extra
@@ -78,7 +85,9 @@ def slow(row: int, extra: float, ranks: int = 4, **changes: Any) -> Signals:
     charge = np.full(ranks, 0.02)
     charge[row] = 1 - 0.02 * (ranks - 1)
     windows = replace(signals.windows, compute=own)
-    signals = replace(signals, compute=own, wait=wait, unsynchronized=tuple(alone), blame=charge, windows=windows)
+    signals = replace(
+        signals, compute=own, wait=wait, unsynchronized=tuple(alone), blame=charge, windows=windows
+    )
     return replace(signals, **changes)
 
 
@@ -111,7 +120,9 @@ def test_a_straggler_with_its_rank_and_size(ranks: int, extra: float) -> None:
 
 def test_a_rank_that_waits_for_another_is_not_blamed() -> None:
     """It arrives last in most steps, and yet its own time is the others'."""
-    signals = replace(quiet(), blame=np.array([0.9, 0.1, 0.0, 0.0]), wait=np.full((4, BATCHES), 0.02))
+    signals = replace(
+        quiet(), blame=np.array([0.9, 0.1, 0.0, 0.0]), wait=np.full((4, BATCHES), 0.02)
+    )
     assert FindingKind.STRAGGLER not in found(signals)
 
 
@@ -120,10 +131,19 @@ def test_a_rank_that_waits_for_another_is_not_blamed() -> None:
     [
         (slow(1, 0.02, steps=19), "fewer than 20"),
         (slow(1, 0.02, trusted=False), "cannot be compared with confidence"),
-        (slow(1, 0.02, unsynchronized=quiet().unsynchronized), "but not without gradient synchronization"),
-        (slow(1, 0.02, unsynchronized=None, windows=None), "no window without gradient synchronization"),
+        (
+            slow(1, 0.02, unsynchronized=quiet().unsynchronized),
+            "but not without gradient synchronization",
+        ),
+        (
+            slow(1, 0.02, unsynchronized=None, windows=None),
+            "no window without gradient synchronization",
+        ),
         (slow(1, 0.02, unsynchronized=None), "but not in its forward pass and optimizer"),
-        (slow(1, 0.02, other_processes=np.array([0.0, 0.3, 0.0, 0.0])), "other processes took 30 %"),
+        (
+            slow(1, 0.02, other_processes=np.array([0.0, 0.3, 0.0, 0.0])),
+            "other processes took 30 %",
+        ),
     ],
 )
 def test_a_straggler_is_not_named_on_weak_evidence(signals: Signals, reason: str) -> None:
@@ -151,11 +171,14 @@ def test_what_rare_long_steps_explain_is_no_straggler() -> None:
     beyond = found(slow(1, 0.03, **older))[FindingKind.STRAGGLER]
     assert beyond.rank == 1
     assert beyond.cost_seconds == pytest.approx(0.021, rel=0.05)
-    assert FindingKind.STRAGGLER in found(slow(0, 0.01, **older)), "pauses of another rank explain nothing"
+    assert FindingKind.STRAGGLER in found(slow(0, 0.01, **older)), (
+        "pauses of another rank explain nothing"
+    )
 
 
 def test_extra_work_in_the_forward_pass_is_seen_in_every_step() -> None:
-    """Twelve passes without synchronization scatter by more than 2 ms; the forward passes of the whole run do not."""
+    """Twelve passes without synchronization scatter by more than 2 ms; the forward passes of the
+    whole run do not."""
     signals = slow(1, 0.002, 2, windows=None)
     windows = slow(1, 0.002, 2).windows
     assert windows is not None and windows.quiet is not None and signals.unsynchronized is not None
@@ -188,7 +211,9 @@ def test_what_a_straggler_explains_is_no_imbalance() -> None:
 
 
 def test_a_slow_loader_on_all_and_on_one() -> None:
-    everyone = found(replace(quiet(), data_wait=np.full((4, BATCHES), 0.02)))[FindingKind.INPUT_PIPELINE]
+    everyone = found(replace(quiet(), data_wait=np.full((4, BATCHES), 0.02)))[
+        FindingKind.INPUT_PIPELINE
+    ]
     assert everyone.rank is None
     assert everyone.cost_seconds == pytest.approx(0.02)
     data = np.full((4, BATCHES), 0.0001)
@@ -204,16 +229,25 @@ def test_small_buckets_slow_link_and_plain_exposure() -> None:
     assert set(plain) == {FindingKind.EXPOSED_COMMUNICATION}
     assert plain[FindingKind.EXPOSED_COMMUNICATION].cost_seconds == pytest.approx(0.03)
 
-    small = replace(quiet(), transfer=exposed, bucket_bytes=(10_000,) * 400, probe=LinkProbe(4_000_000, 0.035, 0.007))
+    small = replace(
+        quiet(),
+        transfer=exposed,
+        bucket_bytes=(10_000,) * 400,
+        probe=LinkProbe(4_000_000, 0.035, 0.007),
+    )
     finding = found(small)[FindingKind.SMALL_BUCKETS]
     assert finding.cost_seconds == pytest.approx(0.028)
     assert "400 buckets" in finding.summary
     assert FindingKind.EXPOSED_COMMUNICATION not in found(small)
-    assert FindingKind.SMALL_BUCKETS not in found(replace(small, probe=LinkProbe(4_000_000, 0.008, 0.007)))
+    assert FindingKind.SMALL_BUCKETS not in found(
+        replace(small, probe=LinkProbe(4_000_000, 0.008, 0.007))
+    )
 
     # 50 MiB over four ranks: 78.6 MB on the bus in 31 ms are 2.5 GB/s of 25.
     slow_link = found(replace(quiet(), transfer=exposed, probe=LinkProbe(50 << 20, 0.031, 0.031)))
-    assert slow_link[FindingKind.SLOW_LINK].cost_seconds == pytest.approx(0.03 * (1 - 2.536 / 25), rel=1e-3)
+    assert slow_link[FindingKind.SLOW_LINK].cost_seconds == pytest.approx(
+        0.03 * (1 - 2.536 / 25), rel=1e-3
+    )
     assert FindingKind.EXPOSED_COMMUNICATION not in slow_link
 
 
@@ -221,7 +255,9 @@ def test_unsteady_exchange_only_where_nothing_else_explains_it() -> None:
     unsteady = replace(quiet(), exposed_p50=0.02, exposed_p95=0.03)
     assert FindingKind.SYNC_VARIANCE in found(unsteady)
     assert FindingKind.SYNC_VARIANCE not in found(replace(unsteady, exposed_p95=0.023))
-    assert FindingKind.SYNC_VARIANCE not in found(replace(unsteady, exposed_p50=0.004, exposed_p95=0.03))
+    assert FindingKind.SYNC_VARIANCE not in found(
+        replace(unsteady, exposed_p50=0.004, exposed_p95=0.03)
+    )
     assert FindingKind.SYNC_VARIANCE not in found(slow(1, 0.03, exposed_p50=0.02, exposed_p95=0.03))
 
 
@@ -229,10 +265,14 @@ def test_pauses_and_what_they_are_of() -> None:
     other = found(replace(quiet(), pauses=Pauses((5, 0, 0, 0), 0.006, 0.0001)))[FindingKind.PAUSES]
     assert (other.rank, other.cost_seconds) == (None, 0.006)
     assert "other than garbage collection" in other.summary
-    collected = found(replace(quiet(), pauses=Pauses((5, 5, 5, 5), 0.006, 0.005)))[FindingKind.PAUSES]
+    collected = found(replace(quiet(), pauses=Pauses((5, 5, 5, 5), 0.006, 0.005)))[
+        FindingKind.PAUSES
+    ]
     assert "Python's garbage collection" in collected.summary
     assert "gc.freeze" in collected.advice
-    assert FindingKind.PAUSES not in found(replace(quiet(), pauses=Pauses((1, 0, 0, 0), 0.006, 0.0)))
+    assert FindingKind.PAUSES not in found(
+        replace(quiet(), pauses=Pauses((1, 0, 0, 0), 0.006, 0.0))
+    )
 
 
 def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
@@ -250,10 +290,18 @@ def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
     ("changes", "kind", "words"),
     [
         ({"host_bound": np.full(4, 0.02)}, FindingKind.HOST_BOUND, "hands out work late"),
-        ({"host_bound": np.full(4, 0.02), "on_device": False}, FindingKind.HOST_BOUND, "between operators"),
+        (
+            {"host_bound": np.full(4, 0.02), "on_device": False},
+            FindingKind.HOST_BOUND,
+            "between operators",
+        ),
         ({"readbacks": 2.0, "readback_wait": 0.01}, FindingKind.HOST_SYNC, "2 times"),
         ({"pageable": 0.01}, FindingKind.PAGEABLE_COPIES, "not pinned"),
-        ({"throttled": ((), ("hardware slowdown",), (), ())}, FindingKind.THROTTLING, "rank 1: hardware slowdown"),
+        (
+            {"throttled": ((), ("hardware slowdown",), (), ())},
+            FindingKind.THROTTLING,
+            "rank 1: hardware slowdown",
+        ),
         ({"allocation_retries": 3}, FindingKind.MEMORY_PRESSURE, "3 times"),
         ({"page_faults": 40.0}, FindingKind.MEMORY_PRESSURE, "40 pages"),
     ],
@@ -267,11 +315,18 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
 
 @pytest.mark.parametrize(
     ("setting", "words"),
-    [("system", "launch.malloc: keep"), ("environment", "MALLOC_"), ("keep", "mmap"), (None, "jemalloc")],
+    [
+        ("system", "launch.malloc: keep"),
+        ("environment", "MALLOC_"),
+        ("keep", "mmap"),
+        (None, "jemalloc"),
+    ],
 )
 def test_memory_that_every_step_fetches_again(setting: str | None, words: str) -> None:
     fetched = FetchedMemory(2, 612.0, 0.0021, setting)
-    finding = found(replace(quiet(), on_device=False, fetched_memory=fetched))[FindingKind.MEMORY_RETURNED]
+    finding = found(replace(quiet(), on_device=False, fetched_memory=fetched))[
+        FindingKind.MEMORY_RETURNED
+    ]
     assert "612 minor page faults a step on rank 2 cost at least 2.10 ms" in finding.summary
     assert finding.cost_percent == pytest.approx(2.1)
     assert words in finding.advice
@@ -279,9 +334,13 @@ def test_memory_that_every_step_fetches_again(setting: str | None, words: str) -
 
 def test_few_page_faults_are_nothing_and_on_a_gpu_they_do_not_count() -> None:
     little, much = FetchedMemory(0, 500.0, 0.0019), FetchedMemory(0, 90_000.0, 0.05)
-    assert FindingKind.MEMORY_RETURNED not in found(replace(quiet(), on_device=False, fetched_memory=little))
+    assert FindingKind.MEMORY_RETURNED not in found(
+        replace(quiet(), on_device=False, fetched_memory=little)
+    )
     assert FindingKind.MEMORY_RETURNED not in found(replace(quiet(), fetched_memory=much))
-    assert "minor page faults" in why_not(replace(quiet(), on_device=False), FindingKind.MEMORY_RETURNED)
+    assert "minor page faults" in why_not(
+        replace(quiet(), on_device=False), FindingKind.MEMORY_RETURNED
+    )
 
 
 def test_host_work_of_one_rank_is_a_stragglers() -> None:
@@ -294,7 +353,11 @@ def test_host_work_of_one_rank_is_a_stragglers() -> None:
 def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
     alone = diagnose(quiet(1))
     assert alone.findings == ()
-    about_groups = {FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE, FindingKind.EXPOSED_COMMUNICATION}
+    about_groups = {
+        FindingKind.STRAGGLER,
+        FindingKind.LOAD_IMBALANCE,
+        FindingKind.EXPOSED_COMMUNICATION,
+    }
     assert not about_groups & {item.kind for item in alone.abstentions}
 
 
@@ -312,7 +375,15 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "busy",
         "fetched_memory",
     }
-    always |= {"staged", "stages", "why_no_stages", "micro_batches", "micro_batch_lengths", "weights", "hosts"}
+    always |= {
+        "staged",
+        "stages",
+        "why_no_stages",
+        "micro_batches",
+        "micro_batch_lengths",
+        "weights",
+        "hosts",
+    }
     for field in fields(Signals):
         if field.name in always:
             continue

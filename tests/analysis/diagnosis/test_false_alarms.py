@@ -1,4 +1,5 @@
-"""How often equal systems are called different, by the simulation of ``benchmarks/comparison.py`` in short."""
+"""How often equal systems are called different, by the simulation of ``benchmarks/comparison.py``
+in short."""
 
 from __future__ import annotations
 
@@ -26,5 +27,7 @@ def test_a_family_of_cells_has_no_more_false_alarms_than_one() -> None:
 
 def test_a_slow_down_is_seen_where_noise_is_small_and_launches_are_enough() -> None:
     assert simulate(Noise(0.003), 5, PAIRS, CHANGE, seed=3).called_worse > 0.95
-    assert simulate(Noise(0.003), 2, PAIRS, CHANGE, seed=3).called_worse == 0, "two launches decide nothing"
+    assert simulate(Noise(0.003), 2, PAIRS, CHANGE, seed=3).called_worse == 0, (
+        "two launches decide nothing"
+    )
     assert simulate(Noise(0.03), 3, PAIRS, CHANGE, seed=3).called_worse < 0.5

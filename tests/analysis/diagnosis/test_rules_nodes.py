@@ -18,16 +18,23 @@ def slow_rows(*rows: int, extra: float = 0.02) -> Signals:
     """Six ranks on three machines, of which these compute longer."""
     signals = quiet(6, hosts=HOSTS)
     windows = signals.windows
-    assert signals.compute is not None and signals.wait is not None and signals.unsynchronized is not None
+    assert (
+        signals.compute is not None
+        and signals.wait is not None
+        and signals.unsynchronized is not None
+    )
     assert windows is not None and windows.quiet is not None
     added = np.array([[extra if row in rows else 0.0] for row in range(6)])
-    blame = np.array([0.9 / len(rows) if row in rows else 0.1 / (6 - len(rows)) for row in range(6)])
+    blame = np.array(
+        [0.9 / len(rows) if row in rows else 0.1 / (6 - len(rows)) for row in range(6)]
+    )
     return replace(
         signals,
         compute=signals.compute + added,
         wait=signals.wait + (extra - added),
         unsynchronized=tuple(
-            series + (extra if row in rows else 0.0) for row, series in enumerate(signals.unsynchronized)
+            series + (extra if row in rows else 0.0)
+            for row, series in enumerate(signals.unsynchronized)
         ),
         blame=blame,
         windows=replace(windows, compute=windows.compute + added, quiet=windows.quiet + added),
@@ -62,7 +69,9 @@ def test_of_one_rank_on_each_machine_the_rank_is_named() -> None:
 def test_signals_by_machine_are_means_over_its_ranks() -> None:
     signals = quiet(4, hosts=("n0", "n0", "n1", "n1"), blame=np.array([0.1, 0.2, 0.3, 0.4]))
     machines = by_machine(signals, [[0, 1], [2, 3]])
-    assert signals.compute is not None and machines.compute is not None and machines.blame is not None
+    assert (
+        signals.compute is not None and machines.compute is not None and machines.blame is not None
+    )
     assert machines.ranks == (0, 1)
     assert np.allclose(machines.compute[1], (signals.compute[2] + signals.compute[3]) / 2)
     assert np.allclose(machines.blame, [0.3, 0.7])

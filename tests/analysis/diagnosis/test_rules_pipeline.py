@@ -1,4 +1,5 @@
-"""Stages of a pipeline: ranks of a stage are compared with each other, and stages with one another."""
+"""Stages of a pipeline: ranks of a stage are compared with each other, and stages with one
+another."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, why_not
-from torchscale.analysis.diagnosis.signals import MicroBatchLengths, Origin, Signals, Windows, step_windows
+from torchscale.analysis.diagnosis.signals import (
+    MicroBatchLengths,
+    Origin,
+    Signals,
+    Windows,
+    step_windows,
+)
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 STEPS = 120
@@ -20,7 +27,8 @@ def pipeline(
     stages: int, copies: int, *, work: dict[int, float] | None = None, extra: Any = 0.0, noise: float = 0.03, seed:
     int = 0, **changes: Any,
 ) -> Signals:  # fmt: skip
-    """A recording of stages that compute 100 ms a step, or what ``work`` says, and ranks that take ``extra`` more."""
+    """A recording of stages that compute 100 ms a step, or what ``work`` says, and ranks that take
+    ``extra`` more."""
     ranks = stages * copies
     layout = tuple(tuple(range(stage * copies, (stage + 1) * copies)) for stage in range(stages))
     base = np.array([(work or {}).get(rank // copies, 0.1) for rank in range(ranks)])[:, None]
@@ -52,7 +60,9 @@ def on_rank(ranks: int, row: int, values: Any) -> Any:
 def test_a_slow_rank_among_its_peers_is_named(stages: int, copies: int) -> None:
     work = {0: 0.06, stages - 1: 0.12}  # stages differ, and nobody is blamed for that
     for row in range(stages * copies):
-        findings = found(pipeline(stages, copies, extra=on_rank(stages * copies, row, 0.08), work=work))
+        findings = found(
+            pipeline(stages, copies, extra=on_rank(stages * copies, row, 0.08), work=work)
+        )
         assert findings[FindingKind.STRAGGLER].rank == row
         assert findings[FindingKind.STRAGGLER].cost_seconds == pytest.approx(0.08, rel=0.1)
         assert findings[FindingKind.STRAGGLER].confidence is Confidence.HIGH
@@ -114,7 +124,8 @@ def test_a_single_micro_batch_gains_nothing_from_even_stages() -> None:
 
 
 def test_a_launch_goes_by_forward_passes_where_copies_reduce_within_the_backward_pass() -> None:
-    """The peer of a slow rank waits for it in its last backward pass, so that both take equally long."""
+    """The peer of a slow rank waits for it in its last backward pass, so that both take equally
+    long."""
     signals = pipeline(2, 2)
     assert signals.windows is not None
     forward = signals.windows.compute / 3
@@ -128,7 +139,8 @@ def test_a_launch_goes_by_forward_passes_where_copies_reduce_within_the_backward
 
 
 def lengths(values: list[float], *, shared: float = 1.0, seed: int = 0) -> MicroBatchLengths:
-    """Micro-batches of 10 ms on a stage, if their lengths were equal, and the share on which the stages agree."""
+    """Micro-batches of 10 ms on a stage, if their lengths were equal, and the share on which the
+    stages agree."""
     relative = np.array(values) / np.mean(values)
     noise = np.random.default_rng(seed).normal(0.0, 0.002, STEPS)
     return MicroBatchLengths(relative, float(relative.max()), shared * relative.var() + noise, 0.01)

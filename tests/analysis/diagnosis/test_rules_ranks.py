@@ -16,7 +16,8 @@ COMPUTE, COMMUNICATION = 0.0265, 0.010
 
 
 def scattering(seed: int, ranks: int, slow: int, extra: float, scatter: float) -> Signals:
-    """Each rank's step takes up to some ``scatter`` longer by itself; ``slow`` takes ``extra`` seconds more in all."""
+    """Each rank's step takes up to some ``scatter`` longer by itself; ``slow`` takes ``extra``
+    seconds more in all."""
     noise = np.random.default_rng(seed)
     compute = COMPUTE * (1 + scatter * np.abs(noise.standard_normal((ranks, STEPS))))
     alone = COMPUTE * (1 + scatter * np.abs(noise.standard_normal((ranks, 20))))
@@ -28,7 +29,9 @@ def scattering(seed: int, ranks: int, slow: int, extra: float, scatter: float) -
     np.add.at(blame, compute.argmax(axis=0), wait.sum(axis=0))
     in_windows = compute.reshape(ranks, WINDOWS, STEPS // WINDOWS)
     step = float(latest.mean()) + COMMUNICATION
-    windows = Windows(np.full(WINDOWS, STEPS / WINDOWS), np.full(WINDOWS, step), in_windows.mean(axis=2))
+    windows = Windows(
+        np.full(WINDOWS, STEPS / WINDOWS), np.full(WINDOWS, step), in_windows.mean(axis=2)
+    )
     return replace(
         quiet(ranks),
         step_seconds=step,
@@ -43,16 +46,21 @@ def scattering(seed: int, ranks: int, slow: int, extra: float, scatter: float) -
 def named(ranks: int, slow: int, extra: float, scatter: float) -> list[int | None]:
     """The straggler of each run."""
     runs = (found(scattering(seed, ranks, slow, extra, scatter)) for seed in range(RUNS))
-    return [findings[FindingKind.STRAGGLER].rank if FindingKind.STRAGGLER in findings else None for findings in runs]
+    return [
+        findings[FindingKind.STRAGGLER].rank if FindingKind.STRAGGLER in findings else None
+        for findings in runs
+    ]
 
 
 @pytest.mark.parametrize(
     ("ranks", "extra", "scatter"),
     [(3, 0.005, 0.15), (4, 0.0025, 0.10), (8, 0.005, 0.30), (16, 0.005, 0.15), (64, 0.008, 0.30)],
 )
-def test_a_slow_rank_is_named_although_scatter_makes_others_late_too(ranks: int, extra: float, scatter: float) -> None:
-    """With many ranks another one is mostly the last: of 64 that scatter by 30 %, one that is 30 % slower has a
-    seventh of the blame."""
+def test_a_slow_rank_is_named_although_scatter_makes_others_late_too(
+    ranks: int, extra: float, scatter: float
+) -> None:
+    """With many ranks another one is mostly the last: of 64 that scatter by 30 %, one that is 30 %
+    slower has a seventh of the blame."""
     slow = ranks - 2
     seen = named(ranks, slow, extra, scatter)
     assert set(seen) <= {slow, None}

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
 from torchscale.analysis.diagnosis.rule import median_of_others, medians_of_others
-from torchscale.analysis.diagnosis.signals import MAX_WINDOWS, Pauses, Signals, rare_long_steps, step_windows
+from torchscale.analysis.diagnosis.signals import (
+    MAX_WINDOWS,
+    Pauses,
+    Signals,
+    rare_long_steps,
+    step_windows,
+)
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 STEP = 0.013
@@ -37,7 +43,8 @@ def run_of(
     in_backward: bool = False,
     compute: float = COMPUTE,
 ) -> Signals:
-    """A run of steps whose ranks take ``extra`` (rank × step) more than ``compute``, and scatter by ``noise``."""
+    """A run of steps whose ranks take ``extra`` (rank × step) more than ``compute``, and scatter by
+    ``noise``."""
     ranks, steps = extra.shape
     random = np.random.default_rng(seed)
     own = compute * (1 + noise * np.abs(random.standard_normal(extra.shape))) + extra
@@ -49,7 +56,9 @@ def run_of(
     edges = np.linspace(0, steps, 11).astype(int)
 
     def by_batch(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.stack([part.mean(axis=-1) for part in np.split(values, edges[1:-1], axis=-1)], axis=-1)
+        return np.stack(
+            [part.mean(axis=-1) for part in np.split(values, edges[1:-1], axis=-1)], axis=-1
+        )
 
     windows = step_windows(own, wall, forward)
     assert windows is not None
@@ -80,7 +89,9 @@ def spells(
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 @pytest.mark.parametrize(("period", "share"), [(160, 0.5), (60, 0.5), (240, 0.3), (100, 0.7)])
-def test_spells_of_each_rank_are_found_with_their_share_and_cost(ranks: int, period: int, share: float) -> None:
+def test_spells_of_each_rank_are_found_with_their_share_and_cost(
+    ranks: int, period: int, share: float
+) -> None:
     for row in range(ranks):
         extra = spells(ranks, row, 1000, 0.006, period, share, shift=17 * row)
         findings = found(run_of(extra, seed=row))
@@ -142,7 +153,9 @@ def test_two_slight_stretches_are_no_pattern() -> None:
 
 
 def test_what_other_processes_took_is_no_spell_of_the_device() -> None:
-    signals = replace(run_of(spells(2, 1, 1000, 0.006, 160)), other_processes=np.array([0.01, 0.25]))
+    signals = replace(
+        run_of(spells(2, 1, 1000, 0.006, 160)), other_processes=np.array([0.01, 0.25])
+    )
     assert KIND not in found(signals)
     assert "other processes took 24 %" in why_not(signals, KIND)
 

@@ -5,7 +5,13 @@ import random
 
 import pytest
 
-from torchscale.analysis.health.burn_in import MAX_POINTS, MAX_WRONG, BurnInTotals, burn_in_checks, trend
+from torchscale.analysis.health.burn_in import (
+    MAX_POINTS,
+    MAX_WRONG,
+    BurnInTotals,
+    burn_in_checks,
+    trend,
+)
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartResult, WrongValue
 from torchscale.schema.node.check import Check
@@ -14,9 +20,15 @@ from torchscale.schema.node.probe import NodeFacts
 
 def one_round(number: int, *, rank: int = 0, seconds: float = 0.5, wrong: int = 0) -> BurnInRound:
     """A round with one part of 10 bytes, a second after the one before."""
-    first = WrongValue(offset_bytes=24, address=4120, expected="0x00000001", seen="0x00000003") if wrong else None
+    first = (
+        WrongValue(offset_bytes=24, address=4120, expected="0x00000001", seen="0x00000003")
+        if wrong
+        else None
+    )
     part = PartResult(part="memory", unit="B", seconds=seconds, work=10.0, wrong=wrong, first=first)
-    return BurnInRound(rank=rank, device=f"cuda:{rank}", number=number, time=float(number), parts=(part,))
+    return BurnInRound(
+        rank=rank, device=f"cuda:{rank}", number=number, time=float(number), parts=(part,)
+    )
 
 
 def burn_in(rounds: list[BurnInRound], **changes: object) -> BurnIn:
@@ -33,7 +45,12 @@ def checks(result: BurnIn) -> dict[str, Check]:
 
 def test_a_sound_burn_in() -> None:
     result = burn_in([one_round(number, rank=rank) for number in range(30) for rank in (0, 1)])
-    assert (result.rounds, result.world_size, result.wrong_results, result.seconds) == (30, 2, 0, 29.5)
+    assert (result.rounds, result.world_size, result.wrong_results, result.seconds) == (
+        30,
+        2,
+        0,
+        29.5,
+    )
     assert [(rate.rank, rate.rounds, rate.rate, rate.unit) for rate in result.rates] == [
         (0, 30, 20.0, "B/s"),
         (1, 30, 20.0, "B/s"),
@@ -46,12 +63,15 @@ def test_a_sound_burn_in() -> None:
 
 def test_a_wrong_bit_is_named_by_rank_device_and_address() -> None:
     rounds = [
-        one_round(number, rank=rank, wrong=2 * (rank == 1 and number == 3)) for number in range(9) for rank in (0, 1)
+        one_round(number, rank=rank, wrong=2 * (rank == 1 and number == 3))
+        for number in range(9)
+        for rank in (0, 1)
     ]
     found = checks(burn_in(rounds))["burn_in_results"]
     assert found.status.value == "fail"
     assert found.seen.startswith(
-        "1 wrong parts, the first: memory on rank 1 (cuda:1), round 3, 2 elements, first at offset 24 "
+        "1 wrong parts, the first: memory on rank 1 (cuda:1), round 3, 2 elements, first at "
+        "offset 24 "
         "(address 0x1018): 0x00000003 instead of 0x00000001"
     )
     assert found.fixes
@@ -65,7 +85,10 @@ def test_many_wrong_results_are_counted_and_the_first_kept() -> None:
 
 def test_a_falling_rate_is_reported_with_its_interval() -> None:
     draw = random.Random(4)
-    rounds = [one_round(number, seconds=0.5 * math.exp(0.002 * number + draw.gauss(0, 0.01))) for number in range(100)]
+    rounds = [
+        one_round(number, seconds=0.5 * math.exp(0.002 * number + draw.gauss(0, 0.01)))
+        for number in range(100)
+    ]
     (rate,) = burn_in(rounds).rates
     truth = math.expm1(-0.002 * 99)
     assert rate.change_low is not None
@@ -81,7 +104,9 @@ def test_noise_is_no_trend() -> None:
     draw = random.Random(5)
     warned = 0
     for _ in range(50):
-        rounds = [one_round(number, seconds=0.5 * math.exp(draw.gauss(0, 0.1))) for number in range(60)]
+        rounds = [
+            one_round(number, seconds=0.5 * math.exp(draw.gauss(0, 0.1))) for number in range(60)
+        ]
         warned += checks(burn_in(rounds))["burn_in_throughput"].status.value == "warn"
     assert warned <= 5  # 2.5 % of them are expected: the interval's lower side
 
@@ -110,7 +135,10 @@ def test_a_long_burn_in_takes_bounded_memory_and_loses_no_work() -> None:
 def test_an_end_before_its_time() -> None:
     rounds = [one_round(0)]
     found = checks(burn_in(rounds, error="RuntimeError: CUDA error"))["burn_in_results"]
-    assert (found.status.value, found.seen.startswith("RuntimeError: CUDA error; 1 rounds")) == ("fail", True)
+    assert (found.status.value, found.seen.startswith("RuntimeError: CUDA error; 1 rounds")) == (
+        "fail",
+        True,
+    )
     assert "interrupted" in checks(burn_in(rounds, interrupted=True))["burn_in_results"].seen
     assert checks(burn_in([], interrupted=True))["burn_in_results"].status.value == "n/a"
 
@@ -119,8 +147,16 @@ def test_an_end_before_its_time() -> None:
     ("use", "status", "part"),
     [
         (GpuUse(uuid="GPU-1", new_ecc_errors=2), "fail", "GPU-1: 2 new uncorrected errors"),
-        (GpuUse(uuid="GPU-1", throttled_share=0.4, throttle_reasons=("power brake",)), "warn", "power brake for 40%"),
-        (GpuUse(uuid="GPU-1", throttled_share=0.01, temperature_peak_celsius=71), "pass", "at most 71 °C"),
+        (
+            GpuUse(uuid="GPU-1", throttled_share=0.4, throttle_reasons=("power brake",)),
+            "warn",
+            "power brake for 40%",
+        ),
+        (
+            GpuUse(uuid="GPU-1", throttled_share=0.01, temperature_peak_celsius=71),
+            "pass",
+            "at most 71 °C",
+        ),
     ],
 )
 def test_what_gpus_did_meanwhile(use: GpuUse, status: str, part: str) -> None:

@@ -61,7 +61,10 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
             version="570.86",
             cuda_version="12.8",
             gpus=tuple(gpu(index) for index in range(gpus)),
-            pairs=tuple(GpuPairFacts(first=0, second=index, p2p=True, path="NUMA node") for index in range(1, gpus)),
+            pairs=tuple(
+                GpuPairFacts(first=0, second=index, p2p=True, path="NUMA node")
+                for index in range(1, gpus)
+            ),
         ),
         "host": HostFacts(
             hostname="n1",
@@ -72,7 +75,15 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
             shm_bytes=1024 * GIB,
             open_files_limit=65536,
             memory_lock_limit=-1,
-            rdma_ports=(RdmaPort(device="mlx5_0", port=1, state="ACTIVE", rate="400 Gb/sec", link_layer="InfiniBand"),),
+            rdma_ports=(
+                RdmaPort(
+                    device="mlx5_0",
+                    port=1,
+                    state="ACTIVE",
+                    rate="400 Gb/sec",
+                    link_layer="InfiniBand",
+                ),
+            ),
         ),
         "system": SystemFacts(
             memory_available_bytes=900 * GIB,
@@ -91,13 +102,17 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
         ),
         "disk": DiskFacts(path="/data", free_bytes=1000 * GIB, write_bytes_per_second=2e9),
         "nsys": NsysFacts(path="/usr/bin/nsys", version="2026.1", can_export=True),
-        "collective": CollectiveFacts(backend="nccl", world_size=gpus, elements=789_435, seconds=0.0001),
+        "collective": CollectiveFacts(
+            backend="nccl", world_size=gpus, elements=789_435, seconds=0.0001
+        ),
     }
     return NodeFacts(**{**defaults, **changes})
 
 
 def check(facts: NodeFacts, identity: str) -> Check:
-    return next(item for item in validate_facts(facts, Requirements()).checks if item.id == identity)
+    return next(
+        item for item in validate_facts(facts, Requirements()).checks if item.id == identity
+    )
 
 
 def changed(part: str, **changes: Any) -> NodeFacts:
@@ -117,15 +132,23 @@ def test_a_healthy_node_is_fit_and_every_check_passes() -> None:
 
 
 def test_an_installation_without_torch_is_told_the_extra_that_brings_it() -> None:
-    missing = changed("software", torch=None, torch_error="ModuleNotFoundError: No module named 'torch'")
+    missing = changed(
+        "software", torch=None, torch_error="ModuleNotFoundError: No module named 'torch'"
+    )
     told = check(missing, "torch")
     assert told.status is Status.FAIL
     assert "pip install 'torchscale-bench[train]'" in told.advice
 
 
 def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> None:
-    software = SoftwareFacts(python="3.11.7", torch="2.13.0+cpu", cuda_available=False, cuda_devices=0)
-    facts = node(gpus=0, software=software, driver=DriverFacts(error="NVML Shared Library Not Found", missing=True))
+    software = SoftwareFacts(
+        python="3.11.7", torch="2.13.0+cpu", cuda_available=False, cuda_devices=0
+    )
+    facts = node(
+        gpus=0,
+        software=software,
+        driver=DriverFacts(error="NVML Shared Library Not Found", missing=True),
+    )
     validation = validate_facts(facts, Requirements())
     assert validation.fit
     assert validation.verdict == "Fit for CPU benchmarking: no CUDA GPU found."
@@ -139,36 +162,80 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
     [
         (changed("software", python="3.9.1"), "python", Status.FAIL, "3.9.1"),
         (
-            changed("software", namesakes=("torchscale 0.3.0",), namesake_fixes=("pip uninstall torchscale",)),
+            changed(
+                "software",
+                namesakes=("torchscale 0.3.0",),
+                namesake_fixes=("pip uninstall torchscale",),
+            ),
             "package",
             Status.WARN,
             "also of torchscale 0.3.0, in",
         ),
         (changed("software", torch="2.5.1"), "torch", Status.FAIL, "2.5.1"),
-        (changed("software", torch=None, torch_error="OSError: libcudart"), "torch", Status.FAIL, "libcudart"),
-        (changed("software", cuda_built=None), "cuda_runtime", Status.FAIL, "was built without CUDA"),
+        (
+            changed("software", torch=None, torch_error="OSError: libcudart"),
+            "torch",
+            Status.FAIL,
+            "libcudart",
+        ),
+        (
+            changed("software", cuda_built=None),
+            "cuda_runtime",
+            Status.FAIL,
+            "was built without CUDA",
+        ),
         (changed("software", cuda_built="13.0"), "cuda_runtime", Status.WARN, "13.0"),
         (changed("software", cuda_built="12.9"), "cuda_runtime", Status.WARN, "12.9"),
-        (changed("software", cuda_available=False), "cuda_runtime", Status.FAIL, "is_available() is false"),
+        (
+            changed("software", cuda_available=False),
+            "cuda_runtime",
+            Status.FAIL,
+            "is_available() is false",
+        ),
         (changed("software", nccl=None), "nccl", Status.FAIL, "without NCCL"),
         (with_gpu(name="NVIDIA A100"), "gpus", Status.WARN, "1 × NVIDIA A100"),
         (with_gpu(ecc_uncorrected=2), "gpu_ecc", Status.FAIL, "GPU 1: 2"),
-        (changed("driver", unreadable=("GPU 3: GPU is lost",)), "gpus", Status.FAIL, "GPU 3: GPU is lost"),
-        (changed("driver", gpus=(), error="NVML/RM version mismatch"), "gpus", Status.FAIL, "version mismatch"),
+        (
+            changed("driver", unreadable=("GPU 3: GPU is lost",)),
+            "gpus",
+            Status.FAIL,
+            "GPU 3: GPU is lost",
+        ),
+        (
+            changed("driver", gpus=(), error="NVML/RM version mismatch"),
+            "gpus",
+            Status.FAIL,
+            "version mismatch",
+        ),
         (changed("driver", visible_devices="9"), "gpu_visibility", Status.WARN, "out of range"),
         (with_gpu(compute_mode="prohibited"), "gpu_modes", Status.FAIL, "no process may use GPU 1"),
-        (with_gpu(compute_mode="exclusive process"), "gpu_modes", Status.WARN, "one process at a time on GPU 1"),
+        (
+            with_gpu(compute_mode="exclusive process"),
+            "gpu_modes",
+            Status.WARN,
+            "one process at a time on GPU 1",
+        ),
         (with_gpu(persistence=False), "gpu_modes", Status.WARN, "persistence is off on GPU 1"),
         (with_gpu(remapping_failed=True), "gpu_ecc", Status.FAIL, "could not be remapped on GPU 1"),
         (with_gpu(remapping_pending=True), "gpu_ecc", Status.WARN, "pending on GPU 1"),
         (with_gpu(ecc_enabled=False), "gpu_ecc", Status.WARN, "off on GPU 1"),
-        (with_gpu(throttle_reasons=("power brake",)), "gpu_throttling", Status.WARN, "GPU 1: power brake"),
+        (
+            with_gpu(throttle_reasons=("power brake",)),
+            "gpu_throttling",
+            Status.WARN,
+            "GPU 1: power brake",
+        ),
         (with_gpu(temperature_celsius=91), "gpu_temperature", Status.WARN, "GPU 1: 91 °C"),
         (with_gpu(foreign_processes=("77 python",)), "gpu_idle", Status.WARN, "GPU 1: 77 python"),
         (with_gpu(memory_used_bytes=30 * GIB), "gpu_idle", Status.WARN, "30.0 GiB in use"),
         (with_gpu(pcie_width=8), "gpu_pcie", Status.WARN, "GPU 1: x8 of x16"),
         (with_gpu(nvlinks_active=12), "gpu_links", Status.WARN, "18, 12"),
-        (changed("driver", pairs=(GpuPairFacts(first=0, second=1, p2p=False),)), "gpu_links", Status.WARN, "0-1"),
+        (
+            changed("driver", pairs=(GpuPairFacts(first=0, second=1, p2p=False),)),
+            "gpu_links",
+            Status.WARN,
+            "0-1",
+        ),
         (changed("host", shm_bytes=64 * 2**20), "shared_memory", Status.WARN, "64.0 MiB"),
         (changed("host", shm_bytes=None), "shared_memory", Status.WARN, "missing"),
         (changed("host", open_files_limit=1024), "open_files", Status.WARN, "1,024"),
@@ -180,21 +247,51 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
         (changed("disk", free_bytes=5 * GIB), "disk", Status.WARN, "5.00 GiB free"),
         (changed("disk", files_free=300), "disk", Status.WARN, "300 more files"),
         (changed("system", memory_available_bytes=GIB), "memory", Status.WARN, "1.00 GiB"),
-        (changed("system", memory_available_bytes=GIB, memory_limit_bytes=GIB), "memory", Status.WARN, "limit of this"),
+        (
+            changed("system", memory_available_bytes=GIB, memory_limit_bytes=GIB),
+            "memory",
+            Status.WARN,
+            "limit of this",
+        ),
         (changed("system", cpu_limit=2.5), "cpu_limit", Status.WARN, "2.5 of 128 CPUs"),
         (changed("system", tasks_limit=512), "tasks", Status.WARN, "512"),
         (changed("system", load=64.0), "cpu_load", Status.WARN, "64.0 on 128 CPUs"),
-        (changed("system", temporary_error="Read-only file system"), "temporary", Status.WARN, "/tmp: Read-only"),
+        (
+            changed("system", temporary_error="Read-only file system"),
+            "temporary",
+            Status.WARN,
+            "/tmp: Read-only",
+        ),
         (changed("system", temporary_free_bytes=2**20), "temporary", Status.WARN, "1.00 MiB free"),
-        (changed("system", home_error="Permission denied"), "home", Status.WARN, "/root: Permission denied"),
-        (changed("system", locale_error="xx: unsupported"), "locale", Status.WARN, "xx: unsupported"),
+        (
+            changed("system", home_error="Permission denied"),
+            "home",
+            Status.WARN,
+            "/root: Permission denied",
+        ),
+        (
+            changed("system", locale_error="xx: unsupported"),
+            "locale",
+            Status.WARN,
+            "xx: unsupported",
+        ),
         (changed("system", encoding="ANSI_X3.4-1968"), "locale", Status.WARN, "ANSI"),
         (changed("system", time=0.0), "clock", Status.WARN, "1970-01-01"),
         (changed("system", clock_synchronized=False), "clock", Status.WARN, "not synchronized"),
         (changed("system", local_ports=100), "local_ports", Status.WARN, "100"),
         (changed("system", governors=("powersave",)), "cpu_governor", Status.WARN, "powersave"),
-        (changed("system", governors=("powersave (power)",)), "cpu_governor", Status.WARN, "powersave (power)"),
-        (changed("system", governors=("powersave (performance)",)), "cpu_governor", Status.PASS, "performance"),
+        (
+            changed("system", governors=("powersave (power)",)),
+            "cpu_governor",
+            Status.WARN,
+            "powersave (power)",
+        ),
+        (
+            changed("system", governors=("powersave (performance)",)),
+            "cpu_governor",
+            Status.PASS,
+            "performance",
+        ),
         (changed("system", governors=()), "cpu_governor", Status.NOT_APPLICABLE, "not reported"),
         (changed("system", huge_page_defrag="always"), "huge_pages", Status.WARN, "always"),
         (changed("system", numa_balancing=True), "numa_balancing", Status.WARN, "on, 2 nodes"),
@@ -207,8 +304,18 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
             "it cannot write reports: its importer is not installed",
         ),
         (changed("nsys", path=None), "nsys", Status.WARN, "not installed"),
-        (changed("collective", wrong_elements=3), "collective", Status.FAIL, "3 of 6,315,480 elements wrong"),
-        (changed("collective", error="no result within 120 s"), "collective", Status.FAIL, "no result within"),
+        (
+            changed("collective", wrong_elements=3),
+            "collective",
+            Status.FAIL,
+            "3 of 6,315,480 elements wrong",
+        ),
+        (
+            changed("collective", error="no result within 120 s"),
+            "collective",
+            Status.FAIL,
+            "no result within",
+        ),
     ],
 )
 def test_each_fault_is_found_with_what_was_seen_and_what_to_do(
@@ -227,9 +334,18 @@ def test_each_fault_is_found_with_what_was_seen_and_what_to_do(
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", "nvidia-fabricmanager"),
-        ("Error 803: system has unsupported display driver / cuda driver combination", "cuda-compat"),
-        ("The NVIDIA driver on your system is too old (found version 11040)", "update the NVIDIA driver"),
+        (
+            "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+            "nvidia-fabricmanager",
+        ),
+        (
+            "Error 803: system has unsupported display driver / cuda driver combination",
+            "cuda-compat",
+        ),
+        (
+            "The NVIDIA driver on your system is too old (found version 11040)",
+            "update the NVIDIA driver",
+        ),
         ("No CUDA GPUs are available", "CUDA_VISIBLE_DEVICES"),
         (None, "CUDA_VISIBLE_DEVICES"),
     ],
@@ -254,7 +370,11 @@ def test_a_verdict_says_how_many_gpus_were_tried() -> None:
 def test_a_gpu_is_named_with_the_number_that_training_takes() -> None:
     uuids = ("bbbb", "aaaa")  # CUDA_VISIBLE_DEVICES=1,0
     facts = changed("software", cuda_uuids=uuids)
-    gpus = (gpu(0, uuid="GPU-aaaa", temperature_celsius=91), gpu(1, uuid="GPU-bbbb"), gpu(2, uuid="GPU-cccc"))
+    gpus = (
+        gpu(0, uuid="GPU-aaaa", temperature_celsius=91),
+        gpu(1, uuid="GPU-bbbb"),
+        gpu(2, uuid="GPU-cccc"),
+    )
     driver = node().driver
     assert driver is not None
     facts = facts.model_copy(update={"driver": driver.model_copy(update={"gpus": gpus})})
@@ -293,7 +413,11 @@ def test_too_few_gpus() -> None:
         (with_gpu(ecc_uncorrected=None), "gpu_ecc", "no error count for GPU 1"),
         (with_gpu(foreign_processes=None), "gpu_idle", "lists no processes for GPU 1"),
         (changed("driver", pairs=()), "gpu_links", "P2P not reported"),
-        (changed("driver", pairs=(GpuPairFacts(first=0, second=1),)), "gpu_links", "P2P not reported"),
+        (
+            changed("driver", pairs=(GpuPairFacts(first=0, second=1),)),
+            "gpu_links",
+            "P2P not reported",
+        ),
         (changed("host", open_files_limit=None), "open_files", "could not be checked"),
         (changed("host", memory_lock_limit=None), "locked_memory", "could not be checked"),
         (changed("disk", free_bytes=None), "disk", "could not be checked"),
@@ -336,10 +460,14 @@ def test_amd_gpus_are_used_and_what_is_not_read_of_them_is_said() -> None:
 
 
 def test_a_driver_that_cannot_be_asked_is_never_a_node_without_gpus() -> None:
-    facts = node().model_copy(update={"driver": None, "unknown": {"driver": "NVMLError: Unknown Error"}})
+    facts = node().model_copy(
+        update={"driver": None, "unknown": {"driver": "NVMLError: Unknown Error"}}
+    )
     assert validate_facts(facts, Requirements()).verdict.startswith("Fit for training on 8 GPUs.")
     software = SoftwareFacts(python="3.11.7", torch="2.13.0", cuda_available=False, cuda_devices=0)
-    verdict = validate_facts(facts.model_copy(update={"software": software}), Requirements()).verdict
+    verdict = validate_facts(
+        facts.model_copy(update={"software": software}), Requirements()
+    ).verdict
     assert "GPU presence is unknown" in verdict
     assert "no CUDA GPU found" not in verdict
 
@@ -384,7 +512,8 @@ def test_commands_name_the_gpu_that_is_at_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "tag"), [("13.1", "cu130"), ("12.8", "cu128"), ("12.7", "cu126"), ("11.8", "cu118"), ("12.0", "cu118")]
+    ("cuda", "tag"),
+    [("13.1", "cu130"), ("12.8", "cu128"), ("12.7", "cu126"), ("11.8", "cu118"), ("12.0", "cu118")],
 )
 def test_the_build_of_torch_is_one_that_the_driver_supports(cuda: str, tag: str) -> None:
     (command,) = torch_for(cuda)
@@ -397,8 +526,13 @@ def test_a_driver_too_old_for_any_build_is_to_be_updated(cuda: str | None) -> No
 
 
 def test_settings_that_were_not_read_are_no_pass() -> None:
-    facts = node().model_copy(update={"system": None, "unknown": {"system": "PermissionError: /proc"}})
+    facts = node().model_copy(
+        update={"system": None, "unknown": {"system": "PermissionError: /proc"}}
+    )
     checks = {item.id: item for item in validate_facts(facts, Requirements()).checks}
     for rule in SYSTEM_RULES:
         (found,) = [item for item in checks.values() if item == rule(facts)]
-        assert (found.status, found.seen) == (Status.WARN, "could not be checked: PermissionError: /proc")
+        assert (found.status, found.seen) == (
+            Status.WARN,
+            "could not be checked: PermissionError: /proc",
+        )

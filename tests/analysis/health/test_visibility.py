@@ -56,7 +56,9 @@ def test_numbers_of_unlike_gpus_are_known_in_the_order_of_the_bus_alone() -> Non
     assert visible("0,1", driver("T4", "H100")).gpus == (None, None)
     ordered = driver("T4", "H100", device_order="PCI_BUS_ID")
     assert [gpu.name for gpu in visible("0,1", ordered).gpus if gpu is not None] == ["T4", "H100"]
-    assert [gpu.name for gpu in visible("GPU-1", driver("T4", "H100")).gpus if gpu is not None] == ["H100"]
+    assert [gpu.name for gpu in visible("GPU-1", driver("T4", "H100")).gpus if gpu is not None] == [
+        "H100"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,12 @@ import pytest
 
 from tests.factories import VERSIONS
 from torchscale.analysis.machine.bus_factor import bus_factor
-from torchscale.analysis.machine.collectives import Curve, collective_figures, fit_latency, sweep_flags
+from torchscale.analysis.machine.collectives import (
+    Curve,
+    collective_figures,
+    fit_latency,
+    sweep_flags,
+)
 from torchscale.analysis.machine.link_verdict import LinkTopology, LinkVerdict, judge_link
 from torchscale.analysis.training.flags import Flag
 from torchscale.config.choices import Operation
@@ -41,7 +46,9 @@ def sweep(world_size: int = 2, **changes: Any) -> CollectivesCell:
     return CollectivesCell(**{**defaults, **changes})
 
 
-def sample(operation: str = "all_reduce", size: int = MIB, seconds: float = 1e-3, **changes: Any) -> CollectiveSample:
+def sample(
+    operation: str = "all_reduce", size: int = MIB, seconds: float = 1e-3, **changes: Any
+) -> CollectiveSample:
     defaults: dict[str, Any] = {
         "operation": operation,
         "dtype": "fp32",
@@ -55,7 +62,9 @@ def sample(operation: str = "all_reduce", size: int = MIB, seconds: float = 1e-3
     return CollectiveSample(**{**defaults, **changes})
 
 
-def rank(number: int, samples: list[CollectiveSample], world_size: int = 2, **changes: Any) -> CollectivesRank:
+def rank(
+    number: int, samples: list[CollectiveSample], world_size: int = 2, **changes: Any
+) -> CollectivesRank:
     defaults: dict[str, Any] = {
         "rank": number,
         "local_rank": number,
@@ -76,8 +85,9 @@ def record(*ranks: CollectivesRank) -> CollectivesResult:
     return CollectivesResult(ranks=ranks)
 
 
-# Worked by hand from nccl-tests' definitions: a ring of n moves 2(n-1)/n of the buffer over each link in an
-# all-reduce, (n-1)/n in the operations that are half of one, and the whole buffer where one rank sends to all.
+# Worked by hand from nccl-tests' definitions: a ring of n moves 2(n-1)/n of the buffer over each
+# link in an all-reduce, (n-1)/n in the operations that are half of one, and the whole buffer where
+# one rank sends to all.
 @pytest.mark.parametrize(
     ("operation", "factors"),
     [
@@ -90,7 +100,9 @@ def record(*ranks: CollectivesRank) -> CollectivesResult:
         ("send_recv", (1.0, 1.0, 1.0)),
     ],
 )
-def test_bus_bandwidth_over_algorithm_bandwidth(operation: Operation, factors: tuple[float, ...]) -> None:
+def test_bus_bandwidth_over_algorithm_bandwidth(
+    operation: Operation, factors: tuple[float, ...]
+) -> None:
     assert tuple(bus_factor(operation, ranks) for ranks in (2, 3, 8)) == pytest.approx(factors)
 
 
@@ -104,7 +116,9 @@ def test_a_point_is_worked_out_as_nccl_tests_does() -> None:
     slow = sample(seconds=3e-3, call_seconds=(1e-3, 5e-3, 3e-3))
     fast = sample(seconds=1e-3, call_seconds=(2e-3, 1e-3, 3e-3), wrong_elements=2)
     samples = [[slow], [fast], [fast], [fast]]
-    figures = collective_figures(sweep(4), [record(*(rank(number, found, 4) for number, found in enumerate(samples)))])
+    figures = collective_figures(
+        sweep(4), [record(*(rank(number, found, 4) for number, found in enumerate(samples)))]
+    )
     (curve,) = figures.curves
     (point,) = curve.points
     assert point.seconds == pytest.approx(1.5e-3)  # the mean over ranks
@@ -119,11 +133,19 @@ def test_a_point_is_worked_out_as_nccl_tests_does() -> None:
 def test_launches_are_averaged_and_pairs_too() -> None:
     def pair(seconds: float) -> PairSample:
         return PairSample(
-            source=0, target=1, payload_bytes=MIB, seconds=seconds, latency_seconds=seconds / 10, wrong_elements=0
+            source=0,
+            target=1,
+            payload_bytes=MIB,
+            seconds=seconds,
+            latency_seconds=seconds / 10,
+            wrong_elements=0,
         )
 
     launches = [
-        record(rank(0, [sample(seconds=seconds)]), rank(1, [sample(seconds=seconds)], pairs=(pair(seconds),)))
+        record(
+            rank(0, [sample(seconds=seconds)]),
+            rank(1, [sample(seconds=seconds)], pairs=(pair(seconds),)),
+        )
         for seconds in (1e-3, 3e-3)
     ]
     figures = collective_figures(sweep(), launches)
@@ -163,9 +185,13 @@ def judged(
 ) -> LinkVerdict:
     """The verdict on an all-reduce over two H100 that reached this bus bandwidth."""
     asked = sweep(**cell)
-    device = DeviceInfo(kind="cuda", index=0, name="NVIDIA H100 80GB HBM3", compute_capability="9.0")
+    device = DeviceInfo(
+        kind="cuda", index=0, name="NVIDIA H100 80GB HBM3", compute_capability="9.0"
+    )
     one = sample(size=8 * MIB, seconds=8 * MIB / busbw)
-    places = [rank(number, [one], backend=backend, device=device, driver=driver) for number in (0, 1)]
+    places = [
+        rank(number, [one], backend=backend, device=device, driver=driver) for number in (0, 1)
+    ]
     figures = collective_figures(asked, [record(*places)])
     declared = HardwareSettings.model_validate(known or {})
     machine = LinkTopology(declared, places[0], log, choices, variables or {}, frozenset(uuids))
@@ -202,7 +228,9 @@ def test_an_unknown_link_or_algorithm_gives_no_verdict() -> None:
     over_the_network = judged(480e9, {"link": "nvlink4"}, algorithm="CollNetChain")
     assert over_the_network.share is None
     assert "CollNetChain" in over_the_network.text
-    between_machines = judged(40e9, driver=gpus(18, 18), log=NcclLog(transports=("NET/IB/0",)), algorithm="Ring")
+    between_machines = judged(
+        40e9, driver=gpus(18, 18), log=NcclLog(transports=("NET/IB/0",)), algorithm="Ring"
+    )
     assert between_machines.share is None
 
 
@@ -216,31 +244,51 @@ def test_reduction_in_the_switch_must_reach_what_a_ring_should_and_may_exceed_th
 
 
 def test_an_algorithm_that_nccl_did_not_use_is_not_the_label_of_its_figures() -> None:
-    ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"), ("all_gather", 8 * MIB, "Ring", "Simple")))
+    ring = NcclLog(
+        choices=(
+            ("all_reduce", 8 * MIB, "Ring", "Simple"),
+            ("all_gather", 8 * MIB, "Ring", "Simple"),
+        )
+    )
     verdict = judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="CollnetChain")
-    assert verdict.text.startswith("NCCL did not use CollnetChain but Ring for all_reduce, all_gather. ")
+    assert verdict.text.startswith(
+        "NCCL did not use CollnetChain but Ring for all_reduce, all_gather. "
+    )
     assert verdict.fits is True  # of the ring that it was
-    assert "did not use" not in judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="RING").text
-    assert "did not use" not in judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="^NVLS").text
+    assert (
+        "did not use"
+        not in judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="RING").text
+    )
+    assert (
+        "did not use"
+        not in judged(360e9, driver=gpus(18, 18), log=P2P, choices=ring, algorithm="^NVLS").text
+    )
 
 
 def four(nvlink: bool | None, path: str, **facts: Any) -> DriverFacts:
-    """Four GPUs with NVLinks, bridged in pairs: 0 with 1 and 2 with 3; between the pairs as said."""
+    """Four GPUs with NVLinks, bridged in pairs: 0 with 1 and 2 with 3; between the pairs as
+    said."""
     pairs = tuple(
         GpuPairFacts(
-            first=first, second=second, p2p=True, path=path, nvlink=True if first // 2 == second // 2 else nvlink
+            first=first,
+            second=second,
+            p2p=True,
+            path=path,
+            nvlink=True if first // 2 == second // 2 else nvlink,
         )
         for first in range(4)
         for second in range(first + 1, 4)
     )
-    return gpus(12, 12, 12, 12, pcie_generation=4, pcie_width=16, pcie_width_max=16, **facts).model_copy(
-        update={"pairs": pairs}
-    )
+    return gpus(
+        12, 12, 12, 12, pcie_generation=4, pcie_width=16, pcie_width_max=16, **facts
+    ).model_copy(update={"pairs": pairs})
 
 
 def test_a_ring_over_bridged_pairs_is_held_against_pci_express() -> None:
     ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"),))
-    switched = judged(22e9, driver=four(nvlink=False, path="one PCIe switch"), log=P2P, choices=ring)
+    switched = judged(
+        22e9, driver=four(nvlink=False, path="one PCIe switch"), log=P2P, choices=ring
+    )
     assert switched.fits is True
     assert "PCI Express" in switched.text
     across = judged(12e9, driver=four(nvlink=False, path="host bridge"), log=P2P, choices=ring)
@@ -249,20 +297,31 @@ def test_a_ring_over_bridged_pairs_is_held_against_pci_express() -> None:
     assert across.causes == ()
     joined = judged(200e9, driver=four(nvlink=True, path="system"), log=P2P, choices=ring)
     assert joined.share == pytest.approx(200 / 300)
-    assert judged(200e9, driver=four(nvlink=None, path="system"), log=P2P, choices=ring).ceiling is None
+    assert (
+        judged(200e9, driver=four(nvlink=None, path="system"), log=P2P, choices=ring).ceiling
+        is None
+    )
 
 
 def test_links_of_gpus_that_take_no_part_do_not_count() -> None:
     ring = NcclLog(choices=(("all_reduce", 8 * MIB, "Ring", "Simple"),))
     driver = gpus(18, 18, 4)
     named = tuple(gpu.model_copy(update={"uuid": f"GPU-{gpu.index}"}) for gpu in driver.gpus)
-    verdict = judged(360e9, driver=driver.model_copy(update={"gpus": named}), log=P2P, choices=ring, uuids={"0", "1"})
+    verdict = judged(
+        360e9,
+        driver=driver.model_copy(update={"gpus": named}),
+        log=P2P,
+        choices=ring,
+        uuids={"0", "1"},
+    )
     assert verdict.share == pytest.approx(0.8)
 
 
 def test_what_is_seen_to_be_amiss_is_named_with_a_command() -> None:
     blocked = GpuPairFacts(first=0, second=1, p2p=False)
-    driver = gpus(0, 0, pcie_generation=4, pcie_width=8, pcie_width_max=16).model_copy(update={"pairs": (blocked,)})
+    driver = gpus(0, 0, pcie_generation=4, pcie_width=8, pcie_width_max=16).model_copy(
+        update={"pairs": (blocked,)}
+    )
     verdict = judged(
         5e9,
         driver=driver,
@@ -281,9 +340,13 @@ def test_what_is_seen_to_be_amiss_is_named_with_a_command() -> None:
 def test_a_sweep_that_ends_too_early_is_not_held_against_the_link() -> None:
     def verdict(*rates: float) -> LinkVerdict:
         sizes = [MIB << power for power in range(len(rates))]
-        found = [sample(size=size, seconds=size / rate) for size, rate in zip(sizes, rates, strict=True)]
+        found = [
+            sample(size=size, seconds=size / rate) for size, rate in zip(sizes, rates, strict=True)
+        ]
         places = [rank(number, found) for number in (0, 1)]
-        machine = LinkTopology(HardwareSettings(link_bytes_per_second=10e9), places[0], None, None, {})
+        machine = LinkTopology(
+            HardwareSettings(link_bytes_per_second=10e9), places[0], None, None, {}
+        )
         return judge_link(sweep(), collective_figures(sweep(), [record(*places)]), machine)
 
     rising = verdict(1e9, 2e9)
@@ -307,14 +370,23 @@ def test_sizes_double_and_end_at_the_largest() -> None:
 def load(foreign: float, wall: float = 1.0) -> HostLoad:
     """A rank that worked half of the time on its own core, beside others."""
     return HostLoad(
-        wall_seconds=wall, busy_seconds=(0.5 + foreign) * wall, process_seconds=0.5 * wall, cores=1, pinned=True
+        wall_seconds=wall,
+        busy_seconds=(0.5 + foreign) * wall,
+        process_seconds=0.5 * wall,
+        cores=1,
+        pinned=True,
     )
 
 
 def sizes_of(*times: float, **changes: Any) -> Curve:
     """An all-reduce of two equal ranks, 1 KiB and doubling, with calls that scatter by 1 %."""
     samples = [
-        sample(size=1024 << place, seconds=seconds, call_seconds=(seconds * 0.99, seconds * 1.01) * 5, **changes)
+        sample(
+            size=1024 << place,
+            seconds=seconds,
+            call_seconds=(seconds * 0.99, seconds * 1.01) * 5,
+            **changes,
+        )
         for place, seconds in enumerate(times)
     ]
     (curve,) = collective_figures(sweep(), [record(rank(0, samples), rank(1, samples))]).curves
@@ -328,14 +400,18 @@ def flags_of(curve: Curve) -> list[tuple[str, ...]]:
 def test_a_size_is_contended_where_others_took_its_cores_while_it_was_measured() -> None:
     assert flags_of(sizes_of(1e-3, host_load=load(0.05))) == [()]
     assert flags_of(sizes_of(1e-3, host_load=load(0.15))) == [("contended",)]
-    assert flags_of(sizes_of(1e-3, host_load=load(0.15, wall=0.1))) == [()], "too short to be read in ticks"
+    assert flags_of(sizes_of(1e-3, host_load=load(0.15, wall=0.1))) == [()], (
+        "too short to be read in ticks"
+    )
     assert flags_of(sizes_of(1e-3)) == [()], "a record of a version that did not read it"
 
 
 def test_time_in_interrupts_is_the_work_of_sending() -> None:
     busy = load(0.3).model_copy(update={"interrupted_seconds": 0.25})
     assert flags_of(sizes_of(1e-3, host_load=busy)) == [()]
-    assert flags_of(sizes_of(1e-3, host_load=busy.model_copy(update={"interrupted_seconds": 0.1}))) == [("contended",)]
+    assert flags_of(
+        sizes_of(1e-3, host_load=busy.model_copy(update={"interrupted_seconds": 0.1}))
+    ) == [("contended",)]
 
 
 def test_one_contended_rank_is_enough() -> None:
@@ -345,25 +421,50 @@ def test_one_contended_rank_is_enough() -> None:
 
 
 def test_a_smaller_message_that_takes_clearly_longer_is_noisy() -> None:
-    assert flags_of(sizes_of(192e-6, 3150e-6, 180e-6, 185e-6, 189e-6)) == [(), ("noisy",), (), (), ()]
-    assert flags_of(sizes_of(250e-6, 192e-6, 189e-6)) == [(), (), ()], "another algorithm may be somewhat faster"
+    assert flags_of(sizes_of(192e-6, 3150e-6, 180e-6, 185e-6, 189e-6)) == [
+        (),
+        ("noisy",),
+        (),
+        (),
+        (),
+    ]
+    assert flags_of(sizes_of(250e-6, 192e-6, 189e-6)) == [(), (), ()], (
+        "another algorithm may be somewhat faster"
+    )
     assert flags_of(sizes_of(1e-3, 3e-3, 300e-6, 2e-3)) == [("noisy",), ("noisy",), (), ()]
 
 
 def test_calls_that_scatter_are_noisy() -> None:
     spread = (1e-4,) * 9 + (2e-3,)
     (curve,) = collective_figures(
-        sweep(), [record(*(rank(number, [sample(seconds=1e-4, call_seconds=spread)]) for number in (0, 1)))]
+        sweep(),
+        [record(*(rank(number, [sample(seconds=1e-4, call_seconds=spread)]) for number in (0, 1)))],
     ).curves
     assert flags_of(curve) == [("noisy",)]
-    assert curve.points[0].half_width == pytest.approx(2.262 * 0.6008e-3 / 10**0.5 / 2.9e-4, rel=1e-3)
-    few = [record(*(rank(number, [sample(seconds=1e-4, call_seconds=(1e-4, 2e-4))]) for number in (0, 1)))]
-    assert flags_of(collective_figures(sweep(), few).curves[0]) == [()], "two calls always have a wide interval"
+    assert curve.points[0].half_width == pytest.approx(
+        2.262 * 0.6008e-3 / 10**0.5 / 2.9e-4, rel=1e-3
+    )
+    few = [
+        record(
+            *(rank(number, [sample(seconds=1e-4, call_seconds=(1e-4, 2e-4))]) for number in (0, 1))
+        )
+    ]
+    assert flags_of(collective_figures(sweep(), few).curves[0]) == [()], (
+        "two calls always have a wide interval"
+    )
 
 
 def test_a_loop_that_was_interrupted_is_noisy() -> None:
     (curve,) = collective_figures(
-        sweep(), [record(*(rank(number, [sample(seconds=2.5e-4, call_seconds=(1e-4,) * 10)]) for number in (0, 1)))]
+        sweep(),
+        [
+            record(
+                *(
+                    rank(number, [sample(seconds=2.5e-4, call_seconds=(1e-4,) * 10)])
+                    for number in (0, 1)
+                )
+            )
+        ],
     ).curves
     assert flags_of(curve) == [("noisy",)]
 
@@ -394,7 +495,9 @@ def test_a_link_is_not_blamed_for_what_others_took() -> None:
     declared = HardwareSettings(link_bytes_per_second=10e9)
 
     def verdict(**changes: Any) -> LinkVerdict:
-        samples = [sample(size=size, seconds=size / 1e9, **changes) for size in (MIB, 2 * MIB, 4 * MIB)]
+        samples = [
+            sample(size=size, seconds=size / 1e9, **changes) for size in (MIB, 2 * MIB, 4 * MIB)
+        ]
         launches = [record(rank(0, samples), rank(1, samples))]
         place = LinkTopology(declared, launches[0].ranks[0], None, None, {})
         return judge_link(sweep(), collective_figures(sweep(), launches), place)

@@ -14,7 +14,9 @@ AFTER, BEFORE = [104.0, 101.0, 106.0, 103.0], [100.0, 98.0, 101.0]
 
 def test_ratio_interval_and_p_are_those_of_an_independent_tool() -> None:
     found = log_ratio(AFTER, BEFORE)
-    told = stats.ttest_ind([math.log(x) for x in AFTER], [math.log(x) for x in BEFORE], equal_var=False)
+    told = stats.ttest_ind(
+        [math.log(x) for x in AFTER], [math.log(x) for x in BEFORE], equal_var=False
+    )
     low, high = told.confidence_interval(0.95)
     assert found.p == pytest.approx(told.pvalue)
     assert found.interval == pytest.approx((math.exp(low), math.exp(high)))

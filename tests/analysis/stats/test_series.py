@@ -15,7 +15,9 @@ from torchscale.analysis.stats.series import (
 )
 
 
-@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (4, 2.7764), (9, 2.2622), (30, 2.0423)])
+@pytest.mark.parametrize(
+    ("degrees", "quantile"), [(1, 12.7062), (4, 2.7764), (9, 2.2622), (30, 2.0423)]
+)
 def test_t_quantiles_from_the_printed_table(degrees: int, quantile: float) -> None:
     assert student_t_quantile(0.975, degrees) == pytest.approx(quantile, abs=1e-4)
 
@@ -90,7 +92,10 @@ def test_pooled_quantiles_are_those_of_all_values(parts: list[list[float]]) -> N
 def test_long_series_are_thinned_and_pooled_by_how_many_they_stand_for() -> None:
     """2,000 values around 1 and 400 around 3: five sixths of all lie around 1."""
     generator = np.random.default_rng(7)
-    long, short = generator.normal(1.0, 0.01, 2000).tolist(), generator.normal(3.0, 0.01, 400).tolist()
+    long, short = (
+        generator.normal(1.0, 0.01, 2000).tolist(),
+        generator.normal(3.0, 0.01, 400).tolist(),
+    )
     first, second = digest(long), digest(short)
     assert (len(first.values), len(second.values)) == (500, 400)
     assert (first.values[0], first.values[-1]) == pytest.approx((min(long), max(long)), abs=1e-8)

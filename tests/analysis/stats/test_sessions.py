@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from torchscale.analysis.stats.ratios import log_ratio, mean_ratio
-from torchscale.analysis.stats.sessions import Groups, SessionNoise, session_noise, with_session_noise
+from torchscale.analysis.stats.sessions import (
+    Groups,
+    SessionNoise,
+    session_noise,
+    with_session_noise,
+)
 
 FLAT = [[1.0, 1.01, 0.99]]
 
@@ -16,8 +21,8 @@ def flat(groups: Groups) -> list[float]:
 
 
 def test_the_estimate_is_that_of_the_analysis_of_variance() -> None:
-    """Two sessions of two launches, logarithms 0 and 0.02, then 0.1 and 0.12: within 2 × 0.0002 with 2 degrees, between
-    4 × 0.05² with 1 degree; their difference ÷ 2 launches."""
+    """Two sessions of two launches, logarithms 0 and 0.02, then 0.1 and 0.12: within 2 × 0.0002
+    with 2 degrees, between 4 × 0.05² with 1 degree; their difference ÷ 2 launches."""
     groups = [[math.exp(0.0), math.exp(0.02)], [math.exp(0.1), math.exp(0.12)]]
     noise = session_noise([groups, FLAT])
     assert noise is not None
@@ -31,7 +36,9 @@ def test_sessions_no_further_apart_than_launches_add_nothing() -> None:
     assert noise == SessionNoise(0.0, 1.0)
 
 
-@pytest.mark.parametrize("groups", [FLAT, [[1.0], [1.1], [0.9]]], ids=["one session", "each launch its own"])
+@pytest.mark.parametrize(
+    "groups", [FLAT, [[1.0], [1.1], [0.9]]], ids=["one session", "each launch its own"]
+)
 def test_where_sessions_cannot_be_told_from_launches_nothing_is_estimated(groups: Groups) -> None:
     assert session_noise([groups, groups]) is None
 
@@ -41,7 +48,9 @@ def test_a_single_session_gets_all_of_the_noise_and_launches_of_their_own_sessio
     ratio = log_ratio([1.0, 1.01, 0.99], [1.0, 1.01, 0.99])
     own = [[1.0], [1.01], [0.99]]
     assert with_session_noise(ratio, [FLAT, own], noise).session_error == pytest.approx(0.1)
-    assert with_session_noise(ratio, [own, own], noise).session_error == pytest.approx(0.0, abs=1e-9)
+    assert with_session_noise(ratio, [own, own], noise).session_error == pytest.approx(
+        0.0, abs=1e-9
+    )
     wider = with_session_noise(ratio, [FLAT, own], noise).interval
     assert wider is not None
     assert ratio.interval is not None
@@ -57,7 +66,8 @@ def test_what_sessions_add_does_not_shrink_with_the_number_of_cells() -> None:
 
 
 def test_equal_pairs_over_noisy_sessions_are_seldom_called_different() -> None:
-    """Sessions that differ three times as much as launches; without their noise a third and more differ."""
+    """Sessions that differ three times as much as launches; without their noise a third and more
+    differ."""
     generator = np.random.default_rng(7)
 
     def side(sessions: int) -> list[list[float]]:

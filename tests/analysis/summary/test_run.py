@@ -41,7 +41,8 @@ def flags_of(record: LaunchRecord) -> tuple[Flag, ...]:
 
 
 def test_throughput_is_global_samples_over_the_slowest_ranks_wall_time() -> None:
-    """Two ranks of 8 samples, ten batches of ten steps; rank 1 takes 2 s a batch: 100 · 16 ÷ 20 s = 80/s."""
+    """Two ranks of 8 samples, ten batches of ten steps; rank 1 takes 2 s a batch: 100 · 16 ÷ 20 s =
+    80/s."""
     ranks = [rank_record(TWO, 0, [1.0] * 10), rank_record(TWO, 1, [2.0] * 10)]
     summary = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO, ranks=ranks),)))
     assert summary.figures is not None
@@ -93,7 +94,12 @@ def test_an_efficiency_carries_the_flags_of_both_cells() -> None:
     shaky = launch_record(
         ONE,
         ranks=[
-            rank_record(ONE, warmup=Warmup(steps=1, seconds=1, steady=False, batches=BatchTimes(steps=(), seconds=())))
+            rank_record(
+                ONE,
+                warmup=Warmup(
+                    steps=1, seconds=1, steady=False, batches=BatchTimes(steps=(), seconds=())
+                ),
+            )
         ],
     )
     _, two = summarize(run({ONE.id: [shaky], TWO.id: [launch_record(TWO)]})).cells
@@ -108,7 +114,10 @@ def test_an_efficiency_interval_needs_launches_on_both_sides() -> None:
         return [launch_record(cell, index, [value] * 10) for index, value in enumerate(seconds)]
 
     found = summarize(
-        run({ONE.id: three(0, [1.0, 1.01, 0.99]), TWO.id: three(1, [1.25, 1.26, 1.24])}, benchmark={"repeats": 3})
+        run(
+            {ONE.id: three(0, [1.0, 1.01, 0.99]), TWO.id: three(1, [1.25, 1.26, 1.24])},
+            benchmark={"repeats": 3},
+        )
     ).cells[1]
     assert found.efficiency is not None
     assert found.efficiency.interval is not None
@@ -116,7 +125,8 @@ def test_an_efficiency_interval_needs_launches_on_both_sides() -> None:
     assert low < found.efficiency.value < high
     assert high - low < 0.1
     assert found.figures is not None
-    # The mean of three logarithms: t(0.975, 2) = 4.3027, their standard deviation over the root of 3.
+    # The mean of three logarithms: t(0.975, 2) = 4.3027, their standard deviation over the root of
+    # 3.
     logs = [math.log(value) for value in (1.25, 1.26, 1.24)]
     expected = math.expm1(4.3027 * statistics.stdev(logs) / math.sqrt(3))
     assert found.figures.run_half_width == pytest.approx(expected, rel=1e-4)
@@ -125,9 +135,15 @@ def test_an_efficiency_interval_needs_launches_on_both_sides() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "grade"),
-    [([1.0, 1.001, 0.999], "excellent"), ([1.19, 1.191, 1.189], "good"), ([1.13, 1.15, 1.11], None)],
+    [
+        ([1.0, 1.001, 0.999], "excellent"),
+        ([1.19, 1.191, 1.189], "good"),
+        ([1.13, 1.15, 1.11], None),
+    ],
 )
-def test_a_grade_is_given_where_the_whole_interval_has_it(seconds: list[float], grade: str | None) -> None:
+def test_a_grade_is_given_where_the_whole_interval_has_it(
+    seconds: list[float], grade: str | None
+) -> None:
     launches = {
         cell.id: [launch_record(cell, index, [value] * 10) for index, value in enumerate(times)]
         for cell, times in ((ONE, [1.0, 1.001, 0.999]), (TWO, seconds))
@@ -138,17 +154,22 @@ def test_a_grade_is_given_where_the_whole_interval_has_it(seconds: list[float], 
 
 
 def test_figures_of_several_launches_agree_with_each_other() -> None:
-    """Launches of 80 and 160 samples/s: one mean for throughput, step, efficiency and the parts of lost time."""
+    """Launches of 80 and 160 samples/s: one mean for throughput, step, efficiency and the parts of
+    lost time."""
     launches = {
         ONE.id: [launch_record(ONE, index, [1.0] * 10) for index in range(2)],
-        TWO.id: [launch_record(TWO, index, [seconds] * 10) for index, seconds in enumerate((1.0, 2.0))],
+        TWO.id: [
+            launch_record(TWO, index, [seconds] * 10) for index, seconds in enumerate((1.0, 2.0))
+        ],
     }
     two = summarize(run(launches, benchmark={"repeats": 2})).cells[1]
     figures = two.figures
     assert figures is not None and two.efficiency is not None
     assert figures.launch_samples_per_second == pytest.approx((160, 80))
     assert figures.samples_per_second == pytest.approx(math.sqrt(160 * 80))
-    assert figures.samples_per_second * figures.step_mean == pytest.approx(TWO.global_batch_size, rel=1e-12)
+    assert figures.samples_per_second * figures.step_mean == pytest.approx(
+        TWO.global_batch_size, rel=1e-12
+    )
     assert two.efficiency.value == pytest.approx(figures.samples_per_second / 160)
     phases = figures.phases
     total = phases.data_wait + phases.forward + phases.backward + phases.optimizer
@@ -158,8 +179,11 @@ def test_figures_of_several_launches_agree_with_each_other() -> None:
 
 
 def test_quantiles_are_over_all_steps_of_all_launches() -> None:
-    """100 steps of 100 ms and 100 of 200 ms: the 60th percentile is 200 ms, whatever the launches' own medians are."""
-    launches = [launch_record(TWO, index, [seconds] * 10) for index, seconds in enumerate((1.0, 2.0))]
+    """100 steps of 100 ms and 100 of 200 ms: the 60th percentile is 200 ms, whatever the launches'
+    own medians are."""
+    launches = [
+        launch_record(TWO, index, [seconds] * 10) for index, seconds in enumerate((1.0, 2.0))
+    ]
     summary = summarize_cell(CellRun(PlannedCell(cell=TWO), tuple(launches)))
     assert summary.figures is not None
     steps = summary.figures.steps
@@ -175,7 +199,10 @@ def test_states_of_a_cell() -> None:
     waiting = summarize_cell(CellRun(PlannedCell(cell=TWO), ()))
     assert (waiting.state, waiting.reason) == (State.WAITING, "not run yet")
     mixed = summarize_cell(
-        CellRun(PlannedCell(cell=TWO), (launch_record(TWO), failed_record(TWO, State.TIMEOUT, "too slow", 1)))
+        CellRun(
+            PlannedCell(cell=TWO),
+            (launch_record(TWO), failed_record(TWO, State.TIMEOUT, "too slow", 1)),
+        )
     )
     assert (mixed.state, mixed.reason, mixed.figures) == (State.TIMEOUT, "launch 2: too slow", None)
     partial = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO),)), repeats=3)
@@ -186,8 +213,14 @@ def test_states_of_a_cell() -> None:
 
 def test_an_interrupted_launch_counts_as_one_that_has_not_run() -> None:
     stopped = failed_record(TWO, State.INTERRUPTED, "Ctrl-C", 1)
-    partial = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO), stopped)), repeats=3)
-    assert (partial.state, partial.reason, partial.launches) == (State.PARTIAL, "1 of 3 launches", 1)
+    partial = summarize_cell(
+        CellRun(PlannedCell(cell=TWO), (launch_record(TWO), stopped)), repeats=3
+    )
+    assert (partial.state, partial.reason, partial.launches) == (
+        State.PARTIAL,
+        "1 of 3 launches",
+        1,
+    )
     assert partial.figures is not None and len(partial.facts.launches) == 1
     alone = summarize_cell(CellRun(PlannedCell(cell=TWO), (stopped,)), repeats=3)
     assert (alone.state, alone.reason, alone.figures) == (State.INTERRUPTED, "Ctrl-C", None)
@@ -225,28 +258,40 @@ def test_phases_that_do_not_add_up() -> None:
     steps = training_result(launch_record(TWO)).steps
     assert steps is not None
     off = steps.model_copy(update={"mean_forward": steps.mean_forward + 0.05})
-    assert flags_of(launch_record(TWO, rank_steps=RankSteps.of([off, off]))) == (Flag.PHASES_INCONSISTENT,)
+    assert flags_of(launch_record(TWO, rank_steps=RankSteps.of([off, off]))) == (
+        Flag.PHASES_INCONSISTENT,
+    )
 
 
 def load(busy: float, own: float, *, pinned: bool, cores: int = 1) -> HostLoad:
-    return HostLoad(wall_seconds=10.0, busy_seconds=busy, process_seconds=own, cores=cores, pinned=pinned)
+    return HostLoad(
+        wall_seconds=10.0, busy_seconds=busy, process_seconds=own, cores=cores, pinned=pinned
+    )
 
 
 def test_foreign_work_on_a_pinned_ranks_core() -> None:
-    ranks = [rank_record(TWO, rank, host_load=load(10.0, 10.0 - 2 * rank, pinned=True)) for rank in range(2)]
+    ranks = [
+        rank_record(TWO, rank, host_load=load(10.0, 10.0 - 2 * rank, pinned=True))
+        for rank in range(2)
+    ]
     assert other_processes_share(ranks) == pytest.approx(0.2)
     assert flags_of(launch_record(TWO, ranks=ranks)) == (Flag.CONTENDED,)
 
 
 def test_foreign_work_where_ranks_share_all_cores() -> None:
-    ranks = [rank_record(TWO, rank, host_load=load(24.0, 10.0, pinned=False, cores=8)) for rank in range(2)]
+    ranks = [
+        rank_record(TWO, rank, host_load=load(24.0, 10.0, pinned=False, cores=8))
+        for rank in range(2)
+    ]
     assert other_processes_share(ranks) == pytest.approx(4.0 / 80)
 
 
 def test_foreign_work_on_one_of_several_hosts() -> None:
     """The other host's ranks do not use up what is busy here."""
     ranks = [
-        rank_record(TWO, rank, hostname=f"h{rank}", host_load=load(busy, 10.0, pinned=False, cores=8))
+        rank_record(
+            TWO, rank, hostname=f"h{rank}", host_load=load(busy, 10.0, pinned=False, cores=8)
+        )
         for rank, busy in ((0, 24.0), (1, 10.0))
     ]
     assert other_processes_share(ranks) == pytest.approx(14.0 / 80)
@@ -255,10 +300,17 @@ def test_foreign_work_on_one_of_several_hosts() -> None:
 def test_operations_counted_once_hold_for_all_cells_of_a_model() -> None:
     flops = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
     counted = launch_record(ONE, ranks=[rank_record(ONE, flops=flops)])
-    summary = summarize(run({ONE.id: [counted], TWO.id: [launch_record(TWO)]}, hardware={"peak_flops": {"fp32": 1e12}}))
+    summary = summarize(
+        run(
+            {ONE.id: [counted], TWO.id: [launch_record(TWO)]},
+            hardware={"peak_flops": {"fp32": 1e12}},
+        )
+    )
     rates = [cell.compute.flops_per_second for cell in summary.cells if cell.compute is not None]
     assert rates == pytest.approx([8 * 3e9 / 0.1] * 2)  # 8 samples a device, a step of 0.1 s
-    assert [cell.compute.mfu for cell in summary.cells if cell.compute is not None] == pytest.approx([0.24] * 2)
+    assert [
+        cell.compute.mfu for cell in summary.cells if cell.compute is not None
+    ] == pytest.approx([0.24] * 2)
     none = summarize(run())
     assert [cell.compute for cell in none.cells] == [None, None]
 
@@ -270,7 +322,9 @@ def test_energy_is_per_step_and_per_sample() -> None:
     assert figures is not None
     assert figures.joules_per_step == pytest.approx(50.0)  # over 100 steps
     assert figures.samples_per_joule == pytest.approx(8 / 50)
-    without = summarize_cell(CellRun(PlannedCell(cell=ONE), (record, launch_record(ONE, 1)))).figures
+    without = summarize_cell(
+        CellRun(PlannedCell(cell=ONE), (record, launch_record(ONE, 1)))
+    ).figures
     assert without is not None
     assert without.joules_per_step is None  # one launch did not say
 

@@ -1,4 +1,5 @@
-"""The summary that follows a run: equal to summarizing everything again, for a fraction of the work."""
+"""The summary that follows a run: equal to summarizing everything again, for a fraction of the
+work."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.factories import experiment, experiment_file, launch_record, machine, rank_record, trained
+from tests.factories import (
+    experiment,
+    experiment_file,
+    launch_record,
+    machine,
+    rank_record,
+    trained,
+)
 from tests.report.test_machine import record as record_of_any_kind
 from torchscale.analysis.summary import running
 from torchscale.analysis.summary.run import assemble, summarize, summarize_any
@@ -51,7 +59,9 @@ Launches = Mapping[int, Mapping[int, LaunchRecord]]
 def not_run(file: ExperimentFile) -> SeparateCells:
     runs = [CellRun(entry, ()) for entry in file.plan]
     machine_runs = [run for run in runs if not isinstance(run.planned.cell, TrainingCell)]
-    return SeparateCells(tuple(summarize_any(run, REPEATS) for run in runs), tuple(machine_runs), ("a problem",))
+    return SeparateCells(
+        tuple(summarize_any(run, REPEATS) for run in runs), tuple(machine_runs), ("a problem",)
+    )
 
 
 def whole_run(file: ExperimentFile, launches: Launches) -> Run:
@@ -64,10 +74,16 @@ def cell_run(file: ExperimentFile, place: int, launches: Launches) -> CellRun:
     return CellRun(file.plan[place], tuple(records[index] for index in sorted(records)))
 
 
-def launch_of(place: int, launch: int, state: State, seconds: float, flops: float | None) -> LaunchRecord:
+def launch_of(
+    place: int, launch: int, state: State, seconds: float, flops: float | None
+) -> LaunchRecord:
     cell = EXPERIMENT.plan[place].cell
     if isinstance(cell, TrainingCell):
-        count = None if flops is None else FlopCount(forward=flops, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
+        count = (
+            None
+            if flops is None
+            else FlopCount(forward=flops, backward=2e9, sample_bytes=1e8, fixed_bytes=1e8)
+        )
         ranks = [
             rank_record(cell, rank, [seconds] * 10, flops=count if rank == 0 else None)
             for rank in range(cell.world_size)
@@ -75,14 +91,19 @@ def launch_of(place: int, launch: int, state: State, seconds: float, flops: floa
         record = launch_record(cell, batches=[seconds] * 10, ranks=ranks)
     else:
         record = record_of_any_kind(cell, TELEMETRY)
-    changes: dict[str, Any] = {"launch": launch, "state": state, "reason": "" if state is State.OK else "it failed"}
+    changes: dict[str, Any] = {
+        "launch": launch,
+        "state": state,
+        "reason": "" if state is State.OK else "it failed",
+    }
     if isinstance(cell, CollectivesCell):
         # With NCCL the verdict on a link depends on the algorithm that another cell logs.
         measured = payload(record, CollectivesResult)
         gpu = DeviceInfo(kind="cuda", index=0, name="NVIDIA H100")
         common = {"backend": "nccl", "device": gpu, "world_size": cell.world_size}
         on_nccl = tuple(
-            measured.ranks[0].model_copy(update={**common, "rank": rank}) for rank in range(cell.world_size)
+            measured.ranks[0].model_copy(update={**common, "rank": rank})
+            for rank in range(cell.world_size)
         )
         choices = (("all_reduce", 1024 << 4, "Ring" if seconds < 1 else "NVLS", "LL"),)
         log = NcclLog(choices=choices) if cell.logs_choices else None
@@ -92,7 +113,11 @@ def launch_of(place: int, launch: int, state: State, seconds: float, flops: floa
 
 launches_in_any_order = st.lists(
     st.builds(
-        lambda place, launch, state, seconds, flops: (place, launch, launch_of(place, launch, state, seconds, flops)),
+        lambda place, launch, state, seconds, flops: (
+            place,
+            launch,
+            launch_of(place, launch, state, seconds, flops),
+        ),
         st.sampled_from(PLACES),
         st.integers(0, REPEATS - 1),
         st.sampled_from([State.OK, State.OK, State.OK, State.OOM, State.CRASHED]),
@@ -105,7 +130,9 @@ launches_in_any_order = st.lists(
 
 @settings(max_examples=30)
 @given(launches_in_any_order)
-def test_it_equals_summarizing_everything_again(order: Sequence[tuple[int, int, LaunchRecord]]) -> None:
+def test_it_equals_summarizing_everything_again(
+    order: Sequence[tuple[int, int, LaunchRecord]],
+) -> None:
     running_summary = RunningSummary("run", EXPERIMENT, not_run(EXPERIMENT))
     launches: dict[int, dict[int, LaunchRecord]] = {}
     for place, launch, record in order:
@@ -131,9 +158,14 @@ def test_it_goes_on_from_what_was_measured_before() -> None:
         if place not in before:
             running_summary.update(cell_run(EXPERIMENT, place, launches))
     assert running_summary.summary == summarize(whole_run(EXPERIMENT, launches))
-    assert any(cell.compute is not None and cell.compute.mfu is not None for cell in running_summary.summary.cells)
+    assert any(
+        cell.compute is not None and cell.compute.mfu is not None
+        for cell in running_summary.summary.cells
+    )
     assert any(cell.efficiency is not None for cell in running_summary.summary.cells)
-    assert any(one.verdict is not None and one.verdict.share for one in running_summary.summary.collectives)
+    assert any(
+        one.verdict is not None and one.verdict.share for one in running_summary.summary.collectives
+    )
 
 
 def test_a_cell_is_shown_by_its_launches_so_far() -> None:
@@ -148,8 +180,8 @@ def test_a_cell_is_shown_by_its_launches_so_far() -> None:
 
 
 def test_a_launch_costs_its_cell_and_its_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each launch summarizes one cell, and assembles no more than the cells of one series, but for the one launch of a
-    model that counts its operations."""
+    """Each launch summarizes one cell, and assembles no more than the cells of one series, but for
+    the one launch of a model that counts its operations."""
     config = experiment(batch_sizes=list(range(1, 51)), gpu_counts=[1, 2, 4])
     file = experiment_file(config, make_plan(config, machine(gpus=4, cores=8)).cells)
     running_summary = RunningSummary("run", file, not_run(file))
@@ -170,7 +202,10 @@ def test_a_launch_costs_its_cell_and_its_series(monkeypatch: pytest.MonkeyPatch)
     last = len(file.plan) - 1
     for place, entry in enumerate(file.plan):
         cell = trained(entry)
-        ranks = [rank_record(cell, rank, flops=count if place == last else None) for rank in range(cell.world_size)]
+        ranks = [
+            rank_record(cell, rank, flops=count if place == last else None)
+            for rank in range(cell.world_size)
+        ]
         running_summary.update(CellRun(entry, (launch_record(cell, ranks=ranks),)))
     assert summarized == [entry.cell.id for entry in file.plan]
     assert max(assembled[:-1]) == 3, "a series of three counts"

@@ -29,7 +29,9 @@ PERIOD = 1000.0
 def trace(ranks: Sequence[Sequence[dict[str, Any]]], **header: Any) -> Trace:
     return Trace(
         tuple(
-            read_kineto(io.BytesIO(kineto(events, rank, len(ranks), **header).encode()), f"rank{rank}.json")
+            read_kineto(
+                io.BytesIO(kineto(events, rank, len(ranks), **header).encode()), f"rank{rank}.json"
+            )
             for rank, events in enumerate(ranks)
         ),
         "torch.profiler",
@@ -44,8 +46,8 @@ def training(
     data: float = 0.0,
     collective: str = "ncclDevKernel_AllReduce_Sum_f32",
 ) -> Trace:
-    """Steps of 1 ms on GPUs: compute, longer by ``late`` µs, then an all-reduce that ends 100 µs after the last came.
-    ``overlap`` µs of compute lie under it on every rank."""
+    """Steps of 1 ms on GPUs: compute, longer by ``late`` µs, then an all-reduce that ends 100 µs
+    after the last came. ``overlap`` µs of compute lie under it on every rank."""
     ranks = []
     for extra in late:
         events = []
@@ -53,9 +55,17 @@ def training(
             origin = number * PERIOD
             events.append(step(number, origin, PERIOD))
             if data:
-                events.append(host("user_annotation", "enumerate(DataLoader)#x.__next__", origin, data))
-            events.append(host("cuda_runtime", "cudaLaunchKernel", origin + data, 5, correlation=2 * number + 1))
-            events.append(kernel("gemm", origin + data + 10, compute + extra - 10, link=2 * number + 1))
+                events.append(
+                    host("user_annotation", "enumerate(DataLoader)#x.__next__", origin, data)
+                )
+            events.append(
+                host(
+                    "cuda_runtime", "cudaLaunchKernel", origin + data, 5, correlation=2 * number + 1
+                )
+            )
+            events.append(
+                kernel("gemm", origin + data + 10, compute + extra - 10, link=2 * number + 1)
+            )
             arrival = origin + data + compute + extra
             finish = origin + data + compute + max(late) + 100
             events.append(kernel(collective, arrival, finish - arrival, stream=9))
@@ -74,12 +84,15 @@ def test_one_rank_alone_tells_how_its_time_divides() -> None:
 
 
 def test_stages_that_send_to_each_other_are_no_stragglers() -> None:
-    """The same lateness through an all-reduce names the rank; through sends and receives it does not."""
+    """The same lateness through an all-reduce names the rank; through sends and receives it does
+    not."""
     lateness = [0.0, 200.0]
     assert kinds(analyze_trace(training(lateness)))[FindingKind.STRAGGLER] == 1
     sent = analyze_trace(training(lateness, collective="ncclDevKernel_SendRecv"))
     assert FindingKind.STRAGGLER not in kinds(sent)
-    assert sent.sync_stall_percent == pytest.approx(analyze_trace(training(lateness)).sync_stall_percent)
+    assert sent.sync_stall_percent == pytest.approx(
+        analyze_trace(training(lateness)).sync_stall_percent
+    )
 
 
 def kinds(analysis: ProfileAnalysis) -> dict[FindingKind, int | None]:
@@ -88,7 +101,11 @@ def kinds(analysis: ProfileAnalysis) -> dict[FindingKind, int | None]:
 
 def test_waits_transfers_and_the_one_figure() -> None:
     analysis = analyze_trace(training([0.0, 0.0, 60.0, 20.0]))
-    assert (analysis.window.kind, analysis.window.steps, analysis.window.first_step_left_out) == ("steps", 24, True)
+    assert (analysis.window.kind, analysis.window.steps, analysis.window.first_step_left_out) == (
+        "steps",
+        24,
+        True,
+    )
     assert analysis.sync_stall_percent == pytest.approx((60 + 60 + 0 + 40) / 4000 * 100)
     third = analysis.per_rank[2]
     assert third.sync_stall_seconds == 0
@@ -121,10 +138,15 @@ def test_compute_under_communication_hides_it() -> None:
 
 
 def test_the_parts_of_a_window_add_up() -> None:
-    for analysis in (analyze_trace(training([0.0, 30.0], data=100.0)), analyze_trace(training([5.0, 0.0, 0.0]))):
+    for analysis in (
+        analyze_trace(training([0.0, 30.0], data=100.0)),
+        analyze_trace(training([5.0, 0.0, 0.0])),
+    ):
         for rank in analysis.per_rank:
             assert rank.copy_seconds is not None
-            parts = rank.compute_seconds + rank.exposed_communication_seconds + rank.idle.total_seconds
+            parts = (
+                rank.compute_seconds + rank.exposed_communication_seconds + rank.idle.total_seconds
+            )
             assert parts == pytest.approx(rank.window_seconds)
             idle = (rank.idle.host_bound_seconds, rank.idle.input_seconds, rank.idle.other_seconds)
             assert sum(part or 0.0 for part in idle) == pytest.approx(rank.idle.total_seconds)
@@ -132,7 +154,8 @@ def test_the_parts_of_a_window_add_up() -> None:
 
 def test_idle_is_told_apart() -> None:
     rank = analyze_trace(training([0.0, 0.0], data=150.0)).per_rank[0]
-    # The kernel comes 10 µs after its launch, which came once the data was there: 240 µs of the gap before it are late.
+    # The kernel comes 10 µs after its launch, which came once the data was there: 240 µs of the gap
+    # before it are late.
     assert rank.idle.input_seconds == pytest.approx(24 * 150e-6, rel=0.01)
     assert rank.idle.host_bound_seconds == pytest.approx(23 * 250e-6 + 10e-6, rel=0.05)
 
@@ -146,7 +169,9 @@ def test_a_slow_loader_is_named_and_only_where_it_is_slow() -> None:
 
 def test_few_collectives_name_nobody() -> None:
     whole = training([0.0, 100.0])
-    events = [[item for number in range(3) for item in _step(number, late)] for late in (0.0, 100.0)]
+    events = [
+        [item for number in range(3) for item in _step(number, late)] for late in (0.0, 100.0)
+    ]
     analysis = analyze_trace(trace(events))
     assert analysis.window.confidence is Confidence.LOW
     assert all(finding.rank is None for finding in analysis.findings)
@@ -179,7 +204,9 @@ def test_sequence_numbers_pair_what_order_would_not() -> None:
             if event["name"].startswith("nccl"):
                 event["args"] |= {"Process Group Name": "0", "Seq": number}
                 number += 1
-    ranks[1] = [event for event in ranks[1] if event["args"].get("Seq") != 0]  # it was not recorded there
+    ranks[1] = [
+        event for event in ranks[1] if event["args"].get("Seq") != 0
+    ]  # it was not recorded there
     analysis = analyze_trace(trace(ranks))
     assert analysis.sync_stall_percent == 0
     assert analysis.collectives[0].count == 24
@@ -203,13 +230,19 @@ def _moved(shift: int, late: Sequence[float]) -> str:
         events += [
             step(number, origin, PERIOD),
             kernel("gemm", origin + 10, 500 + late[1] - 10),
-            kernel("ncclDevKernel_AllReduce_Sum_f32", origin + 500 + late[1], 100 + max(late) - late[1], stream=9),
+            kernel(
+                "ncclDevKernel_AllReduce_Sum_f32",
+                origin + 500 + late[1],
+                100 + max(late) - late[1],
+                stream=9,
+            ),
         ]
     return kineto(events, 1, 2, host_name="node-2", baseTimeNanoseconds=BASE_NS + shift)
 
 
 def test_clocks_that_do_not_agree_give_no_waits() -> None:
-    """On one host no clock is moved: collectives that end 150 of their 300 µs apart cannot be compared."""
+    """On one host no clock is moved: collectives that end 150 of their 300 µs apart cannot be
+    compared."""
     events = [[item for number in range(STEPS) for item in _step(number, 0.0)] for _ in range(2)]
     for event in events[1]:
         if event["name"].startswith("nccl"):
@@ -261,8 +294,8 @@ def test_on_cpu_compute_is_operators_without_communication_in_them() -> None:
 
 
 def test_on_cpu_a_rank_that_a_transfer_slows_is_no_straggler() -> None:
-    """Threads that transfer and operators share the cores: while the first bucket moves, one rank's backward takes 2 ms
-    longer, and the other waits for its second bucket."""
+    """Threads that transfer and operators share the cores: while the first bucket moves, one rank's
+    backward takes 2 ms longer, and the other waits for its second bucket."""
     ranks = []
     for late in (0.0, 2000.0):
         events = []
@@ -275,19 +308,28 @@ def test_on_cpu_a_rank_that_a_transfer_slows_is_no_straggler() -> None:
             events.append(host("cpu_op", "aten::mm", origin + 4010, 990 + late))
             events.append(host("cpu_op", "c10d::allreduce_", origin + 5000 + late, 10))
             second = origin + 5010 + late
-            events.append(host("user_annotation", "gloo:all_reduce", second, origin + 8000 - second, thread=3))
+            events.append(
+                host("user_annotation", "gloo:all_reduce", second, origin + 8000 - second, thread=3)
+            )
         ranks.append(events)
     analysis = analyze_trace(trace(ranks, backend="gloo"))
     assert analysis.per_rank[0].sync_stall_seconds == pytest.approx(24 * 2e-3)
     assert FindingKind.STRAGGLER not in kinds(analysis)
-    reason = next(item.reason for item in analysis.abstentions if item.kind is FindingKind.STRAGGLER)
-    assert "rank 1 is 2.00 ms a step slower in training, but not while no collective transfers" in reason
+    reason = next(
+        item.reason for item in analysis.abstentions if item.kind is FindingKind.STRAGGLER
+    )
+    assert (
+        "rank 1 is 2.00 ms a step slower in training, but not while no collective transfers"
+        in reason
+    )
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "kineto").is_dir(), reason="the recorded traces are not here")
+@pytest.mark.skipif(
+    not (SHARED / "data" / "kineto").is_dir(), reason="the recorded traces are not here"
+)
 def test_eight_real_ranks() -> None:
-    """Two independent computations gave 38.6 % over the device span and 35.4 % over the step's annotation; one step of
-    eight collectives is too little to name anyone."""
+    """Two independent computations gave 38.6 % over the device span and 35.4 % over the step's
+    annotation; one step of eight collectives is too little to name anyone."""
     recorded = read_recordings([SHARED / "data" / "kineto" / "dlrm_8rank_v100.tar.gz"])
     steps, device = analyze_trace(recorded), analyze_trace(recorded, WindowChoice.DEVICE)
     assert steps.window.kind is WindowKind.STEPS
@@ -302,9 +344,12 @@ def test_eight_real_ranks() -> None:
         assert finding.confidence is Confidence.LOW
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "kineto").is_dir(), reason="the recorded traces are not here")
+@pytest.mark.skipif(
+    not (SHARED / "data" / "kineto").is_dir(), reason="the recorded traces are not here"
+)
 def test_breakdown_and_overlap_are_those_of_holistic_trace_analysis() -> None:
-    """Its version 0.5.0 on the same traces: microseconds idle, of compute, of everything, and overlap in percent."""
+    """Its version 0.5.0 on the same traces: microseconds idle, of compute, of everything, and
+    overlap in percent."""
     theirs = json.loads((Path(__file__).parent / "dlrm_holistic_trace_analysis.json").read_text())
     recorded = read_recordings([SHARED / "data" / "kineto" / "dlrm_8rank_v100.tar.gz"])
     for rank, (idle, compute, window, overlap) in zip(

@@ -1,4 +1,5 @@
-"""Copies by the device, from both recorders alike: what they move, how fast, what hides them, what they cost."""
+"""Copies by the device, from both recorders alike: what they move, how fast, what hides them, what
+they cost."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def by_torch_profiler(directory: Path, copies: Copies) -> ProfileAnalysis:
     return analyze_trace(read_recordings([path]))
 
 
-RECORDERS = pytest.mark.parametrize("recorded", [by_nsys, by_torch_profiler], ids=["nsys", "torch.profiler"])
+RECORDERS = pytest.mark.parametrize(
+    "recorded", [by_nsys, by_torch_profiler], ids=["nsys", "torch.profiler"]
+)
 Recorded = Callable[[Path, Copies], ProfileAnalysis]
 
 
@@ -78,7 +81,8 @@ def test_a_step_that_mostly_copies_is_copy_bound(recorded: Recorded, tmp_path: P
     assert "most of it host to device" in found.summary
     # 12 MB in 600 µs; a sixth of the copies' time under the kernel.
     assert found.evidence == (
-        "host to device: 11.4 MiB a step at 20.0 GB/s, 600 µs a step, pinned, 17 % of it under compute",
+        "host to device: 11.4 MiB a step at 20.0 GB/s, 600 µs a step, pinned, 17 % of it under "
+        "compute",
         "copies run 60.0 % of the time",
     )
     assert "prefetch" in found.advice
@@ -111,7 +115,10 @@ def test_copies_under_compute_cost_nothing(recorded: Recorded, tmp_path: Path) -
 def test_the_advice_is_of_the_costliest_route(
     recorded: Recorded, kinds: tuple[int, int, int], route: str, advice: str, tmp_path: Path
 ) -> None:
-    found = finding(recorded(tmp_path, [(kinds, 50, 300, 1_000_000), (PINNED, 400, 50, 1000)]), FindingKind.COPY_BOUND)
+    found = finding(
+        recorded(tmp_path, [(kinds, 50, 300, 1_000_000), (PINNED, 400, 50, 1000)]),
+        FindingKind.COPY_BOUND,
+    )
     assert found is not None
     assert found.evidence[0].startswith(route)
     assert found.evidence[1].startswith("host to device")
@@ -126,7 +133,9 @@ def test_memory_that_is_not_pinned_is_named_once(recorded: Recorded, tmp_path: P
 
 
 @RECORDERS
-def test_what_is_pinned_is_counted_apart_from_what_is_not(recorded: Recorded, tmp_path: Path) -> None:
+def test_what_is_pinned_is_counted_apart_from_what_is_not(
+    recorded: Recorded, tmp_path: Path
+) -> None:
     analysis = recorded(tmp_path, [(PAGEABLE, 50, 250, 1_000_000), (BACK, 400, 150, 1000)])
     costs = {item.kind: item.cost_seconds for item in analysis.findings}
     assert costs[FindingKind.PAGEABLE_COPIES] == pytest.approx(250e-6)
@@ -146,7 +155,10 @@ def test_a_recording_without_steps_or_sizes_says_what_it_knows(tmp_path: Path) -
     }
     export.kernel(1, "gemm", 0, 100_000)
     export.copy(1, 100_000, 1_000_000, 0, PINNED)
-    found = finding(analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")])), FindingKind.COPY_BOUND)
+    found = finding(
+        analyze_trace(read_recordings([export.write(tmp_path / "run.sqlite")])),
+        FindingKind.COPY_BOUND,
+    )
     assert found is not None
     assert found.confidence.value == "low"
     assert found.summary.startswith("the device copies for 900 µs without computing")

@@ -23,7 +23,11 @@ def units(pairs: list[tuple[int, int]]) -> set[int]:
 
 def of(found: IntervalSet) -> set[int]:
     assert (found.start[1:] > found.end[:-1]).all()  # disjoint, sorted, and no two that touch
-    return {unit for start, end in zip(found.start, found.end, strict=True) for unit in range(start, end)}
+    return {
+        unit
+        for start, end in zip(found.start, found.end, strict=True)
+        for unit in range(start, end)
+    }
 
 
 @given(INTERVALS, INTERVALS, TIME, TIME)
@@ -36,9 +40,13 @@ def test_every_operation_counts_right(
     assert of(union([one, two])) == units(first) | units(second)
     low, high = sorted((a, b))
     assert of(one.clipped(low, high)) == units(first) & units([(low, high)])
-    assert one.within(np.array([low]), np.array([high])).tolist() == [len(units(first) & units([(low, high)]))]
+    assert one.within(np.array([low]), np.array([high])).tolist() == [
+        len(units(first) & units([(low, high)]))
+    ]
     left = one.minus(two)
-    found = {unit for start, end in zip(left.start, left.end, strict=True) for unit in range(start, end)}
+    found = {
+        unit for start, end in zip(left.start, left.end, strict=True) for unit in range(start, end)
+    }
     assert found == units(first) - units(second)
     assert one.minus(two).length == len(units(first) - units(second))
 
@@ -48,4 +56,10 @@ def test_the_outermost_calls_and_those_that_contain_a_moment() -> None:
     lane = np.array([1, 1, 1, 1, 2])
     assert outermost(start, end, lane).tolist() == [True, False, False, True, True]
     moments, where = np.array([3, 25]), np.array([1, 2])
-    assert contains_any(start, end, lane, moments, where).tolist() == [True, True, True, False, True]
+    assert contains_any(start, end, lane, moments, where).tolist() == [
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]

@@ -1,4 +1,5 @@
-"""Micro-batches of pipelines of known schedules: 1F1B, and GPipe by the simulator of the replay's tests."""
+"""Micro-batches of pipelines of known schedules: 1F1B, and GPipe by the simulator of the replay's
+tests."""
 
 from __future__ import annotations
 
@@ -49,7 +50,10 @@ class OneForwardOneBackward:
 
     def trace(self) -> Trace:
         texts = [kineto(events, rank, self.stages) for rank, events in enumerate(self.events)]
-        ranks = (read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json") for rank, text in enumerate(texts))
+        ranks = (
+            read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json")
+            for rank, text in enumerate(texts)
+        )
         return Trace(tuple(ranks), "torch.profiler")
 
     def _step(self, number: int) -> None:
@@ -65,12 +69,19 @@ class OneForwardOneBackward:
             self.now[stage] += OPTIMIZER
             events.append(step(number, begins[stage], self.now[stage] - begins[stage]))
 
-    def _ready(self, stage: int, backward: bool, place: int, sent: dict[tuple[int, bool, int], float]) -> bool:
+    def _ready(
+        self, stage: int, backward: bool, place: int, sent: dict[tuple[int, bool, int], float]
+    ) -> bool:
         source = stage + 1 if backward else stage - 1
         return not 0 <= source < self.stages or (source, backward, place) in sent
 
     def _pass(
-        self, number: int, stage: int, backward: bool, place: int, sent: dict[tuple[int, bool, int], float]
+        self,
+        number: int,
+        stage: int,
+        backward: bool,
+        place: int,
+        sent: dict[tuple[int, bool, int], float],
     ) -> None:
         source, target = (stage + 1, stage - 1) if backward else (stage - 1, stage + 1)
         if 0 <= source < self.stages:
@@ -94,7 +105,9 @@ class OneForwardOneBackward:
             "Dst Rank" if op == "send" else "Src Rank": partner,
         }
         start, stream = self.now[rank], 8 if op == "recv" else 9
-        self.events[rank].append(kernel("ncclDevKernel_SendRecv", start, end - start, stream=stream, **described))
+        self.events[rank].append(
+            kernel("ncclDevKernel_SendRecv", start, end - start, stream=stream, **described)
+        )
 
 
 def compared(trace: Trace) -> MicroBatches | None:
@@ -106,12 +119,18 @@ def compared(trace: Trace) -> MicroBatches | None:
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_lengths_of_1f1b_are_those_of_the_micro_batches(stages: int) -> None:
     lengths = np.array([1.0, 0.5, 2.0, 1.0, 1.5, 1.0])
-    found = compared(OneForwardOneBackward(stages, lambda stage, number, place: float(lengths[place])).trace())
+    found = compared(
+        OneForwardOneBackward(stages, lambda stage, number, place: float(lengths[place])).trace()
+    )
     assert found is not None
     assert found.lengths.relative == pytest.approx(lengths / lengths.mean(), rel=0.01)
     assert found.lengths.longest == pytest.approx(2.0 / lengths.mean(), rel=0.01)
-    assert found.lengths.shared_variance == pytest.approx((lengths / lengths.mean()).var(), rel=0.05)
-    assert found.lengths.seconds == pytest.approx((FORWARD + BACKWARD) * lengths.mean() * 1e-6, rel=0.02)
+    assert found.lengths.shared_variance == pytest.approx(
+        (lengths / lengths.mean()).var(), rel=0.05
+    )
+    assert found.lengths.seconds == pytest.approx(
+        (FORWARD + BACKWARD) * lengths.mean() * 1e-6, rel=0.02
+    )
 
 
 @pytest.mark.parametrize("stages", [2, 4])
@@ -128,7 +147,9 @@ def test_lengths_are_told_from_noise(stages: int) -> None:
     random = np.random.default_rng(stages)
     noise = random.normal(1.0, 0.1, (stages, STEPS, COUNT)).clip(0.5)
     long = random.normal(1.0, 0.4, (STEPS, COUNT)).clip(0.3)
-    found = compared(OneForwardOneBackward(stages, lambda *at: float(noise[at] * long[at[1:]])).trace())
+    found = compared(
+        OneForwardOneBackward(stages, lambda *at: float(noise[at] * long[at[1:]])).trace()
+    )
     assert found is not None
     truth = (long / long.mean(axis=1, keepdims=True)).var(axis=1).mean()
     assert found.lengths.shared_variance.mean() == pytest.approx(truth, rel=0.3)

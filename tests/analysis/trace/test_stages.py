@@ -1,5 +1,5 @@
-"""Recordings of pipelines, worked out from a schedule: which ranks hold equal work, who is slow, which stage has
-more."""
+"""Recordings of pipelines, worked out from a schedule: which ranks hold equal work, who is slow,
+which stage has more."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ TRANSFER = 5.0
 class Pipeline:
     """``stages`` × ``copies`` ranks, numbered stage by stage, that run GPipe's schedule.
 
-    ``slow`` maps ranks to how much longer they compute, ``work`` stages to how much more they hold. ``describe``
-    gives the arguments of a communication kernel: (rank, operation, its group's name, the group's ranks, the partner).
+    ``slow`` maps ranks to how much longer they compute, ``work`` stages to how much more they hold.
+    ``describe``
+    gives the arguments of a communication kernel: (rank, operation, its group's name, the group's
+    ranks, the partner).
     """
 
     stages: int
@@ -54,7 +56,9 @@ class Pipeline:
                     events.append(step(number, begin, end - begin))
         return Trace(
             tuple(
-                read_kineto(io.BytesIO(kineto(events, rank, ranks, **header).encode()), f"rank{rank}.json")
+                read_kineto(
+                    io.BytesIO(kineto(events, rank, ranks, **header).encode()), f"rank{rank}.json"
+                )
                 for rank, events in enumerate(self.events)
             ),
             "torch.profiler",
@@ -73,7 +77,9 @@ class Pipeline:
     def _passes(self, now: list[float], stage: int, copy: int, *, backward: bool) -> None:
         rank = stage * self.copies + copy
         before, after = (stage + 1, stage - 1) if backward else (stage - 1, stage + 1)
-        length = FORWARD * (2 if backward else 1) * self.slow.get(rank, 1.0) * self.work.get(stage, 1.0)
+        length = (
+            FORWARD * (2 if backward else 1) * self.slow.get(rank, 1.0) * self.work.get(stage, 1.0)
+        )
         for micro_batch in range(MICRO_BATCHES):
             if 0 <= before < self.stages:
                 source = before * self.copies + copy
@@ -84,12 +90,16 @@ class Pipeline:
             now[rank] += length
             self._sent[rank, backward, micro_batch] = now[rank]
             if 0 <= after < self.stages:
-                self._talk(rank, "send", now[rank], now[rank] + TRANSFER, copy, after * self.copies + copy)
+                self._talk(
+                    rank, "send", now[rank], now[rank] + TRANSFER, copy, after * self.copies + copy
+                )
 
     def _talk(self, rank: int, op: str, start: float, end: float, copy: int, partner: int) -> None:
         chain = [stage * self.copies + copy for stage in range(self.stages)]
         arguments = self.describe(rank, op, f"pipe{copy}", chain, partner)
-        self.events[rank].append(kernel("ncclDevKernel_SendRecv", start, end - start, stream=9, **arguments))
+        self.events[rank].append(
+            kernel("ncclDevKernel_SendRecv", start, end - start, stream=9, **arguments)
+        )
 
     def _reduce(self, now: list[float], ranks: list[int]) -> None:
         if len(ranks) < 2:
@@ -98,17 +108,25 @@ class Pipeline:
         for rank in ranks:
             arguments = self.describe(rank, "allreduce", f"data{ranks[0]}", ranks, None)
             name = "ncclDevKernel_AllReduce_Sum_f32"
-            self.events[rank].append(kernel(name, now[rank], end - now[rank], stream=10, **arguments))
+            self.events[rank].append(
+                kernel(name, now[rank], end - now[rank], stream=10, **arguments)
+            )
             now[rank] = end
 
     def __post_init__(self) -> None:
         self._sent: dict[tuple[int, bool, int], float] = {}
 
 
-def everything(rank: int, op: str, group: str, ranks: list[int], partner: int | None) -> dict[str, Any]:
+def everything(
+    rank: int, op: str, group: str, ranks: list[int], partner: int | None
+) -> dict[str, Any]:
     """As recent versions of PyTorch describe NCCL's kernels."""
     del rank
-    described: dict[str, Any] = {"Collective name": op, "Process Group Name": group, "Process Group Ranks": str(ranks)}
+    described: dict[str, Any] = {
+        "Collective name": op,
+        "Process Group Name": group,
+        "Process Group Ranks": str(ranks),
+    }
     if partner is not None:
         described["Dst Rank" if op == "send" else "Src Rank"] = partner
     return described
@@ -117,22 +135,34 @@ def everything(rank: int, op: str, group: str, ranks: list[int], partner: int | 
 def names(rank: int, op: str, group: str, ranks: list[int], partner: int | None) -> dict[str, Any]:
     """Names of groups alone, and sends and receives in one kernel."""
     del rank, ranks, partner
-    return {"Collective name": "coalesced" if op != "allreduce" else op, "Process Group Name": group}
+    return {
+        "Collective name": "coalesced" if op != "allreduce" else op,
+        "Process Group Name": group,
+    }
 
 
-def one_name(rank: int, op: str, group: str, ranks: list[int], partner: int | None) -> dict[str, Any]:
+def one_name(
+    rank: int, op: str, group: str, ranks: list[int], partner: int | None
+) -> dict[str, Any]:
     """Groups along one dimension of a mesh that share a name; their ranks tell them apart."""
     return everything(rank, op, group.rstrip("0123456789"), ranks, partner)
 
 
-def nothing(rank: int, op: str, group: str, ranks: list[int], partner: int | None) -> dict[str, Any]:
+def nothing(
+    rank: int, op: str, group: str, ranks: list[int], partner: int | None
+) -> dict[str, Any]:
     """Names of kernels alone, as in older traces."""
     del rank, op, group, ranks, partner
     return {}
 
 
 def kinds(analysis: ProfileAnalysis) -> dict[FindingKind, int | None]:
-    about = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES, FindingKind.PAUSES)
+    about = (
+        FindingKind.STRAGGLER,
+        FindingKind.INTERMITTENT_STRAGGLER,
+        FindingKind.UNEVEN_STAGES,
+        FindingKind.PAUSES,
+    )
     return {finding.kind: finding.rank for finding in analysis.findings if finding.kind in about}
 
 
@@ -142,7 +172,9 @@ def expected_stages(stages: int, copies: int) -> tuple[tuple[int, ...], ...]:
 
 @pytest.mark.parametrize(("stages", "copies"), [(2, 2), (4, 4), (3, 2), (2, 4)])
 @pytest.mark.parametrize("describe", [everything, names, one_name, nothing])
-def test_the_ranks_of_each_stage(stages: int, copies: int, describe: Callable[..., dict[str, Any]]) -> None:
+def test_the_ranks_of_each_stage(
+    stages: int, copies: int, describe: Callable[..., dict[str, Any]]
+) -> None:
     uneven = {stage: 1 + stage / 10 for stage in range(stages)}
     layout = find_stages(Pipeline(stages, copies, describe, work=uneven).trace().ranks)
     assert layout.stages is not None
@@ -153,7 +185,8 @@ def test_the_ranks_of_each_stage(stages: int, copies: int, describe: Callable[..
 
 @pytest.mark.parametrize("describe", [everything, names, one_name])
 @pytest.mark.parametrize(
-    ("stages", "copies", "rank"), [(4, 4, 6), (4, 4, 0), (4, 4, 15), (2, 2, 1), (2, 2, 2), (3, 2, 3)]
+    ("stages", "copies", "rank"),
+    [(4, 4, 6), (4, 4, 0), (4, 4, 15), (2, 2, 1), (2, 2, 2), (3, 2, 3)],
 )
 def test_a_slow_worker_is_named_among_its_peers(
     describe: Callable[..., dict[str, Any]], stages: int, copies: int, rank: int
@@ -166,14 +199,24 @@ def test_a_slow_worker_is_named_among_its_peers(
 
 
 def test_a_slow_worker_is_named_without_steps_and_between_hosts() -> None:
-    """Compute is compared without clocks; a recording without marked steps makes the finding less sure."""
+    """Compute is compared without clocks; a recording without marked steps makes the finding less
+    sure."""
     recorded = Pipeline(4, 4, everything, slow={9: 2.4}, marks=False)
     without_steps = recorded.trace()
     shifted = [
-        kineto(events, rank, 16, host_name=f"node-{rank % 2}", baseTimeNanoseconds=BASE_NS + rank * 10**9)
+        kineto(
+            events,
+            rank,
+            16,
+            host_name=f"node-{rank % 2}",
+            baseTimeNanoseconds=BASE_NS + rank * 10**9,
+        )
         for rank, events in enumerate(recorded.events)
     ]
-    ranks = tuple(read_kineto(io.BytesIO(content.encode()), f"rank{rank}.json") for rank, content in enumerate(shifted))
+    ranks = tuple(
+        read_kineto(io.BytesIO(content.encode()), f"rank{rank}.json")
+        for rank, content in enumerate(shifted)
+    )
     for trace in (without_steps, Trace(ranks, "torch.profiler")):
         assert kinds(analyze_trace(trace)) == {FindingKind.STRAGGLER: 9}
 
@@ -215,13 +258,15 @@ def test_sends_are_paired_with_their_receives() -> None:
 def test_where_nothing_tells_who_belongs_together_the_reason_is_given() -> None:
     analysis = analyze_trace(Pipeline(4, 1, nothing, slow={2: 2.4}).trace())
     assert kinds(analysis) == {}
-    reason = next(item.reason for item in analysis.abstentions if item.kind is FindingKind.STRAGGLER)
+    reason = next(
+        item.reason for item in analysis.abstentions if item.kind is FindingKind.STRAGGLER
+    )
     assert "neither to which rank each send goes nor which ranks form a process group" in reason
 
 
 def gloo(stages: int, copies: int, slow: dict[int, float]) -> Trace:
-    """The same schedule on CPUs: calls with the partner's place in the pipeline's group, and annotations of their
-    ends."""
+    """The same schedule on CPUs: calls with the partner's place in the pipeline's group, and
+    annotations of their ends."""
     made = Pipeline(stages, copies, everything, slow=slow)
     made.trace()
     ranks = []
@@ -236,16 +281,25 @@ def gloo(stages: int, copies: int, slow: dict[int, float]) -> Trace:
                 called.append(host("cpu_op", "aten::mm", start, length))
             else:
                 partner = arguments.get("Dst Rank", arguments.get("Src Rank", 0)) // copies
-                name = {"send": "c10d::send", "recv": "c10d::recv_", "allreduce": "c10d::allreduce_"}[op]
+                name = {
+                    "send": "c10d::send",
+                    "recv": "c10d::recv_",
+                    "allreduce": "c10d::allreduce_",
+                }[op]
                 call = host("cpu_op", name, start, 2.0)
                 call["args"] = {"Concrete Inputs": ["", "", str(partner), "0"]}
                 called.append(call)
-                ended = {"send": "gloo:send", "recv": "gloo:recv", "allreduce": "gloo:all_reduce"}[op]
+                ended = {"send": "gloo:send", "recv": "gloo:recv", "allreduce": "gloo:all_reduce"}[
+                    op
+                ]
                 called.append(host("user_annotation", ended, start + 1, length - 1, thread=2))
         ranks.append(called)
     return Trace(
         tuple(
-            read_kineto(io.BytesIO(kineto(events, rank, len(ranks), backend="gloo").encode()), f"rank{rank}.json")
+            read_kineto(
+                io.BytesIO(kineto(events, rank, len(ranks), backend="gloo").encode()),
+                f"rank{rank}.json",
+            )
             for rank, events in enumerate(ranks)
         ),
         "torch.profiler",
@@ -265,8 +319,9 @@ def test_a_slow_rank_of_a_pipeline_on_cpus() -> None:
 
 
 def test_groups_of_a_mesh_are_joined_and_those_across_stages_left_out() -> None:
-    """Two stages of two copies of two tensor-parallel ranks: groups of both kinds have two ranks, and so has the
-    group that reduces the norm of gradients over the stages, which contains the partners of sends."""
+    """Two stages of two copies of two tensor-parallel ranks: groups of both kinds have two ranks,
+    and so has the group that reduces the norm of gradients over the stages, which contains the
+    partners of sends."""
     ranks = 8
     groups: dict[str, list[tuple[int, ...]]] = {
         "tensor": [(0, 1), (2, 3), (4, 5), (6, 7)],
@@ -280,8 +335,14 @@ def test_groups_of_a_mesh_are_joined_and_those_across_stages_left_out() -> None:
     for place, (kind, members) in enumerate(groups.items()):
         for number, group in enumerate(members):
             for rank in group:
-                described = names(rank, "send" if kind == "pipe" else "allreduce", f"{kind}{number}", [], None)
-                kind_name = "ncclDevKernel_SendRecv" if kind == "pipe" else "ncclDevKernel_AllReduce_Sum_f32"
+                described = names(
+                    rank, "send" if kind == "pipe" else "allreduce", f"{kind}{number}", [], None
+                )
+                kind_name = (
+                    "ncclDevKernel_SendRecv"
+                    if kind == "pipe"
+                    else "ncclDevKernel_AllReduce_Sum_f32"
+                )
                 events[rank].append(kernel(kind_name, 100.0 * place, 10.0, stream=9, **described))
     traces = [
         read_kineto(io.BytesIO(kineto(own, rank, ranks).encode()), f"rank{rank}.json")

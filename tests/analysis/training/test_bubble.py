@@ -27,7 +27,9 @@ def cell(world_size: int, **strategy: Any) -> TrainingCell:
         (4, {"name": "fsdp"}, None),
     ],
 )
-def test_what_a_schedule_makes_unavoidable(world_size: int, strategy: dict[str, Any], expected: float | None) -> None:
+def test_what_a_schedule_makes_unavoidable(
+    world_size: int, strategy: dict[str, Any], expected: float | None
+) -> None:
     found = computed_bubble(cell(world_size, **strategy))
     assert found is None if expected is None else found == pytest.approx(expected)
 

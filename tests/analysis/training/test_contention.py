@@ -11,10 +11,24 @@ from torchscale.schema.launch.rank import HostLoad, RankRecord, RunQueue
 CELL, PAIR = cells()[0], cells()[1]
 
 
-def rank(number: int, waited: float | None = None, busy: float = 10.0, own: float = 5.0, **load: Any) -> RankRecord:
-    """A rank that measured for 10 s; its main thread waited ``waited`` seconds for its core, and used ``own``."""
-    queue = None if waited is None else RunQueue(seconds=waited, main_seconds=waited, main_cpu_seconds=own)
-    host = {"wall_seconds": 10.0, "busy_seconds": busy, "process_seconds": own, "cores": 1, "pinned": True, **load}
+def rank(
+    number: int, waited: float | None = None, busy: float = 10.0, own: float = 5.0, **load: Any
+) -> RankRecord:
+    """A rank that measured for 10 s; its main thread waited ``waited`` seconds for its core, and
+    used ``own``."""
+    queue = (
+        None
+        if waited is None
+        else RunQueue(seconds=waited, main_seconds=waited, main_cpu_seconds=own)
+    )
+    host = {
+        "wall_seconds": 10.0,
+        "busy_seconds": busy,
+        "process_seconds": own,
+        "cores": 1,
+        "pinned": True,
+        **load,
+    }
     return rank_record(PAIR, number, host_load=HostLoad(**{"run_queue": queue, **host}))
 
 
@@ -25,7 +39,9 @@ def bounds(*ranks: RankRecord) -> tuple[float, float] | None:
 def test_a_rank_lost_what_it_waited_and_not_what_others_used() -> None:
     assert bounds(rank(0, waited=4.0)) == pytest.approx((0.4, 0.4))
     assert bounds(rank(0, waited=0.1, own=0.4)) == pytest.approx((0.01, 0.01)), "it slept"
-    assert bounds(rank(0, waited=4.0, busy=5.5)) == pytest.approx((0.05, 0.05)), "its own threads made it wait"
+    assert bounds(rank(0, waited=4.0, busy=5.5)) == pytest.approx((0.05, 0.05)), (
+        "its own threads made it wait"
+    )
 
 
 def test_without_the_kernels_count_it_lost_no_more_than_others_used() -> None:

@@ -1,4 +1,5 @@
-"""Launches of a cell as one: each counts once, and findings have the figures of the decomposition."""
+"""Launches of a cell as one: each counts once, and findings have the figures of the
+decomposition."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def test_shares_of_the_step_are_means_of_the_launches_shares() -> None:
     assert parts.step == 0.06
     assert parts.transfer == pytest.approx(0.06 * (0.004 / 0.055 + 0.004 / 0.065) / 2)
     assert parts.straggler_wait == pytest.approx(0.06 * (0.0 + 0.005 / 0.065) / 2)
-    assert parts.compute + parts.data_wait + parts.straggler_wait + parts.transfer + parts.rest == pytest.approx(0.06)
+    assert (
+        parts.compute + parts.data_wait + parts.straggler_wait + parts.transfer + parts.rest
+        == pytest.approx(0.06)
+    )
     assert abs(parts.rest) < 1e-6
 
 
@@ -63,7 +67,9 @@ def test_what_one_launch_lacks_is_not_measured() -> None:
     signals = signals_of(record([0.0, 0.01])[1])
     without = Signals(signals.origin, signals.ranks, signals.step_seconds, signals.steps)
     pooled = pool_signals([signals, without], 0.065)
-    assert (pooled.compute, pooled.wait, pooled.blame, pooled.unsynchronized, pooled.probe) == (None,) * 5
+    assert (pooled.compute, pooled.wait, pooled.blame, pooled.unsynchronized, pooled.probe) == (
+        None,
+    ) * 5
     assert (pooled.exposed_p50, pooled.pauses, pooled.weights) == (None,) * 3
 
 
@@ -74,7 +80,12 @@ def test_counts_add_up_and_reasons_are_those_of_any_launch() -> None:
         allocation_retries=2,
     )  # fmt: skip
     second = Signals(
-        signals.origin, (0, 1), 0.2, 100, pauses=Pauses((1, 2), 0.004, 0.002), throttled=(("power", "heat"), ())
+        signals.origin,
+        (0, 1),
+        0.2,
+        100,
+        pauses=Pauses((1, 2), 0.004, 0.002),
+        throttled=(("power", "heat"), ()),
     )
     pooled = pool_signals([first, second], 0.1)
     assert pooled.pauses is not None and pooled.pauses.count == (4, 2)
@@ -89,10 +100,24 @@ def test_a_finding_costs_what_the_decomposition_says(count: int) -> None:
     """Exposed communication of launches of different length has one value."""
     cell, fast = record([0.0, 0.0])
     _, slow = record([0.01, 0.01])
-    launches = [(fast, slow, fast)[index].model_copy(update={"launch": index}) for index in range(count)]
+    launches = [
+        (fast, slow, fast)[index].model_copy(update={"launch": index}) for index in range(count)
+    ]
     summary = summarize_cell(CellRun(PlannedCell(cell=cell), tuple(launches)))
-    assert summary.diagnosis is not None and summary.figures is not None and summary.figures.parts is not None
-    exposed = [item for item in summary.diagnosis.findings if item.kind is FindingKind.EXPOSED_COMMUNICATION]
-    assert [item.cost_seconds for item in exposed] == [pytest.approx(summary.figures.parts.transfer, rel=1e-9)]
+    assert (
+        summary.diagnosis is not None
+        and summary.figures is not None
+        and summary.figures.parts is not None
+    )
+    exposed = [
+        item
+        for item in summary.diagnosis.findings
+        if item.kind is FindingKind.EXPOSED_COMMUNICATION
+    ]
+    assert [item.cost_seconds for item in exposed] == [
+        pytest.approx(summary.figures.parts.transfer, rel=1e-9)
+    ]
     share = exposed[0].cost_percent / 100
-    assert share == pytest.approx(summary.figures.parts.transfer / summary.figures.step_mean, rel=1e-9)
+    assert share == pytest.approx(
+        summary.figures.parts.transfer / summary.figures.step_mean, rel=1e-9
+    )

@@ -9,7 +9,9 @@ from torchscale.analysis.machine.hardware import CopyRate, HardwareFigures, Matm
 from torchscale.analysis.training.roofline import Peak, StepTimes, compute_figures, find_peak
 from torchscale.schema.launch.rank import FlopCount
 
-FLOPS = FlopCount(forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=2e8, blocks_forward=0.75e9)
+FLOPS = FlopCount(
+    forward=1e9, backward=2e9, sample_bytes=1e8, fixed_bytes=2e8, blocks_forward=0.75e9
+)
 
 
 def ceilings(rate: float = 1e12, memory: float = 1e11) -> HardwareFigures:
@@ -38,8 +40,13 @@ def test_recomputed_passes_count_for_the_hardware_alone() -> None:
     found = compute_figures(again, FLOPS, times(), peak=Peak(1e12, "declared"), hardware=None)
     assert found.mfu is not None
     assert found.hfu == pytest.approx(found.mfu * 3.75 / 3)  # the blocks' forward passes once more
-    some = cells(batch_sizes=[8], gpu_counts=[1], training={"activation_checkpointing": "selective"})[0]
-    assert compute_figures(some, FLOPS, times(), peak=Peak(1e12, "declared"), hardware=None).hfu is None
+    some = cells(
+        batch_sizes=[8], gpu_counts=[1], training={"activation_checkpointing": "selective"}
+    )[0]
+    assert (
+        compute_figures(some, FLOPS, times(), peak=Peak(1e12, "declared"), hardware=None).hfu
+        is None
+    )
 
 
 def test_intensity_counts_samples_and_weights_and_the_width_of_elements() -> None:
@@ -47,24 +54,34 @@ def test_intensity_counts_samples_and_weights_and_the_width_of_elements() -> Non
     found = compute_figures(one, FLOPS, times(), peak=None, hardware=ceilings(), hardware_count=1)
     assert found.intensity == pytest.approx(8 * 3e9 / (8 * 1e8 + 2e8))
     half = cells(batch_sizes=[8], gpu_counts=[1], training={"precision": "bf16"})[0]
-    assert compute_figures(half, FLOPS, times(), peak=None, hardware=None).intensity == pytest.approx(48)
-    split = cells(models="tiny-decoder", batch_sizes=[8], gpu_counts=[2], parallel={"strategy": "tensor"})[0]
+    assert compute_figures(
+        half, FLOPS, times(), peak=None, hardware=None
+    ).intensity == pytest.approx(48)
+    split = cells(
+        models="tiny-decoder", batch_sizes=[8], gpu_counts=[2], parallel={"strategy": "tensor"}
+    )[0]
     assert compute_figures(split, FLOPS, times(), peak=None, hardware=None).intensity is None
 
 
 def test_the_lower_roof_bounds_the_passes() -> None:
     cell = cells(batch_sizes=[8], gpu_counts=[1])[0]
-    by_products = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(6e11, 1e12), hardware_count=1)
+    by_products = compute_figures(
+        cell, FLOPS, times(), peak=None, hardware=ceilings(6e11, 1e12), hardware_count=1
+    )
     assert (by_products.bound, by_products.roof) == ("compute", 6e11)
     assert by_products.headroom == pytest.approx(6e11 / (24e9 / 0.08))
-    by_memory = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e10), hardware_count=1)
+    by_memory = compute_figures(
+        cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e10), hardware_count=1
+    )
     assert by_memory.bound == "memory"
     assert by_memory.roof == pytest.approx(24e10)
 
 
 def test_far_below_both_ceilings_neither_bounds_the_passes() -> None:
     cell = cells(batch_sizes=[8], gpu_counts=[1])[0]
-    found = compute_figures(cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e12), hardware_count=1)
+    found = compute_figures(
+        cell, FLOPS, times(), peak=None, hardware=ceilings(1e12, 1e12), hardware_count=1
+    )
     assert found.headroom == pytest.approx(1e12 / (24e9 / 0.08))
     assert found.bound == "overhead"
 

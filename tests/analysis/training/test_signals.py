@@ -24,7 +24,12 @@ STEPS = 100
 
 
 def step(
-    number: int, *, compute: float, sync: float | None, data: float = 0.001, buffers: float | None = None
+    number: int,
+    *,
+    compute: float,
+    sync: float | None,
+    data: float = 0.001,
+    buffers: float | None = None,
 ) -> StepSample:
     """Compute is split over the phases; the step is the sum of them."""
     return StepSample(
@@ -41,7 +46,10 @@ def step(
 
 def ranks_of(late: Sequence[float], transfer: float = 0.004) -> list[list[StepSample]]:
     """Ranks whose compute is longer by ``late`` than 50 ms; all leave the exchange together."""
-    return [[step(n, compute=0.05 + extra, sync=max(late) - extra + transfer) for n in range(STEPS)] for extra in late]
+    return [
+        [step(n, compute=0.05 + extra, sync=max(late) - extra + transfer) for n in range(STEPS)]
+        for extra in late
+    ]
 
 
 def record(late: Sequence[float], **changes: Any) -> Any:
@@ -52,7 +60,9 @@ def record(late: Sequence[float], **changes: Any) -> Any:
         rank: RankSignals(
             unsynchronized_seconds=tuple(0.045 + extra + 0.00001 * n for n in range(12)),
             bucket_bytes=(2_000_000,) * 2,
-            link=LinkSample(payload_bytes=4_000_000, as_bucketed_seconds=0.003, merged_seconds=0.003, repeats=7),
+            link=LinkSample(
+                payload_bytes=4_000_000, as_bucketed_seconds=0.003, merged_seconds=0.003, repeats=7
+            ),
             collections=1,
             collection_seconds=0.001,
             longest_collection_seconds=0.001,
@@ -60,8 +70,13 @@ def record(late: Sequence[float], **changes: Any) -> Any:
         )
         for rank, extra in enumerate(late)
     }
-    ranks = [rank_record(cell, rank, (total,) * 10, signals=signals[rank], **changes) for rank in range(len(late))]
-    return cell, launch_record(cell, batches=(total,) * 10, ranks=ranks, signals=digest_signals(series, [10] * 10))
+    ranks = [
+        rank_record(cell, rank, (total,) * 10, signals=signals[rank], **changes)
+        for rank in range(len(late))
+    ]
+    return cell, launch_record(
+        cell, batches=(total,) * 10, ranks=ranks, signals=digest_signals(series, [10] * 10)
+    )
 
 
 def test_the_rank_that_waits_least_came_last() -> None:
@@ -112,7 +127,11 @@ def test_a_launch_names_its_straggler() -> None:
 def test_of_several_launches_more_than_half_must_agree() -> None:
     cell, slow = record([0.0, 0.01])
     _, clean = record([0.0, 0.0])
-    numbered = [slow, clean.model_copy(update={"launch": 1}), clean.model_copy(update={"launch": 2})]
+    numbered = [
+        slow,
+        clean.model_copy(update={"launch": 1}),
+        clean.model_copy(update={"launch": 2}),
+    ]
     summary = summarize_cell(CellRun(PlannedCell(cell=cell), tuple(numbered)))
     assert summary.diagnosis is not None
     assert FindingKind.STRAGGLER not in {finding.kind for finding in summary.diagnosis.findings}
@@ -123,7 +142,10 @@ def test_the_parts_add_up_to_the_measured_step(scaling: str) -> None:
     base_cell, cell = cells(gpu_counts=[1, 2], scaling=scaling)
     _, one = record([0.0])
     _, two = record([0.0, 0.01])
-    base_signals, signals = launch_signals(training_result(one)), launch_signals(training_result(two))
+    base_signals, signals = (
+        launch_signals(training_result(one)),
+        launch_signals(training_result(two)),
+    )
     assert base_signals is not None and signals is not None
     base_parts, parts = step_parts(base_signals), step_parts(signals)
     assert base_parts is not None and parts is not None
@@ -132,7 +154,13 @@ def test_the_parts_add_up_to_the_measured_step(scaling: str) -> None:
     assert lost.ideal == pytest.approx(0.055 * share)
     assert lost.compute == pytest.approx(0.055 - 0.05 * share)
     assert lost.straggler_wait == pytest.approx(0.005)
-    total = lost.ideal + lost.compute + lost.data_wait + lost.straggler_wait + lost.exposed_communication
+    total = (
+        lost.ideal
+        + lost.compute
+        + lost.data_wait
+        + lost.straggler_wait
+        + lost.exposed_communication
+    )
     assert total + lost.unexplained == pytest.approx(lost.step, rel=1e-12)
     assert lost.step == pytest.approx(0.065)
 
@@ -143,15 +171,20 @@ def test_records_of_older_versions_have_no_parts() -> None:
     assert launch_signals(result) is None
 
 
-def fetched_memory(*of_ranks: tuple[float, float, float], kind: DeviceKind = "cpu") -> FetchedMemory | None:
-    """What a launch says of ranks with so many faults and grown pages a step, and so much time in the kernel; a fault
-    costs 1 µs."""
+def fetched_memory(
+    *of_ranks: tuple[float, float, float], kind: DeviceKind = "cpu"
+) -> FetchedMemory | None:
+    """What a launch says of ranks with so many faults and grown pages a step, and so much time in
+    the kernel; a fault costs 1 µs."""
     result = training_result(record([0.0] * len(of_ranks))[1])
     ranks = []
     for rank, (pages, grown, kernel) in zip(result.ranks, of_ranks, strict=True):
         assert rank.signals is not None
         faults = MinorFaults(
-            per_step=pages, grown_pages_per_step=grown, seconds_each=1e-6, kernel_seconds_per_step=kernel
+            per_step=pages,
+            grown_pages_per_step=grown,
+            seconds_each=1e-6,
+            kernel_seconds_per_step=kernel,
         )
         changes = {
             "device": rank.device.model_copy(update={"kind": kind}),
@@ -167,8 +200,18 @@ def fetched_memory(*of_ranks: tuple[float, float, float], kind: DeviceKind = "cp
 @pytest.mark.parametrize(
     ("of_ranks", "rank", "pages", "seconds"),
     [
-        ([(700.0, 100.0, 1.0), (500.0, 0.0, 1.0)], 0, 600.0, 6e-4),  # without the pages by which it grew
-        ([(700.0, 0.0, 2e-4), (500.0, 0.0, 1.0)], 1, 500.0, 5e-4),  # rank 0 was no longer in the kernel
+        (
+            [(700.0, 100.0, 1.0), (500.0, 0.0, 1.0)],
+            0,
+            600.0,
+            6e-4,
+        ),  # without the pages by which it grew
+        (
+            [(700.0, 0.0, 2e-4), (500.0, 0.0, 1.0)],
+            1,
+            500.0,
+            5e-4,
+        ),  # rank 0 was no longer in the kernel
         ([(700.0, 900.0, 1.0)], 0, 0.0, 0.0),
     ],
 )
@@ -198,7 +241,11 @@ def test_windows_of_steps_come_back_from_a_record() -> None:
     assert signals.windows.compute[1] == pytest.approx(0.06)
     assert signals.windows.wall == pytest.approx(0.065)
     cut = result.model_copy(
-        update={"signals": result.signals.model_copy(update={"windows": windows.model_copy(update={"steps": (3,)})})}
+        update={
+            "signals": result.signals.model_copy(
+                update={"windows": windows.model_copy(update={"steps": (3,)})}
+            )
+        }
     )
     with pytest.raises(ValueError, match="windows are not of 2 ranks"):
         launch_signals(cut)
@@ -227,9 +274,14 @@ def test_stages_of_a_launch_are_those_of_its_strategy() -> None:
         plain = step(number, compute=0.05, sync=None)
         return plain.model_copy(update={"forward": forward, "bubble": 0.01})
 
-    series = [[piped(number, 0.03 if rank == 2 else 0.015) for number in range(STEPS)] for rank in range(4)]
+    series = [
+        [piped(number, 0.03 if rank == 2 else 0.015) for number in range(STEPS)]
+        for rank in range(4)
+    ]
     ranks = [rank_record(cell, rank, (0.5,) * 10) for rank in range(4)]
-    launch = launch_record(cell, batches=(0.5,) * 10, ranks=ranks, signals=digest_signals(series, [10] * 10))
+    launch = launch_record(
+        cell, batches=(0.5,) * 10, ranks=ranks, signals=digest_signals(series, [10] * 10)
+    )
     signals = launch_signals(training_result(launch), cell)
     assert signals is not None
     assert (signals.staged, signals.stages, signals.micro_batches) == (True, ((0, 1), (2, 3)), 4)

@@ -13,13 +13,21 @@ from torchscale.schema.node.environment import DeviceInfo
 
 def reading(time: float, **gpu: Any) -> Reading:
     gpus = (GpuReading(uuid="GPU-1", **gpu),) if gpu else ()
-    return Reading(time=time, cpu_busy=time / 100, memory_used_bytes=int(time), sent_bytes=int(1000 * time), gpus=gpus)
+    return Reading(
+        time=time,
+        cpu_busy=time / 100,
+        memory_used_bytes=int(time),
+        sent_bytes=int(1000 * time),
+        gpus=gpus,
+    )
 
 
 def test_energy_is_what_the_counter_grew_by_between_the_ends() -> None:
     # 200 W until t = 12, then 400 W: from 10.5 to 13.5 that is 1.5 × 200 + 1.5 × 400 joules.
     energy = {9: 1800, 10: 2000, 11: 2200, 12: 2400, 13: 2800, 14: 3200}
-    readings = [reading(time, energy_joules=value, power_watts=300.0) for time, value in energy.items()]
+    readings = [
+        reading(time, energy_joules=value, power_watts=300.0) for time, value in energy.items()
+    ]
     found = digest_telemetry(readings, 10.5, 13.5, gpus=("GPU-1",), sampler_cpu_seconds=0.1)
     assert found is not None
     assert (found.seconds, found.readings) == (3.0, 3)
@@ -32,11 +40,15 @@ def test_energy_is_what_the_counter_grew_by_between_the_ends() -> None:
 
 
 def test_a_gpus_readings_have_their_own_times() -> None:
-    """The last of eight GPUs is read 0.3 s after the first: at a changing power that is energy of other steps."""
+    """The last of eight GPUs is read 0.3 s after the first: at a changing power that is energy of
+    other steps."""
     energy = {9: 1800, 10: 2000, 11: 2200, 12: 2400, 13: 2800, 14: 3200}
     late = [
         reading(time).model_copy(
-            update={"time": time - 0.3, "gpus": (GpuReading(uuid="GPU-1", time=float(time), energy_joules=value),)}
+            update={
+                "time": time - 0.3,
+                "gpus": (GpuReading(uuid="GPU-1", time=float(time), energy_joules=value),),
+            }
         )
         for time, value in energy.items()
     ]
@@ -46,7 +58,9 @@ def test_a_gpus_readings_have_their_own_times() -> None:
 
 
 def test_without_a_counter_energy_is_power_over_time() -> None:
-    readings = [reading(time, power_watts=watts) for time, watts in ((1, 100.0), (2, 200.0), (3, 300.0))]
+    readings = [
+        reading(time, power_watts=watts) for time, watts in ((1, 100.0), (2, 200.0), (3, 300.0))
+    ]
     found = digest_telemetry(readings, 0.5, 3.5)
     assert found is not None
     assert found.gpus[0].energy_joules is None
@@ -65,7 +79,9 @@ def test_counters_that_do_not_reach_around_the_steps_tell_nothing() -> None:
 def test_energy_is_that_of_all_nodes_or_unknown() -> None:
     def node(energy: float | None) -> Telemetry:
         use = GpuUse(uuid="GPU-1", energy_joules=energy, throttle_reasons=())
-        return Telemetry(seconds=1.0, readings=1, cpu_busy=0.1, memory_used_peak_bytes=1, gpus=(use,))
+        return Telemetry(
+            seconds=1.0, readings=1, cpu_busy=0.1, memory_used_peak_bytes=1, gpus=(use,)
+        )
 
     assert joules([node(100.0), node(250.0)]) == pytest.approx(350)
     assert joules([node(100.0), None]) is None
@@ -89,7 +105,9 @@ def test_throttling_and_other_processes_on_the_gpu_make_flags() -> None:
 
     def flags(**use: Any) -> set[Flag]:
         telemetry = Telemetry(seconds=10.0, readings=10, gpus=(GpuUse(uuid="GPU-1", **use),))
-        return launch_flags(launch_record(cell, ranks=[rank], telemetry=telemetry), cell.measurement)
+        return launch_flags(
+            launch_record(cell, ranks=[rank], telemetry=telemetry), cell.measurement
+        )
 
     assert flags(throttle_reasons=(), processes_peak=1) == set()
     assert flags(throttle_reasons=("power brake",)) == {Flag.THROTTLED}

@@ -15,7 +15,11 @@ def record_of(first: list[tuple[int, float]], second: list[tuple[int, float]]) -
     """A launch of two ranks with these batches of (steps, seconds)."""
     ranks = [
         rank_record(TWO, rank).model_copy(
-            update={"batches": BatchTimes.of(Batch(steps=steps, seconds=seconds) for steps, seconds in batches)}
+            update={
+                "batches": BatchTimes.of(
+                    Batch(steps=steps, seconds=seconds) for steps, seconds in batches
+                )
+            }
         )
         for rank, batches in enumerate((first, second))
     ]
@@ -23,7 +27,8 @@ def record_of(first: list[tuple[int, float]], second: list[tuple[int, float]]) -
 
 
 def test_a_batch_takes_as_long_as_its_slowest_rank_and_stalls_count() -> None:
-    """20 steps of 2 × 8 samples; the ranks are slow in different batches: 2 s + 3 s, not the 4 s that each saw."""
+    """20 steps of 2 × 8 samples; the ranks are slow in different batches: 2 s + 3 s, not the 4 s
+    that each saw."""
     record = record_of([(10, 1.0), (10, 3.0)], [(10, 2.0), (10, 2.0)])
     assert training_result(record).batch_seconds == (2.0, 3.0)
     assert samples_per_second(training_result(record)) == pytest.approx(20 * 16 / 5.0)

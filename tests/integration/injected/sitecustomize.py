@@ -1,7 +1,9 @@
 """Faults in every Python process of a program, for tests that put this directory on ``PYTHONPATH``.
 
-``TORCHSCALE_TEST_FULL``: files whose path this pattern matches cannot be made or opened for writing, as on a full disk.
-``TORCHSCALE_TEST_CLOCK``: at this time (seconds since the epoch) the wall clock goes back by two hours.
+``TORCHSCALE_TEST_FULL``: files whose path this pattern matches cannot be made or opened for
+writing, as on a full disk.
+``TORCHSCALE_TEST_CLOCK``: at this time (seconds since the epoch) the wall clock goes back by two
+hours.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ def _fill_disk(pattern: str) -> None:
         if event != "open":
             return
         path, _, flags = arguments
-        if isinstance(path, str | bytes) and isinstance(flags, int) and flags & _WRITES and matches(os.fsdecode(path)):
+        if (
+            isinstance(path, str | bytes)
+            and isinstance(flags, int)
+            and flags & _WRITES
+            and matches(os.fsdecode(path))
+        ):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fsdecode(path))
 
     sys.addaudithook(refuse)

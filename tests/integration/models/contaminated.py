@@ -1,4 +1,5 @@
-"""A model that fails in a process in which another cell has run before, and not in one of its own."""
+"""A model that fails in a process in which another cell has run before, and not in one of its
+own."""
 
 import sys
 

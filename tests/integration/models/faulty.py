@@ -1,4 +1,5 @@
-"""A tiny model that has one fault, on one rank, at one step: what real jobs meet, caused on purpose."""
+"""A tiny model that has one fault, on one rank, at one step: what real jobs meet, caused on
+purpose."""
 
 import os
 import signal
@@ -27,7 +28,8 @@ class FaultyNet(nn.Module):
         """The loss, unless this is the step and the rank of the fault."""
         self.calls += 1
         loss = nn.functional.mse_loss(self.layer(x), y)
-        # Losses of the windows without gradient sync are not looked at: the fault in them stays until one that is.
+        # Losses of the windows without gradient sync are not looked at: the fault in them stays
+        # until one that is.
         lasting = self.fault == "nan" and self.calls > self.step
         if self.here and (self.calls == self.step or lasting):
             loss = self._fail(loss)

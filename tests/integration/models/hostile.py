@@ -1,4 +1,5 @@
-"""A sound model whose builder or first step does something to its process, its files or its clocks."""
+"""A sound model whose builder or first step does something to its process, its files or its
+clocks."""
 
 import os
 import shutil
@@ -16,7 +17,15 @@ from torch import Tensor, nn
 WIDTH = 32
 MOST_MEMORY = 4 * 2**30
 """Bytes; the tests' limits are lower."""
-CLOCKS = ("perf_counter", "monotonic", "time", "process_time", "perf_counter_ns", "monotonic_ns", "time_ns")
+CLOCKS = (
+    "perf_counter",
+    "monotonic",
+    "time",
+    "process_time",
+    "perf_counter_ns",
+    "monotonic_ns",
+    "time_ns",
+)
 
 
 class Net(nn.Module):
@@ -49,7 +58,13 @@ def act(kind: str) -> None:
     if kind == "chdir":
         os.chdir("/")
     if kind == "signals":
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGALRM):
+        for number in (
+            signal.SIGTERM,
+            signal.SIGINT,
+            signal.SIGUSR1,
+            signal.SIGHUP,
+            signal.SIGALRM,
+        ):
             signal.signal(number, signal.SIG_IGN)
     if kind == "closes":
         for descriptor in (0, 1, 2):
@@ -62,13 +77,16 @@ def act(kind: str) -> None:
         time.sleep(300)
         os._exit(0)
     if kind == "starts a session":
-        subprocess.Popen(["sleep", "300"], start_new_session=True)  # noqa: S607
+        subprocess.Popen(["sleep", "300"], start_new_session=True)
     if kind == "grows":
         grow()
     if kind == "daemon":
         start_daemon()
     if kind == "raises":
-        raise RuntimeError(f"cannot fetch https://bob:{os.environ['HUB_TOKEN']}@hub/x with {os.environ['HUB_TOKEN']}")
+        raise RuntimeError(
+            f"cannot fetch https://bob:{os.environ['HUB_TOKEN']}@hub/x with "
+            f"{os.environ['HUB_TOKEN']}"
+        )
 
 
 def grow() -> None:
@@ -98,7 +116,9 @@ def start_daemon() -> None:
     os.setsid()
     if os.fork():
         os._exit(0)
-    subprocess.Popen(["sleep", "300"], env={"TORCHSCALE_DAEMON_OF": str(os.getppid())}, start_new_session=True)  # noqa: S607
+    subprocess.Popen(
+        ["sleep", "300"], env={"TORCHSCALE_DAEMON_OF": str(os.getppid())}, start_new_session=True
+    )
     os._exit(0)
 
 

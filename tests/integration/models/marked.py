@@ -1,4 +1,5 @@
-"""A training loop that marks itself as a CPU rank for nsys: ``marked.py STEPS [EXIT_CODE | crash]``."""
+"""A training loop that marks itself as a CPU rank for nsys: ``marked.py STEPS [EXIT_CODE |
+crash]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A model that needs 40 MiB for a moment in every step: more than glibc ever keeps of its own accord."""
+"""A model that needs 40 MiB for a moment in every step: more than glibc ever keeps of its own
+accord."""
 
 from __future__ import annotations
 

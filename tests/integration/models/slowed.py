@@ -1,4 +1,5 @@
-"""A model that does more work in every step where the environment asks for it: a slow-down of a known kind."""
+"""A model that does more work in every step where the environment asks for it: a slow-down of a
+known kind."""
 
 import os
 
@@ -10,7 +11,8 @@ LAYERS = 20
 
 
 class SlowedNet(nn.Module):
-    """Linear layers, and as many further products of one layer's size as ``EXTRA_PRODUCTS`` says."""
+    """Linear layers, and as many further products of one layer's size as ``EXTRA_PRODUCTS``
+    says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,7 +22,8 @@ class SlowedNet(nn.Module):
         self.extra = int(os.environ.get("EXTRA_PRODUCTS", "0"))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The loss; what is extra has no part in it. Forward and backward take three products a layer."""
+        """The loss; what is extra has no part in it. Forward and backward take three products a
+        layer."""
         for _ in range(self.extra):
             torch.matmul(x, self.weight)
         loss: Tensor = self.layers(x).square().mean()

@@ -32,7 +32,9 @@ class StragglingNet(nn.Module):
         return {"x": torch.randn(batch_size, 64, generator=generator)}
 
 
-def build(rank: int = -1, extra: float = 0.0, seconds: float = 0.02, loader: float = 0.0) -> nn.Module:
+def build(
+    rank: int = -1, extra: float = 0.0, seconds: float = 0.02, loader: float = 0.0
+) -> nn.Module:
     """The model; ``loader`` seconds are waited for every batch, on ranks of several."""
     _set_loader(loader)
     return StragglingNet(rank, extra, seconds)

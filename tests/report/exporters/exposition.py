@@ -1,4 +1,5 @@
-"""A reader of Prometheus' text format, as its documentation has the grammar, that refuses whatever is not in it."""
+"""A reader of Prometheus' text format, as its documentation has the grammar, that refuses whatever
+is not in it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from dataclasses import dataclass
 
 _METRIC = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"'
-_SAMPLE = re.compile(rf"({_METRIC})\{{((?:{_LABEL},?)*)\}} (NaN|[+-]Inf|[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+_SAMPLE = re.compile(
+    rf"({_METRIC})\{{((?:{_LABEL},?)*)\}} (NaN|[+-]Inf|[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+)
 _HELP = re.compile(rf"# HELP ({_METRIC}) ((?:[^\\\n]|\\[\\n])*)")
 _OPEN_HELP = re.compile(rf'# HELP ({_METRIC}) ((?:[^"\\\n]|\\[\\n"])*)')
 _TYPE = re.compile(rf"# TYPE ({_METRIC}) (gauge|counter|untyped)")
@@ -26,8 +29,9 @@ def parse(text: str, *, openmetrics: bool = False) -> list[Sample]:
     """Every sample.
 
     Raises:
-        ValueError: a line is not of the grammar; a metric has no HELP or TYPE before its samples, or has them twice,
-            or its samples do not stand together; a series is there twice; a label is there twice.
+        ValueError: a line is not of the grammar; a metric has no HELP or TYPE before its samples,
+            or has them twice, or its samples do not stand together; a series is there twice; a
+            label is there twice.
     """
     if not text.endswith("# EOF\n" if openmetrics else "\n"):
         raise ValueError("the end is missing")
@@ -45,7 +49,11 @@ def parse(text: str, *, openmetrics: bool = False) -> list[Sample]:
                 raise ValueError(line)
             if not helps or not types or helps[-1] != match[1] or types[-1] != match[1]:
                 raise ValueError(f"not under its HELP and TYPE: {line}")
-            samples.append(Sample(match[1], {name: _unescaped(value) for name, value in labels}, float(match[5])))
+            samples.append(
+                Sample(
+                    match[1], {name: _unescaped(value) for name, value in labels}, float(match[5])
+                )
+            )
         else:
             raise ValueError(line)
     series = [(sample.name, *sorted(sample.labels.items())) for sample in samples]

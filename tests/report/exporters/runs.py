@@ -1,4 +1,5 @@
-"""Runs to export: every kind of cell with texts from the worst of machines, and figures made by hand."""
+"""Runs to export: every kind of cell with texts from the worst of machines, and figures made by
+hand."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from torchscale.schema.state import State
 NASTY = 'a"b\\c\nd <&> \x1b[31m\x00 | `x` [y](http://z) @all \U0001f600 ü'
 RATE = Figure("samples_per_second", "samples/s", "samples ÷ time", 1450.25, (1441.0, 1459.5), True)
 STEP = Figure("step_mean_seconds", "s", "mean", 0.02, None, False)
-BUS = Figure("bus_bandwidth_bytes_per_second", "B/s", "best", 3e9, None, True, {"operation": "all_reduce"})
+BUS = Figure(
+    "bus_bandwidth_bytes_per_second", "B/s", "best", 3e9, None, True, {"operation": "all_reduce"}
+)
 
 
 def cell(**changes: Any) -> ExportedCell:
@@ -29,7 +32,13 @@ def cell(**changes: Any) -> ExportedCell:
 
 
 def check(status: Status, **changes: str) -> Check:
-    defaults = {"id": "shm", "group": "host", "title": "shared memory", "seen": "64 MiB", "expected": "more"}
+    defaults = {
+        "id": "shm",
+        "group": "host",
+        "title": "shared memory",
+        "seen": "64 MiB",
+        "expected": "more",
+    }
     return Check(**{**defaults, "advice": "mount it", **changes}, status=status)
 
 
@@ -48,8 +57,16 @@ RUN = ExportedRun(
 HOSTILE = ExportedRun(
     NASTY,
     (
-        cell(id=NASTY, labels={"model": NASTY}, properties={"precision": NASTY}, flags=(NASTY,), figures=(BUS, STEP)),
+        cell(
+            id=NASTY,
+            labels={"model": NASTY},
+            properties={"precision": NASTY},
+            flags=(NASTY,),
+            figures=(BUS, STEP),
+        ),
         cell(id="x", state=State.CRASHED, reason=NASTY, figures=()),
     ),
 )
-CHECKS = ExportedRun("node", checks=tuple(check(status, id=status.value, title=status.value) for status in Status))
+CHECKS = ExportedRun(
+    "node", checks=tuple(check(status, id=status.value, title=status.value) for status in Status)
+)

@@ -15,7 +15,9 @@ from torchscale.store.run_folder import RunFolder
 PAGE = b"<!doctype html><title>report</title>"
 
 
-def run_folder(path: Path, *, only: int | None = None, states: Mapping[int, State] | None = None) -> Path:
+def run_folder(
+    path: Path, *, only: int | None = None, states: Mapping[int, State] | None = None
+) -> Path:
     """Two training cells in ``path``; ``only`` finishes one of them, ``states`` makes some fail."""
     content = factories.run()
     folder = RunFolder.create(path, content.experiment)
@@ -30,10 +32,14 @@ def finish(folder: RunFolder, place: int, state: State = State.OK) -> None:
     cell = factories.trained(folder.experiment.plan[place])
     folder.begin_launch(cell, 0)
     ok = state is State.OK
-    folder.finish_launch(cell, factories.launch_record(cell) if ok else factories.failed_record(cell, state, "why"))
+    folder.finish_launch(
+        cell, factories.launch_record(cell) if ok else factories.failed_record(cell, state, "why")
+    )
 
 
 def run_to_store(path: Path, *, report: bool = True) -> RunToStore:
     """What ``torchscale export`` gives a store."""
     summary = read_summary(path)
-    return RunToStore(path, summary, exported_run(summary, parameters=True), (lambda: PAGE) if report else None)
+    return RunToStore(
+        path, summary, exported_run(summary, parameters=True), (lambda: PAGE) if report else None
+    )

@@ -1,4 +1,5 @@
-"""JSON for github-action-benchmark: what it reads of an entry, and what must not get into its comparison."""
+"""JSON for github-action-benchmark: what it reads of an entry, and what must not get into its
+comparison."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ from torchscale.report.exporters.figure import ExportedRun
 
 
 def entries(text: str) -> list[dict[str, Any]]:
-    """What the action takes: a list of objects with name, unit, value, and text as range and extra."""
+    """What the action takes: a list of objects with name, unit, value, and text as range and
+    extra."""
     found = json.loads(text)
     for entry in found:
-        assert {"name", "unit", "value"} <= entry.keys() <= {"name", "unit", "value", "range", "extra"}
+        assert (
+            {"name", "unit", "value"} <= entry.keys() <= {"name", "unit", "value", "range", "extra"}
+        )
         assert isinstance(entry["value"], int | float)
         assert all(isinstance(value, str) for key, value in entry.items() if key != "value")
     names = [entry["name"] for entry in found]
@@ -39,7 +43,9 @@ def test_each_direction_has_a_file_of_its_own() -> None:
         "extra": "model: gpt2\ngpus: 2\nprecision: bf16",
     }
     smaller = entries(github_benchmark_smaller.render(RUN).text)
-    assert [(entry["name"], entry["value"]) for entry in smaller] == [("gpt2-n2 step_mean_seconds", 0.02)]
+    assert [(entry["name"], entry["value"]) for entry in smaller] == [
+        ("gpt2-n2 step_mean_seconds", 0.02)
+    ]
     assert "range" not in smaller[0]
 
 
@@ -57,5 +63,8 @@ def test_nothing_to_say_is_an_error() -> None:
 
 
 def test_any_text_is_json() -> None:
-    run = ExportedRun(HOSTILE.name, tuple(cell(id=each.id, properties=each.properties) for each in HOSTILE.cells[:1]))
+    run = ExportedRun(
+        HOSTILE.name,
+        tuple(cell(id=each.id, properties=each.properties) for each in HOSTILE.cells[:1]),
+    )
     assert entries(github_benchmark.render(run).text)[0]["name"].startswith(HOSTILE.cells[0].id)

@@ -27,7 +27,15 @@ def test_what_failed_comes_first() -> None:
     assert text.startswith("## torchscale: nightly\n")
     assert "3 ok, 1 oom" in text
     found = rows(RUN)
-    assert [row[0] for row in found] == ["oom", "lost", "skipped", "waiting", "gpt2-n2", "comm", "flagged"]
+    assert [row[0] for row in found] == [
+        "oom",
+        "lost",
+        "skipped",
+        "waiting",
+        "gpt2-n2",
+        "comm",
+        "flagged",
+    ]
     assert found[0][1:4] == ["oom\\: out of memory", "–", "–"]
     assert found[4][2:4] == ["1450 samples/s (1441 to 1460)", "0.02 s"]
     assert found[5][6] == "bus\\_bandwidth\\_bytes\\_per\\_second all\\_reduce 3e+09 B/s"
@@ -47,7 +55,10 @@ def test_no_text_breaks_out_of_its_row() -> None:
 
 
 def test_the_summary_is_bounded_and_says_what_is_missing() -> None:
-    cells = tuple(cell(id=f"c{number}", state=State.CRASHED, reason="ü" * 1000, figures=()) for number in range(3000))
+    cells = tuple(
+        cell(id=f"c{number}", state=State.CRASHED, reason="ü" * 1000, figures=())
+        for number in range(3000)
+    )
     exported = github_summary.render(ExportedRun("big", cells))
     size = len(exported.text.encode())
     assert 0.95 * MAX_BYTES < size <= MAX_BYTES

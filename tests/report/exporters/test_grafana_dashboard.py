@@ -24,13 +24,16 @@ def dashboard() -> dict[str, Any]:
 
 
 def written() -> list[Sample]:
-    """Samples of runs with every kind of figure: of a machine with a peak rate and an energy counter."""
+    """Samples of runs with every kind of figure: of a machine with a peak rate and an energy
+    counter."""
     summary = machine_summary()
     cells = tuple(
         replace(
             cell,
             figures=replace(cell.figures, joules_per_step=2.0, tokens_per_second=10.0),
-            compute=replace(cell.compute, mfu=0.4) if isinstance(cell.compute, Compute) else cell.compute,
+            compute=replace(cell.compute, mfu=0.4)
+            if isinstance(cell.compute, Compute)
+            else cell.compute,
         )
         if (cell.cell.kind == "training" and cell.figures is not None)
         else cell
@@ -50,7 +53,9 @@ def test_every_metric_and_label_is_one_that_is_written() -> None:
     for query in queries:
         (metric,) = _METRIC.findall(query["expr"])
         assert metric in labels, query["expr"]
-        named = set(re.findall(r'(\w+)=~"', query["expr"])) | set(re.findall(r"by \((\w+)\)", query["expr"]))
+        named = set(re.findall(r'(\w+)=~"', query["expr"])) | set(
+            re.findall(r"by \((\w+)\)", query["expr"])
+        )
         named |= set(re.findall(r"\{\{(\w+)\}\}", query["legendFormat"]))
         assert named <= labels[metric], query
     for variable in dashboard()["templating"]["list"][1:]:
@@ -61,7 +66,11 @@ def test_every_metric_and_label_is_one_that_is_written() -> None:
 
 def test_every_figure_of_a_cell_has_a_panel() -> None:
     shown = set(
-        _METRIC.findall(" ".join(target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]))
+        _METRIC.findall(
+            " ".join(
+                target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]
+            )
+        )
     )
     ends = ("_lower_95", "_upper_95", "_info")
     names = {sample.name for sample in written() if not sample.name.endswith(ends)}

@@ -25,7 +25,8 @@ GRAMMAR: dict[str, tuple[set[str], set[str], set[str]]] = {
     "skipped": (set(), {"message"}, set()),
     "system-out": (set(), set(), set()),
 }
-"""Of Jenkins' junit-10.xsd, as far as it is used here; a test case has its outcome before its output."""
+"""Of Jenkins' junit-10.xsd, as far as it is used here; a test case has its outcome before its
+output."""
 
 
 def read(run: ExportedRun) -> Element:
@@ -44,7 +45,12 @@ def _check(element: Element) -> None:
         assert len([tag for tag in tags if tag != "system-out"]) <= 1
         assert tags == sorted(tags, key=lambda tag: tag == "system-out")
     if element.tag in ("testsuites", "testsuite"):
-        found = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+        found = {
+            "tests": "testcase",
+            "failures": "failure",
+            "errors": "error",
+            "skipped": "skipped",
+        }
         for name, tag in found.items():
             if name in element.attrib:
                 assert element.get(name) == str(len(list(element.iter(tag))))
@@ -55,7 +61,9 @@ def _check(element: Element) -> None:
 def outcomes(root: Element) -> dict[str, str]:
     """Test case → its outcome."""
     return {
-        case.get("name", ""): next((child.tag for child in case if child.tag != "system-out"), "passed")
+        case.get("name", ""): next(
+            (child.tag for child in case if child.tag != "system-out"), "passed"
+        )
         for case in root.iter("testcase")
     }
 
@@ -73,7 +81,11 @@ def test_a_cell_is_a_test_case_with_its_outcome() -> None:
     }
     assert [suite.get("name") for suite in root] == ["nightly: collectives", "nightly: training"]
     (failure,) = root.iter("failure")
-    assert (failure.get("message"), failure.get("type"), failure.text) == ("out of memory", "oom", "out of memory")
+    assert (failure.get("message"), failure.get("type"), failure.text) == (
+        "out of memory",
+        "oom",
+        "out of memory",
+    )
 
 
 @pytest.mark.parametrize("run", [RUN, CHECKS, HOSTILE], ids=["run", "checks", "hostile"])
@@ -93,9 +105,12 @@ def test_another_reader_finds_the_same_outcomes(run: ExportedRun) -> None:
 def test_figures_stand_in_the_output() -> None:
     (case,) = read(ExportedRun("r", (cell(flags=("noisy",)),))).iter("testcase")
     assert case.findtext("system-out") == (
-        "samples_per_second: 1450.25 samples/s (95 %: 1441 to 1459.5)\nstep_mean_seconds: 0.02 s\nflags: noisy"
+        "samples_per_second: 1450.25 samples/s (95 %: 1441 to 1459.5)\nstep_mean_seconds: 0.02 "
+        "s\nflags: noisy"
     )
-    assert figure_text(RUN.cells[1].figures[0]).startswith("bus_bandwidth_bytes_per_second operation=all_reduce: 3e+09")
+    assert figure_text(RUN.cells[1].figures[0]).startswith(
+        "bus_bandwidth_bytes_per_second operation=all_reduce: 3e+09"
+    )
 
 
 @pytest.mark.parametrize("state", State)
@@ -104,12 +119,19 @@ def test_every_state_has_one_outcome(state: State) -> None:
     if state is State.OK:
         assert outcome == "passed"
     else:
-        assert outcome in ("skipped" if state in (State.SKIPPED, State.WAITING, State.PARTIAL) else "failure error")
+        assert outcome in (
+            "skipped" if state in (State.SKIPPED, State.WAITING, State.PARTIAL) else "failure error"
+        )
 
 
 def test_checks_of_a_node_are_test_cases() -> None:
     root = read(CHECKS)
-    assert outcomes(root) == {"pass": "passed", "warn": "passed", "fail": "failure", "n/a": "skipped"}
+    assert outcomes(root) == {
+        "pass": "passed",
+        "warn": "passed",
+        "fail": "failure",
+        "n/a": "skipped",
+    }
     (failure,) = root.iter("failure")
     assert failure.text == "64 MiB\nmore\nmount it"
 

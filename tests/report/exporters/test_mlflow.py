@@ -23,13 +23,19 @@ with warnings.catch_warnings():  # of MLflow's own imports
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.fixture(params=["files", pytest.param("SQLite", marks=pytest.mark.campaign)])  # new tables take ten seconds
+@pytest.fixture(
+    params=["files", pytest.param("SQLite", marks=pytest.mark.campaign)]
+)  # new tables take ten seconds
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """The address of a new store."""
     monkeypatch.chdir(tmp_path)  # where MLflow puts the artefacts of a database
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    return (tmp_path / "store").as_uri() if request.param == "files" else f"sqlite:///{tmp_path}/mlflow.db"
+    return (
+        (tmp_path / "store").as_uri()
+        if request.param == "files"
+        else f"sqlite:///{tmp_path}/mlflow.db"
+    )
 
 
 def stored(place: str, view: ViewType = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
@@ -61,12 +67,20 @@ def test_a_cell_is_a_run_with_parameters_figures_and_intervals(tmp_path: Path, p
     assert good.data.params["environment.versions.torch"] == "2.13.0"
     assert (good.info.status, failed.info.status) == ("FINISHED", "FAILED")
     assert failed.data.metrics == {}
-    assert (failed.data.tags["torchscale.state"], failed.data.tags["torchscale.reason"]) == ("oom", "why")
+    assert (failed.data.tags["torchscale.state"], failed.data.tags["torchscale.reason"]) == (
+        "oom",
+        "why",
+    )
     parent = found["(sweep)"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, failed)} == {parent.info.run_id}
     assert parent.info.run_name == "nightly"
     client = mlflow.MlflowClient(tracking_uri=place)
-    assert Path(client.download_artifacts(parent.info.run_id, "report.html", str(tmp_path))).read_bytes() == PAGE
+    assert (
+        Path(
+            client.download_artifacts(parent.info.run_id, "report.html", str(tmp_path))
+        ).read_bytes()
+        == PAGE
+    )
 
 
 def test_exporting_twice_writes_nothing_twice(tmp_path: Path, place: str) -> None:
@@ -81,7 +95,10 @@ def test_exporting_twice_writes_nothing_twice(tmp_path: Path, place: str) -> Non
     after = stored(place)
     assert before["(sweep)"].info.run_id == after["(sweep)"].info.run_id
     assert len(after) == 3
-    assert exporter.store(run_to_store(tmp_path / "renamed"), place).written == ("0 runs", "2 were there already")
+    assert exporter.store(run_to_store(tmp_path / "renamed"), place).written == (
+        "0 runs",
+        "2 were there already",
+    )
     assert {cell: run.info.run_id for cell, run in stored(place).items()} == {
         cell: run.info.run_id for cell, run in after.items()
     }
@@ -98,7 +115,9 @@ def test_what_an_export_left_half_written_is_written_anew(
 
     with monkeypatch.context() as patch:
         patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
-        with pytest.raises(OutputError, match=r"cannot write to the MLflow store (file|sqlite):///.*: killed"):
+        with pytest.raises(
+            OutputError, match=r"cannot write to the MLflow store (file|sqlite):///.*: killed"
+        ):
             exporter.store(run_to_store(path), place)
     half = {cell: run.info.run_id for cell, run in stored(place).items() if cell != "(sweep)"}
     assert len(half) == 1
@@ -111,7 +130,9 @@ def test_what_an_export_left_half_written_is_written_anew(
 
 def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "nightly")
-    with pytest.raises(OutputError, match="cannot write to the MLflow store nonsense://<redacted>@x: "):
+    with pytest.raises(
+        OutputError, match="cannot write to the MLflow store nonsense://<redacted>@x: "
+    ):
         exporter.store(run_to_store(path), "nonsense://user:secret@x")
 
 
@@ -134,16 +155,22 @@ def test_a_server_that_does_not_answer_is_waited_for_within_bounds(
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(OutputError, match=r"cannot write to the MLflow store http://127\.0\.0\.1:"):
+        with pytest.raises(
+            OutputError, match=r"cannot write to the MLflow store http://127\.0\.0\.1:"
+        ):
             exporter.store(run_to_store(run_folder(tmp_path / "nightly")), address)
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "1"
     assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "2"
 
 
-def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_without_its_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exporter, "find_spec", lambda name: None)
     with pytest.raises(MachineError, match="--to mlflow needs sqlalchemy, which is not installed"):
-        exporter.store(run_to_store(run_folder(tmp_path / "nightly")), f"sqlite:///{tmp_path}/mlflow.db")
+        exporter.store(
+            run_to_store(run_folder(tmp_path / "nightly")), f"sqlite:///{tmp_path}/mlflow.db"
+        )
     assert not (tmp_path / "mlflow.db").exists()
 
 
@@ -171,7 +198,9 @@ def test_a_run_whose_writer_was_killed_is_written_anew(
 def test_a_damaged_run_of_something_else_is_named_and_kept(tmp_path: Path, place: str) -> None:
     path = run_folder(tmp_path / "nightly")
     client = mlflow.MlflowClient(tracking_uri=place)
-    experiment = client.create_experiment(run_to_store(path).summary.experiment.config.experiment_name)
+    experiment = client.create_experiment(
+        run_to_store(path).summary.experiment.config.experiment_name
+    )
     other = client.create_run(experiment, tags={"of": "somebody"})
     meta = tmp_path / "store" / experiment / other.info.run_id / "meta.yaml"
     meta.write_text("")
@@ -188,7 +217,9 @@ def test_a_database_without_its_driver_is_an_error_that_names_it(
 
     monkeypatch.setattr(mlflow, "MlflowClient", without_driver)
     with pytest.raises(MachineError, match="needs psycopg2, which is not installed") as refused:
-        exporter.store(run_to_store(run_folder(tmp_path / "run")), "postgresql://somebody:secret@host/db")
+        exporter.store(
+            run_to_store(run_folder(tmp_path / "run")), "postgresql://somebody:secret@host/db"
+        )
     assert "secret" not in refused.value.message
 
 

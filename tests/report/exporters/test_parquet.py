@@ -37,7 +37,14 @@ def folder(tmp_path: Path) -> Path:
             directory = made.begin_launch(cell, launch)
             made.finish_launch(cell, factories.launch_record(cell, launch))
             steps = [
-                {"step": step, "seconds": 0.1, "data_wait": 0.01, "forward": 0.03, "backward": 0.05, "optimizer": 0.01}
+                {
+                    "step": step,
+                    "seconds": 0.1,
+                    "data_wait": 0.01,
+                    "forward": 0.03,
+                    "backward": 0.05,
+                    "optimizer": 0.01,
+                }
                 for step in (20, 21)
             ]
             if cell.world_size == 1:
@@ -59,7 +66,11 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_the_tables_hold_what_the_folder_does(folder: Path, tmp_path: Path) -> None:
     stored = store(folder, tmp_path / "new" / "tables")
-    assert stored.written == ("cells.parquet: 2 rows", "launches.parquet: 4 rows", "steps.parquet: 4 rows")
+    assert stored.written == (
+        "cells.parquet: 2 rows",
+        "launches.parquet: 4 rows",
+        "steps.parquet: 4 rows",
+    )
     assert stored.notes == ()
     tables = tmp_path / "new" / "tables"
     expected = list(csv.DictReader(summary_csv(read_summary(folder)).splitlines()))
@@ -67,13 +78,17 @@ def test_the_tables_hold_what_the_folder_does(folder: Path, tmp_path: Path) -> N
         assert row.pop("run") == "nightly"
         assert row.keys() == line.keys()
         for name, value in row.items():
-            text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+            text = (
+                "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+            )
             assert text == line[name], name
     launches = rows(tables / "launches.parquet")
     assert [launch["launch"] for launch in launches] == [0, 1, 0, 1]
     assert {launch["started_at"].tzinfo for launch in launches} != {None}
     record = factories.launch_record(factories.trained(RunFolder.open(folder).experiment.plan[0]))
-    assert launches[0]["started_at"] == datetime.fromisoformat(record.started_at).astimezone(timezone.utc)
+    assert launches[0]["started_at"] == datetime.fromisoformat(record.started_at).astimezone(
+        timezone.utc
+    )
     summary = read_summary(folder).cells[0]
     assert summary.figures is not None
     rates = [launch["samples_per_second"] for launch in launches[:2]]
@@ -85,7 +100,11 @@ def test_the_tables_hold_what_the_folder_does(folder: Path, tmp_path: Path) -> N
         (1, 0, 20),
         (1, 0, 21),
     }
-    assert (steps[0]["step_seconds"], steps[0]["backward_seconds"], steps[0]["bubble_seconds"]) == (0.1, 0.05, None)
+    assert (steps[0]["step_seconds"], steps[0]["backward_seconds"], steps[0]["bubble_seconds"]) == (
+        0.1,
+        0.05,
+        None,
+    )
 
 
 def test_types_do_not_depend_on_the_values(folder: Path, tmp_path: Path) -> None:
@@ -108,7 +127,9 @@ def test_what_cannot_be_written_leaves_what_was_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(reader.ParquetWriter, "write_table", no_space)
-    with pytest.raises(OutputError, match=r"cannot write .*cells\.parquet: No space left on device"):
+    with pytest.raises(
+        OutputError, match=r"cannot write .*cells\.parquet: No space left on device"
+    ):
         store(folder, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")} == before
     assert list(tmp_path.glob(".*")) == []

@@ -18,25 +18,36 @@ from torchscale.util.text import strip_control
 
 
 def samples(run: ExportedRun) -> list[Sample]:
-    """The samples of a run, the same in both formats, and the same for the client library of Prometheus."""
+    """The samples of a run, the same in both formats, and the same for the client library of
+    Prometheus."""
     text, open_text = prometheus.render(run).text, openmetrics.render(run).text
     found = parse(text)
     assert parse(open_text, openmetrics=True) == found
     for families in (parse_prometheus(text), parse_openmetrics(open_text)):
         theirs = [sample for family in families for sample in family.samples]
-        assert [(each.name, each.labels) for each in theirs] == [(each.name, each.labels) for each in found]
-        assert [each.value for each in theirs] == pytest.approx([each.value for each in found], nan_ok=True)
+        assert [(each.name, each.labels) for each in theirs] == [
+            (each.name, each.labels) for each in found
+        ]
+        assert [each.value for each in theirs] == pytest.approx(
+            [each.value for each in found], nan_ok=True
+        )
     return found
 
 
 def test_a_figure_has_its_labels_and_the_ends_of_its_interval() -> None:
     values = {sample.name: sample for sample in samples(ExportedRun("nightly", (cell(),)))}
     labels = {"run": "nightly", "cell": "gpt2-n2", "model": "gpt2", "gpus": "2"}
-    assert values["torchscale_samples_per_second"] == Sample("torchscale_samples_per_second", labels, 1450.25)
+    assert values["torchscale_samples_per_second"] == Sample(
+        "torchscale_samples_per_second", labels, 1450.25
+    )
     assert values["torchscale_samples_per_second_lower_95"].value == 1441
     assert values["torchscale_samples_per_second_upper_95"].value == 1459.5
     assert "torchscale_step_mean_seconds_lower_95" not in values
-    assert values["torchscale_cell_info"].labels == {**labels, "kind": "training", "precision": "bf16"}
+    assert values["torchscale_cell_info"].labels == {
+        **labels,
+        "kind": "training",
+        "precision": "bf16",
+    }
     assert values["torchscale_cell_state"].labels["state"] == "ok"
 
 
@@ -56,12 +67,24 @@ def test_any_text_is_a_label() -> None:
 
 
 def test_checks_of_a_node_are_samples() -> None:
-    assert [sample.labels["status"] for sample in samples(CHECKS)] == ["pass", "warn", "fail", "n/a"]
+    assert [sample.labels["status"] for sample in samples(CHECKS)] == [
+        "pass",
+        "warn",
+        "fail",
+        "n/a",
+    ]
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.1, "0.1"), (3e9, "3000000000"), (1e300, "1e+300"), (-2.5, "-2.5"), (math.nan, "NaN"), (math.inf, "+Inf")],
+    [
+        (0.1, "0.1"),
+        (3e9, "3000000000"),
+        (1e300, "1e+300"),
+        (-2.5, "-2.5"),
+        (math.nan, "NaN"),
+        (math.inf, "+Inf"),
+    ],
 )
 def test_numbers_are_written_as_they_are(value: float, text: str) -> None:
     run = ExportedRun("r", (cell(figures=(Figure("x", "", 'a \\ " \n b', value),)),))
@@ -74,9 +97,19 @@ def test_a_whole_run_of_every_kind_is_exported() -> None:
     summary = machine_summary()
     found = samples(exported_run(summary))
     names = {sample.name.removeprefix("torchscale_") for sample in found}
-    assert {"matmul_flops_per_second", "bus_bandwidth_bytes_per_second", "peak_memory_bytes"} <= names
-    rates = {sample.labels["cell"]: sample.value for sample in found if sample.name == "torchscale_samples_per_second"}
-    assert rates == {cell.cell.id: cell.figures.samples_per_second for cell in summary.measured if cell.figures}
+    assert {
+        "matmul_flops_per_second",
+        "bus_bandwidth_bytes_per_second",
+        "peak_memory_bytes",
+    } <= names
+    rates = {
+        sample.labels["cell"]: sample.value
+        for sample in found
+        if sample.name == "torchscale_samples_per_second"
+    }
+    assert rates == {
+        cell.cell.id: cell.figures.samples_per_second for cell in summary.measured if cell.figures
+    }
     assert rates
     unmeasured = {sample.labels["cell"] for sample in found if sample.labels.get("state") == "oom"}
     assert len(unmeasured) == 2

@@ -40,7 +40,8 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def records(directory: Path) -> list[Any]:
-    """Everything in the file of a run: protobuf messages in the log format of LevelDB, after a header of 7 bytes."""
+    """Everything in the file of a run: protobuf messages in the log format of LevelDB, after a
+    header of 7 bytes."""
     (path,) = directory.glob("run-*.wandb")
     data = path.read_bytes()
     assert data[:4] == b":W&B"
@@ -71,11 +72,16 @@ def content(directory: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name
-            config.update({item.key: json.loads(item.value_json) for item in record.run.config.update})
+            config.update(
+                {item.key: json.loads(item.value_json) for item in record.run.config.update}
+            )
         elif kind == "config":
             config.update({item.key: json.loads(item.value_json) for item in record.config.update})
         elif kind == "summary":
-            keys = (("/".join(item.nested_key) or item.key, item.value_json) for item in record.summary.update)
+            keys = (
+                ("/".join(item.nested_key) or item.key, item.value_json)
+                for item in record.summary.update
+            )
             summary.update({key: json.loads(value) for key, value in keys})
     return name, config, summary
 
@@ -99,7 +105,9 @@ def test_a_cell_is_a_run_with_parameters_figures_and_intervals(tmp_path: Path) -
     (rate,) = [figure for figure in run.cells[0].figures if figure.name == "samples_per_second"]
     assert rate.bounds is not None
     assert summary["samples_per_second"] == rate.value
-    assert [summary[f"samples_per_second_{end}_95"] for end in ("lower", "upper")] == list(rate.bounds)
+    assert [summary[f"samples_per_second_{end}_95"] for end in ("lower", "upper")] == list(
+        rate.bounds
+    )
     assert config["cell.batch_size"] == "8"
     assert config["environment.versions.torch"] == "2.13.0"
     _, config, summary = content(found[run.cells[1].id])
@@ -123,7 +131,9 @@ def test_exporting_twice_writes_nothing_twice(tmp_path: Path) -> None:
     assert runs(tmp_path) == before
 
 
-def test_an_export_that_fails_leaves_no_half_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_fails_leaves_no_half_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = run_folder(tmp_path / "nightly")
 
     def full(*_: object, **__: object) -> None:
@@ -148,7 +158,9 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path) -> Non
     assert [directory.exists() for directory in (ours, others, running)] == [False, True, True]
 
 
-def test_nothing_but_the_export_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_the_export_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_TOKEN", "tok-verysecret-0123456789")
     monkeypatch.setenv("WANDB_API_KEY", "verysecret" * 4)
     monkeypatch.setenv("WANDB_MODE", "online")  # no network is used all the same
@@ -156,7 +168,10 @@ def test_nothing_but_the_export_is_recorded(tmp_path: Path, monkeypatch: pytest.
     exporter.store(run_to_store(path, report=False), str(tmp_path / "here"))
     files = [file for file in (tmp_path / "here").rglob("*") if file.is_file()]
     assert not any(b"verysecret" in file.read_bytes() for file in files)
-    assert {file.name for file in files if file.parent.name == "files"} <= {"config.yaml", "wandb-summary.json"}
+    assert {file.name for file in files if file.parent.name == "files"} <= {
+        "config.yaml",
+        "wandb-summary.json",
+    }
     assert wandb.run is None
 
 
@@ -166,5 +181,7 @@ def test_whatever_wandb_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(wandb, "init", refused)
     with pytest.raises(OutputError, match=r"cannot write W&B runs to .*: run ID x is in use"):
-        exporter.store(run_to_store(run_folder(tmp_path / "nightly"), report=False), str(tmp_path / "here"))
+        exporter.store(
+            run_to_store(run_folder(tmp_path / "nightly"), report=False), str(tmp_path / "here")
+        )
     assert list((tmp_path / "here").iterdir()) == []

@@ -1,5 +1,5 @@
-"""Reports under axe-core, the accessibility checker: in both colour schemes, on a desktop and on a phone, folded and
-unfolded."""
+"""Reports under axe-core, the accessibility checker: in both colour schemes, on a desktop and on a
+phone, folded and unfolded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_nothing_stands_in_the_way_of_a_reader(browser: Browser, tmp_path: Path,
             bypass_csp=True,  # the checker is a script of its own
         )
         page.goto(path.as_uri())
-        for state in ("folded", "unfolded") if WHOLE else ("unfolded",):  # which shows all that folded shows, and more
+        for state in (
+            ("folded", "unfolded") if WHOLE else ("unfolded",)
+        ):  # which shows all that folded shows, and more
             if state == "unfolded":
                 page.evaluate("dispatchEvent(new Event('beforeprint'))")
             found = Axe().run(page).response["violations"]
@@ -61,6 +63,8 @@ def test_nothing_stands_in_the_way_of_a_reader(browser: Browser, tmp_path: Path,
 
 def test_the_checker_sees_what_is_wrong(browser: Browser) -> None:
     page = browser.new_page()
-    page.set_content("<html lang=en><title>x</title><main><h1>x</h1><img src='data:,'><input></main></html>")
+    page.set_content(
+        "<html lang=en><title>x</title><main><h1>x</h1><img src='data:,'><input></main></html>"
+    )
     assert {"image-alt", "label"} <= {one["id"] for one in Axe().run(page).response["violations"]}
     page.close()

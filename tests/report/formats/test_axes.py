@@ -63,14 +63,19 @@ def test_few_points_need_less_room_unless_the_chart_stands_alone() -> None:
 
 
 def with_whisker(high: float, **changes: object) -> Chart:
-    return chart(series=(ChartSeries("a", (1.0, 2.0), (100.0, 76.0), (100.0, 26.0), (100.0, high)),), **changes)
+    return chart(
+        series=(ChartSeries("a", (1.0, 2.0), (100.0, 76.0), (100.0, 26.0), (100.0, high)),),
+        **changes,
+    )
 
 
 def test_a_whisker_far_above_the_points_is_cut_and_a_narrow_one_is_not() -> None:
     assert cut_at(with_whisker(149.0)) is None
     assert cut_at(with_whisker(218.0)) == 150.0
     assert cut_points(with_whisker(218.0).series[0], 150.0) == [(2.0, 26.0, 218.0)]
-    assert cut_at(with_whisker(218.0, y_from_zero=False)) is None, "such an axis begins where its whiskers do"
+    assert cut_at(with_whisker(218.0, y_from_zero=False)) is None, (
+        "such an axis begins where its whiskers do"
+    )
 
 
 def test_lines_with_whiskers_at_one_x_are_drawn_side_by_side() -> None:
@@ -83,7 +88,9 @@ def test_lines_with_whiskers_at_one_x_are_drawn_side_by_side() -> None:
     alone = chart(series=(line, ideal), x_ticks=(1.0, 2.0))
     assert side_by_side(alone) == alone
     many = side_by_side(chart(series=(line,) * 30, x_ticks=(1.0, 2.0, 64.0)))
-    assert max(series.x[0] for series in many.series) < min(series.x[1] for series in many.series), "counts stay apart"
+    assert max(series.x[0] for series in many.series) < min(
+        series.x[1] for series in many.series
+    ), "counts stay apart"
 
 
 def test_the_legend_keeps_off_whiskers() -> None:
@@ -105,6 +112,6 @@ def test_both_renderers_draw_a_cut_whisker_to_the_frame_with_an_arrow(high: floa
     frame = re.search(r'<rect x="([\d.]+)" y="([\d.]+)"', svg[svg.index("<clipPath") :])
     assert frame is not None
     markers = re.findall(r'<use xlink:href="[^"]+" x="([\d.]+)" y="([\d.]+)"', svg)
-    assert [float(x) > float(frame[1]) for x, y in markers if y == frame[2] and x != frame[1]] == [True], (
-        "one arrow at the frame"
-    )
+    assert [float(x) > float(frame[1]) for x, y in markers if y == frame[2] and x != frame[1]] == [
+        True
+    ], "one arrow at the frame"

@@ -12,7 +12,15 @@ import pytest
 from tests.report.test_build import HOSTILE
 from tests.report.test_sections import many_cells
 from torchscale.report.build import build_document
-from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart, Stretch, TimelineChart
+from torchscale.report.document import (
+    AnyChart,
+    Chart,
+    ChartSeries,
+    Part,
+    StackedChart,
+    Stretch,
+    TimelineChart,
+)
 from torchscale.report.formats.chart_screen import screen_chart, screen_width
 from torchscale.report.formats.html import render_html
 
@@ -23,7 +31,13 @@ LINE = Chart(
     x_label="devices",
     y_label="samples/s",
     series=(
-        ChartSeries("batch 8", (1.0, 2.0, 4.0), (10.0, 19.0, 33.3333333), (9.0, 18.0, 30.0), (11.0, 20.0, 35.0)),
+        ChartSeries(
+            "batch 8",
+            (1.0, 2.0, 4.0),
+            (10.0, 19.0, 33.3333333),
+            (9.0, 18.0, 30.0),
+            (11.0, 20.0, 35.0),
+        ),
         ChartSeries("ideal", (1.0, 4.0), (10.0, 40.0), reference=True),
     ),
     x_ticks=(1.0, 2.0, 4.0),
@@ -59,7 +73,9 @@ def test_a_point_lies_where_its_values_say(log: bool) -> None:
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn.svg)
     assert found is not None
     width, height = map(float, found.groups())
-    uses = re.findall(r'<use xlink:href="[^"]*" x="([\d.]+)" y="([\d.]+)" style="fill', drawn.svg)[:3]
+    uses = re.findall(r'<use xlink:href="[^"]*" x="([\d.]+)" y="([\d.]+)" style="fill', drawn.svg)[
+        :3
+    ]
     low, high = content["x"]
     for (x, y), value in zip(uses, (1.0, 2.0, 4.0), strict=True):
         share = (value - low) / (high - low)
@@ -80,7 +96,14 @@ def test_the_drawing_takes_the_pages_colours_and_has_no_title_of_its_own() -> No
 
 def test_bars_are_boxes_with_their_values() -> None:
     chart = StackedChart(
-        "bars", "t", "s", "ms", "", ("one", "two"), (Part("a", (1.0, 2.0)), Part("b", (3.0, -1.0), 1)), horizontal=True
+        "bars",
+        "t",
+        "s",
+        "ms",
+        "",
+        ("one", "two"),
+        (Part("a", (1.0, 2.0)), Part("b", (3.0, -1.0), 1)),
+        horizontal=True,
     )
     first, second = values_of(chart)["boxes"]
     assert (first["left"], first["right"]) == ([0.0, 0.0], [1.0, 2.0])

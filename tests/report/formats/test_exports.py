@@ -1,4 +1,5 @@
-"""What other programs read: its keys are those of a committed list, and it is valid by the published schemas."""
+"""What other programs read: its keys are those of a committed list, and it is valid by the
+published schemas."""
 
 from __future__ import annotations
 
@@ -77,11 +78,16 @@ def comparison() -> ComparisonReport:
     before = side(result(first), result(second), name="before")
     after = side(result(first, scaled(STEADY, 0.9)), name="after", threads_per_rank=3)
     pair = compare(before, after)
-    return ComparisonReport((pair,), tuple(differences([before, after])), ("before", "after"), (), 0.02, (1.0, 2.0))
+    return ComparisonReport(
+        (pair,), tuple(differences([before, after])), ("before", "after"), (), 0.02, (1.0, 2.0)
+    )
 
 
 def predictions() -> PredictionReport:
-    points = [Measured(gpus, gpus // 8, (gpus * rate,), 256.0 * gpus) for gpus, rate in ((8, 100.0), (16, 95.0))]
+    points = [
+        Measured(gpus, gpus // 8, (gpus * rate,), 256.0 * gpus)
+        for gpus, rate in ((8, 100.0), (16, 95.0))
+    ]
     outcome = predict_series(make_series("ResNet-50", points), [32, 1024], price=2.5)
     return PredictionReport("points.csv", (outcome,), 2.5, ("8 GPUs a node assumed",))
 
@@ -89,7 +95,9 @@ def predictions() -> PredictionReport:
 def search() -> MaxBatchOutcome:
     cell = MemoryCell(training=next(cell for cell in cells() if cell.world_size == 1))
     fits = record(cell, Telemetry(seconds=1.0, readings=0))
-    too_large = fits.model_copy(update={"state": State.OOM, "reason": "out of memory", "payload": MemoryResult()})
+    too_large = fits.model_copy(
+        update={"state": State.OOM, "reason": "out of memory", "payload": MemoryResult()}
+    )
     return MaxBatchOutcome(
         directory=Path("results"),
         model="tiny-resnet",
@@ -107,9 +115,13 @@ def autopsy_text() -> str:
 
 def fleet_text() -> str:
     """Four nodes, one of them with another driver, and a slow link."""
-    pairwise, _ = judge_pairwise([0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4)
+    pairwise, _ = judge_pairwise(
+        [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4
+    )
     nodes = [*(fleet_node(rank) for rank in range(3)), with_driver(3, "470.1")]
-    return judge_fleet(nodes, CollectiveFacts(backend="gloo", world_size=4), pairwise).model_dump_json()
+    return judge_fleet(
+        nodes, CollectiveFacts(backend="gloo", world_size=4), pairwise
+    ).model_dump_json()
 
 
 DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
@@ -122,7 +134,11 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
-    (ResultSchema.VALIDATE, "validate", lambda: validate_facts(node(), Requirements()).model_dump_json()),
+    (
+        ResultSchema.VALIDATE,
+        "validate",
+        lambda: validate_facts(node(), Requirements()).model_dump_json(),
+    ),
     (ResultSchema.FLEET, "fleet", fleet_text),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),
     (ResultSchema.BASELINE, "baseline", lambda: result_set(measured(), "main").model_dump_json()),
@@ -130,7 +146,8 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
 
 
 def key_paths(content: object, path: str = "") -> Iterator[str]:
-    """``cells[].figures.step_p50`` for every key; what several entries of a list have is told once."""
+    """``cells[].figures.step_p50`` for every key; what several entries of a list have is told
+    once."""
     if isinstance(content, list):
         for item in content:
             yield from key_paths(item, f"{path}[]")
@@ -146,14 +163,20 @@ def all_keys() -> dict[str, list[str]]:
     return {name: sorted(set(key_paths(json.loads(text())))) for _, name, text in DOCUMENTS}
 
 
-@pytest.mark.parametrize(("schema", "name", "text"), DOCUMENTS, ids=[name for _, name, _ in DOCUMENTS])
+@pytest.mark.parametrize(
+    ("schema", "name", "text"), DOCUMENTS, ids=[name for _, name, _ in DOCUMENTS]
+)
 def test_the_keys_that_other_programs_read_stay(schema: ResultSchema, name: str, text: Any) -> None:
     del schema
     assert sorted(set(key_paths(json.loads(text())))) == KEYS[name]
 
 
-@pytest.mark.parametrize(("schema", "name", "text"), DOCUMENTS, ids=[name for _, name, _ in DOCUMENTS])
-def test_what_is_written_is_valid_by_the_published_schema(schema: ResultSchema, name: str, text: Any) -> None:
+@pytest.mark.parametrize(
+    ("schema", "name", "text"), DOCUMENTS, ids=[name for _, name, _ in DOCUMENTS]
+)
+def test_what_is_written_is_valid_by_the_published_schema(
+    schema: ResultSchema, name: str, text: Any
+) -> None:
     del name
     published = json.loads(results_schema(schema))
     validator = jsonschema.Draft202012Validator(published)
@@ -178,7 +201,9 @@ def test_a_document_of_a_later_version_with_more_keys_stays_valid() -> None:
     for schema, _, text in DOCUMENTS:
         document = json.loads(text())
         if isinstance(document, dict):
-            jsonschema.Draft202012Validator(json.loads(results_schema(schema))).validate({**document, "added": 1})
+            jsonschema.Draft202012Validator(json.loads(results_schema(schema))).validate(
+                {**document, "added": 1}
+            )
 
 
 def test_verdicts_and_outcomes_are_published_as_tables_show_them() -> None:

@@ -45,7 +45,9 @@ def test_it_draws_sorts_and_filters_without_a_request_or_an_error(
         assert page.get_by_role("status").inner_text() == f"{count} of 6 rows"
     page.get_by_label("Filter").fill("colour:red")
     assert (
-        page.get_by_role("status").inner_text().startswith('0 of 6 rows; no column "colour" (there are: model, batch, ')
+        page.get_by_role("status")
+        .inner_text()
+        .startswith('0 of 6 rows; no column "colour" (there are: model, batch, ')
     )
     page.get_by_label("Filter").fill("")
 
@@ -61,7 +63,9 @@ def test_it_draws_sorts_and_filters_without_a_request_or_an_error(
 
 
 @pytest.mark.parametrize("touch", [False, True])
-def test_a_chart_tells_the_value_that_is_pointed_at(browser: Browser, tmp_path: Path, touch: bool) -> None:
+def test_a_chart_tells_the_value_that_is_pointed_at(
+    browser: Browser, tmp_path: Path, touch: bool
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_html(build_document(summarize(mixed_run()))))
     width = 390 if touch else 1280
@@ -117,14 +121,19 @@ _CLIPPED = """[...document.querySelectorAll(".scroll")]
 
 @pytest.mark.parametrize("width", [390, 1280, 1440, 1920])
 def test_no_table_is_cut_off_at_any_width(browser: Browser, tmp_path: Path, width: int) -> None:
-    """Three launches that differ, so that efficiencies have intervals and cells have warnings; long reasons; the
-    machine's tables."""
+    """Three launches that differ, so that efficiencies have intervals and cells have warnings; long
+    reasons; the machine's tables."""
     plan = cells(batch_sizes=[8, 16])
     launches = {
-        cell.id: [launch_record(cell, number, [1.0 + number / 4, 1.4] * 5) for number in range(3)] for cell in plan[:3]
+        cell.id: [launch_record(cell, number, [1.0 + number / 4, 1.4] * 5) for number in range(3)]
+        for cell in plan[:3]
     }
-    launches[plan[3].id] = [failed_record(plan[3], State.CRASHED, "ValueError: " + "a_long_reason_without_spaces" * 9)]
-    trained = build_document(summarize(run(launches, batch_sizes=[8, 16], benchmark={"repeats": 3})), price=2.5)
+    launches[plan[3].id] = [
+        failed_record(plan[3], State.CRASHED, "ValueError: " + "a_long_reason_without_spaces" * 9)
+    ]
+    trained = build_document(
+        summarize(run(launches, batch_sizes=[8, 16], benchmark={"repeats": 3})), price=2.5
+    )
     for number, document in enumerate((trained, build_document(machine_summary()))):
         path = tmp_path / f"{number}.html"
         path.write_text(render_html(document))
@@ -136,7 +145,9 @@ def test_no_table_is_cut_off_at_any_width(browser: Browser, tmp_path: Path, widt
         page.close()
 
 
-def test_sections_are_folded_and_open_by_link_button_and_print(browser: Browser, tmp_path: Path) -> None:
+def test_sections_are_folded_and_open_by_link_button_and_print(
+    browser: Browser, tmp_path: Path
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_html(build_document(summarize(mixed_run()))))
     page = browser.new_page(viewport={"width": 1280, "height": 800})
@@ -149,7 +160,9 @@ def test_sections_are_folded_and_open_by_link_button_and_print(browser: Browser,
     page.get_by_role("link", name="Scales?").click()
     page.wait_for_selector("details.fold[open] #scaling")
     page.mouse.wheel(0, 3000)
-    assert page.get_by_role("navigation", name="Report").is_visible(), "it stays at the top of the window"
+    assert page.get_by_role("navigation", name="Report").is_visible(), (
+        "it stays at the top of the window"
+    )
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert opened.count() == folds.count()
     page.evaluate("dispatchEvent(new Event('afterprint'))")

@@ -60,9 +60,11 @@ def test_the_section_on_scaling_holds_figures() -> None:
     ],
 )
 def test_text_of_others_becomes_no_markup(markup: str) -> None:
-    """What GitHub would show is the text as it is: every character that is markup stands behind a backslash, and what
-    is a link or a mention without any is broken by a word joiner."""
-    text = render_markdown(Document(title=f"see {markup}", subtitle="", verdict=(), key_figures=(), sections=()))
+    """What GitHub would show is the text as it is: every character that is markup stands behind a
+    backslash, and what is a link or a mention without any is broken by a word joiner."""
+    text = render_markdown(
+        Document(title=f"see {markup}", subtitle="", verdict=(), key_figures=(), sections=())
+    )
     (line,) = text.strip().splitlines()
     assert line.replace("\\", "").replace("\u2060", "") == f"# see {markup}"
     assert not re.search(r"(?<!\\)[`*_\[\]<>|~$&]", line), line

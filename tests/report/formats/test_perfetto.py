@@ -20,7 +20,11 @@ def test_it_holds_every_rank_its_steps_its_exchange_and_the_findings() -> None:
     for rank in (0, 1):
         mine = [event for event in events if event["pid"] == rank]
         assert sum(event.get("cat") == "step" for event in mine) == STEPS
-        assert sum(event["ph"] == "b" for event in mine) == sum(event["ph"] == "e" for event in mine) == STEPS
+        assert (
+            sum(event["ph"] == "b" for event in mine)
+            == sum(event["ph"] == "e" for event in mine)
+            == STEPS
+        )
     assert min(event["ts"] for event in events if "ts" in event) >= 0
     marks = [event for event in events if event["ph"] == "i"]
     assert len(marks) == len(analysis.findings)
@@ -29,5 +33,7 @@ def test_it_holds_every_rank_its_steps_its_exchange_and_the_findings() -> None:
 
 def test_a_recording_of_communication_alone_is_drawn_too() -> None:
     recorded = trace([[kernel("ncclKernel_AllReduce", 10.0, 5.0)]] * 2)
-    events = json.loads(gzip.decompress(perfetto_json(recorded, analyze_trace(recorded))))["traceEvents"]
+    events = json.loads(gzip.decompress(perfetto_json(recorded, analyze_trace(recorded))))[
+        "traceEvents"
+    ]
     assert {event["ts"] for event in events if event["ph"] == "b"} == {0.0}

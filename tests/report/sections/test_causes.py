@@ -25,14 +25,19 @@ def test_a_cause_is_listed_once_with_cells_cost_and_advice() -> None:
     assert straggler.text.endswith("Confidence: high.")
     assert straggler.advice.startswith("Compare rank 1's cores")
     assert len({cause.advice for cause in (straggler, *others)}) == len(groups)
-    assert [group.largest for group in groups] == sorted((group.largest for group in groups), reverse=True)
+    assert [group.largest for group in groups] == sorted(
+        (group.largest for group in groups), reverse=True
+    )
 
 
 def test_slower_compute_is_a_cause_where_no_straggler_explains_it() -> None:
     one, two = signals_record((0.0,)), signals_record((0.01, 0.01), 0.0005)
     summary = summarize(run({one.cell_id: [one], two.cell_id: [two]}))
     group = next(group for group in cause_groups(summary) if group.title == "Slower compute")
-    assert group.cells[0].text == "forward, backward and optimizer take 10.0 ms a step longer than on 1 device"
+    assert (
+        group.cells[0].text
+        == "forward, backward and optimizer take 10.0 ms a step longer than on 1 device"
+    )
     assert cost_text(group) == "16.3 % of the step"
     named = cause_groups(summarize(diagnosed_run()))
     assert "Slower compute" not in {group.title for group in named}
@@ -65,13 +70,19 @@ def test_failures_are_grouped_by_reason_and_show_where_they_broke() -> None:
         kind=FailureKind.ERROR,
         type="ValueError",
         message="bad label",
-        traceback='  File "/home/me/net.py", line 12, in forward\n    raise ValueError\nValueError: bad label\n',
+        traceback='  File "/home/me/net.py", line 12, in forward\n    raise '
+        "ValueError\nValueError: bad label\n",
         time=1.0,
     )
     broken = [failed_record(cell, State.CRASHED, "ValueError: bad label") for cell in plan]
-    launches = {record.cell_id: [record.model_copy(update={"failures": (failure,)})] for record in broken}
+    launches = {
+        record.cell_id: [record.model_copy(update={"failures": (failure,)})] for record in broken
+    }
     (found,) = failures(summarize(run(launches, batch_sizes=[8, 16], gpu_counts=[1])))
-    assert found.cells == "tiny ResNet, fp32, batch 8, 1 device and tiny ResNet, fp32, batch 16, 1 device"
+    assert (
+        found.cells
+        == "tiny ResNet, fp32, batch 8, 1 device and tiny ResNet, fp32, batch 16, 1 device"
+    )
     assert (found.state, found.reason) == ("crashed", "ValueError: bad label")
     assert found.excerpt[0] == "at /home/me/net.py:12 in forward"
     assert found.excerpt[-1] == f"log: cells/{plan[0].id}/launch-0/rank-0.stderr.log"

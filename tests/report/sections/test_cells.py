@@ -1,4 +1,5 @@
-"""The table of cells: open on the first page, speed and efficiency in one row, short names with their options below."""
+"""The table of cells: open on the first page, speed and efficiency in one row, short names with
+their options below."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.sections.cells import MAX_FIRST_ROWS
 
 VARIANTS = [
-    {"name": "tiny-decoder", "hidden_size": 64, "num_layers": layers, "num_heads": 2, "sequence_length": 32}
+    {
+        "name": "tiny-decoder",
+        "hidden_size": 64,
+        "num_layers": layers,
+        "num_heads": 2,
+        "sequence_length": 32,
+    }
     for layers in (2, 3)
 ]
 
@@ -47,7 +54,9 @@ def test_speed_and_efficiency_are_in_one_row_of_a_page() -> None:
     assert "tiny-resnet 8 2 ok 129 (128 to 129) 80.7 %" in " ".join(first.split())
 
 
-def test_the_table_is_open_without_a_click(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_table_is_open_without_a_click(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render_html(build_document(summarize(mixed_run()))))
     page = browser.new_page()
@@ -75,12 +84,17 @@ def test_variants_of_a_model_have_short_names_with_their_options_once_below() ->
     section = document.section("cells")
     assert section is not None
     listed = next(block for block in section.blocks if isinstance(block, Bullets)).items
-    assert "tiny-decoder hs64 l2 h2 sl32: hidden_size=64, num_layers=2, num_heads=2, sequence_length=32" in listed
+    assert (
+        "tiny-decoder hs64 l2 h2 sl32: hidden_size=64, num_layers=2, num_heads=2, "
+        "sequence_length=32" in listed
+    )
     text = render_markdown(document)
     assert text.replace("\\", "").count(": hidden_size=64, num_layers=2") == 1
 
 
-@pytest.mark.parametrize("summary", [summarize(mixed_run()), summarize(diagnosed_run()), many_cells(2)])
+@pytest.mark.parametrize(
+    "summary", [summarize(mixed_run()), summarize(diagnosed_run()), many_cells(2)]
+)
 def test_no_section_of_markdown_is_empty(summary: RunSummary) -> None:
     parts = render_markdown(build_document(summary)).split("\n## ")[1:]
     for part in parts:
@@ -91,7 +105,10 @@ def test_no_section_of_markdown_is_empty(summary: RunSummary) -> None:
 def test_a_column_without_a_warning_takes_no_room() -> None:
     plan = cells()
     quiet = run({cell.id: [launch_record(cell)] for cell in plan})
-    titles = [column.title for column in table_of(build_document(summarize(quiet)), "cells").compact().columns]
+    titles = [
+        column.title
+        for column in table_of(build_document(summarize(quiet)), "cells").compact().columns
+    ]
     assert "reason or warnings" not in titles
     noisy = table_of(build_document(summarize(mixed_run())), "cells").compact()
     assert "reason or warnings" in [column.title for column in noisy.columns]

@@ -39,9 +39,13 @@ def document(*changed: tuple[float, ...], threshold: float = 0.02) -> Document:
     """As many cells, steady in the reference, with these throughputs on the other side."""
     chosen = cells()[: len(changed)]
     reference = side(*(result(cell) for cell in chosen), name="before")
-    other = side(*(result(cell, rates) for cell, rates in zip(chosen, changed, strict=True)), name="after")
+    other = side(
+        *(result(cell, rates) for cell, rates in zip(chosen, changed, strict=True)), name="after"
+    )
     pair = compare(reference, other, threshold=threshold)
-    return comparison_document(ComparisonReport((pair,), (), ("before", "after"), threshold=threshold))
+    return comparison_document(
+        ComparisonReport((pair,), (), ("before", "after"), threshold=threshold)
+    )
 
 
 def chart_of(found: Document) -> Chart:
@@ -62,7 +66,13 @@ def test_the_terminal_has_a_table_for_each_metric_that_fits_it() -> None:
     chosen = cells()[:2]
     skipped = ResultCell(cell=chosen[1], state=State.SKIPPED, reason="needs 8 devices")
     ceilings = HardwareCell(
-        matmul_sizes=(64,), matmul_dtypes=("fp32",), seconds=0.1, copy_bytes=1, disk_bytes=1, world_size=1, device="cpu"
+        matmul_sizes=(64,),
+        matmul_dtypes=("fp32",),
+        seconds=0.1,
+        copy_bytes=1,
+        disk_bytes=1,
+        world_size=1,
+        device="cpu",
     )
     machine = ResultCell(
         cell=ceilings,
@@ -75,7 +85,9 @@ def test_the_terminal_has_a_table_for_each_metric_that_fits_it() -> None:
     print_comparison(ComparisonReport((compare(one, other),), (), ("before", "after")), console)
     text = console.export_text()
     assert "samples/s\ncell        batch n before after change  95 % interval verdict\n" in text
-    assert re.search(r"^tiny ResNet     8 1    100 2,000  ×20.0 ×20\.0 to ×20\.0 better *$", text, re.MULTILINE)
+    assert re.search(
+        r"^tiny ResNet     8 1    100 2,000  ×20.0 ×20\.0 to ×20\.0 better *$", text, re.MULTILINE
+    )
     assert "copy bandwidth device\ncell" in text
     assert "2 devices: unmeasured: both skipped (needs 8 devices)" in text
 
@@ -89,9 +101,9 @@ def test_an_interval_that_tells_nothing_is_cut_and_its_point_is_a_cross() -> Non
     assert (cut.name, cut.marks) == ("interval cut: too wide to draw", True)
     assert cut.high[0] - cut.low[0] == pytest.approx(100 * (1.5 - 1 / 1.5))
     assert "unclear" in render_markdown(found)
-    assert {series.name for series in chart_of(document(STEADY, STEADY)).series if not series.reference} == {
-        "95 % interval"
-    }
+    assert {
+        series.name for series in chart_of(document(STEADY, STEADY)).series if not series.reference
+    } == {"95 % interval"}
 
 
 def test_the_chart_names_its_cells_and_shows_what_is_unclear_or_unknown() -> None:
@@ -127,7 +139,9 @@ def test_p_is_shown_on_its_side_of_the_level(p: float, text: str) -> None:
 
 def test_a_tile_is_a_number_only_where_there_is_a_verdict() -> None:
     sure = compare(REFERENCE, side(result(cells()[0], scaled(STEADY, 1.1)), name="sure"))
-    found = comparison_document(ComparisonReport((sure, *CONTENDED.pairs), (), ("before", "sure", "after")))
+    found = comparison_document(
+        ComparisonReport((sure, *CONTENDED.pairs), (), ("before", "sure", "after"))
+    )
     assert found.overview is None
     assert {figure.label: figure.value for figure in found.key_figures} == {
         "samples/s, sure": "+10.0 %",
@@ -143,7 +157,12 @@ def test_a_tile_is_a_number_only_where_there_is_a_verdict() -> None:
 
 REFERENCE = side(result(cells()[0]), name="before")
 CONTENDED = ComparisonReport(
-    (compare(REFERENCE, side(result(cells()[0], scaled(STEADY, 0.6), flags=("contended",)), name="after")),),
+    (
+        compare(
+            REFERENCE,
+            side(result(cells()[0], scaled(STEADY, 0.6), flags=("contended",)), name="after"),
+        ),
+    ),
     (),
     ("before", "after"),
 )
@@ -160,7 +179,8 @@ def printed(comparison: ComparisonReport, width: int = 200) -> str:
 
 
 def test_one_figure_is_one_text_in_every_format() -> None:
-    """Levels, change, interval and verdict of a cell: terminal, HTML, Markdown, and JSON when formatted alike."""
+    """Levels, change, interval and verdict of a cell: terminal, HTML, Markdown, and JSON when
+    formatted alike."""
     cell = cells()[0]
     rates = (97.13, 98.55, 96.42)
     pair = compare(side(result(cell), name="before"), side(result(cell, rates), name="after"))
@@ -199,13 +219,18 @@ def test_one_figure_is_one_text_in_every_format() -> None:
 def test_the_markdown_of_many_cells_is_short_and_begins_with_regressions() -> None:
     plan = cells(batch_sizes=list(range(1, 61)), gpu_counts=[1])
     rates = [scaled(STEADY, 0.9 if number == 59 else 1.0) for number in range(60)]
-    other = side(*(result(cell, rate) for cell, rate in zip(plan, rates, strict=True)), name="after")
+    other = side(
+        *(result(cell, rate) for cell, rate in zip(plan, rates, strict=True)), name="after"
+    )
     pair = compare(side(*map(result, plan), name="before"), other)
     differing = tuple(Difference(f"config key{number}", ("1", "2")) for number in range(40))
     report = ComparisonReport((pair,), differing, ("before", "after"))
     text = render_markdown(comparison_document(report, brief=True))
     assert len(text.splitlines()) <= 60
-    assert "| tiny ResNet, fp32, batch 60, 1 device |" in [line for line in text.splitlines() if "|" in line][2]
+    assert (
+        "| tiny ResNet, fp32, batch 60, 1 device |"
+        in [line for line in text.splitlines() if "|" in line][2]
+    )
     assert "And 45 more rows; HTML and JSON have all." in text
     assert "And 28 more differences" in text
 
@@ -216,7 +241,9 @@ def test_equal_days_get_times_and_others_do_not() -> None:
     def at(*times: str) -> ResultSet:
         return side(result(cell, started_at=times), name=times[0])
 
-    monday = at("2026-01-05T08:00:10+00:00", "2026-01-05T08:05:00+00:00", "2026-01-05T08:20:59+00:00")
+    monday = at(
+        "2026-01-05T08:00:10+00:00", "2026-01-05T08:05:00+00:00", "2026-01-05T08:20:59+00:00"
+    )
     later = at(*["2026-01-05T09:00:10+00:00"] * 3)
     other = at(*["2026-01-06T09:00:10+00:00"] * 3)
     assert measured_at([monday, later]) == ["2026-01-05 08:00 to 08:20 UTC", "2026-01-05 09:00 UTC"]
@@ -229,10 +256,17 @@ def test_what_intervals_say_of_sessions_is_stated() -> None:
     once = compare(side(result(cell)), side(result(cell)))
     days = two_days(cell, (100.0, 100.2, 99.8, 110.0, 110.2, 109.8))
     several = compare(days, side(result(cell)))
-    stated = [format_session_noise([change for _, change in pair.decided_by(())]) for pair in (once, several)]
-    assert "the noise between sessions (time of day, temperature, other jobs) is unknown: a side was" in stated[0]
+    stated = [
+        format_session_noise([change for _, change in pair.decided_by(())])
+        for pair in (once, several)
+    ]
+    assert (
+        "the noise between sessions (time of day, temperature, other jobs) is unknown: a side was"
+        in stated[0]
+    )
     assert stated[1] == (
-        "Intervals cover the noise between launches and between sessions. Where it is estimated, levels of sessions "
+        "Intervals cover the noise between launches and between sessions. Where it is estimated, "
+        "levels of sessions "
         "spread by up to 6.7 %."
     )
 
@@ -247,9 +281,17 @@ def test_cells_that_differ_are_named_by_what_both_are_and_what_differs_comes_fir
     (_, two), (one, _) = cells(batch_sizes=[8]), cells(batch_sizes=[16])
     keys = [MatchKey.MODEL, MatchKey.GLOBAL_BATCH]
     pair = compare(side(result(two), name="a"), side(result(one), name="b"), match=keys)
-    assert comparison_label(pair.cells[0]) == "tiny ResNet, fp32, batch 8 | batch 16, 2 devices | 1 device"
-    report = ComparisonReport((pair,), (Difference("devices of cells", ("2", "1")),), ("a", "b"), matched_by_name=True)
-    assert [section.anchor for section in comparison_document(report).sections][:2] == ["differences", "overall"]
+    assert (
+        comparison_label(pair.cells[0])
+        == "tiny ResNet, fp32, batch 8 | batch 16, 2 devices | 1 device"
+    )
+    report = ComparisonReport(
+        (pair,), (Difference("devices of cells", ("2", "1")),), ("a", "b"), matched_by_name=True
+    )
+    assert [section.anchor for section in comparison_document(report).sections][:2] == [
+        "differences",
+        "overall",
+    ]
     assert printed(report).startswith("Differences:\n  devices of cells: 2 | 1\n")
     assert "tiny ResNet 8 | 16 2 | 1" in printed(report)
 
@@ -259,7 +301,9 @@ def test_the_first_screen_answers_what_readers_of_a_comparison_ask() -> None:
     overview = document(slow, cut).overview
     assert overview is not None
     assert overview.headline.tone is Tone.BAD
-    assert overview.headline.text.startswith("1 cell worse or lost. Unclear whether after differs from before")
+    assert overview.headline.text.startswith(
+        "1 cell worse or lost. Unclear whether after differs from before"
+    )
     assert [(row.question, row.answer) for row in overview.statuses] == [
         ("Cells changed?", "1 worse"),
         ("Measured?", "as much as the reference"),
@@ -270,7 +314,12 @@ def test_the_first_screen_answers_what_readers_of_a_comparison_ask() -> None:
     busy = contended().overview
     assert busy is not None
     assert busy.headline.tone is Tone.CAUTION
-    assert [row.answer for row in busy.statuses] == ["unclear", "as much as the reference", "differ", "no"]
+    assert [row.answer for row in busy.statuses] == [
+        "unclear",
+        "as much as the reference",
+        "differ",
+        "no",
+    ]
 
 
 def test_the_first_screen_names_what_was_lost_or_not_measured() -> None:
@@ -286,5 +335,11 @@ def test_the_first_screen_names_what_was_lost_or_not_measured() -> None:
     none = compare(side(result(first), name="before"), side(result(second), name="after"))
     empty = comparison_document(ComparisonReport((none,), (), ("before", "after"))).overview
     assert empty is not None
-    assert empty.headline.text.startswith("No cell of one side is in the other: before holds 1 training cell")
-    assert [row.question for row in empty.statuses] == ["Cells changed?", "Measured?", "Same conditions?"]
+    assert empty.headline.text.startswith(
+        "No cell of one side is in the other: before holds 1 training cell"
+    )
+    assert [row.question for row in empty.statuses] == [
+        "Cells changed?",
+        "Measured?",
+        "Same conditions?",
+    ]

@@ -17,7 +17,10 @@ SIDES = (
     side(result(CELL, scaled(STEADY, 4.0)), name="b200"),
     side(result(OTHER), name="none"),
 )
-PAIRS = tuple(compare(REFERENCE, one, prices=(PRICES[0], price)) for one, price in zip(SIDES, PRICES[1:], strict=True))
+PAIRS = tuple(
+    compare(REFERENCE, one, prices=(PRICES[0], price))
+    for one, price in zip(SIDES, PRICES[1:], strict=True)
+)
 
 
 def test_sides_are_in_the_order_of_what_a_dollar_buys() -> None:
@@ -34,10 +37,15 @@ def test_sides_are_in_the_order_of_what_a_dollar_buys() -> None:
 
 
 def test_what_one_launch_of_each_shows_is_said_to_be_unclear() -> None:
-    once = [side(result(CELL, [rate]), name=name) for rate, name in ((100.0, "a100"), (200.0, "h100"))]
+    once = [
+        side(result(CELL, [rate]), name=name) for rate, name in ((100.0, "a100"), (200.0, "h100"))
+    ]
     pair = compare(*once, prices=(2.0, 3.0))
     report = ComparisonReport((pair,), (), ("a100", "h100"), prices=(2.0, 3.0))
-    assert best_sentence(report.ranking) == "Most samples per dollar as measured, which is unclear: h100."
+    assert (
+        best_sentence(report.ranking)
+        == "Most samples per dollar as measured, which is unclear: h100."
+    )
     document = comparison_document(report)
     assert document.verdict[0] == best_sentence(report.ranking)
     assert document.sections[0].anchor == "ranking"
@@ -45,12 +53,16 @@ def test_what_one_launch_of_each_shows_is_said_to_be_unclear() -> None:
 
 def test_the_reference_is_the_best_where_the_next_is_worse() -> None:
     pair = compare(REFERENCE, SIDES[1], prices=(2.0, 10.0))
-    assert best_sentence(ranked_sides([pair], NAMES[::2], (2.0, 10.0))) == "Most samples per dollar: a100."
+    assert (
+        best_sentence(ranked_sides([pair], NAMES[::2], (2.0, 10.0)))
+        == "Most samples per dollar: a100."
+    )
 
 
 def test_without_prices_there_is_no_ranking() -> None:
     assert ranked_sides(PAIRS, NAMES, ()) == []
     assert best_sentence([]) == ""
     assert all(
-        section.anchor != "ranking" for section in comparison_document(ComparisonReport(PAIRS, (), NAMES)).sections
+        section.anchor != "ranking"
+        for section in comparison_document(ComparisonReport(PAIRS, (), NAMES)).sections
     )

@@ -25,8 +25,9 @@ def test_findings_profiles_and_verdict_name_the_rank() -> None:
     document = build_document(summary)
     assert document.overview is not None
     assert document.overview.causes[0].title == "Straggler: rank 1"
-    assert "timed without gradient sync, before and after the measured steps: 320 ms per launch" in str(
-        diagnosis_section(summary).blocks
+    assert (
+        "timed without gradient sync, before and after the measured steps: 320 ms per launch"
+        in str(diagnosis_section(summary).blocks)
     )
     blocks = diagnosis_section(summary).blocks
     (details,) = (block for block in blocks if isinstance(block, Details) and block.unfolded)
@@ -50,7 +51,10 @@ def test_findings_profiles_and_verdict_name_the_rank() -> None:
 def test_a_clean_run_says_that_nothing_was_found() -> None:
     text = render_markdown(build_document(summarize(diagnosed_run(0.0, 0.001))))
     assert "**nothing found** no rule found a bottleneck" in text
-    assert "No bottleneck found in 1 of 1 cell. 1 one-rank cell is the reference: nothing was found there." in text
+    assert (
+        "No bottleneck found in 1 of 1 cell. 1 one-rank cell is the reference: nothing was found "
+        "there." in text
+    )
 
 
 def _clean_sentences(summary: RunSummary) -> list[str]:
@@ -102,7 +106,8 @@ def _diagnosed_cells(counts: list[int], listed: set[int]) -> RunSummary:
         (
             [1, 2, 4],
             {4},
-            "No bottleneck found in 1 of 2 cells. 1 one-rank cell is the reference: nothing was found there.",
+            "No bottleneck found in 1 of 2 cells. 1 one-rank cell is the reference: nothing was "
+            "found there.",
         ),
         ([1, 2, 4], {1, 4}, "No bottleneck found in 1 of 3 cells."),
         ([2, 4], {4}, "No bottleneck found in 1 of 2 cells."),
@@ -125,7 +130,10 @@ def test_a_finding_has_one_confidence_in_every_format(monkeypatch: pytest.Monkey
     diagnosis = summary.measured[-1].diagnosis
     assert diagnosis is not None
     assert diagnosis.findings
-    assert all((item.confidence, item.doubts) == (Confidence.LOW, ("contended",)) for item in diagnosis.findings)
+    assert all(
+        (item.confidence, item.doubts) == (Confidence.LOW, ("contended",))
+        for item in diagnosis.findings
+    )
     for finding in json.loads(summary_json(summary))["cells"][1]["diagnosis"]["findings"]:
         assert (finding["confidence"], finding["doubts"]) == ("low", ["contended"])
     text = render_markdown(build_document(summary))

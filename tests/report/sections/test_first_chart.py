@@ -26,7 +26,10 @@ def test_very_many_series_become_their_median() -> None:
     summary = many_cells()
     chart = first_chart(summary)
     assert isinstance(chart, Chart)
-    assert [series.name for series in chart.series] == ["median of all series, with the middle 80 %", "ideal"]
+    assert [series.name for series in chart.series] == [
+        "median of all series, with the middle 80 %",
+        "ideal",
+    ]
     assert not shows_every_series(summary)
 
 

@@ -24,7 +24,8 @@ def launched(seconds: Mapping[int, Sequence[float]], **content: Any) -> RunSumma
     """A run with a launch for each of these batch times, by world size."""
     launches: dict[str, list[LaunchRecord]] = {
         cell.id: [
-            launch_record(cell, number, [value] * 10) for number, value in enumerate(seconds.get(cell.world_size, ()))
+            launch_record(cell, number, [value] * 10)
+            for number, value in enumerate(seconds.get(cell.world_size, ()))
         ]
         for cell in cells(**content)
     }
@@ -49,7 +50,8 @@ def test_the_interval_is_in_the_sentence_and_its_grade_in_the_tone() -> None:
         (
             (1.0, 0.3, 2.0),
             (1.0, 0.4, 3.0),
-            "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency itself, 79.4 % (",
+            "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency "
+            "itself, 79.4 % (",
         ),
     ],
     ids=["one launch", "the interval reaches over a limit", "the interval is wider than the value"],
@@ -63,12 +65,20 @@ def test_no_colour_where_the_interval_does_not_carry_it(
 
 
 def test_models_are_named_up_to_two_and_then_summed_up() -> None:
-    two = headline(launched({1: [1.0], 2: [1.25]}, models=["tiny-resnet", "tiny-gpt2"], batch_sizes=[8, 16]))
+    two = headline(
+        launched({1: [1.0], 2: [1.25]}, models=["tiny-resnet", "tiny-gpt2"], batch_sizes=[8, 16])
+    )
     assert two.text == (
-        "Scales to 2 CPU ranks at 80.0 % to 80.0 % (tiny ResNet) and 80.0 % to 80.0 % (tiny GPT-2), in single launches."
+        "Scales to 2 CPU ranks at 80.0 % to 80.0 % (tiny ResNet) and 80.0 % to 80.0 % (tiny "
+        "GPT-2), in single launches."
     ).replace("80.0 % to 80.0 %", "80.0 %")
-    three = headline(launched({1: [1.0], 2: [1.25]}, models=["tiny-resnet", "tiny-gpt2", "tiny-decoder"]))
-    assert three.text == "Scales to 2 CPU ranks at 80.0 % (median 80.0 %, 3 models), in single launches."
+    three = headline(
+        launched({1: [1.0], 2: [1.25]}, models=["tiny-resnet", "tiny-gpt2", "tiny-decoder"])
+    )
+    assert (
+        three.text
+        == "Scales to 2 CPU ranks at 80.0 % (median 80.0 %, 3 models), in single launches."
+    )
 
 
 def test_what_costs_the_rest_is_named() -> None:
@@ -80,8 +90,14 @@ def test_what_costs_the_rest_is_named() -> None:
 
 def test_one_count_gives_throughput_with_its_interval() -> None:
     found = headline(launched({1: [1.0]}, gpu_counts=[1]))
-    assert found.text == "tiny ResNet trains at 80.0 samples/s (80.0 to 80.0) (batch 8, 1 CPU rank)."
-    several = headline(launched({1: [1.0]}, gpu_counts=[1], models=["tiny-resnet", "tiny-gpt2"], batch_sizes=[8, 16]))
+    assert (
+        found.text == "tiny ResNet trains at 80.0 samples/s (80.0 to 80.0) (batch 8, 1 CPU rank)."
+    )
+    several = headline(
+        launched(
+            {1: [1.0]}, gpu_counts=[1], models=["tiny-resnet", "tiny-gpt2"], batch_sizes=[8, 16]
+        )
+    )
     assert several.text == (
         "tiny ResNet 160 samples/s (160 to 160) (batch 16, 1 CPU rank) and "
         "tiny GPT-2 160 samples/s (160 to 160) (batch 16, 1 CPU rank)."

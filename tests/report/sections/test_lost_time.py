@@ -19,7 +19,14 @@ from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.analysis.training.signals import digest_signals
 from torchscale.report.build import build_document
-from torchscale.report.document import ChartGrid, Document, Section, StackedChart, Table, TimelineChart
+from torchscale.report.document import (
+    ChartGrid,
+    Document,
+    Section,
+    StackedChart,
+    Table,
+    TimelineChart,
+)
 from torchscale.report.formats.chart_plotly import chart_figure
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
@@ -47,10 +54,17 @@ def record(late: tuple[float, ...], transfer: float = 0.004) -> LaunchRecord:
     batches = (series[0][0].seconds * 10,) * 10
     alone = [tuple(value + extra for value in PLAIN.unsynchronized_seconds or ()) for extra in late]
     ranks = [
-        rank_record(cell, rank, batches, signals=PLAIN.model_copy(update={"unsynchronized_seconds": alone[rank]}))
+        rank_record(
+            cell,
+            rank,
+            batches,
+            signals=PLAIN.model_copy(update={"unsynchronized_seconds": alone[rank]}),
+        )
         for rank in range(len(late))
     ]
-    return launch_record(cell, batches=batches, ranks=ranks, signals=digest_signals(series, [10] * 10))
+    return launch_record(
+        cell, batches=batches, ranks=ranks, signals=digest_signals(series, [10] * 10)
+    )
 
 
 def diagnosed_run(slow: float = 0.02, transfer: float = 0.004) -> Run:
@@ -65,7 +79,9 @@ def only(section: Section, kind: type[Table]) -> Table:
     return next(block for block in section.blocks if isinstance(block, kind))
 
 
-def chart(document: Document, kind: type[StackedChart] | type[TimelineChart]) -> StackedChart | TimelineChart:
+def chart(
+    document: Document, kind: type[StackedChart] | type[TimelineChart]
+) -> StackedChart | TimelineChart:
     return next(item for item in document.charts if isinstance(item, kind))
 
 
@@ -85,8 +101,13 @@ def test_the_stacked_parts_add_up_to_the_step_in_figures_and_picture() -> None:
     assert sum(part.values[0] for part in stacked.parts) == pytest.approx(55.0)
     figure: Any = chart_figure(stacked)
     assert figure["layout"]["barmode"] == "relative"
-    assert [trace["name"] for trace in figure["data"]][:2] == ["step at 1, less what is faster", "+ compute"]
-    assert min(value for part in stacked.parts for value in part.values) >= 0, "nothing hangs below the axis"
+    assert [trace["name"] for trace in figure["data"]][:2] == [
+        "step at 1, less what is faster",
+        "+ compute",
+    ]
+    assert min(value for part in stacked.parts for value in part.values) >= 0, (
+        "nothing hangs below the axis"
+    )
 
 
 def test_every_format_shows_them() -> None:
@@ -94,7 +115,9 @@ def test_every_format_shows_them() -> None:
     text = render_markdown(document)
     assert "## Where the time goes" in text
     assert "## What holds it back" in text
-    pages = "".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages)
+    pages = "".join(
+        page.extract_text() for page in pypdf.PdfReader(io.BytesIO(render_pdf(document))).pages
+    )
     flat = re.sub(r"\s+", " ", pages)
     assert "Straggler: rank 1" in flat
     assert "waiting for ranks" in flat  # the legend of the timeline, as text
@@ -118,9 +141,13 @@ def test_the_browser_draws_bars_and_timeline(browser: Browser, tmp_path: Path) -
     told = set()
     for down in (0.3, 0.5, 0.6):
         for across in range(10, 95, 5):
-            page.mouse.move(place["x"] + place["width"] * across / 100, place["y"] + place["height"] * down)
+            page.mouse.move(
+                place["x"] + place["width"] * across / 100, place["y"] + place["height"] * down
+            )
             if page.locator(".tip").is_visible():
                 told.add(page.locator(".tip").inner_text())
-    assert any(text.startswith("waiting for ranks: from ") and text.endswith(" 0.1 long") for text in told), told
+    assert any(
+        text.startswith("waiting for ranks: from ") and text.endswith(" 0.1 long") for text in told
+    ), told
     assert said == []
     page.close()

@@ -17,7 +17,10 @@ from torchscale.report.sections.method import method_section
     [
         ({}, "Every launch was a torchrun command."),
         ({"grouped": True}, "in the same processes of one torchrun"),
-        ({"forked": True}, "under torchrun's agent, in forks of a process that had imported PyTorch"),
+        (
+            {"forked": True},
+            "under torchrun's agent, in forks of a process that had imported PyTorch",
+        ),
     ],
 )
 def test_the_first_line_says_how_ranks_were_started(started: dict[str, Any], said: str) -> None:

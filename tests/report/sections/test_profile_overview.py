@@ -10,7 +10,11 @@ from torchscale.report.document import Tone
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.profile_document import profile_document
-from torchscale.report.sections.profile_overview import profile_overview, recorded_headline, recorded_statuses
+from torchscale.report.sections.profile_overview import (
+    profile_overview,
+    recorded_headline,
+    recorded_statuses,
+)
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import FindingKind
 
@@ -23,7 +27,13 @@ def late() -> ProfileAnalysis:
 
 def test_the_five_questions_are_those_of_a_benchmark(late: ProfileAnalysis) -> None:
     rows = recorded_statuses([late], "recording")
-    assert [row.question for row in rows] == ["Measured?", "Fits?", "Scales?", "Limited by?", "Certain?"]
+    assert [row.question for row in rows] == [
+        "Measured?",
+        "Fits?",
+        "Scales?",
+        "Limited by?",
+        "Certain?",
+    ]
     answers = {row.question: (row.answer, row.text) for row in rows}
     assert answers["Measured?"][1].startswith("25 steps of 2 ranks, by torch.profiler")
     assert answers["Scales?"][0] == "not measured"
@@ -38,7 +48,9 @@ def test_a_cause_has_one_value_wherever_it_is_named(late: ProfileAnalysis) -> No
     assert overview.headline.text == f"Straggler: rank 1 costs {value} of the step."
     assert overview.headline.tone is Tone.CAUTION
     assert overview.causes[0].cost == f"{value} of the step"
-    assert next(row for row in overview.statuses if row.question == "Limited by?").text.startswith(value)
+    assert next(row for row in overview.statuses if row.question == "Limited by?").text.startswith(
+        value
+    )
     text = render_markdown(profile_document(late, "mine"))
     assert f"costs {value} of the step, predicted by replay" in text
     assert "| rank 1 as fast as the median of its peers | " in text
@@ -59,7 +71,9 @@ def test_nothing_found_is_an_answer() -> None:
     assert not [item for item in found if item.kind is FindingKind.STRAGGLER]
     quiet = clean.model_copy(update={"findings": ()})
     assert recorded_headline([quiet]).text.startswith("No bottleneck found. Sync stall time: ")
-    row = next(row for row in recorded_statuses([quiet], "recording") if row.question == "Limited by?")
+    row = next(
+        row for row in recorded_statuses([quiet], "recording") if row.question == "Limited by?"
+    )
     assert row.answer == "nothing found"
 
 
@@ -69,7 +83,9 @@ def test_reasons_for_doubt_are_the_last_answer(late: ProfileAnalysis) -> None:
     certain = recorded_statuses([long], "recording")[-1]
     assert (certain.answer, certain.tone) == ("yes", Tone.GOOD)
     assert "replays repeat the measured step within" in certain.text
-    doubtful = long.model_copy(update={"window": window.model_copy(update={"reasons": ("one rank alone",)})})
+    doubtful = long.model_copy(
+        update={"window": window.model_copy(update={"reasons": ("one rank alone",)})}
+    )
     assert recorded_statuses([doubtful], "recording")[-1].text == "one rank alone"
 
 

@@ -30,9 +30,12 @@ def measured(launches: Sequence[Sequence[LaunchRecord]], **content: Any) -> Stat
     sizes = [2**number for number in range(3, 3 + len(launches))]
     plan = cells(batch_sizes=sizes, gpu_counts=[1])
     by_cell = {
-        cell.id: [of_cell(record, cell) for record in records] for cell, records in zip(plan, launches, strict=True)
+        cell.id: [of_cell(record, cell) for record in records]
+        for cell, records in zip(plan, launches, strict=True)
     }
-    return answers(summarize(run(by_cell, batch_sizes=sizes, gpu_counts=[1], **content)))["Measured?"]
+    return answers(summarize(run(by_cell, batch_sizes=sizes, gpu_counts=[1], **content)))[
+        "Measured?"
+    ]
 
 
 def of_cell(record: LaunchRecord, cell: TrainingCell) -> LaunchRecord:
@@ -48,7 +51,11 @@ def record(number: int = 0) -> LaunchRecord:
 
 def test_a_finished_run_says_how_often_each_cell_was_launched() -> None:
     status = measured([[record(0), record(1)]] * 3, benchmark={"repeats": 2})
-    assert (status.answer, status.text, status.tone) == ("all", "3 of 3 cells, 2 launches each", Tone.GOOD)
+    assert (status.answer, status.text, status.tone) == (
+        "all",
+        "3 of 3 cells, 2 launches each",
+        Tone.GOOD,
+    )
     one = measured([[record()]])
     assert one.text == "1 of 1 cell, 1 launch"
 
@@ -65,7 +72,9 @@ def test_a_run_that_goes_on_says_what_is_there_so_far() -> None:
 
 
 def test_what_was_interrupted_runs_again_and_has_not_failed() -> None:
-    status = measured([[record()], [failed_record(cells(gpu_counts=[1])[0], State.INTERRUPTED, "Ctrl-C")]])
+    status = measured(
+        [[record()], [failed_record(cells(gpu_counts=[1])[0], State.INTERRUPTED, "Ctrl-C")]]
+    )
     assert (status.answer, status.tone) == ("in part", Tone.PLAIN)
     assert status.text == "1 of 2 cells so far; 1 interrupted"
 
@@ -80,7 +89,9 @@ def test_failures_and_skips_are_counted_with_their_reasons() -> None:
     rows = answers(summarize(run(launches, batch_sizes=[8, 16], gpu_counts=[1, 2, 4])))
     assert rows["Measured?"].answer == "2 failed"
     assert rows["Measured?"].tone is Tone.BAD
-    assert rows["Measured?"].text.startswith("1 of 6 cells so far; 1 crashed; 1 oom; 2 skipped (needs 4 devices; ")
+    assert rows["Measured?"].text.startswith(
+        "1 of 6 cells so far; 1 crashed; 1 oom; 2 skipped (needs 4 devices; "
+    )
     assert rows["Fits?"].answer == "not all"
     assert rows["Fits?"].text == "1 cell out of memory, the smallest: tiny ResNet, batch 16"
 
@@ -103,7 +114,10 @@ def test_certainty_names_every_doubt() -> None:
     assert (sure.answer, sure.tone) == ("yes", Tone.GOOD)
     assert sure.text == "no warnings; widest 95 % interval of throughput: 99.8 to 100.2 % of it"
     once = answers(launched({1: [1.0]}))["Certain?"]
-    assert once.text == ("every cell launched once: set benchmark.repeats: 3, as variation between launches is unknown")
+    assert once.text == (
+        "every cell launched once: set benchmark.repeats: 3, as variation between launches is "
+        "unknown"
+    )
     vague = answers(launched({1: [1.0, 0.3, 2.0], 2: [1.0, 0.4, 3.0]}))["Certain?"]
     assert "1 efficiency is uncertain by more than the value" in vague.text
 

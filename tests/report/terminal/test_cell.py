@@ -18,14 +18,30 @@ from torchscale.schema.state import State
 def test_every_figure_has_the_text_of_the_report() -> None:
     rows = dict(cell_rows(summary(), two_ranks()))
     assert rows["cell"] == two_ranks().cell.id
-    assert (rows["strategy"], rows["batch"], rows["CPU ranks"]) == ("ddp", "batch 8, 16 in all", "2")
+    assert (rows["strategy"], rows["batch"], rows["CPU ranks"]) == (
+        "ddp",
+        "batch 8, 16 in all",
+        "2",
+    )
     assert rows["efficiency"] == efficiency_value(two_ranks()).text
     shown = [quantity for quantity in DEFINED if quantity.heading in rows]
-    assert {quantity.heading for quantity in shown} >= {"samples/s", "mean step", "p50", "forward", "backward"}
-    assert [quantity.heading for quantity in shown if rows[quantity.heading] != quantity.of(two_ranks()).text] == []
+    assert {quantity.heading for quantity in shown} >= {
+        "samples/s",
+        "mean step",
+        "p50",
+        "forward",
+        "backward",
+    }
+    assert [
+        quantity.heading
+        for quantity in shown
+        if rows[quantity.heading] != quantity.of(two_ranks()).text
+    ] == []
     lost = two_ranks().decomposition
     assert lost is not None
-    assert [rows[part.heading] for part in LOST_PARTS] == [part.of(lost).text for part in LOST_PARTS]
+    assert [rows[part.heading] for part in LOST_PARTS] == [
+        part.of(lost).text for part in LOST_PARTS
+    ]
 
 
 def test_what_was_not_measured_has_no_row() -> None:

@@ -25,12 +25,18 @@ class Screen:
 
     def __init__(self, *, terminal: bool) -> None:
         self.console = Console(
-            file=io.StringIO(), width=COLUMNS, force_terminal=terminal, color_system=None, highlight=False
+            file=io.StringIO(),
+            width=COLUMNS,
+            force_terminal=terminal,
+            color_system=None,
+            highlight=False,
         )
         self.details: list[str] = []
 
     @contextmanager
-    def view(self, device: DeviceKind = "cpu", total: int = 2, repeats: int = 1) -> Iterator[LaunchLines]:
+    def view(
+        self, device: DeviceKind = "cpu", total: int = 2, repeats: int = 1
+    ) -> Iterator[LaunchLines]:
         with live_view(self.console, device, total, repeats, self.details.append) as view:
             yield view
 
@@ -57,9 +63,16 @@ def test_a_file_gets_a_line_for_each_launch_that_has_ended() -> None:
         record = cell_run.launches[0].model_copy(update={"command": ("torchrun", "a b")})
         view.launch_finished(cell, record, summarize_cell(cell_run))
         (line,) = screen.text.splitlines()
-        assert line.startswith("[1/2] tiny ResNet, 1 CPU rank, batch 8 … 80.0 samples/s (80.0 to 80.0), 100 ms/step")
-        view.launch_finished(cell, record.model_copy(update={"forked": True}), summarize_cell(cell_run))
-    assert screen.details == ["torchrun 'a b'", "torchrun 'a b' (in its forks: torchrun's agent, world size 1)"]
+        assert line.startswith(
+            "[1/2] tiny ResNet, 1 CPU rank, batch 8 … 80.0 samples/s (80.0 to 80.0), 100 ms/step"
+        )
+        view.launch_finished(
+            cell, record.model_copy(update={"forked": True}), summarize_cell(cell_run)
+        )
+    assert screen.details == [
+        "torchrun 'a b'",
+        "torchrun 'a b' (in its forks: torchrun's agent, world size 1)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +83,9 @@ def test_a_file_gets_a_line_for_each_launch_that_has_ended() -> None:
         (State.CRASHED, "rank 0: ValueError: [bold]no markup[/bold]"),
     ],
 )
-def test_a_launch_without_a_measurement_says_its_state_and_reason(state: State, reason: str) -> None:
+def test_a_launch_without_a_measurement_says_its_state_and_reason(
+    state: State, reason: str
+) -> None:
     screen, cell_run = Screen(terminal=False), first_cell()
     cell = trained(cell_run.planned)
     record = failed_record(cell, state, reason)
@@ -82,7 +97,9 @@ def test_a_launch_without_a_measurement_says_its_state_and_reason(state: State, 
 def test_the_counter_is_as_wide_as_the_total() -> None:
     screen, cell_run = Screen(terminal=False), first_cell()
     with screen.view(total=100) as view:
-        view.launch_finished(trained(cell_run.planned), cell_run.launches[0], summarize_cell(cell_run))
+        view.launch_finished(
+            trained(cell_run.planned), cell_run.launches[0], summarize_cell(cell_run)
+        )
     assert screen.text.startswith("[  1/100] ")
 
 
@@ -92,7 +109,10 @@ def test_a_profile_that_failed_says_why() -> None:
     with screen.view() as view:
         view.profile_started(cell)
         view.profile_finished(cell, None, "killed: rank 0 was ended by SIGKILL")
-    expected = "profile of tiny ResNet, 1 CPU rank, batch 8 … no profile: killed: rank 0 was ended by SIGKILL\n"
+    expected = (
+        "profile of tiny ResNet, 1 CPU rank, batch 8 … no profile: killed: rank 0 was ended by "
+        "SIGKILL\n"
+    )
     assert screen.text == expected
 
 
@@ -155,7 +175,9 @@ def test_flags_follow_the_figures() -> None:
     assert summary.flags, "batches that differ by a factor of two are flagged"
     with screen.view() as view:
         view.launch_finished(cell, record, summary)
-    assert screen.text.rstrip().endswith(f"warning: {', '.join(flag.value for flag in summary.flags)}")
+    assert screen.text.rstrip().endswith(
+        f"warning: {', '.join(flag.value for flag in summary.flags)}"
+    )
 
 
 def test_a_log_says_what_runs_while_it_runs() -> None:
@@ -179,13 +201,19 @@ def test_a_log_says_what_runs_while_it_runs() -> None:
 
 def test_eighty_columns_hold_the_counter_and_the_time_left() -> None:
     screen, cell_run = Screen(terminal=True), first_cell()
-    cell = trained(cell_run.planned).model_copy(update={"model": "a_package.with_a_long_name:and_a_long_function"})
+    cell = trained(cell_run.planned).model_copy(
+        update={"model": "a_package.with_a_long_name:and_a_long_function"}
+    )
     with screen.view(total=54, repeats=3) as view:
         assert isinstance(view, LaunchBar)
         view._bar.tasks[0].fields["left"] = lambda: "about 12 min left"
         view.launch_started(cell, 1)
         view.launch_progress(Progress(phase="measuring", samples_per_second=1234.0))
         view._bar.refresh()
-    shown = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", screen.text) if "about 12 min left" in line]
+    shown = [
+        line
+        for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", screen.text)
+        if "about 12 min left" in line
+    ]
     assert shown
     assert all("0/54" in line and len(line) <= COLUMNS for line in shown)

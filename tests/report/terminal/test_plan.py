@@ -23,10 +23,16 @@ def predicted(peak_bytes: int) -> PredictedMemory:
 
 def test_a_plan_tells_what_runs_what_may_not_fit_and_how_long_it_takes(tmp_path: Path) -> None:
     settings = {"repeats": 3}
-    config = experiment(models="tiny-decoder", batch_sizes=[2, 4, 8], gpu_counts=[1, 64], benchmark=settings)
+    config = experiment(
+        models="tiny-decoder", batch_sizes=[2, 4, 8], gpu_counts=[1, 64], benchmark=settings
+    )
     plan = make_plan(config, machine())
     small, large, unknown = (cell for cell in plan.training if cell.world_size == 1)
-    forecast = Forecast({small.id: predicted(1 << 20), large.id: predicted(3 << 30)}, device_bytes=2 << 30, shared=True)
+    forecast = Forecast(
+        {small.id: predicted(1 << 20), large.id: predicted(3 << 30)},
+        device_bytes=2 << 30,
+        shared=True,
+    )
     console = Console(file=io.StringIO(), width=120, color_system=None)
     progress = [cell_progress(cell, {}, 3) for cell in plan.to_run]
     estimate = estimate_seconds(progress, config.benchmark, 1800.0, plan)
@@ -41,7 +47,11 @@ def test_a_plan_tells_what_runs_what_may_not_fit_and_how_long_it_takes(tmp_path:
     )
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    rows = {int(line.split()[0]): line for line in text.partition("\n\n")[0].splitlines() if line[:2].strip().isdigit()}
+    rows = {
+        int(line.split()[0]): line
+        for line in text.partition("\n\n")[0].splitlines()
+        if line[:2].strip().isdigit()
+    }
     assert len(rows) == 6
     numbers = {entry.cell.id: number for number, entry in enumerate(plan.cells, start=1)}
     assert "1.00 MiB" in rows[numbers[small.id]]
@@ -50,9 +60,15 @@ def test_a_plan_tells_what_runs_what_may_not_fit_and_how_long_it_takes(tmp_path:
     assert "Tensor memory: predicted, of all ranks of a cell together" in text
     assert sum("skip (a)" in row for row in rows.values()) == 3
     assert "6 cells: 3 to run (9 launches), 3 skipped. On 2 CPU cores." in text
-    assert "Estimated time: 4 min (shortest warm-up and measurement) to 40 min (both at their limit)." in text
+    assert (
+        "Estimated time: 4 min (shortest warm-up and measurement) to 40 min (both at their limit)."
+        in text
+    )
     assert "1 cell has no memory prediction" in text
-    assert "1 cell is predicted to take more than the 2.00 GiB that all ranks together can have." in text
+    assert (
+        "1 cell is predicted to take more than the 2.00 GiB that all ranks together can have."
+        in text
+    )
 
 
 def printed(progress: list[CellProgress], tmp_path: Path) -> str:
@@ -77,7 +93,9 @@ def printed(progress: list[CellProgress], tmp_path: Path) -> str:
 def test_a_plan_knows_what_is_done_and_left(tmp_path: Path) -> None:
     first, second = make_plan(experiment(gpu_counts=[1], batch_sizes=[8, 16]), machine()).to_run
     end = LaunchEnd(State.OK, 30.0)
-    text = printed([cell_progress(first, {0: end, 1: end}, 2), cell_progress(second, {0: end}, 2)], tmp_path)
+    text = printed(
+        [cell_progress(first, {0: end, 1: end}, 2), cell_progress(second, {0: end}, 2)], tmp_path
+    )
     assert "  done" in text
     assert "run, 1 of 2 done" in text
     assert "2 cells: 1 done, 1 to run (4 launches: 3 done, 1 left), 0 skipped. On a CPU." in text

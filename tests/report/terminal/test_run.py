@@ -17,7 +17,10 @@ def summary() -> RunSummary:
     """Three launches at two counts; those of two ranks differ by a factor of four."""
     seconds = {1: (0.001, 0.00101, 0.00099), 2: (0.001, 0.002, 0.004)}
     launches = {
-        cell.id: [launch_record(cell, number, [value] * 10) for number, value in enumerate(seconds[cell.world_size])]
+        cell.id: [
+            launch_record(cell, number, [value] * 10)
+            for number, value in enumerate(seconds[cell.world_size])
+        ]
         for cell in cells()
     }
     return summarize(run(launches, benchmark={"repeats": 3}))

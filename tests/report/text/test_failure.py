@@ -5,7 +5,12 @@ from __future__ import annotations
 from tests.factories import cells, failed_record
 from tests.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
 from torchscale.hang.explain import explain_hang
-from torchscale.report.text.failure import autopsy_lines, failure_cause, failure_excerpt, failure_place
+from torchscale.report.text.failure import (
+    autopsy_lines,
+    failure_cause,
+    failure_excerpt,
+    failure_place,
+)
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
@@ -24,8 +29,17 @@ ValueError: bad sample 17
 """
 
 
-def failure(rank: int, kind: FailureKind = FailureKind.ERROR, traceback: str = TRACEBACK) -> RankFailure:
-    return RankFailure(rank=rank, kind=kind, type="ValueError", message="bad sample 17", traceback=traceback, time=1.0)
+def failure(
+    rank: int, kind: FailureKind = FailureKind.ERROR, traceback: str = TRACEBACK
+) -> RankFailure:
+    return RankFailure(
+        rank=rank,
+        kind=kind,
+        type="ValueError",
+        message="bad sample 17",
+        traceback=traceback,
+        time=1.0,
+    )
 
 
 def record(*failures: RankFailure, log_tail: str = "") -> LaunchRecord:
@@ -36,7 +50,10 @@ def record(*failures: RankFailure, log_tail: str = "") -> LaunchRecord:
 def test_the_place_is_the_innermost_line_of_the_users_own_code() -> None:
     assert failure_place(failure(1)) == "/home/me/data.py:7 in check"
     of_libraries = "\n".join(TRACEBACK.splitlines()[:3])
-    assert failure_place(failure(1, traceback=of_libraries)) == "/opt/torchscale/worker/__main__.py:40 in main"
+    assert (
+        failure_place(failure(1, traceback=of_libraries))
+        == "/opt/torchscale/worker/__main__.py:40 in main"
+    )
     assert failure_place(failure(1, traceback="")) == ""
 
 
@@ -64,7 +81,9 @@ def test_without_a_traceback_the_log_is_quoted() -> None:
 
 def test_a_hang_shows_what_its_verdict_rests_on() -> None:
     verdict = explain_hang([waiting(0), rank(1, looped(19), IN_OWN_CODE)])
-    hung = failed_record(cells()[1], State.TIMEOUT, "no progress for 9 s").model_copy(update={"autopsy": verdict})
+    hung = failed_record(cells()[1], State.TIMEOUT, "no progress for 9 s").model_copy(
+        update={"autopsy": verdict}
+    )
     assert failure_excerpt(hung) == (
         "cause: rank missing (rank 1), confidence high",
         "rank 0: in all_reduce #20, at train.py:30 `step`",

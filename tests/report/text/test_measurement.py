@@ -1,4 +1,5 @@
-"""The method section and the advice of flags speak of the rule that was in force, whatever ends a measurement."""
+"""The method section and the advice of flags speak of the rule that was in force, whatever ends a
+measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from torchscale.report.document import Bullets
 from torchscale.report.text.measurement import flag_text
 from torchscale.schema.launch.steps import BatchTimes, StopRule, Warmup
 
-UNSTEADY = Warmup(steps=20, seconds=2.0, steady=False, batches=BatchTimes(steps=(10, 10), seconds=(1.0, 2.0)))
+UNSTEADY = Warmup(
+    steps=20, seconds=2.0, steady=False, batches=BatchTimes(steps=(10, 10), seconds=(1.0, 2.0))
+)
 NOISY = (1.0, 2.0) * 5
 
 
@@ -29,7 +32,9 @@ def noisy(ended_by: StopRule, **content: Any) -> RunSummary:
 def method_of(summary: RunSummary) -> str:
     section = build_document(summary).section("method")
     assert section is not None
-    return "\n".join(item for block in section.blocks if isinstance(block, Bullets) for item in block.items)
+    return "\n".join(
+        item for block in section.blocks if isinstance(block, Bullets) for item in block.items
+    )
 
 
 MODES: dict[str, tuple[StopRule, dict[str, Any], str, str]] = {
@@ -54,19 +59,22 @@ MODES: dict[str, tuple[StopRule, dict[str, Any], str, str]] = {
     "adaptive": (
         StopRule.MAX_STEPS,
         {},
-        "at least 100 steps and 10 s, until the 95 % interval of the mean step reaches to no more than 1.0 % from it",
+        "at least 100 steps and 10 s, until the 95 % interval of the mean step reaches to no more "
+        "than 1.0 % from it",
         "benchmark.max_steps",
     ),
     "adaptive with a target of its own": (
         StopRule.MAX_SECONDS,
         {"benchmark": {"target_half_width": 0.025, "max_seconds": 30}},
-        "reaches to no more than 2.5 % from it (benchmark.target_half_width), but at most 400 steps or 30 s",
+        "reaches to no more than 2.5 % from it (benchmark.target_half_width), but at most 400 "
+        "steps or 30 s",
         "benchmark.max_seconds",
     ),
     "a preset": (
         StopRule.MAX_SECONDS,
         {"benchmark": {"preset": "quick"}},
-        "at least 20 steps and 2 s, until the 95 % interval of the mean step reaches to no more than 5.0 % from it",
+        "at least 20 steps and 2 s, until the 95 % interval of the mean step reaches to no more "
+        "than 5.0 % from it",
         "benchmark.max_seconds",
     ),
     "a budget": (
@@ -94,16 +102,22 @@ def test_what_ended_it_is_said_where_it_was_not_asked() -> None:
     assert "ended by the interval in 1 cell." in method_of(noisy(StopRule.CONVERGED))
     short = noisy(StopRule.BUDGET, benchmark={"measure_seconds": 300, "cell_seconds": 20})
     assert "ended by benchmark.cell_seconds in 1 cell." in method_of(short)
-    assert "ended by" not in method_of(noisy(StopRule.MEASURE_SECONDS, benchmark={"measure_seconds": 2}))
+    assert "ended by" not in method_of(
+        noisy(StopRule.MEASURE_SECONDS, benchmark={"measure_seconds": 2})
+    )
 
 
 def test_warm_up_has_the_key_of_its_rule() -> None:
     by_steps = noisy(StopRule.MAX_STEPS)
     assert "Warm-up: at least 20 steps and 10 s, then until" in method_of(by_steps)
-    assert flag_text(Flag.NOT_STEADY, by_steps.cells).endswith("warm up longer: raise benchmark.warmup_max_seconds")
+    assert flag_text(Flag.NOT_STEADY, by_steps.cells).endswith(
+        "warm up longer: raise benchmark.warmup_max_seconds"
+    )
     by_epochs = noisy(StopRule.EPOCHS, training={"epochs": 2, "warmup_epochs": 1})
     assert "Warm-up: 1 epoch of the data (training.warmup_epochs)" in method_of(by_epochs)
-    assert flag_text(Flag.NOT_STEADY, by_epochs.cells).endswith("warm up longer: raise training.warmup_epochs")
+    assert flag_text(Flag.NOT_STEADY, by_epochs.cells).endswith(
+        "warm up longer: raise training.warmup_epochs"
+    )
     none = noisy(StopRule.EPOCHS, training={"epochs": 2, "warmup_epochs": 0})
     assert "Warm-up: the three steps that always run" in method_of(none)
 

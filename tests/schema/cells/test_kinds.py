@@ -18,7 +18,15 @@ from torchscale.launch.kinds import LaunchKind, launch_kind
 from torchscale.plan.kinds import PlanKind, plan_kind
 from torchscale.report.kinds import ReportKind, report_kind
 from torchscale.schema.cells.collectives import CollectivesResult
-from torchscale.schema.cells.kinds import KINDS, AnyCell, AnyPayload, AnyRank, as_kind, of_kind, training_workload
+from torchscale.schema.cells.kinds import (
+    KINDS,
+    AnyCell,
+    AnyPayload,
+    AnyRank,
+    as_kind,
+    of_kind,
+    training_workload,
+)
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import payload
@@ -37,7 +45,11 @@ CELL = cells()[0]
 
 def parameters(function: Callable[..., object]) -> list[tuple[str, object]]:
     """Names and kinds, without ``self``: what a caller through the interface relies on."""
-    return [(one.name, one.kind) for one in inspect.signature(function).parameters.values() if one.name != "self"]
+    return [
+        (one.name, one.kind)
+        for one in inspect.signature(function).parameters.values()
+        if one.name != "self"
+    ]
 
 
 def test_the_table_holds_every_kind_and_every_class_once() -> None:
@@ -47,7 +59,11 @@ def test_the_table_holds_every_kind_and_every_class_once() -> None:
         assert {getattr(kind, field) for kind in KINDS.values()} == set(get_args(union))
     assert {kind.rank for kind in KINDS.values()} == set(get_args(AnyRank))
     for name, kind in KINDS.items():
-        assert kind.cell.model_fields["kind"].default == kind.payload.model_fields["kind"].default == name
+        assert (
+            kind.cell.model_fields["kind"].default
+            == kind.payload.model_fields["kind"].default
+            == name
+        )
         assert kind.payload().ranks == ()
 
 
@@ -58,7 +74,9 @@ def test_every_room_has_one_module_for_each_kind(room: str) -> None:
     assert package is not None and package.__file__ is not None
     files = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
     assert files == set(KINDS)
-    methods = {name: function for name, function in vars(interface).items() if inspect.isfunction(function)}
+    methods = {
+        name: function for name, function in vars(interface).items() if inspect.isfunction(function)
+    }
     methods = {name: function for name, function in methods.items() if not name.startswith("_")}
     assert methods
     for kind in KINDS:
@@ -66,11 +84,15 @@ def test_every_room_has_one_module_for_each_kind(room: str) -> None:
         public = {
             name
             for name, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+            if inspect.isfunction(value)
+            and value.__module__ == module.__name__
+            and not name.startswith("_")
         }
         assert public == set(methods), f"{module.__name__} against {interface.__name__}"
         for name, method in methods.items():
-            assert parameters(getattr(module, name)) == parameters(method), f"{module.__name__}.{name}"
+            assert parameters(getattr(module, name)) == parameters(method), (
+                f"{module.__name__}.{name}"
+            )
 
 
 def test_only_the_table_of_kinds_asks_for_a_class() -> None:

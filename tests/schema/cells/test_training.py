@@ -77,13 +77,18 @@ def test_an_id_survives_a_trip_through_json() -> None:
     for value in (1, 1.0, True, "1", 1e-7):
         cell = CELL.model_copy(update={"model_options": {"option": value}})
         assert TrainingCell.model_validate_json(cell.model_dump_json()).id == cell.id
-    ids = {CELL.model_copy(update={"model_options": {"option": value}}).id for value in (1, 1.0, True, "1")}
+    ids = {
+        CELL.model_copy(update={"model_options": {"option": value}}).id
+        for value in (1, 1.0, True, "1")
+    }
     assert len(ids) == 4
 
 
 def test_options_of_a_strategy_keep_their_types() -> None:
     """True is written as true, which the strict reader takes; as 1 it would refuse its own file."""
-    (cell,) = cells(gpu_counts=[2], parallel={"strategy": {"name": "ddp", "gradient_as_bucket_view": True}})
+    (cell,) = cells(
+        gpu_counts=[2], parallel={"strategy": {"name": "ddp", "gradient_as_bucket_view": True}}
+    )
     text = cell.model_dump_json()
     assert '"gradient_as_bucket_view":true' in text
     assert type(cell).model_validate_json(text) == cell

@@ -17,7 +17,9 @@ OF_SECONDS = ("count", "mean", "minimum", "p50", "p95", "p99", "maximum")
 
 
 def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def earlier() -> Any:
@@ -50,7 +52,14 @@ def test_a_record_of_objects_is_that_of_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "batch", [{"steps": 10}, {"steps": 10, "seconds": -1.0}, {"steps": 10, "seconds": None}, 3, {"seconds": 1, "x": 1}]
+    "batch",
+    [
+        {"steps": 10},
+        {"steps": 10, "seconds": -1.0},
+        {"steps": 10, "seconds": None},
+        3,
+        {"seconds": 1, "x": 1},
+    ],
 )
 def test_what_is_damaged_is_refused(batch: object, tmp_path: Path) -> None:
     content = earlier()
@@ -59,7 +68,9 @@ def test_what_is_damaged_is_refused(batch: object, tmp_path: Path) -> None:
         read(tmp_path, content)
 
 
-@pytest.mark.parametrize("digests", [[{}], [{"seconds": 3}], [{"seconds": {"values": []}}, {}], [3], "x"])
+@pytest.mark.parametrize(
+    "digests", [[{}], [{"seconds": 3}], [{"seconds": {"values": []}}, {}], [3], "x"]
+)
 def test_damaged_digests_are_refused(digests: object, tmp_path: Path) -> None:
     content = earlier()
     content["payload"]["rank_steps"] = digests

@@ -5,7 +5,12 @@ from pydantic import ValidationError
 
 from torchscale.schema.launch.signals import RankSignals
 
-NOTHING = {"collections": 0, "collection_seconds": 0.0, "longest_collection_seconds": 0.0, "page_faults": 0}
+NOTHING = {
+    "collections": 0,
+    "collection_seconds": 0.0,
+    "longest_collection_seconds": 0.0,
+    "page_faults": 0,
+}
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,24 @@ def test_columns_of_batches() -> None:
         ((1,), (float("nan"),), "finite"),
     ],
 )
-def test_what_is_no_batch_is_refused(steps: tuple[int, ...], seconds: tuple[float, ...], told: str) -> None:
+def test_what_is_no_batch_is_refused(
+    steps: tuple[int, ...], seconds: tuple[float, ...], told: str
+) -> None:
     with pytest.raises(ValidationError, match=told):
         BatchTimes(steps=steps, seconds=seconds)
 
 
 def a_digest(**changes: float | None) -> StepDigest:
-    seconds = Digest(count=2, mean=1.5, minimum=1, p50=1.5, p95=1.9, p99=1.99, maximum=2, values=(1, 2))
-    times = {"mean_data_wait": 0.1, "mean_forward": 0.4, "mean_backward": 0.6, "mean_optimizer": 0.4, **changes}
+    seconds = Digest(
+        count=2, mean=1.5, minimum=1, p50=1.5, p95=1.9, p99=1.99, maximum=2, values=(1, 2)
+    )
+    times = {
+        "mean_data_wait": 0.1,
+        "mean_forward": 0.4,
+        "mean_backward": 0.6,
+        "mean_optimizer": 0.4,
+        **changes,
+    }
     return StepDigest.model_validate({"seconds": seconds, **times})
 
 

@@ -21,7 +21,9 @@ KEYS = st.one_of(
         operation=st.sampled_from(OPERATIONS),
         dtype=st.sampled_from(get_args(ElementType)),
     ),
-    st.builds(MetricKey, metric=st.just(Metric.COMPUTE), dtype=st.sampled_from(get_args(MatmulType))),
+    st.builds(
+        MetricKey, metric=st.just(Metric.COMPUTE), dtype=st.sampled_from(get_args(MatmulType))
+    ),
     st.builds(
         MetricKey,
         metric=st.just(Metric.COPY),
@@ -48,10 +50,16 @@ def test_figures_survive_a_file(key: MetricKey, value: float) -> None:
     ("key", "text"),
     [
         (MetricKey(metric=Metric.STEP_P95), "step-p95"),
-        (MetricKey(metric=Metric.BUSBW, operation="all_reduce", dtype="fp32"), "busbw/all_reduce/fp32"),
+        (
+            MetricKey(metric=Metric.BUSBW, operation="all_reduce", dtype="fp32"),
+            "busbw/all_reduce/fp32",
+        ),
         (MetricKey(metric=Metric.COMPUTE, dtype="bf16"), "compute/bf16"),
         (MetricKey(metric=Metric.COPY, copy_kind="device"), "copy/device"),
-        (MetricKey(metric=Metric.COPY, copy_kind="host_to_device", pinned=False), "copy/host_to_device/pageable"),
+        (
+            MetricKey(metric=Metric.COPY, copy_kind="host_to_device", pinned=False),
+            "copy/host_to_device/pageable",
+        ),
     ],
 )
 def test_the_text_of_a_key_is_what_files_have_always_had(key: MetricKey, text: str) -> None:

@@ -18,8 +18,8 @@ GROUP = "0 [0, 1]"
 
 
 def two_ranks(late_ns: int = 3_000_000) -> NsysExport:
-    """Steps of 10 ms: 1 ms of data, 3 ms of forward pass (rank 1: ``late_ns`` more), an all-reduce that begins at its
-    end and that all leave at 9 ms, with the backward pass beside it for 1 ms."""
+    """Steps of 10 ms: 1 ms of data, 3 ms of forward pass (rank 1: ``late_ns`` more), an all-reduce
+    that begins at its end and that all leave at 9 ms, with the backward pass beside it for 1 ms."""
     export = NsysExport()
     for rank in (0, 1):
         pid = rank + 1
@@ -32,8 +32,12 @@ def two_ranks(late_ns: int = 3_000_000) -> NsysExport:
             export.range(pid, "torchscale.forward", at + 1_000_000, called, by_id=True, kind=60)
             name = CollectiveName("allreduce_", 4096, GROUP, step + 1, -1).text
             export.range(pid, name, called, at + 9_000_000, by_id=True, kind=60)
-            export.range(pid, "torchscale.backward", called, called + 1_000_000, by_id=True, kind=60)
-            export.range(pid, "torchscale.optimizer", at + 9_000_000, at + 9_900_000, by_id=True, kind=60)
+            export.range(
+                pid, "torchscale.backward", called, called + 1_000_000, by_id=True, kind=60
+            )
+            export.range(
+                pid, "torchscale.optimizer", at + 9_000_000, at + 9_900_000, by_id=True, kind=60
+            )
         outside = CollectiveName("barrier", 0, GROUP, STEPS + 1, -1).text
         if rank == 0:  # the recording ended before the other left it
             export.range(pid, outside, STEPS * STEP_NS, STEPS * STEP_NS + 1000)
@@ -43,11 +47,18 @@ def two_ranks(late_ns: int = 3_000_000) -> NsysExport:
 def test_steps_phases_collectives_and_waits(tmp_path: Path) -> None:
     trace = read_recordings([two_ranks().write(tmp_path / "run.sqlite", shuffle=True)])
     first = trace.ranks[0]
-    assert (first.on_device, first.backend, first.world_size, len(first.steps)) == (False, "gloo", 2, STEPS)
+    assert (first.on_device, first.backend, first.world_size, len(first.steps)) == (
+        False,
+        "gloo",
+        2,
+        STEPS,
+    )
     assert set(first.names) >= {"forward", "backward", "optimizer"}
     assert first.spans.of(SpanKind.OPERATOR).sum() == 3 * STEPS
     assert (first.collectives.ops, first.collectives.groups) == (("all_reduce",), (GROUP,))
-    assert first.collectives.sequence.tolist() == list(range(1, STEPS + 1)), "barriers outside of steps are left out"
+    assert first.collectives.sequence.tolist() == list(range(1, STEPS + 1)), (
+        "barriers outside of steps are left out"
+    )
     analysis = analyze_trace(trace)
     counted = STEPS - 1
     # Rank 0 waits from 5 ms, when its backward pass is done, until rank 1 comes at 7 ms.
@@ -91,7 +102,9 @@ def test_a_range_that_only_looks_like_a_collective_is_none(text: str, tmp_path: 
     assert CollectiveName.parse(text) is None
     export = two_ranks()
     export.range(1, text, 4_500_000, 4_600_000)
-    assert len(read_recordings([export.write(tmp_path / "run.sqlite")]).ranks[0].collectives) == STEPS
+    assert (
+        len(read_recordings([export.write(tmp_path / "run.sqlite")]).ranks[0].collectives) == STEPS
+    )
 
 
 @pytest.mark.parametrize("group", ["0 [0, 1]", "mesh, sequence = 3 [0]", ""])

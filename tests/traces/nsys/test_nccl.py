@@ -1,4 +1,5 @@
-"""What NCCL's and torch's ranges tell of a kernel: operation, communicator, bytes, partners; and what stays unknown."""
+"""What NCCL's and torch's ranges tell of a kernel: operation, communicator, bytes, partners; and
+what stays unknown."""
 
 from __future__ import annotations
 
@@ -27,8 +28,16 @@ class Job:
         for rank in self.ranks:
             self.export.mark(rank + 1, f"torchscale.rank {rank}/{ranks}", 0)
             for step in range(STEPS):
-                self.export.range(rank + 1, f"torchscale.step {step}", step * STEP_NS, (step + 1) * STEP_NS)
-                self.kernel(rank, "gemm", step * STEP_NS + 50_000, step * STEP_NS + 100_000, step * STEP_NS + 1000)
+                self.export.range(
+                    rank + 1, f"torchscale.step {step}", step * STEP_NS, (step + 1) * STEP_NS
+                )
+                self.kernel(
+                    rank,
+                    "gemm",
+                    step * STEP_NS + 50_000,
+                    step * STEP_NS + 100_000,
+                    step * STEP_NS + 1000,
+                )
 
     def kernel(self, rank: int, name: str, start: int, end: int, called: int) -> None:
         """A kernel, and its launch at ``called``."""
@@ -45,15 +54,17 @@ class Job:
         size: int = 0,
         torch: str = "",
     ) -> int:
-        """A group of sends and receives from ``at`` on; each call with its partner. Returns the moment within its end
-        at which NCCL launches."""
+        """A group of sends and receives from ``at`` on; each call with its partner. Returns the
+        moment within its end at which NCCL launches."""
         pid = rank + 1
         if torch:
             self.export.range(pid, torch, at, at + 30_000, by_id=True)
         self.export.nccl(pid, "ncclGroupStart", at + 1000, at + 1100)
         for number, (name, peer) in enumerate(calls):
             begin = at + 2000 + 200 * number
-            self.export.nccl(pid, name, begin, begin + 100, communicator=communicator, size=size, peer=peer)
+            self.export.nccl(
+                pid, name, begin, begin + 100, communicator=communicator, size=size, peer=peer
+            )
         self.export.nccl(pid, "ncclGroupEnd", at + 10_000, at + 20_000)
         return at + 12_000
 
@@ -63,7 +74,8 @@ class Job:
 
 
 def all_to_alls(torch: str = "", *, communicator: int | None = None) -> Job:
-    """Two ranks exchange 1 MB with each other and themselves in every step; rank 1 arrives 20 µs late."""
+    """Two ranks exchange 1 MB with each other and themselves in every step; rank 1 arrives 20 µs
+    late."""
     job = Job(2)
     for step in range(STEPS):
         origin = step * STEP_NS
@@ -79,7 +91,9 @@ def all_to_alls(torch: str = "", *, communicator: int | None = None) -> Job:
     [("nccl:all_to_all, op_id = 991144", None), ("", 0xFEDCBA9876543210), ("nccl:all_to_all", 7)],
     ids=["torch's range", "NCCL's payload", "both"],
 )
-def test_grouped_sends_and_receives_are_an_all_to_all(torch: str, communicator: int | None, tmp_path: Path) -> None:
+def test_grouped_sends_and_receives_are_an_all_to_all(
+    torch: str, communicator: int | None, tmp_path: Path
+) -> None:
     trace = all_to_alls(torch, communicator=communicator).read(tmp_path)
     analysis = analyze_trace(trace)
     (summary,) = analysis.collectives
@@ -95,9 +109,13 @@ def test_without_partners_a_group_may_be_either_and_nothing_is_concluded(tmp_pat
     trace = all_to_alls().read(tmp_path)
     assert trace.ranks[0].collectives.ops == ("grouped_send_recv",)
     analysis = analyze_trace(trace)
-    assert any("all-to-alls or messages of a pipeline" in reason for reason in analysis.window.reasons)
+    assert any(
+        "all-to-alls or messages of a pipeline" in reason for reason in analysis.window.reasons
+    )
     assert analysis.sync_stall_percent is None
-    assert all(item.kind.value != "uneven_stages" for item in analysis.abstentions), "it is not called a pipeline"
+    assert all(item.kind.value != "uneven_stages" for item in analysis.abstentions), (
+        "it is not called a pipeline"
+    )
 
 
 def test_a_launch_before_the_recording_is_taken_for_what_the_others_are(tmp_path: Path) -> None:
@@ -114,16 +132,34 @@ def test_messages_of_a_pipeline_have_their_way_and_global_partners(tmp_path: Pat
     for step in range(STEPS):
         origin = step * STEP_NS
         for rank, name, peer in ((1, "ncclSend", 1), (3, "ncclRecv", 0)):
-            job.export.nccl(rank + 1, name, origin + 10_000, origin + 20_000, communicator=5, size=4096, peer=peer)
+            job.export.nccl(
+                rank + 1,
+                name,
+                origin + 10_000,
+                origin + 20_000,
+                communicator=5,
+                size=4096,
+                peer=peer,
+            )
             job.kernel(rank, SEND_RECV, origin + 200_000, origin + 300_000, origin + 12_000)
     ranks = job.read(tmp_path).ranks
     first, second = (ranks[number].collectives for number in (1, 3))
-    assert (first.ops, set(first.peer.tolist()), set(first.direction.tolist())) == (("send_recv",), {3}, {1})
-    assert (second.ops, set(second.peer.tolist()), set(second.direction.tolist())) == (("send_recv",), {1}, {-1})
+    assert (first.ops, set(first.peer.tolist()), set(first.direction.tolist())) == (
+        ("send_recv",),
+        {3},
+        {1},
+    )
+    assert (second.ops, set(second.peer.tolist()), set(second.direction.tolist())) == (
+        ("send_recv",),
+        {1},
+        {-1},
+    )
     assert set(first.payload_bytes.tolist()) == {4096}
 
 
-@pytest.mark.parametrize(("op", "text"), [("gather", "nccl:gather"), ("scatter", "nccl:scatter, seq = 3, op_id = 4")])
+@pytest.mark.parametrize(
+    ("op", "text"), [("gather", "nccl:gather"), ("scatter", "nccl:scatter, seq = 3, op_id = 4")]
+)
 def test_gather_and_scatter_are_called_by_torchs_name(op: str, text: str, tmp_path: Path) -> None:
     job = Job(3)
     for rank in job.ranks:
@@ -151,7 +187,9 @@ def test_calls_of_newer_nccl_name_their_operation_and_give_a_part(tmp_path: Path
         ("ncclReduceScatter", "ncclDevKernel_ReduceScatter_Sum_f32", 3000),
     ],
 )
-def test_sizes_are_those_of_the_whole_buffer(call: str, kernel: str, payload: int, tmp_path: Path) -> None:
+def test_sizes_are_those_of_the_whole_buffer(
+    call: str, kernel: str, payload: int, tmp_path: Path
+) -> None:
     job = Job(3)
     for rank in job.ranks:
         job.export.nccl(rank + 1, call, 10_000, 20_000, communicator=5, size=1000)
@@ -159,14 +197,18 @@ def test_sizes_are_those_of_the_whole_buffer(call: str, kernel: str, payload: in
     assert job.read(tmp_path).ranks[0].collectives.payload_bytes.tolist() == [payload]
 
 
-def test_several_operations_of_one_group_have_their_size_where_they_are_alike(tmp_path: Path) -> None:
+def test_several_operations_of_one_group_have_their_size_where_they_are_alike(
+    tmp_path: Path,
+) -> None:
     job = Job(2)
     for rank in job.ranks:
         for at, sizes in ((10_000, (512, 512)), (40_000, (512, 1024))):
             job.export.nccl(rank + 1, "ncclGroupStart", at, at + 100)
             for number, size in enumerate(sizes):
                 begin = at + 200 * (number + 1)
-                job.export.nccl(rank + 1, "ncclAllReduce", begin, begin + 100, communicator=5, size=size)
+                job.export.nccl(
+                    rank + 1, "ncclAllReduce", begin, begin + 100, communicator=5, size=size
+                )
             job.export.nccl(rank + 1, "ncclGroupEnd", at + 1000, at + 9000)
             for number in range(2):
                 start = 200_000 + 10 * at + 100_000 * number
@@ -177,20 +219,34 @@ def test_several_operations_of_one_group_have_their_size_where_they_are_alike(tm
 
 
 def hybrid(*, payloads: bool) -> Job:
-    """Four ranks: one all-reduce in pairs of neighbours, one in the pairs across; kernels of different pairs end 3 ms
-    apart. Rank 3 is 40 µs late to the second."""
+    """Four ranks: one all-reduce in pairs of neighbours, one in the pairs across; kernels of
+    different pairs end 3 ms apart. Rank 3 is 40 µs late to the second."""
     job = Job(4)
     for step in range(STEPS):
         origin = step * STEP_NS
         for rank in job.ranks:
             inner, across = 100 + rank // 2, 200 + rank % 2
-            for at, communicator, end in ((10_000, inner, 300_000), (40_000, across, 600_000 + 200_000 * (rank % 2))):
+            for at, communicator, end in (
+                (10_000, inner, 300_000),
+                (40_000, across, 600_000 + 200_000 * (rank % 2)),
+            ):
                 known = communicator if payloads else None
                 job.export.nccl(
-                    rank + 1, "ncclAllReduce", origin + at, origin + at + 9000, communicator=known, size=4096
+                    rank + 1,
+                    "ncclAllReduce",
+                    origin + at,
+                    origin + at + 9000,
+                    communicator=known,
+                    size=4096,
                 )
                 late = 40_000 if rank == 3 and at == 40_000 else 0
-                job.kernel(rank, ALL_REDUCE, origin + end - 100_000 + late, origin + end, origin + at + 1000)
+                job.kernel(
+                    rank,
+                    ALL_REDUCE,
+                    origin + end - 100_000 + late,
+                    origin + end,
+                    origin + at + 1000,
+                )
     return job
 
 
@@ -207,11 +263,15 @@ def test_groups_of_a_hybrid_are_paired_by_communicator(tmp_path: Path) -> None:
 
 def test_without_communicators_those_that_do_not_end_together_are_left_out(tmp_path: Path) -> None:
     analysis = analyze_trace(hybrid(payloads=False).read(tmp_path, without=["NVTX_EVENTS"]))
-    assert any("do not end together" in reason or "steps" in reason for reason in analysis.window.reasons)
+    assert any(
+        "do not end together" in reason or "steps" in reason for reason in analysis.window.reasons
+    )
     assert all(finding.rank is None for finding in analysis.findings)
 
 
-def test_a_launch_that_was_not_recorded_is_compared_with_nothing_where_groups_are_known(tmp_path: Path) -> None:
+def test_a_launch_that_was_not_recorded_is_compared_with_nothing_where_groups_are_known(
+    tmp_path: Path,
+) -> None:
     job = hybrid(payloads=True)
     job.export.kernel(1, ALL_REDUCE, 5_000, 9_000, 888_888)
     trace = job.read(tmp_path)
@@ -225,7 +285,9 @@ def test_kernels_of_a_cuda_graph_are_paired_by_their_order(tmp_path: Path) -> No
         origin = step * STEP_NS
         for rank in job.ranks:
             job.link += 1
-            job.export.call(rank + 1, "cudaGraphLaunch_v10000", origin + 3000, origin + 5000, job.link)
+            job.export.call(
+                rank + 1, "cudaGraphLaunch_v10000", origin + 3000, origin + 5000, job.link
+            )
             start = origin + 200_000 + 30_000 * rank
             job.export.kernel(rank + 1, ALL_REDUCE, start, origin + 400_000, job.link)
     analysis = analyze_trace(job.read(tmp_path))
@@ -238,10 +300,23 @@ def copy_engine_gathers() -> Job:
     for step in range(STEPS):
         origin = step * STEP_NS
         for rank in job.ranks:
-            job.export.nccl(rank + 1, "ncclAllGather", origin + 10_000, origin + 30_000, communicator=5, size=1000)
+            job.export.nccl(
+                rank + 1,
+                "ncclAllGather",
+                origin + 10_000,
+                origin + 30_000,
+                communicator=5,
+                size=1000,
+            )
             for called, start in ((12_000, 200_000), (14_000, 250_000), (40_000, 500_000)):
                 job.link += 1
-                job.export.call(rank + 1, "cudaMemcpyAsync_v3020", origin + called, origin + called + 1000, job.link)
+                job.export.call(
+                    rank + 1,
+                    "cudaMemcpyAsync_v3020",
+                    origin + called,
+                    origin + called + 1000,
+                    job.link,
+                )
                 begin = origin + start + 10_000 * rank
                 job.export.copy(rank + 1, begin, begin + 40_000, 1000, (8, 2, 2), job.link)
     return job
@@ -299,4 +374,6 @@ def test_payloads_that_were_not_exported_are_asked_for(tmp_path: Path) -> None:
     assert any("--include-blobs=true" in note for note in trace.notes)
     plain = tmp_path / "plain"
     plain.mkdir()
-    assert not any("--include-blobs" in note for note in all_to_alls("nccl:all_to_all").read(plain).notes)
+    assert not any(
+        "--include-blobs" in note for note in all_to_alls("nccl:all_to_all").read(plain).notes
+    )

@@ -1,4 +1,5 @@
-"""A copy to share: nothing of environment, arguments and output is in any byte of it, and it is analyzed alike."""
+"""A copy to share: nothing of environment, arguments and output is in any byte of it, and it is
+analyzed alike."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ def with_secrets(path: Path) -> Path:
     export.add("META_DATA_CAPTURE", name="ENV", value=f"HF_TOKEN={PLANTED}")
     export.add("TARGET_INFO_SYSTEM_ENV", name="Env", devStateName="x", value=f"HF_TOKEN={PLANTED}")
     export.add("META_DATA_EXPORT", name="EXPORT_SCHEMA_VERSION", value="3.25.0")
-    export.add("META_DATA_EXPORT", name="EXPORT_PARAM_INPUT_PATH_ABS", value=f"/home/{PLANTED}/run.nsys-rep")
+    export.add(
+        "META_DATA_EXPORT",
+        name="EXPORT_PARAM_INPUT_PATH_ABS",
+        value=f"/home/{PLANTED}/run.nsys-rep",
+    )
     export.add("DIAGNOSTIC_EVENT", text=f"Process was launched, see /tmp/{PLANTED}.log")
     export.add("PROCESSES", globalPid=1 << 24, pid=1, name=f"/home/{PLANTED}/bin/python3")
     export.add("PROCESSES", globalPid=99 << 24, pid=99, name=PLANTED)
@@ -40,7 +45,9 @@ def with_secrets(path: Path) -> Path:
         database.execute("CREATE TABLE A_TABLE_TO_COME (id INTEGER, nameId INTEGER, value TEXT)")
         database.execute("INSERT INTO A_TABLE_TO_COME VALUES (1, 7777, ?)", (PLANTED,))
         database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN comment TEXT")
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET comment = ?, gridX = ?", (PLANTED, PLANTED))
+        database.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET comment = ?, gridX = ?", (PLANTED, PLANTED)
+        )
         database.execute("CREATE VIEW sneaky AS SELECT value FROM StringIds")
         database.commit()
     return path
@@ -67,7 +74,9 @@ def test_nothing_of_it_is_left_and_the_analysis_is_the_same(tmp_path: Path) -> N
         names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         assert not names & {"ProcessStreams", "sneaky"}
         assert database.execute("SELECT name FROM PROCESSES").fetchall() == [("python3",)]
-        payloads = [blob for (blob,) in database.execute("SELECT binaryData FROM NVTX_EVENTS") if blob]
+        payloads = [
+            blob for (blob,) in database.execute("SELECT binaryData FROM NVTX_EVENTS") if blob
+        ]
     assert len(payloads) == 1, "of payloads, those of NCCL alone"
 
 
@@ -100,7 +109,9 @@ def test_what_cannot_be_stripped(tmp_path: Path) -> None:
 def test_a_generated_column_is_refused(tmp_path: Path) -> None:
     source = two_ranks().write(tmp_path / "run.sqlite")
     with closing(sqlite3.connect(source)) as database:
-        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_X (a INTEGER, b AS (zeroblob(1000000000)))")
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_X (a INTEGER, b AS (zeroblob(1000000000)))"
+        )
         database.commit()
     with pytest.raises(TraceError, match="generated column"):
         strip_export(source, tmp_path / "copy.sqlite")

@@ -1,4 +1,5 @@
-"""CIFAR-100 in its real format, written here: labels, then the three colours one after the other."""
+"""CIFAR-100 in its real format, written here: labels, then the three colours one after the
+other."""
 
 from __future__ import annotations
 
@@ -46,12 +47,16 @@ def test_a_model_gets_its_size_and_normalised_values() -> None:
     assert set(batch) == {"pixel_values", "labels"}
     assert batch["pixel_values"].shape == (2, 3, 48, 48)
     assert batch["pixel_values"][0, 0, 0, 0].item() == pytest.approx((1 - 0.5071) / 0.2673)
-    same = Finish(ImageInputs("x", "y", 32, 100), CPU)({"pixels": pixels, "labels": torch.tensor([1, 2])})
+    same = Finish(ImageInputs("x", "y", 32, 100), CPU)(
+        {"pixels": pixels, "labels": torch.tensor([1, 2])}
+    )
     assert same["x"].shape == (2, 3, 32, 32)
 
 
 @pytest.mark.parametrize("folder", [".", "cifar-100-binary"])
-def test_the_file_is_found_in_the_directory_or_the_archives_own(tmp_path: Path, folder: str) -> None:
+def test_the_file_is_found_in_the_directory_or_the_archives_own(
+    tmp_path: Path, folder: str
+) -> None:
     (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / folder / "train.bin").write_bytes(records(1))
     assert find_file(tmp_path, download=False) == tmp_path / folder / "train.bin"
@@ -59,7 +64,8 @@ def test_the_file_is_found_in_the_directory_or_the_archives_own(tmp_path: Path, 
 
 def test_a_file_that_is_not_there_is_not_fetched_unasked(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"no train.bin in .* unpack cifar-100-binary.tar.gz there, or set data.download"
+        ValueError,
+        match=r"no train.bin in .* unpack cifar-100-binary.tar.gz there, or set data.download",
     ):
         find_file(tmp_path, download=False)
 
@@ -94,7 +100,9 @@ def test_a_fetched_archive_is_checked_and_unpacked(tmp_path: Path) -> None:
     url, checksum = archive(tmp_path)
     path = fetch(url, checksum, tmp_path / "data")
     assert len(Cifar100(path)) == 5
-    assert np.array_equal(np.fromfile(path, dtype=np.uint8), np.frombuffer(records(5), dtype=np.uint8))
+    assert np.array_equal(
+        np.fromfile(path, dtype=np.uint8), np.frombuffer(records(5), dtype=np.uint8)
+    )
 
 
 def test_another_file_than_the_published_one_is_not_kept(tmp_path: Path) -> None:

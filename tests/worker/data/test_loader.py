@@ -1,4 +1,5 @@
-"""Samples through torch's loader: who gets which, in what order, and that it is what the device would have had."""
+"""Samples through torch's loader: who gets which, in what order, and that it is what the device
+would have had."""
 
 from __future__ import annotations
 
@@ -41,10 +42,14 @@ def settings(**changes: object) -> Loader:
     return Loader(**{**data, "workers": 0, **changes})
 
 
-def source(share: Share, count: int = 20, *, shuffle_seed: int | None = None, workers: int = 0) -> LoaderSource:
+def source(
+    share: Share, count: int = 20, *, shuffle_seed: int | None = None, workers: int = 0
+) -> LoaderSource:
     use = DataUse(source="shards", path="here", size_bytes=1)
     data = LoadedData(Numbers(count), shuffle_seed=shuffle_seed, use=use)
-    return LoaderSource(data, share=share, settings=settings(workers=workers), device=CPU, channels_last=False)
+    return LoaderSource(
+        data, share=share, settings=settings(workers=workers), device=CPU, channels_last=False
+    )
 
 
 def taken(found: LoaderSource, steps: int) -> list[list[int]]:
@@ -54,7 +59,12 @@ def taken(found: LoaderSource, steps: int) -> list[list[int]]:
 def test_copies_together_take_consecutive_samples_and_an_epoch_begins_again() -> None:
     one, two = (source(Share(3, index, 2)) for index in range(2))
     assert taken(one, 4) == [[0, 1, 2], [6, 7, 8], [12, 13, 14], [0, 1, 2]]
-    assert taken(two, 4) == [[3, 4, 5], [9, 10, 11], [15, 16, 17], [3, 4, 5]]  # 18 and 19 do not fill a step
+    assert taken(two, 4) == [
+        [3, 4, 5],
+        [9, 10, 11],
+        [15, 16, 17],
+        [3, 4, 5],
+    ]  # 18 and 19 do not fill a step
 
 
 def test_an_order_of_its_own_for_every_epoch_and_the_same_for_all_copies() -> None:
@@ -121,7 +131,10 @@ import time; time.sleep(120)
 def test_loader_processes_end_with_the_process_that_is_killed() -> None:
     """torch's own check of the parent takes five seconds."""
     program = subprocess.Popen(
-        [sys.executable, "-c", LOADS.format(path=sys.path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", LOADS.format(path=sys.path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert program.stdout is not None
     pids = [int(pid) for pid in program.stdout.readline().split()]
@@ -149,7 +162,11 @@ def test_a_batch_that_cannot_be_handed_over_is_an_error_and_no_endless_wait(
 ) -> None:
     use = DataUse(source="shards", path="here", size_bytes=1)
     data = LoadedData(Unsendable(20), shuffle_seed=None, use=use)
-    found = LoaderSource(data, share=Share(2, 0, 1), settings=settings(workers=1), device=CPU, channels_last=False)
-    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"):
+    found = LoaderSource(
+        data, share=Share(2, 0, 1), settings=settings(workers=1), device=CPU, channels_last=False
+    )
+    with pytest.raises(
+        RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"
+    ):
         found.next_batch()
     assert "pickle" in capfd.readouterr().err

@@ -32,7 +32,12 @@ def opened(directory: Path, one: TrainingCell | None = None, ranks: Ranks = ALON
     workload = build_workload(one)
     layout = shards.plan_layout(workload, one, one.loader)
     return shards.prepare(
-        directory / layout.name, layout, workload, ranks, verify=one.loader.verify, on_progress=lambda: None
+        directory / layout.name,
+        layout,
+        workload,
+        ranks,
+        verify=one.loader.verify,
+        on_progress=lambda: None,
     )
 
 
@@ -48,7 +53,9 @@ def test_written_once_and_used_again(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in files(tmp_path)} == before
 
 
-def test_every_machine_of_a_launch_gets_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_machine_of_a_launch_gets_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rank 1 of two is the only one of its machine, which has a disk of its own."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     second = replace(ALONE, rank=1, world_size=2)
@@ -86,7 +93,9 @@ def test_samples_come_back_as_the_model_takes_them(tmp_path: Path, model: object
     assert {name: (tensor.shape, tensor.dtype) for name, tensor in batch.items()} == {
         name: (tensor.shape, tensor.dtype) for name, tensor in like.items()
     }
-    assert all(tensor[0].numel() == 1 or not torch.equal(tensor[0], tensor[1]) for tensor in batch.values())
+    assert all(
+        tensor[0].numel() == 1 or not torch.equal(tensor[0], tensor[1]) for tensor in batch.values()
+    )
     assert torch.isfinite(workload.loss_of(workload.module(**batch), batch))
     if "pixel_values" in batch:
         assert batch["pixel_values"].std() == pytest.approx(1.0, abs=0.1)
@@ -118,7 +127,9 @@ def test_a_generation_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     assert (directory / "manifest.json").exists()
 
 
-def test_a_generation_that_died_within_a_file_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_that_died_within_a_file_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def half(*arguments: object) -> object:
         yield b"x" * 100
         raise KeyboardInterrupt
@@ -136,7 +147,11 @@ def test_a_damaged_file_is_noticed_and_written_again(tmp_path: Path, damage: str
     opened(tmp_path)
     path = files(tmp_path)[1]
     whole = path.read_bytes()
-    changed = {"flipped": whole[:500] + bytes([whole[500] ^ 1]) + whole[501:], "cut": whole[:-1], "grown": whole + b"x"}
+    changed = {
+        "flipped": whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],
+        "cut": whole[:-1],
+        "grown": whole + b"x",
+    }
     path.write_bytes(changed[damage])
     assert opened(tmp_path) == Prepared(written=0, repaired=1, reused=3)
     assert path.read_bytes() == whole
@@ -166,7 +181,9 @@ def test_a_manifest_that_cannot_be_read_is_made_again(tmp_path: Path, content: s
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(ValueError, match=r"cannot be written: Not a directory; choose another data.data_dir"):
+    with pytest.raises(
+        ValueError, match=r"cannot be written: Not a directory; choose another data.data_dir"
+    ):
         opened(blocked)
 
 
@@ -177,7 +194,8 @@ def test_more_than_what_is_free_is_refused_before_it_is_written(tmp_path: Path) 
 
 
 def test_each_rank_writes_its_part(tmp_path: Path) -> None:
-    """Two ranks, of which this is the second: it writes the second and fourth file and no manifest."""
+    """Two ranks, of which this is the second: it writes the second and fourth file and no
+    manifest."""
     second = replace(ALONE, rank=1, local_rank=1, world_size=2)
     with pytest.raises(KeyError):  # nobody else is there to say what the others wrote
         opened(tmp_path, ranks=second)
@@ -185,7 +203,9 @@ def test_each_rank_writes_its_part(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("shards-*/manifest.json"))
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system cannot be asked to forget pages")
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fadvise"), reason="this system cannot be asked to forget pages"
+)
 def test_what_lies_in_memory_is_counted_and_can_be_dropped(tmp_path: Path) -> None:
     path = tmp_path / "shard-00000.bin"
     path.write_bytes(os.urandom(1 << 20))
@@ -196,5 +216,7 @@ def test_what_lies_in_memory_is_counted_and_can_be_dropped(tmp_path: Path) -> No
     assert dropped is not None
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     place = str(path.resolve())
-    kind = max((mount for mount in mounts if place.startswith(mount[0])), key=lambda mount: len(mount[0]))[1]
+    kind = max(
+        (mount for mount in mounts if place.startswith(mount[0])), key=lambda mount: len(mount[0])
+    )[1]
     assert dropped == 1.0 if kind in ("tmpfs", "ramfs") else dropped < 0.5

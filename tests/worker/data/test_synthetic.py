@@ -14,13 +14,20 @@ CPU = torch.device("cpu")
 
 
 def images(batch_size: int, generator: torch.Generator) -> BatchOfTensors:
-    return {"x": torch.randn(batch_size, 3, 8, 8, generator=generator), "y": torch.arange(batch_size)}
+    return {
+        "x": torch.randn(batch_size, 3, 8, 8, generator=generator),
+        "y": torch.arange(batch_size),
+    }
 
 
-def source(seed: int = 0, make_batch: Any = images, *, channels_last: bool = False) -> SyntheticSource:
+def source(
+    seed: int = 0, make_batch: Any = images, *, channels_last: bool = False
+) -> SyntheticSource:
     workload = Workload(nn.Identity(), make_batch)
     share = Share(4, index=0, copies=1)
-    return SyntheticSource(workload, share=share, seed=seed, device=CPU, channels_last=channels_last)
+    return SyntheticSource(
+        workload, share=share, seed=seed, device=CPU, channels_last=channels_last
+    )
 
 
 def test_a_few_batches_come_in_turn() -> None:
@@ -60,7 +67,9 @@ def test_channels_last_is_for_images_alone() -> None:
         ({"x": torch.tensor(1.0)}, ValueError, r"'x' has the shape \(\)"),
     ],
 )
-def test_a_batch_that_is_none_or_of_another_size(batch: object, error: type[Exception], told: str) -> None:
+def test_a_batch_that_is_none_or_of_another_size(
+    batch: object, error: type[Exception], told: str
+) -> None:
     """Fewer samples than asked would show as a throughput that is too high."""
     with pytest.raises(error, match=told):
         source(make_batch=lambda size, generator: batch)

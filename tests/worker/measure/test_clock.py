@@ -1,4 +1,5 @@
-"""Clocks measure the time that passes, whatever a user's model does to the functions of :mod:`time`."""
+"""Clocks measure the time that passes, whatever a user's model does to the functions of
+:mod:`time`."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ def test_no_module_of_the_worker_looks_a_clock_up_when_it_is_called() -> None:
         f"{path.name}:{node.lineno}"
         for path in Path(torchscale.worker.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr in NAMES
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node.value) == "time"
+        and node.attr in NAMES
     ]
     assert found == []

@@ -24,13 +24,14 @@ def counted(name: str, **options: int) -> tuple[float, float]:
 def test_resnet_50_against_its_published_4_09_gmacs() -> None:
     forward, backward = counted("resnet50")
     assert forward == pytest.approx(2 * 4.09e9, rel=0.02)
-    # Every product of the forward pass has two in the backward pass, but for the first layer: images need no gradient.
+    # Every product of the forward pass has two in the backward pass, but for the first layer:
+    # images need no gradient.
     first_layer = 2 * 112 * 112 * 64 * 3 * 7 * 7
     assert backward == pytest.approx(2 * forward - first_layer, rel=1e-6)
 
 
-# 2 N T + 4 L d S T forward and twice that backward (N: parameters in matrix products; Kaplan et al., 2020, and
-# Narayanan et al., 2021, with attention's products over the whole square).
+# 2 N T + 4 L d S T forward and twice that backward (N: parameters in matrix products; Kaplan et
+# al., 2020, and Narayanan et al., 2021, with attention's products over the whole square).
 @pytest.mark.parametrize(
     ("name", "layers", "width", "vocabulary", "tokens", "head"),
     [("gpt2", 12, 768, 50257, 1024, 0), ("bert-large", 24, 1024, 30522, 512, 1024 * 1024)],
@@ -43,7 +44,9 @@ def test_transformers_against_the_formula_of_their_shapes(
     forward, backward = counted(name)
     assert forward == pytest.approx(expected, rel=0.02)
     assert backward == pytest.approx(2 * expected, rel=0.02)
-    assert forward + backward == pytest.approx(6 * products * tokens + 12 * layers * width * tokens * tokens, rel=0.02)
+    assert forward + backward == pytest.approx(
+        6 * products * tokens + 12 * layers * width * tokens * tokens, rel=0.02
+    )
 
 
 class TwoLayers(nn.Module):
@@ -71,21 +74,31 @@ SHAPE = {
 EXPERTS = {
     "mixtral": ({**SHAPE, "num_local_experts": 4}, 4, 96, 0),
     "qwen2_moe": (
-        {**SHAPE, "num_experts": 6, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 80},
+        {
+            **SHAPE,
+            "num_experts": 6,
+            "moe_intermediate_size": 48,
+            "shared_expert_intermediate_size": 80,
+        },
         6,
         48,
         3 * 80 + 1,
     ),
-    "qwen3_moe": ({**SHAPE, "num_experts": 6, "moe_intermediate_size": 48, "head_dim": HEAD}, 6, 48, 0),
+    "qwen3_moe": (
+        {**SHAPE, "num_experts": 6, "moe_intermediate_size": 48, "head_dim": HEAD},
+        6,
+        48,
+        0,
+    ),
 }
-"""Type: its configuration, experts, their inner width, and what of a token passes through beside them: the three
-products of a shared expert and its gate."""
+"""Type: its configuration, experts, their inner width, and what of a token passes through beside
+them: the three products of a shared expert and its gate."""
 
 
 @pytest.mark.parametrize("kind", list(EXPERTS))
 def test_experts_count_for_the_tokens_that_go_to_them(kind: str, tmp_path: Path) -> None:
-    """By the formula of the shapes, by the count on the meta device, and by what a real step computes where every
-    expert takes its tokens one after the other."""
+    """By the formula of the shapes, by the count on the meta device, and by what a real step
+    computes where every expert takes its tokens one after the other."""
     content, experts, inner, beside = EXPERTS[kind]
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": kind, **content}))
@@ -106,7 +119,10 @@ def test_experts_count_for_the_tokens_that_go_to_them(kind: str, tmp_path: Path)
         loss = workload.loss_of(workload.module(**batch), batch)
     with FlopCounterMode(display=False) as backward:
         loss.backward()  # type: ignore[no-untyped-call]
-    assert (forward.get_total_flops(), backward.get_total_flops()) == (3 * found.forward, 3 * found.backward)
+    assert (forward.get_total_flops(), backward.get_total_flops()) == (
+        3 * found.forward,
+        3 * found.backward,
+    )
 
 
 def test_a_model_that_looks_at_values_says_so() -> None:
@@ -127,7 +143,9 @@ def test_a_model_that_looks_at_values_says_so() -> None:
 
 def test_a_model_of_two_products_by_hand() -> None:
     def build() -> Workload:
-        return Workload(TwoLayers(), lambda batch, generator: {"x": torch.rand(batch, 8, generator=generator)})
+        return Workload(
+            TwoLayers(), lambda batch, generator: {"x": torch.rand(batch, 8, generator=generator)}
+        )
 
     found = count_flops(build)
     assert found.forward == 2 * (8 * 16 + 16 * 1)
@@ -142,13 +160,21 @@ def test_a_model_of_two_products_by_hand() -> None:
 def test_what_recomputation_repeats_are_the_blocks_alone() -> None:
     cell = cells(models="tiny-decoder", gpu_counts=[1])[0]
     found = count_flops(lambda: build_workload(cell))
-    width, vocabulary, tokens = 128, 2048, 64  # the embedding takes no operations, the head one product
+    width, vocabulary, tokens = (
+        128,
+        2048,
+        64,
+    )  # the embedding takes no operations, the head one product
     assert found.blocks_forward == pytest.approx(found.forward - 2 * width * vocabulary * tokens)
 
 
 def test_an_authors_own_figure_counts_three_times_over() -> None:
     def build() -> Workload:
-        return Workload(TwoLayers(), lambda batch, generator: {"x": torch.rand(batch, 8)}, flops_per_sample=100.0)
+        return Workload(
+            TwoLayers(),
+            lambda batch, generator: {"x": torch.rand(batch, 8)},
+            flops_per_sample=100.0,
+        )
 
     found = count_flops(build)
     assert (found.forward, found.backward, found.sample_bytes) == (100.0, 200.0, None)

@@ -10,7 +10,12 @@ import pytest
 import torch
 
 from torchscale.worker.measure import host_events
-from torchscale.worker.measure.host_events import CollectionMeter, FaultMeter, PressureMeter, ThrottleWatch
+from torchscale.worker.measure.host_events import (
+    CollectionMeter,
+    FaultMeter,
+    PressureMeter,
+    ThrottleWatch,
+)
 from torchscale.worker.measure.link import _pieces
 
 

@@ -12,7 +12,9 @@ import pytest
 from torchscale.worker.measure import run_queue
 from torchscale.worker.measure.run_queue import RunQueueMeter
 
-counted = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waiting")
+counted = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waiting"
+)
 
 
 def compute(seconds: float) -> None:
@@ -57,7 +59,9 @@ def test_a_thread_that_shares_its_core_waits_and_one_that_sleeps_does_not() -> N
     assert slept.main_seconds < 0.2
 
 
-def test_a_kernel_that_does_not_count_gives_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_count_gives_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(run_queue, "_PROC", tmp_path)
     assert RunQueueMeter().read() is None
 

@@ -31,8 +31,12 @@ def run(rule: MeasurementRule, seconds_per_step: Any) -> tuple[list[Batch], Stop
         assert len(batches) < 10_000
 
 
-def rule(step_seconds: float, *, budget: float | None = None, epoch: int = 100, **changes: Any) -> MeasurementRule:
-    return MeasurementRule(measurement(**changes), step_seconds=step_seconds, steps_per_epoch=epoch, budget_left=budget)
+def rule(
+    step_seconds: float, *, budget: float | None = None, epoch: int = 100, **changes: Any
+) -> MeasurementRule:
+    return MeasurementRule(
+        measurement(**changes), step_seconds=step_seconds, steps_per_epoch=epoch, budget_left=budget
+    )
 
 
 def test_a_calm_series_ends_at_the_floors() -> None:
@@ -49,7 +53,8 @@ def test_the_floor_in_seconds_counts_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "expected"), [(0.001, StopRule.MAX_STEPS), (0.05, StopRule.MAX_STEPS), (2.0, StopRule.MAX_SECONDS)]
+    ("step", "expected"),
+    [(0.001, StopRule.MAX_STEPS), (0.05, StopRule.MAX_STEPS), (2.0, StopRule.MAX_SECONDS)],
 )
 def test_a_wild_series_ends_at_a_cap_and_never_beyond_it(step: float, expected: StopRule) -> None:
     values = iter([step * factor for factor in (0.5, 1.5) * 5000])
@@ -79,9 +84,12 @@ def test_there_are_ten_batches_wherever_steps_allow() -> None:
         assert len({batch.steps for batch in batches}) == 1
 
 
-@pytest.mark.parametrize(("steps", "batches"), [(100, 10), (70, 10), (75, 10), (101, 10), (997, 10), (7, 7), (1, 1)])
+@pytest.mark.parametrize(
+    ("steps", "batches"), [(100, 10), (70, 10), (75, 10), (101, 10), (997, 10), (7, 7), (1, 1)]
+)
 def test_a_fixed_number_of_steps_is_met_exactly_in_equal_batches(steps: int, batches: int) -> None:
-    """Also a prime number: batches of one step each would time the start of every step instead of a stream of them."""
+    """Also a prime number: batches of one step each would time the start of every step instead of a
+    stream of them."""
     found, ended = run(rule(0.1, measure_steps=steps), lambda: 0.1)
     assert ended is StopRule.MEASURE_STEPS
     assert sum(batch.steps for batch in found) == steps
@@ -130,7 +138,9 @@ def test_without_any_budget_left_a_single_batch_of_a_step_is_measured() -> None:
     ],
 )
 @pytest.mark.parametrize("step", [0.5, 8.0, 40.0])
-def test_no_batch_is_so_long_that_it_looks_like_a_hang(changes: dict[str, Any], step: float) -> None:
+def test_no_batch_is_so_long_that_it_looks_like_a_hang(
+    changes: dict[str, Any], step: float
+) -> None:
     """Ranks report between batches, and the launcher ends what is silent for minutes."""
     slow = rule(step, epoch=1562, **changes)
     assert all(slow.batch_steps(done) * step <= max(step, 15.0 + step) for done in range(1562))
@@ -151,9 +161,20 @@ def test_a_series_slower_than_warm_up_still_keeps_to_the_caps() -> None:
     max_seconds=st.floats(0.1, 300.0),
 )
 def test_the_caps_hold_for_any_settings(
-    step: float, slowdown: float, min_steps: int, min_seconds: float, max_steps: int, max_seconds: float
+    step: float,
+    slowdown: float,
+    min_steps: int,
+    min_seconds: float,
+    max_steps: int,
+    max_seconds: float,
 ) -> None:
-    chosen = rule(step, min_steps=min_steps, min_seconds=min_seconds, max_steps=max_steps, max_seconds=max_seconds)
+    chosen = rule(
+        step,
+        min_steps=min_steps,
+        min_seconds=min_seconds,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+    )
     batches, ended = run(chosen, lambda: step * slowdown)
     assert len({batch.steps for batch in batches}) == 1
     assert sum(batch.steps for batch in batches) <= max_steps
@@ -165,7 +186,8 @@ def test_the_caps_hold_for_any_settings(
 
 @pytest.mark.parametrize("noise", [0.005, 0.015, 0.02])
 def test_the_interval_at_which_it_stops_holds_what_it_promises(noise: float) -> None:
-    """Stopping as soon as an interval is narrow favours lucky series; coverage must still be near 95 %."""
+    """Stopping as soon as an interval is narrow favours lucky series; coverage must still be near
+    95 %."""
     random = np.random.default_rng(3)
     inside = 0
     for _ in range(400):
@@ -183,7 +205,9 @@ def test_the_interval_at_which_it_stops_holds_what_it_promises(noise: float) -> 
 def warm(rule_: WarmupRule, seconds_per_step: Any) -> list[Batch]:
     batches: list[Batch] = []
     while not rule_.is_over(batches):
-        batches.append(Batch(steps=rule_.batch_steps, seconds=rule_.batch_steps * seconds_per_step()))
+        batches.append(
+            Batch(steps=rule_.batch_steps, seconds=rule_.batch_steps * seconds_per_step())
+        )
         assert len(batches) < 10_000
     return batches
 
@@ -208,7 +232,12 @@ def test_warm_up_that_never_settles_ends_at_its_cap() -> None:
 def test_slow_steps_warm_up_in_shorter_batches() -> None:
     assert WarmupRule(measurement(), step_seconds=6.0, budget_left=None).batch_steps == 2
     assert WarmupRule(measurement(), step_seconds=60.0, budget_left=10.0).batch_steps == 1
-    assert WarmupRule(measurement(warmup_max_seconds=9e9), step_seconds=6.0, budget_left=None).batch_steps == 2
+    assert (
+        WarmupRule(
+            measurement(warmup_max_seconds=9e9), step_seconds=6.0, budget_left=None
+        ).batch_steps
+        == 2
+    )
     assert WarmupRule(measurement(), step_seconds=0.0, budget_left=0.0).batch_steps == 1
 
 

@@ -1,4 +1,5 @@
-"""What the catalog says about models, counted on the models themselves (on meta: no memory, no weights)."""
+"""What the catalog says about models, counted on the models themselves (on meta: no memory, no
+weights)."""
 
 from __future__ import annotations
 
@@ -22,11 +23,22 @@ def build(name: str, **options: OptionValue) -> Workload:
     return workload
 
 
-LARGE = {"t5-base", "t5-large", "gpt2-large", "gpt2-xl", "llama-8b", "encdec-220m", "encdec-2.9b", "decoder-large"}
+LARGE = {
+    "t5-base",
+    "t5-large",
+    "gpt2-large",
+    "gpt2-xl",
+    "llama-8b",
+    "encdec-220m",
+    "encdec-2.9b",
+    "decoder-large",
+}
 """Seconds each, and built by the code of the smaller ones of their family."""
 
 
-@pytest.mark.parametrize("name", cases([name for name in MODELS if name not in LARGE], sorted(LARGE)))
+@pytest.mark.parametrize(
+    "name", cases([name for name in MODELS if name not in LARGE], sorted(LARGE))
+)
 def test_parameters_and_flops(name: str) -> None:
     facts = MODELS[name]
     built: list[Workload] = []
@@ -92,7 +104,8 @@ def test_heads_of_encoder_decoders_are_as_wide_as_published(name: str) -> None:
 
 
 def test_published_flops_of_bert() -> None:
-    """MobileBERT's table 1 (Sun et al., 2020): 22.5 GFLOP for BERT-base without its head at 128 tokens."""
+    """MobileBERT's table 1 (Sun et al., 2020): 22.5 GFLOP for BERT-base without its head at 128
+    tokens."""
     with_head = forward_flops(lambda: build("bert-base", sequence_length=128))
     head = 2 * 128 * (768 * 768 + 768 * 30522)
     assert with_head - head == pytest.approx(22.5e9, rel=0.02)
@@ -101,7 +114,12 @@ def test_published_flops_of_bert() -> None:
 @pytest.mark.parametrize(
     ("name", "layers", "width", "embedded"),
     [
-        ("gpt2", 12, 768, 1024 * 768),  # positions are looked up; tokens too, but their matrix is the head's as well
+        (
+            "gpt2",
+            12,
+            768,
+            1024 * 768,
+        ),  # positions are looked up; tokens too, but their matrix is the head's as well
         ("gpt2-xl", 48, 1600, 1024 * 1600),
         ("bert-large", 24, 1024, (512 + 2) * 1024),
         ("llama-1b", 16, 2048, 0),
@@ -109,8 +127,11 @@ def test_published_flops_of_bert() -> None:
         ("decoder-large", 24, 2048, 32000 * 2048),
     ],
 )
-def test_flops_of_transformers_by_the_usual_formula(name: str, layers: int, width: int, embedded: int) -> None:
-    """2·N·T + 4·L·d·T² of a forward pass (PaLM, appendix B): N parameters in matrix products, T tokens."""
+def test_flops_of_transformers_by_the_usual_formula(
+    name: str, layers: int, width: int, embedded: int
+) -> None:
+    """2·N·T + 4·L·d·T² of a forward pass (PaLM, appendix B): N parameters in matrix products, T
+    tokens."""
     facts = MODELS[name]
     assert facts.parameters is not None
     length = int(facts.options["sequence_length"])

@@ -1,4 +1,5 @@
-"""Models beside the catalog's counts: options, other libraries, local configurations, users' own."""
+"""Models beside the catalog's counts: options, other libraries, local configurations, users'
+own."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from torchscale.worker.measure.flops import forward_flops
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload
 
-TINY = ["tiny-resnet", "tiny-vit", "tiny-bert", "tiny-gpt2", "tiny-llama", "tiny-t5", "tiny-decoder", "encdec"]
+TINY = [
+    "tiny-resnet",
+    "tiny-vit",
+    "tiny-bert",
+    "tiny-gpt2",
+    "tiny-llama",
+    "tiny-t5",
+    "tiny-decoder",
+    "encdec",
+]
 
 
 def workload(model: Any) -> Workload:
@@ -58,10 +68,17 @@ def test_a_causal_model_sees_no_later_token(name: str) -> None:
 
 
 def test_an_encoder_decoder_learns_to_copy() -> None:
-    """What it is for: the target from the source. Random targets that equal the source can be learnt only through
-    it."""
+    """What it is for: the target from the source. Random targets that equal the source can be
+    learnt only through it."""
     found = workload(
-        {"name": "encdec", "d_model": 32, "nhead": 2, "vocab_size": 12, "seq_len": 6, "dim_feedforward": 64}
+        {
+            "name": "encdec",
+            "d_model": 32,
+            "nhead": 2,
+            "vocab_size": 12,
+            "seq_len": 6,
+            "dim_feedforward": 64,
+        }
     )
     optimizer = torch.optim.AdamW(found.module.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(0)
@@ -75,7 +92,15 @@ def test_an_encoder_decoder_learns_to_copy() -> None:
 
 
 def test_options_of_transformers_reach_them() -> None:
-    wide = workload({"name": "encdec", "d_model": 64, "nhead": 8, "num_encoder_layers": 1, "num_decoder_layers": 2})
+    wide = workload(
+        {
+            "name": "encdec",
+            "d_model": 64,
+            "nhead": 8,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 2,
+        }
+    )
     transformer = wide.module.transformer
     assert isinstance(transformer, nn.Transformer)
     assert (transformer.d_model, transformer.nhead) == (64, 8)
@@ -90,9 +115,18 @@ def test_options_of_transformers_reach_them() -> None:
     ("model", "told"),
     [
         ({"name": "encdec", "d_model": 100, "nhead": 3}, "d_model 100 does not divide by nhead 3"),
-        ({"name": "tiny-decoder", "num_heads": 3}, "hidden_size 128 does not divide by twice the num_heads 3"),
-        ({"name": "tiny-vit", "image_size": 30}, "image_size 30 does not divide by the patches of 8 pixels"),
-        ({"name": "tiny-llama", "sequence_length": 257}, "sequence_length 257 exceeds the 256 positions"),
+        (
+            {"name": "tiny-decoder", "num_heads": 3},
+            "hidden_size 128 does not divide by twice the num_heads 3",
+        ),
+        (
+            {"name": "tiny-vit", "image_size": 30},
+            "image_size 30 does not divide by the patches of 8 pixels",
+        ),
+        (
+            {"name": "tiny-llama", "sequence_length": 257},
+            "sequence_length 257 exceeds the 256 positions",
+        ),
     ],
 )
 def test_options_that_do_not_fit(model: dict[str, Any], told: str) -> None:
@@ -111,7 +145,9 @@ def test_names_of_other_libraries_are_no_import_paths() -> None:
 
 
 def test_a_short_name_of_an_option_is_the_usual_one() -> None:
-    one, two = (experiment(models={"name": "encdec", key: 64}) for key in ("seq_len", "sequence_length"))
+    one, two = (
+        experiment(models={"name": "encdec", key: 64}) for key in ("seq_len", "sequence_length")
+    )
     assert one.options_of(one.models[0]) == two.options_of(two.models[0])
     shared = experiment(models="tiny-gpt2", model={"options": {"seq_len": 32}})
     assert shared.options_of(shared.models[0])["sequence_length"] == 32
@@ -159,15 +195,31 @@ def test_a_classifier_of_another_library(library: str, monkeypatch: pytest.Monke
     [
         ({"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2}, "GPT2LMHeadModel"),
         (
-            {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+            {
+                "model_type": "bert",
+                "hidden_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+            },
             "BertForMaskedLM",
         ),
         (
-            {"model_type": "t5", "d_model": 32, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0},
+            {
+                "model_type": "t5",
+                "d_model": 32,
+                "num_layers": 1,
+                "num_heads": 2,
+                "decoder_start_token_id": 0,
+            },
             "T5ForConditionalGeneration",
         ),
         (
-            {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+            {
+                "model_type": "vit",
+                "hidden_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+            },
             "ViTForImageClassification",
         ),
         (
@@ -197,9 +249,17 @@ def test_local_configurations_build_the_head_that_is_trained(
     tmp_path: Path, content: dict[str, Any], kind: str
 ) -> None:
     path = tmp_path / "config.json"
-    content = {"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "evil.Model"}, **content}  # of published weights
-    path.write_text(json.dumps({"vocab_size": 100, "bos_token_id": 0, "eos_token_id": 0, **content}))
-    found = workload({"name": f"hf:{path}", "sequence_length": 16, "image_size": 32, "num_classes": 3})
+    content = {
+        "torch_dtype": "bfloat16",
+        "auto_map": {"AutoModel": "evil.Model"},
+        **content,
+    }  # of published weights
+    path.write_text(
+        json.dumps({"vocab_size": 100, "bos_token_id": 0, "eos_token_id": 0, **content})
+    )
+    found = workload(
+        {"name": f"hf:{path}", "sequence_length": 16, "image_size": 32, "num_classes": 3}
+    )
     assert {parameter.dtype for parameter in found.module.parameters()} == {torch.float32}
     assert type(found.module).__name__ == kind
     assert torch.isfinite(loss(found))
@@ -258,10 +318,16 @@ def wrong():
 def test_code_of_the_user_finds_no_path_of_ours_in_its_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither when it is imported nor later: a program that became a model may delete what its arguments name."""
-    monkeypatch.setattr(sys, "argv", ["/opt/torchscale/worker/__main__.py", "--group", "/results/run"])
+    """Neither when it is imported nor later: a program that became a model may delete what its
+    arguments name."""
+    monkeypatch.setattr(
+        sys, "argv", ["/opt/torchscale/worker/__main__.py", "--group", "/results/run"]
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
-    module = "import sys\nat_import = list(sys.argv)\ndef build():\n    raise ValueError(at_import, sys.argv)\n"
+    module = (
+        "import sys\nat_import = list(sys.argv)\ndef build():\n    raise ValueError(at_import, "
+        "sys.argv)\n"
+    )
     (tmp_path / "arguing_net.py").write_text(module)
     with pytest.raises(ValueError, match=re.escape("(['torchscale-model'], ['torchscale-model'])")):
         workload("arguing_net:build")

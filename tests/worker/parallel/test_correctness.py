@@ -1,6 +1,6 @@
-"""Every strategy trains the same model: for one seed and global batch, the losses of the first steps on two and four
-ranks are those of a single process. A strategy that silently does not train gives other losses from the fifth step on,
-when samples come again."""
+"""Every strategy trains the same model: for one seed and global batch, the losses of the first
+steps on two and four ranks are those of a single process. A strategy that silently does not train
+gives other losses from the fifth step on, when samples come again."""
 
 from __future__ import annotations
 
@@ -51,9 +51,19 @@ STRATEGIES_ON_FOUR: list[Any] = cases(
     ],
 )
 TWO_LAYERS = {"name": "tiny-decoder", "num_layers": 2, "seq_len": 16}
-SMALL_ENCDEC = {"name": "encdec", "d_model": 32, "nhead": 2, "dim_feedforward": 64, "vocab_size": 100, "seq_len": 6}
+SMALL_ENCDEC = {
+    "name": "encdec",
+    "d_model": 32,
+    "nhead": 2,
+    "dim_feedforward": 64,
+    "vocab_size": 100,
+    "seq_len": 6,
+}
 FULL, SELECTIVE = {"activation_checkpointing": "full"}, {"activation_checkpointing": "selective"}
-CLIPPED, FUSED = {"gradient_clipping": 0.1}, {"optimizer": "adamw", "fused": True, "learning_rate": 0.001}
+CLIPPED, FUSED = (
+    {"gradient_clipping": 0.1},
+    {"optimizer": "adamw", "fused": True, "learning_rate": 0.001},
+)
 ACCUMULATED, BF16, FP16 = {"gradient_accumulation": 2}, {"precision": "bf16"}, {"precision": "fp16"}
 LLAMA = {"models": {"name": "tiny-llama", "sequence_length": 16}}
 
@@ -71,7 +81,13 @@ VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
         *settings(ACCUMULATED, "ddp", "fsdp"),
         *settings(BF16, "fsdp"),
         *settings(FP16, "fsdp"),
-        ("ddp", {"training": {"deterministic": True}, "data": {"source": "synthetic-host", "workers": 1}}),
+        (
+            "ddp",
+            {
+                "training": {"deterministic": True},
+                "data": {"source": "synthetic-host", "workers": 1},
+            },
+        ),
         ("tensor", LLAMA),
         ("fsdp", {"models": SMALL_ENCDEC}),
     ],
@@ -101,12 +117,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize(("world_size", "strategies"), [(2, STRATEGIES_ON_TWO), (4, STRATEGIES_ON_FOUR)])
+@pytest.mark.parametrize(
+    ("world_size", "strategies"), [(2, STRATEGIES_ON_TWO), (4, STRATEGIES_ON_FOUR)]
+)
 def test_every_strategy_trains_what_one_process_trains(
     tmp_path: Path, alone: list[float], world_size: int, strategies: list[Any]
 ) -> None:
     if world_size == 2:
-        assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(STRATEGIES) - {"none"}
+        assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(
+            STRATEGIES
+        ) - {"none"}
     wanted = [cell(world_size, strategy) for strategy in strategies]
     for one, found in zip(wanted, run_trainers(tmp_path, wanted), strict=True):
         assert found["losses"] == pytest.approx(alone, abs=TOLERANCE), one.id
@@ -123,15 +143,20 @@ def test_every_strategy_trains_what_one_process_trains(
 
 
 def test_settings_of_a_step_change_no_result(tmp_path: Path) -> None:
-    """Against one process with the same settings: recomputation, accumulation, clipping, fused updates, precisions."""
+    """Against one process with the same settings: recomputation, accumulation, clipping, fused
+    updates, precisions."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     variations = [(strategy, {"models": TWO_LAYERS, **content}) for strategy, content in VARIATIONS]
     alone = [cell(1, "none", **content) for _, content in variations]
     wanted = {one.id: one for one in alone}  # several strategies are held against the same one
     single = dict(zip(wanted, run_trainers(tmp_path / "one", list(wanted.values())), strict=True))
-    several = run_trainers(tmp_path / "two", [cell(2, strategy, **content) for strategy, content in variations])
-    for (strategy, content), one, two in zip(variations, [single[one.id] for one in alone], several, strict=True):
+    several = run_trainers(
+        tmp_path / "two", [cell(2, strategy, **content) for strategy, content in variations]
+    )
+    for (strategy, content), one, two in zip(
+        variations, [single[one.id] for one in alone], several, strict=True
+    ):
         precision = content.get("training", {}).get("precision")
         tolerance = LOOSER.get(precision, TOLERANCE)
         assert two["losses"] == pytest.approx(one["losses"], abs=tolerance), (strategy, content)
@@ -158,19 +183,26 @@ def test_a_compiled_model_trains_the_same(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     (single,) = run_trainers(tmp_path / "one", [cell(1, "none", **plain)])
-    # The C++ compiler takes most of the time, and most of that is optimization, which this test does not need.
+    # The C++ compiler takes most of the time, and most of that is optimization, which this test
+    # does not need.
     compiler = tmp_path / "g++-O0"
     compiler.write_text('#!/bin/sh\nexec g++ "$@" -O0\n')
     compiler.chmod(0o755)
     variables = {"CXX": str(compiler), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    for one, found in zip(wanted, run_trainers(tmp_path / "two", wanted, variables=variables), strict=True):
+    for one, found in zip(
+        wanted, run_trainers(tmp_path / "two", wanted, variables=variables), strict=True
+    ):
         assert found["losses"] == pytest.approx(single["losses"], abs=1e-4), one.id
 
 
 @pytest.mark.quiet
 def test_a_bubble_shrinks_with_more_micro_batches_and_is_whole_for_one(tmp_path: Path) -> None:
-    """(p - 1) ÷ (m + p - 1) of a pass is bubble: with two stages, half for one micro-batch, a ninth for eight."""
-    wide = {"models": {"name": "tiny-decoder", "hidden_size": 256, "seq_len": 128}, "batch_sizes": 16}
+    """(p - 1) ÷ (m + p - 1) of a pass is bubble: with two stages, half for one micro-batch, a ninth
+    for eight."""
+    wide = {
+        "models": {"name": "tiny-decoder", "hidden_size": 256, "seq_len": 128},
+        "batch_sizes": 16,
+    }
     wanted = [cell(2, "model", **wide), cell(2, {"name": "pipeline", "microbatches": 8}, **wide)]
     one, eight = run_trainers(tmp_path, wanted, steps=6)
     share = [

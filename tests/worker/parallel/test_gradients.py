@@ -146,11 +146,18 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The three scripts, one after the other on the two ranks of one torchrun; the one that breaks them comes last."""
+    """The three scripts, one after the other on the two ranks of one torchrun; the one that breaks
+    them comes last."""
     directory = tmp_path_factory.mktemp("ranks")
     (directory / "small_net.py").write_text(MODEL)
     (directory / "steep_net.py").write_text(MODEL.replace("SCALE = 1.0", "SCALE = 1000.0"))
-    quick = {"preset": "quick", "warmup_steps": 20, "warmup_seconds": 0.01, "warmup_max_seconds": 2, "measure_steps": 4}
+    quick = {
+        "preset": "quick",
+        "warmup_steps": 20,
+        "warmup_seconds": 0.01,
+        "warmup_max_seconds": 2,
+        "measure_steps": 4,
+    }
     learning = {"learning_rate": 0.01}
     chosen: dict[str, dict[str, Any]] = {
         "trained": {"models": "small_net:build", "batch_sizes": 8, "training": learning},
@@ -162,19 +169,33 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
             "benchmark": quick,
         },
     }
-    outputs = {"trained": ["weights.pt", "equal.json"], "signals": ["signals.json"], "whole_launch": ["."]}
+    outputs = {
+        "trained": ["weights.pt", "equal.json"],
+        "signals": ["signals.json"],
+        "whole_launch": ["."],
+    }
     scripts = {"trained": TRAINED, "signals": SIGNALS, "whole_launch": WHOLE_LAUNCH}
     wanted = {name: cells(gpu_counts=2, **content)[0] for name, content in chosen.items()}
     for name, cell in wanted.items():
         task = LaunchTask(
-            cell=cell, launch=0, device="cpu", threads_per_rank=1, started_at=0.0, collective_timeout_seconds=60
+            cell=cell,
+            launch=0,
+            device="cpu",
+            threads_per_rank=1,
+            started_at=0.0,
+            collective_timeout_seconds=60,
         )
         (directory / f"{name}.json").write_text(task.model_dump_json())
         (directory / f"{name}.py").write_text(scripts[name])
     arguments = [[name, f"{name}.json", *outputs[name]] for name in wanted]
     (directory / "scripts.json").write_text(json.dumps(arguments))
     (directory / "driver.py").write_text(DRIVER)
-    local = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", f"--log-dir={directory / 'logs'}"]
+    local = [
+        "--standalone",
+        "--local-addr=127.0.0.1",
+        "--nproc-per-node=2",
+        f"--log-dir={directory / 'logs'}",
+    ]
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *local, "driver.py"],
         check=True,
@@ -185,7 +206,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return Ran(directory, wanted)
 
 
-def test_two_ranks_train_what_one_process_trains_on_all_their_data(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_ranks_train_what_one_process_trains_on_all_their_data(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
     equal, broken = json.loads((ran.directory / "equal.json").read_text())
     assert equal is None
     assert broken == "layer.bias (1 of 4 parameters differ)"
@@ -197,7 +220,10 @@ def test_two_ranks_train_what_one_process_trains_on_all_their_data(ran: Ran, mon
     model = small_net.build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     for step in range(4):
-        samples = [model.make_batch(1, torch.Generator().manual_seed(step * 16 + number)) for number in range(16)]
+        samples = [
+            model.make_batch(1, torch.Generator().manual_seed(step * 16 + number))
+            for number in range(16)
+        ]
         both = {name: torch.cat([sample[name] for sample in samples]) for name in ("x", "y")}
         model(**both).backward()
         optimizer.step()
@@ -208,8 +234,12 @@ def test_two_ranks_train_what_one_process_trains_on_all_their_data(ran: Ran, mon
 
 
 def test_a_lost_reduction_is_seen_even_where_fp16_skips_the_first_step(ran: Ran) -> None:
-    """A loss this large overflows under the first scale: nothing is updated, and nothing can differ yet."""
-    records = [RankRecord.model_validate_json((ran.directory / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    """A loss this large overflows under the first scale: nothing is updated, and nothing can differ
+    yet."""
+    records = [
+        RankRecord.model_validate_json((ran.directory / f"rank-{rank}.json").read_text())
+        for rank in range(2)
+    ]
     assert [record.parameters_equal for record in records] == [False, False]
     assert [record.parameters_changed for record in records] == [True, True]
     assert records[0].parameters_differing == records[1].parameters_differing
@@ -223,7 +253,10 @@ def test_exchange_is_marked_apart_and_windows_exchange_nothing(ran: Ran) -> None
         assert buffers > 0  # batch norm's statistics are sent before the forward pass
         assert sync + buffers + rest == pytest.approx(seconds, rel=1e-9)
     assert len(found["watched"]) == 1
-    assert found["watched"][0].split(".")[0] not in ("classifier", "head")  # gradients come from the last layer first
+    assert found["watched"][0].split(".")[0] not in (
+        "classifier",
+        "head",
+    )  # gradients come from the last layer first
     assert len(found["window"]) == 4
     assert 0 < sum(found["window"]) < found["wall"]
     assert sum(found["buckets"]) == found["link"]["payload_bytes"]

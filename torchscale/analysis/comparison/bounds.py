@@ -1,7 +1,8 @@
 """Between which ratios a change lies without what other processes, or low clocks, did to one side.
 
-Other processes make a launch slower, never faster, and by no more than they kept it from its cores. So a side that was
-contended bounds what it would have measured alone, and often that decides. Definitions in ``docs/method.md``.
+Other processes make a launch slower, never faster, and by no more than they kept it from its cores.
+So a side that was contended bounds what it would have measured alone, and often that decides.
+Definitions in ``docs/method.md``.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ from torchscale.schema.run.result_set import LaunchFigures
 MOST_DELAY = 0.95
 """Of a launch. Beyond it hardly anything was left for the ranks, and the bound says nothing."""
 EQUAL_WORK = (1.06, 1.10)
-"""The products and the copy of the fixed work took no longer than this against the median of undisturbed launches,
-which themselves scatter by 1.03 and 1.07. Beside processes that compute from their own caches they took up to 1.05 and
-1.04; beside those that move memory one of the two took longer each time (docs/tested-on.md)."""
+"""The products and the copy of the fixed work took no longer than this against the median of
+undisturbed launches, which themselves scatter by 1.03 and 1.07. Beside processes that compute from
+their own caches they took up to 1.05 and 1.04; beside those that move memory one of the two took
+longer each time (docs/tested-on.md)."""
 SLOWDOWN = 0.10
-"""By how much the computation itself is slower beside processes that leave the fixed work as fast as it was, where they
-had the core for half of the time or more, and in proportion below: 0.01 to 0.09 measured. A thread that comes back to
-its core finds its caches filled by others."""
+"""By how much the computation itself is slower beside processes that leave the fixed work as fast
+as it was, where they had the core for half of the time or more, and in proportion below: 0.01 to
+0.09 measured. A thread that comes back to its core finds its caches filled by others."""
 HEAVY_SLOWDOWN = 0.6
-"""The same beside processes that slow the fixed work, or where that is not known: 0.06 to 0.60 measured."""
-_BESIDE = 0.1
-"""Of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without any delay; 0.06 of 0.6
+"""The same beside processes that slow the fixed work, or where that is not known: 0.06 to 0.60
 measured."""
+_BESIDE = 0.1
+"""Of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without any
+delay; 0.06 of 0.6 measured."""
 _FULL_AT = 2.0
 """Times the delay: the whole slowdown at a delay of a half."""
 MIN_QUIET_DEGREES = 2
@@ -61,8 +64,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Values:
-    """A metric's values of a side, one for each launch; those launches; and which of them were contended or
-    throttled."""
+    """A metric's values of a side, one for each launch; those launches; and which of them were
+    contended or throttled."""
 
     values: Sequence[float]
     launches: Sequence[LaunchFigures]
@@ -71,12 +74,20 @@ class Values:
     @property
     def quiet(self) -> list[float]:
         """Of launches that nothing disturbed."""
-        return [value for value, disturbed in zip(self.values, self.disturbed, strict=True) if not disturbed]
+        return [
+            value
+            for value, disturbed in zip(self.values, self.disturbed, strict=True)
+            if not disturbed
+        ]
 
     @property
     def quiet_launches(self) -> list[LaunchFigures]:
         """Those launches."""
-        return [launch for launch, disturbed in zip(self.launches, self.disturbed, strict=True) if not disturbed]
+        return [
+            launch
+            for launch, disturbed in zip(self.launches, self.disturbed, strict=True)
+            if not disturbed
+        ]
 
 
 RatioOf = Callable[[Sequence[float], Sequence[float]], LogRatio]
@@ -92,7 +103,8 @@ def possible_bounds(
         key: The metric.
         before, after: The sides' values.
         ratio_of: How a ratio and its interval come from values of all launches.
-        same_processor: Whether both sides ran on the same kind of processor, so that their fixed work is comparable.
+        same_processor: Whether both sides ran on the same kind of processor, so that their fixed
+            work is comparable.
     """
     found = _found_bounds(key, before, after, ratio_of, same_processor=same_processor)
     possible = [one for one in found if one is not None]
@@ -114,8 +126,8 @@ def _found_bounds(
 
 
 def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
-    """In the launches that a bound rests on. What other processes did to the fixed work beyond what is usual is in the
-    slowdown already."""
+    """In the launches that a bound rests on. What other processes did to the fixed work beyond what
+    is usual is in the slowdown already."""
     match basis:
         case Basis.QUIET_LAUNCHES:
             return speed_gap(before.quiet_launches, after.quiet_launches)
@@ -140,13 +152,16 @@ def _shifted(ratio: LogRatio | None, by: float) -> LogRatio | None:
 
 
 def _by_quiet_launches(before: Values, after: Values) -> Bounds | None:
-    """Of launches that nothing disturbed, with one variance for both sides, since their conditions are equal."""
+    """Of launches that nothing disturbed, with one variance for both sides, since their conditions
+    are equal."""
     sides = [[math.log(value) for value in side.quiet] for side in (before, after)]
     degrees = sum(map(len, sides)) - 2
     if not all(sides) or degrees < MIN_QUIET_DEGREES:
         return None
     means = [statistics.fmean(side) for side in sides]
-    squares = math.fsum((value - mean) ** 2 for side, mean in zip(sides, means, strict=True) for value in side)
+    squares = math.fsum(
+        (value - mean) ** 2 for side, mean in zip(sides, means, strict=True) for value in side
+    )
     error = math.sqrt(squares / degrees * math.fsum(1 / len(side) for side in sides))
     ratio = LogRatio(means[1] - means[0], error, float(degrees))
     return Bounds(ratio, ratio, Basis.QUIET_LAUNCHES)
@@ -201,7 +216,9 @@ def _slowdown(launch: LaunchFigures, delay: float, usual: tuple[float, float] | 
 
 
 def _is_usual(work: tuple[float, float], usual: tuple[float, float]) -> bool:
-    return all(seconds <= most * of for seconds, of, most in zip(work, usual, EQUAL_WORK, strict=True))
+    return all(
+        seconds <= most * of for seconds, of, most in zip(work, usual, EQUAL_WORK, strict=True)
+    )
 
 
 def _usual_work(sides: Sequence[Values]) -> tuple[float, float] | None:
@@ -214,14 +231,20 @@ def _usual_work(sides: Sequence[Values]) -> tuple[float, float] | None:
     ]
     if not known:
         return None
-    return statistics.median(products for products, _ in known), statistics.median(copies for _, copies in known)
+    return statistics.median(products for products, _ in known), statistics.median(
+        copies for _, copies in known
+    )
 
 
-def _by_direction(key: MetricKey, before: Values, after: Values, ratio_of: RatioOf) -> Bounds | None:
+def _by_direction(
+    key: MetricKey, before: Values, after: Values, ratio_of: RatioOf
+) -> Bounds | None:
     """One side alone was disturbed: alone it would have been at least as good."""
     disturbed = [any(side.disturbed) for side in (before, after)]
     if disturbed[0] == disturbed[1]:
         return None
     ratio = ratio_of(after.values, before.values)
     at_least = disturbed[1] == key.metric.higher_is_better
-    return Bounds(ratio, None, Basis.DIRECTION) if at_least else Bounds(None, ratio, Basis.DIRECTION)
+    return (
+        Bounds(ratio, None, Basis.DIRECTION) if at_least else Bounds(None, ratio, Basis.DIRECTION)
+    )

@@ -1,7 +1,8 @@
-"""Two result sets against each other: which cells match, what changed, and whether that is beyond noise.
+"""Two result sets against each other: which cells match, what changed, and whether that is beyond
+noise.
 
-Pure; definitions in ``docs/method.md``. The unit is the launch: steps of one launch are not independent, and pooled
-they call most equal pairs different.
+Pure; definitions in ``docs/method.md``. The unit is the launch: steps of one launch are not
+independent, and pooled they call most equal pairs different.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from torchscale.analysis.comparison.pair import (
     Score,
     Verdict,
 )
-from torchscale.analysis.stats.ratios import LogRatio, holm, log_ratio, mean_ratio, quotient, ratio_to_median
+from torchscale.analysis.stats.ratios import (
+    LogRatio,
+    holm,
+    log_ratio,
+    mean_ratio,
+    quotient,
+    ratio_to_median,
+)
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
 from torchscale.config.choices import MatchKey, Metric
 from torchscale.schema.cells.kinds import as_kind
@@ -39,10 +47,11 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 LEVEL = 0.05
-"""Of significance, after Holm's correction (docs/method.md). Measured false alarms: docs/tested-on.md."""
+"""Of significance, after Holm's correction (docs/method.md). Measured false alarms:
+docs/tested-on.md."""
 THRESHOLD = 0.02
-"""A change up to this share counts as none: launches of one configuration differ by 2 to 3 % on a shared machine, and
-smaller changes rarely matter (docs/method.md; ``--threshold`` sets it)."""
+"""A change up to this share counts as none: launches of one configuration differ by 2 to 3 % on a
+shared machine, and smaller changes rarely matter (docs/method.md; ``--threshold`` sets it)."""
 _UNAFFECTED = (Metric.MEMORY,)
 """Other processes and low clocks change times, not the bytes that a cell needs."""
 
@@ -101,9 +110,14 @@ def compare(
             continue
         sides = (_side(before, reference, prices[0]), _side(after, other, prices[1]))
         cells.append(_compare_cells(before, after, sides, accept_flags=accept_flags, median=median))
-    judged = {metric: _judged(metric, changes, threshold) for metric, changes in _by_metric(cells).items()}
+    judged = {
+        metric: _judged(metric, changes, threshold) for metric, changes in _by_metric(cells).items()
+    }
     verdicts = {id(change): new for changes, _ in judged.values() for change, new in changes}
-    cells = [replace(cell, changes=tuple(verdicts[id(change)] for change in cell.changes)) for cell in cells]
+    cells = [
+        replace(cell, changes=tuple(verdicts[id(change)] for change in cell.changes))
+        for cell in cells
+    ]
     overall = tuple(of_metric for _, of_metric in judged.values())
     score, efficiency = _score(cells, overall), _efficiency(cells)
     return Pair(reference, other, tuple(cells), overall, score, notes, threshold, efficiency)
@@ -131,12 +145,19 @@ def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:
     }
     rates = values.get(MetricKey(metric=Metric.THROUGHPUT))
     if price is not None and price > 0 and rates is not None:
-        values[MetricKey(metric=Metric.COST)] = [rate * 3600 / (price * cell.cell.world_size) for rate in rates]
+        values[MetricKey(metric=Metric.COST)] = [
+            rate * 3600 / (price * cell.cell.world_size) for rate in rates
+        ]
     return _Side(cell, values, session_numbers(results.sessions, cell.launches))
 
 
 def _compare_cells(
-    before: ResultCell, after: ResultCell, sides: tuple[_Side, _Side], *, accept_flags: bool, median: bool
+    before: ResultCell,
+    after: ResultCell,
+    sides: tuple[_Side, _Side],
+    *,
+    accept_flags: bool,
+    median: bool,
 ) -> CellComparison:
     conditions = () if accept_flags else unequal_conditions(before, after)
     keys = list(sides[0].values)
@@ -146,10 +167,14 @@ def _compare_cells(
         if key in sides[1].values
     ]
     absent = tuple(key for key in keys if key not in sides[1].values)
-    return CellComparison(before, after, Outcome.COMPARED, tuple(changes), absent, disturbances(before, after))
+    return CellComparison(
+        before, after, Outcome.COMPARED, tuple(changes), absent, disturbances(before, after)
+    )
 
 
-def _change(key: MetricKey, sides: tuple[_Side, _Side], conditions: tuple[str, ...], *, median: bool) -> Change:
+def _change(
+    key: MetricKey, sides: tuple[_Side, _Side], conditions: tuple[str, ...], *, median: bool
+) -> Change:
     old, new = (side.values[key] for side in sides)
     groups = [side.groups(side.values[key]) for side in sides]
     noise = session_noise(groups)
@@ -177,14 +202,19 @@ def _bounds(key: MetricKey, sides: tuple[_Side, _Side], ratio_of: RatioOf) -> Bo
     """The first that shows a difference; else the surest."""
     before, after = sides
     possible = possible_bounds(
-        key, before.of(key), after.of(key), ratio_of, same_processor=before.cell.device == after.cell.device
+        key,
+        before.of(key),
+        after.of(key),
+        ratio_of,
+        same_processor=before.cell.device == after.cell.device,
     )
     showing = [one for one in possible if _p(one.low, one.high) < LEVEL]
     return next(iter([*showing, *possible]), None)
 
 
 def _p(low: LogRatio | None, high: LogRatio | None) -> float:
-    """Of the end that is nearest to no change; 1 where no change lies between them, or nothing bounds it."""
+    """Of the end that is nearest to no change; 1 where no change lies between them, or nothing
+    bounds it."""
     if high is not None and high.value < 1:
         return 1.0 if high.p is None else high.p
     if low is not None and low.value > 1:
@@ -207,14 +237,20 @@ def _by_metric(cells: Sequence[CellComparison]) -> dict[Metric, _Changes]:
     return by_metric
 
 
-def _judged(metric: Metric, changes: _Changes, threshold: float) -> tuple[list[tuple[Change, Change]], Overall]:
+def _judged(
+    metric: Metric, changes: _Changes, threshold: float
+) -> tuple[list[tuple[Change, Change]], Overall]:
     """Each change without and with its verdict, and all of them together.
 
-    Changes between sides of unequal conditions count where these are bounded from both sides, and are tested by the
-    bound. Cells with too few launches count where no cell has more. Holm's correction covers every test of the metric:
-    its cells and, where there are several, their mean.
+    Changes between sides of unequal conditions count where these are bounded from both sides, and
+    are tested by the bound. Cells with too few launches count where no cell has more. Holm's
+    correction covers every test of the metric: its cells and, where there are several, their mean.
     """
-    bounded = [(cell, change) for cell, change in changes if change.low is not None and change.high is not None]
+    bounded = [
+        (cell, change)
+        for cell, change in changes
+        if change.low is not None and change.high is not None
+    ]
     counted = [(cell, change) for cell, change in bounded if change.enough_launches]
     shown = counted or bounded or changes
     compared = [change for _, change in shown]
@@ -224,7 +260,10 @@ def _judged(metric: Metric, changes: _Changes, threshold: float) -> tuple[list[t
         tests[id(mean)] = _p(mean.low, mean.high)
     tested = {key: p for key, p in tests.items() if p is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
-    with_verdicts = [(change, _with_verdict(change, adjusted.get(id(change)), threshold)) for _, change in changes]
+    with_verdicts = [
+        (change, _with_verdict(change, adjusted.get(id(change)), threshold))
+        for _, change in changes
+    ]
     overall_p = adjusted.get(id(mean) if len(shown) > 1 else id(compared[0]))
     overall = _with_verdict(mean, overall_p, threshold)
     cells = {id(cell): cell for cell, _ in shown}.values()
@@ -243,7 +282,8 @@ def _judged(metric: Metric, changes: _Changes, threshold: float) -> tuple[list[t
 
 
 def _mean_change(changes: Sequence[Change]) -> Change:
-    """All of them together, as a change of its own: geometric means of the ratios and of what bounds them."""
+    """All of them together, as a change of its own: geometric means of the ratios and of what
+    bounds them."""
     conditions = tuple(dict.fromkeys(flag for change in changes for flag in change.conditions))
     fewest = min((change.launches for change in changes), key=min)
     mean = replace(
@@ -257,7 +297,9 @@ def _mean_change(changes: Sequence[Change]) -> Change:
         return mean
     lows, highs = [change.low for change in changes], [change.high for change in changes]
     bases = [change.bounds.basis for change in changes if change.bounds is not None]
-    return replace(mean, bounds=Bounds(_mean_end(lows), _mean_end(highs), bases[0])) if bases else mean
+    return (
+        replace(mean, bounds=Bounds(_mean_end(lows), _mean_end(highs), bases[0])) if bases else mean
+    )
 
 
 def _mean_end(ends: Sequence[LogRatio | None]) -> LogRatio | None:
@@ -266,8 +308,8 @@ def _mean_end(ends: Sequence[LogRatio | None]) -> LogRatio | None:
 
 
 def _test(change: Change) -> float | None:
-    """p of a change; ``None`` where it is not tested: with too few launches, and where nothing bounds an end that the
-    other one leaves open."""
+    """p of a change; ``None`` where it is not tested: with too few launches, and where nothing
+    bounds an end that the other one leaves open."""
     if not change.enough_launches:
         return None
     p = _p(change.low, change.high)
@@ -291,7 +333,9 @@ def _verdict(change: Change, p: float, threshold: float) -> Verdict:
     if p < LEVEL and low is not None and low.value > 1 + threshold:
         return Verdict.BETTER if higher_is_better else Verdict.WORSE
     least, most = _interval_end(low, 0), _interval_end(high, 1)
-    within = least is not None and most is not None and 1 - threshold <= least and most <= 1 + threshold
+    within = (
+        least is not None and most is not None and 1 - threshold <= least and most <= 1 + threshold
+    )
     return Verdict.SAME if within else Verdict.UNCLEAR
 
 
@@ -300,26 +344,46 @@ def _interval_end(ratio: LogRatio | None, end: int) -> float | None:
 
 
 def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score | None:
-    speeds = [cell for cell in cells if cell.before and cell.before.launches and cell.cell.cell.kind != "memory"]
+    speeds = [
+        cell
+        for cell in cells
+        if cell.before and cell.before.launches and cell.cell.cell.kind != "memory"
+    ]
     ratios = []
     for cell in speeds:
         changes = [change for change in cell.changes if change.metric in HEADLINES]
         if changes:
-            ratios.append((mean_ratio([change.ratio for change in changes]), any(one.conditions for one in changes)))
+            ratios.append(
+                (
+                    mean_ratio([change.ratio for change in changes]),
+                    any(one.conditions for one in changes),
+                )
+            )
     if not ratios:
         return None
-    counted = [ratio for ratio, withheld in ratios if not withheld] or [ratio for ratio, _ in ratios]
+    counted = [ratio for ratio, withheld in ratios if not withheld] or [
+        ratio for ratio, _ in ratios
+    ]
     measured = sum(cell.after is not None and cell.after.state is State.OK for cell in speeds)
-    certain = all(one.verdict.decided and not one.conditions for one in overall if one.metric in HEADLINES)
+    certain = all(
+        one.verdict.decided and not one.conditions for one in overall if one.metric in HEADLINES
+    )
     return Score(mean_ratio(counted).value, measured, len(speeds), certain)
 
 
 def _efficiency(cells: Sequence[CellComparison]) -> EfficiencyScore | None:
-    """E(n) = T(n)·n₀ ÷ (T(n₀)·n) on both sides, so that counts cancel: the ratio of throughputs at n ÷ that at n₀."""
+    """E(n) = T(n)·n₀ ÷ (T(n₀)·n) on both sides, so that counts cancel: the ratio of throughputs at
+    n ÷ that at n₀."""
     series: dict[tuple[str, str], dict[int, LogRatio]] = {}
     for cell in cells:
-        ours, theirs = (side and as_kind(side.cell, TrainingCell) for side in (cell.before, cell.after))
-        speed = [change for change in cell.changes if change.metric is Metric.THROUGHPUT and not change.conditions]
+        ours, theirs = (
+            side and as_kind(side.cell, TrainingCell) for side in (cell.before, cell.after)
+        )
+        speed = [
+            change
+            for change in cell.changes
+            if change.metric is Metric.THROUGHPUT and not change.conditions
+        ]
         if ours and theirs and speed and ours.world_size == theirs.world_size:
             series.setdefault((ours.series, theirs.series), {})[ours.world_size] = speed[0].ratio
     ratios = []
@@ -327,8 +391,13 @@ def _efficiency(cells: Sequence[CellComparison]) -> EfficiencyScore | None:
         smallest, *larger = sorted(by_count)
         if larger:
             ratios.append(
-                (quotient(mean_ratio([by_count[count] for count in larger]), by_count[smallest]), len(larger))
+                (
+                    quotient(mean_ratio([by_count[count] for count in larger]), by_count[smallest]),
+                    len(larger),
+                )
             )
     if not ratios:
         return None
-    return EfficiencyScore(mean_ratio([ratio for ratio, _ in ratios]), sum(count for _, count in ratios))
+    return EfficiencyScore(
+        mean_ratio([ratio for ratio, _ in ratios]), sum(count for _, count in ratios)
+    )

@@ -1,4 +1,5 @@
-"""Under which conditions a run was measured: the machine and its software, at each time that somebody measured."""
+"""Under which conditions a run was measured: the machine and its software, at each time that
+somebody measured."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ _ABSENT = "absent"
 CONDITIONS = (Flag.CONTENDED, Flag.THROTTLED)
 """Flags that say what the machine did to a launch, rather than how precise it is."""
 _SHARE_GAP = 1 / 3
-"""Of the launches of a side. One launch in three is what chance gives on a shared machine, and its deviation widens the
-interval; a larger gap between the sides shifts a side as a whole."""
+"""Of the launches of a side. One launch in three is what chance gives on a shared machine, and its
+deviation widens the interval; a larger gap between the sides shifts a side as a whole."""
 DELAYED = 0.02
-"""Share of a launch by which others delayed it at most: above the default threshold of a change it could make one."""
+"""Share of a launch by which others delayed it at most: above the default threshold of a change it
+could make one."""
 _TOLERANCE = 1e-9
 """Thirds are not exact in binary."""
 
@@ -45,8 +47,11 @@ class MeasuredSession:
     changed: tuple[str, ...] = ()
 
 
-def measured_sessions(experiment: ExperimentFile, launches: Iterable[LaunchFigures]) -> tuple[MeasuredSession, ...]:
-    """Those in which ``launches`` were measured, oldest first; the folder's first one where there are none."""
+def measured_sessions(
+    experiment: ExperimentFile, launches: Iterable[LaunchFigures]
+) -> tuple[MeasuredSession, ...]:
+    """Those in which ``launches`` were measured, oldest first; the folder's first one where there
+    are none."""
     sessions = experiment.sessions
     counts = Counter(session_numbers(sessions, launches)) or Counter({0: 0})
     measured: list[MeasuredSession] = []
@@ -59,16 +64,16 @@ def measured_sessions(experiment: ExperimentFile, launches: Iterable[LaunchFigur
 
 
 def session_numbers(sessions: Sequence[Session], launches: Iterable[LaunchFigures]) -> list[int]:
-    """The session of each launch, as its place in ``sessions`` (oldest first): the last that had begun by then; 0 for a
-    launch before all of them, or where none is known."""
+    """The session of each launch, as its place in ``sessions`` (oldest first): the last that had
+    begun by then; 0 for a launch before all of them, or where none is known."""
     begun = [session.started_at for session in sessions]  # ISO 8601 in UTC: sorts as text
     return [max(0, bisect_right(begun, launch.started_at) - 1) for launch in launches]
 
 
 def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]:
-    """Which of ``CONDITIONS`` one side was measured under and the other not, or much less: in more than a third of the
-    launches, or contended sides to another degree; and ``slowed`` where the machine itself was slower.
-    A difference between such sides need not come of what was changed."""
+    """Which of ``CONDITIONS`` one side was measured under and the other not, or much less: in more
+    than a third of the launches, or contended sides to another degree; and ``slowed`` where the
+    machine itself was slower. A difference between such sides need not come of what was changed."""
     unequal = []
     for flag in CONDITIONS:
         shares = [_flagged_share(side, flag) for side in (before, after)]
@@ -95,9 +100,10 @@ class Disturbance:
         side: 0 for the reference, 1 for the other side.
         launches: Numbers of the launches, from 1.
         of: Launches of that side.
-        other_processes: Largest share of the cores' time that went to other processes in them; ``None`` where it was
-            not read.
-        fixed_work: Share by which the fixed work took longer than on the other side, where that is the condition.
+        other_processes: Largest share of the cores' time that went to other processes in them;
+            ``None`` where it was not read.
+        fixed_work: Share by which the fixed work took longer than on the other side, where that is
+            the condition.
     """
 
     condition: str
@@ -113,12 +119,22 @@ def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ..
     found = []
     for flag in CONDITIONS:
         for place, side in enumerate((before, after)):
-            numbers = [number for number, disturbed in enumerate(_disturbed(side, flag), start=1) if disturbed]
+            numbers = [
+                number
+                for number, disturbed in enumerate(_disturbed(side, flag), start=1)
+                if disturbed
+            ]
             shares = [side.launches[number - 1].other_processes for number in numbers]
             known = [share for share in shares if share is not None and flag is Flag.CONTENDED]
             if numbers:
                 found.append(
-                    Disturbance(flag.value, place, tuple(numbers), len(side.launches), max(known, default=None))
+                    Disturbance(
+                        flag.value,
+                        place,
+                        tuple(numbers),
+                        len(side.launches),
+                        max(known, default=None),
+                    )
                 )
     return (*found, *_slowed_sides(before, after))
 
@@ -152,21 +168,33 @@ def _disturbed(cell: ResultCell, flag: Flag) -> list[bool]:
 
 def flagged_conditions(cell: ResultCell) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` more than a third of a cell's launches were measured under."""
-    return tuple(flag.value for flag in CONDITIONS if _flagged_share(cell, flag) > _SHARE_GAP + _TOLERANCE)
+    return tuple(
+        flag.value for flag in CONDITIONS if _flagged_share(cell, flag) > _SHARE_GAP + _TOLERANCE
+    )
 
 
 def _unequal_delay(before: ResultCell, after: ResultCell) -> bool:
     """Whether others delayed one side by more, by as much as could make a change."""
-    delays = [[launch.delay[1] for launch in side.launches if launch.delay is not None] for side in (before, after)]
-    known = all(len(found) == len(side.launches) > 0 for found, side in zip(delays, (before, after), strict=True))
+    delays = [
+        [launch.delay[1] for launch in side.launches if launch.delay is not None]
+        for side in (before, after)
+    ]
+    known = all(
+        len(found) == len(side.launches) > 0
+        for found, side in zip(delays, (before, after), strict=True)
+    )
     return known and abs(statistics.fmean(delays[0]) - statistics.fmean(delays[1])) > DELAYED
 
 
 def _unequal_load(before: ResultCell, after: ResultCell) -> bool:
-    """Whether other processes took more of the cores on one side, by as much as makes a launch contended."""
+    """Whether other processes took more of the cores on one side, by as much as makes a launch
+    contended."""
     loads = [[launch.other_processes for launch in side.launches] for side in (before, after)]
     known = [[load for load in side if load is not None] for side in loads]
-    return all(known) and abs(statistics.fmean(known[0]) - statistics.fmean(known[1])) > OTHER_PROCESSES_LIMIT
+    return (
+        all(known)
+        and abs(statistics.fmean(known[0]) - statistics.fmean(known[1])) > OTHER_PROCESSES_LIMIT
+    )
 
 
 def _flagged_share(cell: ResultCell, flag: Flag) -> float:
@@ -175,7 +203,8 @@ def _flagged_share(cell: ResultCell, flag: Flag) -> float:
 
 
 def _flagged(cell: ResultCell, flag: Flag) -> list[bool]:
-    """Which launches carry a flag; all or none by the cell's where those of launches were not kept."""
+    """Which launches carry a flag; all or none by the cell's where those of launches were not
+    kept."""
     kept = [launch.flags for launch in cell.launches if launch.flags is not None]
     if len(kept) < len(cell.launches):
         return [flag.value in cell.flags] * len(cell.launches)
@@ -190,11 +219,16 @@ def unlike_before(sessions: Sequence[Session]) -> tuple[str, ...]:
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     names = dict.fromkeys((*before, *after))
-    return tuple(name for name in names if before.get(name) != after.get(name) and not name.startswith(_NAMES_OF_A_JOB))
+    return tuple(
+        name
+        for name in names
+        if before.get(name) != after.get(name) and not name.startswith(_NAMES_OF_A_JOB)
+    )
 
 
 def session_facts(session: Session) -> dict[str, str]:
-    """Everything of a machine and its software that can change a figure, by name; what is not there is left out."""
+    """Everything of a machine and its software that can change a figure, by name; what is not there
+    is left out."""
     environment, versions = session.environment, session.environment.versions
     memory = environment.memory_bytes
     facts = {
@@ -203,7 +237,10 @@ def session_facts(session: Session) -> dict[str, str]:
         "processor": environment.cpu,
         "usable cores": str(environment.cores),
         "memory": None if memory is None else f"{memory / 2**30:.0f} GiB",
-        **{f"{DEVICE}{device.index}": f"{device.name} {device.uuid or ''}".strip() for device in environment.devices},
+        **{
+            f"{DEVICE}{device.index}": f"{device.name} {device.uuid or ''}".strip()
+            for device in environment.devices
+        },
         "torchscale": session.tool_version,
         "Python": versions.python,
         "PyTorch": versions.torch,
@@ -225,6 +262,8 @@ def over_sessions(columns: Sequence[Mapping[str, str]]) -> dict[str, str]:
     texts = {}
     for name in dict.fromkeys(name for column in columns for name in column):
         values = [column.get(name, _ABSENT) for column in columns]
-        changes = [value for place, value in enumerate(values) if place == 0 or value != values[place - 1]]
+        changes = [
+            value for place, value in enumerate(values) if place == 0 or value != values[place - 1]
+        ]
         texts[name] = ", then ".join(changes)
     return texts

@@ -1,7 +1,9 @@
-"""How fast the machine itself was on each side, by the fixed work that every launch on CPUs does between its batches.
+"""How fast the machine itself was on each side, by the fixed work that every launch on CPUs does
+between its batches.
 
-A host's clock follows its temperature and its other guests, from minute to minute and for all launches of a side alike,
-so that the spread of these launches does not show it. Work that is always the same does.
+A host's clock follows its temperature and its other guests, from minute to minute and for all
+launches of a side alike, so that the spread of these launches does not show it. Work that is always
+the same does.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from torchscale.schema.run.result_set import LaunchFigures
 SLOWED = "slowed"
 """The condition under which a side was measured where its machine was slower."""
 LEAST_GAP = 0.02
-"""Share by which the fixed work took longer on one side: above the default threshold of a change it could make one.
-Its mean over three undisturbed launches scatters by 0.002 to 0.01 where the clock is steady (docs/tested-on.md)."""
+"""Share by which the fixed work took longer on one side: above the default threshold of a change it
+could make one. Its mean over three undisturbed launches scatters by 0.002 to 0.01 where the clock
+is steady (docs/tested-on.md)."""
 
 
 @dataclass(frozen=True)
 class SpeedGap:
-    """Time of the fixed work on the second side ÷ the first, as logarithms: its matrix products, its copy."""
+    """Time of the fixed work on the second side ÷ the first, as logarithms: its matrix products,
+    its copy."""
 
     products: float
     copies: float
@@ -49,15 +53,24 @@ class SpeedGap:
 
     def limited(self, products: float, copies: float) -> SpeedGap:
         """With ratios of at most ``products`` and ``copies`` either way."""
-        return SpeedGap(_within(self.products, math.log(products)), _within(self.copies, math.log(copies)))
+        return SpeedGap(
+            _within(self.products, math.log(products)), _within(self.copies, math.log(copies))
+        )
 
 
 def speed_gap(before: Sequence[LaunchFigures], after: Sequence[LaunchFigures]) -> SpeedGap | None:
-    """Of two sides on processors of one kind; ``None`` unless all of their launches did the fixed work."""
-    sides = [[launch.fixed_work for launch in side if launch.fixed_work is not None] for side in (before, after)]
+    """Of two sides on processors of one kind; ``None`` unless all of their launches did the fixed
+    work."""
+    sides = [
+        [launch.fixed_work for launch in side if launch.fixed_work is not None]
+        for side in (before, after)
+    ]
     if not all(sides) or len(sides[0]) < len(before) or len(sides[1]) < len(after):
         return None
-    products, copies = ([statistics.fmean(math.log(work[part]) for work in side) for side in sides] for part in (0, 1))
+    products, copies = (
+        [statistics.fmean(math.log(work[part]) for work in side) for side in sides]
+        for part in (0, 1)
+    )
     return SpeedGap(products[1] - products[0], copies[1] - copies[0])
 
 

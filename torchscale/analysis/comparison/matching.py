@@ -20,15 +20,16 @@ Match = tuple[ResultCell | None, ResultCell | None]
 """A cell of the reference, and the one of the other side that it is compared with."""
 _Key = tuple[str, ...]
 _HOW_MEASURED = {"measurement", "device", "seed"}
-"""Fields that say how a cell is measured, not which workload it is; differences in them are listed."""
+"""Fields that say how a cell is measured, not which workload it is; differences in them are
+listed."""
 _DECIDING = ("device", "torch")
 """Conditions that change every figure, so that a comparison over them must be asked for."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not equal on all sides. ``forbids`` is set where a comparison then tells nothing of what people
-    usually ask, so that it needs to be asked for."""
+    """Something that is not equal on all sides. ``forbids`` is set where a comparison then tells
+    nothing of what people usually ask, so that it needs to be asked for."""
 
     what: str
     values: tuple[str, ...]
@@ -36,12 +37,17 @@ class Difference:
 
 
 def match_cells(
-    reference: ResultSet, other: ResultSet, *, ignore_precision: bool = False, keys: Sequence[MatchKey] = ()
+    reference: ResultSet,
+    other: ResultSet,
+    *,
+    ignore_precision: bool = False,
+    keys: Sequence[MatchKey] = (),
 ) -> tuple[list[Match], tuple[str, ...]]:
-    """Cells of both sides in the reference's order, then what only the other has; and remarks on what did not match.
+    """Cells of both sides in the reference's order, then what only the other has; and remarks on
+    what did not match.
 
-    A cell matches by its id, else by its workload where one cell of each side has it. With ``keys``, training and
-    memory cells match by these alone, whatever else differs.
+    A cell matches by its id, else by its workload where one cell of each side has it. With
+    ``keys``, training and memory cells match by these alone, whatever else differs.
 
     Raises:
         UsageError: ``keys`` do not tell cells of a side apart.
@@ -53,7 +59,9 @@ def match_cells(
     )
     taken = {cell.cell.id for cell in pairs.values()}
     matches: list[Match] = [(cell, pairs.get(cell.cell.id)) for cell in reference.cells]
-    return [*matches, *((None, cell) for cell in other.cells if cell.cell.id not in taken)], tuple(notes)
+    return [*matches, *((None, cell) for cell in other.cells if cell.cell.id not in taken)], tuple(
+        notes
+    )
 
 
 def _match_by_keys(
@@ -67,18 +75,24 @@ def _match_by_keys(
             if len(cells) > 1:
                 raise _ambiguous(side.name, cells, keys)
         pairs[sides[0][key][0].cell.id] = sides[1][key][0]
-    without = [[cell for cell in side.cells if training_workload(cell.cell) is None] for side in (reference, other)]
+    without = [
+        [cell for cell in side.cells if training_workload(cell.cell) is None]
+        for side in (reference, other)
+    ]
     machine_pairs, notes = _match_by_workload(without[0], without[1], ignore_precision=False)
     return pairs | machine_pairs, notes
 
 
 def _by_keys(cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> dict[_Key, list[ResultCell]]:
-    """Training and memory cells by what must be equal; a skipped one gives way to others of the same key."""
+    """Training and memory cells by what must be equal; a skipped one gives way to others of the
+    same key."""
     by_keys: dict[_Key, list[ResultCell]] = {}
     for cell in cells:
         if training_workload(cell.cell) is not None:
             values = named_values(cell.cell)
-            by_keys.setdefault((cell.cell.kind, *(values[key.value] for key in keys)), []).append(cell)
+            by_keys.setdefault((cell.cell.kind, *(values[key.value] for key in keys)), []).append(
+                cell
+            )
     return {
         key: [cell for cell in members if cell.state is not State.SKIPPED] or members[:1]
         for key, members in by_keys.items()
@@ -88,15 +102,23 @@ def _by_keys(cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> dict[_Key
 def _ambiguous(side: str, cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> UsageError:
     values = [named_values(cell.cell) for cell in cells]
     shared = ", ".join(f"{key.value} {values[0][key.value]}" for key in keys)
-    further = [key.value for key in MatchKey if key not in keys and len({one[key.value] for one in values}) > 1]
+    further = [
+        key.value
+        for key in MatchKey
+        if key not in keys and len({one[key.value] for one in values}) > 1
+    ]
     return UsageError(
-        f"--match {','.join(key.value for key in keys)}: {len(cells)} cells of {side} are {shared}; expected one",
-        hint=f"add what tells them apart: {', '.join(further)}" if further else "compare them without --match",
+        f"--match {','.join(key.value for key in keys)}: {len(cells)} cells of {side} are "
+        f"{shared}; expected one",
+        hint=f"add what tells them apart: {', '.join(further)}"
+        if further
+        else "compare them without --match",
     )
 
 
 def named_values(cell: AnyCell) -> dict[str, str]:
-    """What of a cell ``--match`` can name, then its other settings; of a cell that trains nothing its devices alone."""
+    """What of a cell ``--match`` can name, then its other settings; of a cell that trains nothing
+    its devices alone."""
     trained = training_workload(cell)
     if trained is None:
         return {MatchKey.DEVICES.value: str(cell.world_size)}
@@ -114,7 +136,10 @@ def named_values(cell: AnyCell) -> dict[str, str]:
     }
     own = {trained.optimizer, trained.data_source}
     settings = ", ".join(setting for setting in trained.settings if setting not in own)
-    return {**{key.value: value for key, value in values.items()}, "settings": settings or "default"}
+    return {
+        **{key.value: value for key, value in values.items()},
+        "settings": settings or "default",
+    }
 
 
 def _match_by_workload(
@@ -125,9 +150,17 @@ def _match_by_workload(
     notes = []
     for precision_counts in (True, False):
         taken = {cell.cell.id for cell in pairs.values()}
-        ours_left = _by_workload([cell for cell in reference if cell.cell.id not in pairs], precision_counts)
-        theirs_left = _by_workload([cell for cell in other if cell.cell.id not in taken], precision_counts)
-        unambiguous = [key for key, ours in ours_left.items() if len(ours) == 1 == len(theirs_left.get(key, ()))]
+        ours_left = _by_workload(
+            [cell for cell in reference if cell.cell.id not in pairs], precision_counts
+        )
+        theirs_left = _by_workload(
+            [cell for cell in other if cell.cell.id not in taken], precision_counts
+        )
+        unambiguous = [
+            key
+            for key, ours in ours_left.items()
+            if len(ours) == 1 == len(theirs_left.get(key, ()))
+        ]
         if precision_counts or ignore_precision:
             pairs.update({ours_left[key][0].cell.id: theirs_left[key][0] for key in unambiguous})
         elif unambiguous:
@@ -138,7 +171,9 @@ def _match_by_workload(
     return pairs, notes
 
 
-def _by_workload(cells: Sequence[ResultCell], precision_counts: bool) -> dict[str, list[ResultCell]]:
+def _by_workload(
+    cells: Sequence[ResultCell], precision_counts: bool
+) -> dict[str, list[ResultCell]]:
     by_workload: dict[str, list[ResultCell]] = {}
     for cell in cells:
         by_workload.setdefault(_workload(cell.cell, precision_counts), []).append(cell)
@@ -154,22 +189,33 @@ def _workload(cell: AnyCell, precision_counts: bool) -> str:
     without = _HOW_MEASURED if precision_counts else {*_HOW_MEASURED, "precision"}
     memory = as_kind(cell, MemoryCell)
     if memory is not None:
-        content: dict[str, object] = {"kind": cell.kind, "of": _workload(memory.training, precision_counts)}
+        content: dict[str, object] = {
+            "kind": cell.kind,
+            "of": _workload(memory.training, precision_counts),
+        }
     else:
         content = cell.model_dump(mode="json", exclude=without)
     return json.dumps(content, sort_keys=True)
 
 
 def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
-    """What differs between cells that are compared with each other: for each side against the reference, the matches.
-    Values are those of all cells of a side."""
+    """What differs between cells that are compared with each other: for each side against the
+    reference, the matches. Values are those of all cells of a side."""
     matched = [
-        [(named_values(before.cell), named_values(after.cell)) for before, after in matches if before and after]
+        [
+            (named_values(before.cell), named_values(after.cell))
+            for before, after in matches
+            if before and after
+        ]
         for matches in sides
     ]
-    names = dict.fromkeys(name for pairs in matched for ours, theirs in pairs for name in (*ours, *theirs))
+    names = dict.fromkeys(
+        name for pairs in matched for ours, theirs in pairs for name in (*ours, *theirs)
+    )
     unequal = [
-        name for name in names if any(ours.get(name) != theirs.get(name) for pairs in matched for ours, theirs in pairs)
+        name
+        for name in names
+        if any(ours.get(name) != theirs.get(name) for pairs in matched for ours, theirs in pairs)
     ]
     return [
         Difference(
@@ -184,7 +230,8 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
 
 
 def differences(sets: Sequence[ResultSet]) -> list[Difference]:
-    """Everything of machines, software and settings that is not equal on all sides; the forbidding ones first."""
+    """Everything of machines, software and settings that is not equal on all sides; the forbidding
+    ones first."""
     return unequal_facts([result_facts(results) for results in sets])
 
 
@@ -208,7 +255,8 @@ def result_facts(results: ResultSet) -> dict[str, str]:
         "torch": _listed(cell.torch for cell in measured),
     }
     facts |= over_sessions(
-        [_of_session(session) for session in results.sessions] or [{"torchscale": results.tool_version}]
+        [_of_session(session) for session in results.sessions]
+        or [{"torchscale": results.tool_version}]
     )
     if results.threads_per_rank is not None:
         facts["threads per rank"] = str(results.threads_per_rank)
@@ -216,7 +264,8 @@ def result_facts(results: ResultSet) -> dict[str, str]:
 
 
 def _of_session(session: Session) -> dict[str, str]:
-    """What rank records do not hold; of the devices only their number, since each has its own UUID."""
+    """What rank records do not hold; of the devices only their number, since each has its own
+    UUID."""
     devices = session.environment.devices
     facts = {"devices": str(len(devices))} if devices else {}
     return facts | {
@@ -231,7 +280,8 @@ def _settings(results: ResultSet) -> dict[str, str]:
     if results.config is None:
         return {}
     content = results.config.model_dump(
-        mode="json", exclude={"experiment_name", "models", "batch_sizes", "gpu_counts", "nodes", "measure"}
+        mode="json",
+        exclude={"experiment_name", "models", "batch_sizes", "gpu_counts", "nodes", "measure"},
     )
     return {f"config {key}": value for key, value in _flat(content).items()}
 

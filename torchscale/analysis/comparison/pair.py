@@ -1,4 +1,5 @@
-"""What came of comparing one result set with another: verdicts, and what a gate may not overlook."""
+"""What came of comparing one result set with another: verdicts, and what a gate may not
+overlook."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 MIN_LAUNCHES = 3
-"""On a side. With two launches the t interval of a mean has one degree of freedom and is 12.7 standard errors wide:
-nearly every change would be unclear, and a lucky pair decided."""
+"""On a side. With two launches the t interval of a mean has one degree of freedom and is 12.7
+standard errors wide: nearly every change would be unclear, and a lucky pair decided."""
 BLIND = 0.25
-"""An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a quarter of the speed
-holds nothing back. Launches on a shared machine differ by 2 to 3 %, which gives intervals of 5 to 8 % with three of
-them (docs/method.md)."""
+"""An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a
+quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
+gives intervals of 5 to 8 % with three of them (docs/method.md)."""
 HEADLINES = (Metric.THROUGHPUT, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
 """What decides unless something else is asked for; of a cell that measures memory alone, that."""
 
@@ -48,8 +49,10 @@ _EXPLANATIONS = {
     Verdict.BETTER: "different from noise, and by more than the threshold",
     Verdict.WORSE: "different from noise, and by more than the threshold",
     Verdict.SAME: "any difference lies within the threshold",
-    Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could hide it (more launches "
-    f"narrow the interval: benchmark.repeats), a side has fewer than {MIN_LAUNCHES} launches, or one side was "
+    Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could "
+    "hide it (more launches "
+    f"narrow the interval: benchmark.repeats), a side has fewer than {MIN_LAUNCHES} launches, or "
+    "one side was "
     "contended or throttled by more than the change",
 }
 
@@ -86,11 +89,14 @@ class Change:
         ratio: ``after`` ÷ ``before``.
         launches: How many on each side.
         sessions: In how many sessions these were measured.
-        session_spread: Standard deviation of a session's level, as a share; ``None`` where it is not estimated.
-        adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was tested.
-        conditions: Under which the sides were measured unequally, so that the ratio alone decides nothing.
-        bounds: Between which ratios the change lies without them; ``None`` under equal conditions, and where nothing
-            bounds it.
+        session_spread: Standard deviation of a session's level, as a share; ``None`` where it is
+            not estimated.
+        adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was
+            tested.
+        conditions: Under which the sides were measured unequally, so that the ratio alone decides
+            nothing.
+        bounds: Between which ratios the change lies without them; ``None`` under equal conditions,
+            and where nothing bounds it.
         verdict: What can be said.
     """
 
@@ -141,19 +147,22 @@ class Change:
 
     @property
     def detail(self) -> str:
-        """Which of several figures of the metric: ``all_reduce fp32``; empty where a metric has one figure."""
+        """Which of several figures of the metric: ``all_reduce fp32``; empty where a metric has one
+        figure."""
         return self.key.detail
 
     @property
     def covers_sessions(self) -> bool:
-        """Whether the interval holds the noise between sessions: estimated, or each launch is a session of its own."""
+        """Whether the interval holds the noise between sessions: estimated, or each launch is a
+        session of its own."""
         return self.session_spread is not None or self.sessions == self.launches != (1, 1)
 
 
 @dataclass(frozen=True)
 class CellComparison:
-    """A cell of either side; ``before`` and ``after`` are ``None`` where that side lacks it. ``absent`` are figures
-    that the reference has and the other side lacks; ``disturbances`` say which launches were contended or throttled."""
+    """A cell of either side; ``before`` and ``after`` are ``None`` where that side lacks it.
+    ``absent`` are figures that the reference has and the other side lacks; ``disturbances`` say
+    which launches were contended or throttled."""
 
     before: ResultCell | None
     after: ResultCell | None
@@ -177,29 +186,33 @@ class CellComparison:
 
     @property
     def measured_less(self) -> bool:
-        """Whether the other side did not fail and yet has fewer launches than the reference: none, a part of them, or
-        too few for a verdict that the reference allows."""
+        """Whether the other side did not fail and yet has fewer launches than the reference: none,
+        a part of them, or too few for a verdict that the reference allows."""
         if self.outcome is Outcome.LOST or self.before is None or not self.before.launches:
             return False
-        before, after = len(self.before.launches), 0 if self.after is None else len(self.after.launches)
+        before, after = (
+            len(self.before.launches),
+            0 if self.after is None else len(self.after.launches),
+        )
         partial = self.after is not None and self.after.state is State.PARTIAL and after < before
         return after == 0 or partial or after < MIN_LAUNCHES <= before
 
 
 @dataclass(frozen=True)
 class Overall:
-    """One metric over all cells that were compared: the geometric mean of their ratios, each cell counting once.
+    """One metric over all cells that were compared: the geometric mean of their ratios, each cell
+    counting once.
 
     Attributes:
         metric: The metric.
         ratio: Of the cells that count.
         cells, flagged: How many count, and how many of these carry warnings.
         verdict: What can be said.
-        low, high: The least and the most that the change may be, which is ``ratio`` unless cells were measured under
-            unequal conditions; ``None`` where nothing bounds it.
+        low, high: The least and the most that the change may be, which is ``ratio`` unless cells
+            were measured under unequal conditions; ``None`` where nothing bounds it.
         reason: Why it is unclear; ``None`` where it is not.
-        withheld: Cells that do not count: with too few launches where others have enough, and where nothing bounds
-            what unequal conditions did.
+        withheld: Cells that do not count: with too few launches where others have enough, and where
+            nothing bounds what unequal conditions did.
         conditions: Under which cells that count were measured unequally.
     """
 
@@ -215,8 +228,8 @@ class Overall:
     conditions: tuple[str, ...] = ()
 
     def may_hide_loss(self, threshold: float) -> bool:
-        """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is larger, is not
-        excluded."""
+        """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is
+        larger, is not excluded."""
         if self.verdict.decided:
             return False
         end = self.low if self.metric.higher_is_better else self.high
@@ -228,9 +241,9 @@ class Overall:
 
 @dataclass(frozen=True)
 class Score:
-    """``value`` = 100 × ``ratio`` × ``measured`` ÷ ``of``: speed against the reference over the cells that both
-    measured, times the share of the reference's measured cells that were measured here too. ``certain`` is set where
-    the overall change of speed has a verdict."""
+    """``value`` = 100 × ``ratio`` × ``measured`` ÷ ``of``: speed against the reference over the
+    cells that both measured, times the share of the reference's measured cells that were measured
+    here too. ``certain`` is set where the overall change of speed has a verdict."""
 
     ratio: float
     measured: int
@@ -245,8 +258,9 @@ class Score:
 
 @dataclass(frozen=True)
 class EfficiencyScore:
-    """``value`` = 100 × ``ratio``, the geometric mean over ``cells`` of their scaling efficiency against the
-    reference's. Efficiency is against the smallest count of a series that both sides measured."""
+    """``value`` = 100 × ``ratio``, the geometric mean over ``cells`` of their scaling efficiency
+    against the reference's. Efficiency is against the smallest count of a series that both sides
+    measured."""
 
     ratio: LogRatio
     cells: int
@@ -259,8 +273,8 @@ class EfficiencyScore:
 
 @dataclass(frozen=True)
 class Pair:
-    """One result set against the reference. ``score`` is ``None`` where no cell was compared by its speed,
-    ``efficiency`` where no series has two counts on both sides."""
+    """One result set against the reference. ``score`` is ``None`` where no cell was compared by its
+    speed, ``efficiency`` where no series has two counts on both sides."""
 
     reference: ResultSet
     other: ResultSet
@@ -274,17 +288,25 @@ class Pair:
     def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, Change]]:
         """Changes that decide: of ``metrics``, or without any of the headline of each cell."""
         return [
-            (cell, change) for cell in self.cells for change in cell.changes if _decides(cell, change.metric, metrics)
+            (cell, change)
+            for cell in self.cells
+            for change in cell.changes
+            if _decides(cell, change.metric, metrics)
         ]
 
     def regressions(self, metrics: Sequence[Metric]) -> list[str]:
         """Cells that were lost, or are worse by what decides."""
         lost = [cell.cell.cell.id for cell in self.cells if cell.outcome is Outcome.LOST]
-        worse = [cell.cell.cell.id for cell, change in self.decided_by(metrics) if change.verdict is Verdict.WORSE]
+        worse = [
+            cell.cell.cell.id
+            for cell, change in self.decided_by(metrics)
+            if change.verdict is Verdict.WORSE
+        ]
         return [*lost, *dict.fromkeys(worse)]
 
     def overall_regressions(self, metrics: Sequence[Metric]) -> list[Metric]:
-        """What decides and is worse over all cells together: it may be so where no cell shows it alone."""
+        """What decides and is worse over all cells together: it may be so where no cell shows it
+        alone."""
         return [one.metric for one in self.overall_by(metrics) if one.verdict is Verdict.WORSE]
 
     def overall_by(self, metrics: Sequence[Metric]) -> list[Overall]:
@@ -306,14 +328,20 @@ class Pair:
         return bool(overall) and all(one.may_hide_loss(self.threshold) for one in overall)
 
     def unclear(self, metrics: Sequence[Metric]) -> list[str]:
-        """Cells of which nothing can be said: too few launches, too much noise, not measured on a side."""
+        """Cells of which nothing can be said: too few launches, too much noise, not measured on a
+        side."""
         open_ends = (Outcome.UNMEASURED, Outcome.UNMATCHED)
         missing = [
             one.cell.cell.id
             for one in self.cells
-            if one.outcome in open_ends and any(side is not None and side.launches for side in (one.before, one.after))
+            if one.outcome in open_ends
+            and any(side is not None and side.launches for side in (one.before, one.after))
         ]
-        unclear = [cell.cell.cell.id for cell, change in self.decided_by(metrics) if not change.verdict.decided]
+        unclear = [
+            cell.cell.cell.id
+            for cell, change in self.decided_by(metrics)
+            if not change.verdict.decided
+        ]
         return [*missing, *dict.fromkeys(unclear)]
 
 

@@ -1,5 +1,5 @@
-"""Runs the rules: from signals to causes. A rule names the signals that it needs and abstains where one was not
-measured; definitions and limits in ``docs/diagnosis.md``."""
+"""Runs the rules: from signals to causes. A rule names the signals that it needs and abstains where
+one was not measured; definitions and limits in ``docs/diagnosis.md``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,26 @@ from torchscale.analysis.diagnosis.rules_pipeline import (
     uneven_micro_batches,
     uneven_stages,
 )
-from torchscale.analysis.diagnosis.rules_ranks import input_pipeline, load_imbalance, pauses, straggler
+from torchscale.analysis.diagnosis.rules_ranks import (
+    input_pipeline,
+    load_imbalance,
+    pauses,
+    straggler,
+)
 from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
 from torchscale.analysis.diagnosis.signals import SignalName, Signals
-from torchscale.schema.profiles.finding import Abstention, Confidence, Diagnosis, Finding, FindingKind
+from torchscale.schema.profiles.finding import (
+    Abstention,
+    Confidence,
+    Diagnosis,
+    Finding,
+    FindingKind,
+)
 
 
 def diagnose(signals: Signals) -> Diagnosis:
-    """Every rule in turn, each given the findings of those before it; the costliest finding first."""
+    """Every rule in turn, each given the findings of those before it; the costliest finding
+    first."""
     findings: list[Finding] = []
     abstentions: list[Abstention] = []
     for rule in _RULES:
@@ -49,7 +61,11 @@ def diagnose(signals: Signals) -> Diagnosis:
         judgement = rule.judge(signals, tuple(findings))
         if isinstance(judgement, Finding):
             doubtful = not signals.trusted
-            findings.append(judgement.model_copy(update={"confidence": Confidence.LOW}) if doubtful else judgement)
+            findings.append(
+                judgement.model_copy(update={"confidence": Confidence.LOW})
+                if doubtful
+                else judgement
+            )
         elif isinstance(judgement, str):
             abstentions.append(_abstention(rule.kind, judgement))
     findings.sort(key=lambda finding: -finding.cost_percent)
@@ -91,8 +107,16 @@ _RULES = (
         of_several_ranks=True,
         staged=False,
     ),
-    DiagnosisRule(FindingKind.STRAGGLER, (SignalName.COMPUTE,), slow_peer, of_several_ranks=True, staged=True),
-    DiagnosisRule(FindingKind.UNEVEN_STAGES, (SignalName.COMPUTE,), uneven_stages, of_several_ranks=True, staged=True),
+    DiagnosisRule(
+        FindingKind.STRAGGLER, (SignalName.COMPUTE,), slow_peer, of_several_ranks=True, staged=True
+    ),
+    DiagnosisRule(
+        FindingKind.UNEVEN_STAGES,
+        (SignalName.COMPUTE,),
+        uneven_stages,
+        of_several_ranks=True,
+        staged=True,
+    ),
     DiagnosisRule(
         FindingKind.UNEVEN_MICRO_BATCHES,
         (SignalName.MICRO_BATCHES,),
@@ -102,7 +126,10 @@ _RULES = (
     ),
     DiagnosisRule(FindingKind.PAUSES, (SignalName.PAUSES,), pauses),
     DiagnosisRule(
-        FindingKind.LOAD_IMBALANCE, (SignalName.WAIT, SignalName.BLAME), load_imbalance, of_several_ranks=True
+        FindingKind.LOAD_IMBALANCE,
+        (SignalName.WAIT, SignalName.BLAME),
+        load_imbalance,
+        of_several_ranks=True,
     ),
     DiagnosisRule(
         FindingKind.SMALL_BUCKETS,
@@ -117,11 +144,21 @@ _RULES = (
         of_several_ranks=True,
     ),
     DiagnosisRule(
-        FindingKind.EXPOSED_COMMUNICATION, (SignalName.TRANSFER,), exposed_communication, of_several_ranks=True
+        FindingKind.EXPOSED_COMMUNICATION,
+        (SignalName.TRANSFER,),
+        exposed_communication,
+        of_several_ranks=True,
     ),
-    DiagnosisRule(FindingKind.SYNC_VARIANCE, (SignalName.EXPOSED_QUANTILES,), sync_variance, of_several_ranks=True),
+    DiagnosisRule(
+        FindingKind.SYNC_VARIANCE,
+        (SignalName.EXPOSED_QUANTILES,),
+        sync_variance,
+        of_several_ranks=True,
+    ),
     DiagnosisRule(FindingKind.HOST_BOUND, (SignalName.HOST_BOUND,), host_bound),
-    DiagnosisRule(FindingKind.HOST_SYNC, (SignalName.READBACKS, SignalName.READBACK_WAIT), host_sync),
+    DiagnosisRule(
+        FindingKind.HOST_SYNC, (SignalName.READBACKS, SignalName.READBACK_WAIT), host_sync
+    ),
     DiagnosisRule(FindingKind.PAGEABLE_COPIES, (SignalName.PAGEABLE,), pageable_copies),
     DiagnosisRule(FindingKind.COPY_BOUND, (SignalName.COPIES,), copy_bound),
     DiagnosisRule(FindingKind.THROTTLING, (SignalName.THROTTLED,), throttling),

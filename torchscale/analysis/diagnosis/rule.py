@@ -1,4 +1,5 @@
-"""What the rules of the diagnosis share: their form, their limits, and a few lines of arithmetic."""
+"""What the rules of the diagnosis share: their form, their limits, and a few lines of
+arithmetic."""
 
 from __future__ import annotations
 
@@ -7,17 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalName, Signals, SignalSeries
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    Matrix,
+    SignalName,
+    Signals,
+    SignalSeries,
+)
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_percent, format_seconds
 
 MIN_SAMPLES = 3
-"""Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval is 12.7 standard
-errors wide."""
+"""Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval
+is 12.7 standard errors wide."""
 COST_FLOOR = 0.02
-"""A share of the step below which nothing is called a bottleneck (docs/diagnosis.md): the same 2 % below which a
-comparison calls two runs equal."""
+"""A share of the step below which nothing is called a bottleneck (docs/diagnosis.md): the same 2 %
+below which a comparison calls two runs equal."""
 
 EXPLAINED_SHARE = 0.5
 """One thing explains another where it is more than half of it."""
@@ -28,10 +35,13 @@ Judgement = Finding | str | None
 
 @dataclass(frozen=True)
 class DiagnosisRule:
-    """One rule: what it finds, the signals it needs, how it judges given the findings of the rules before it.
+    """One rule: what it finds, the signals it needs, how it judges given the findings of the rules
+    before it.
 
-    ``of_several_ranks``: whether it is about ranks that wait for one another, and does not apply to a single one.
-    ``staged``: whether it is about pipelines, or about ranks of equal work; ``None`` where about both.
+    ``of_several_ranks``: whether it is about ranks that wait for one another, and does not apply to
+    a single one.
+    ``staged``: whether it is about pipelines, or about ranks of equal work; ``None`` where about
+    both.
     """
 
     kind: FindingKind
@@ -44,7 +54,10 @@ class DiagnosisRule:
 def cannot_name(signals: Signals) -> str | None:
     """Why no rank may be blamed, or ``None``."""
     if signals.staged:
-        return "ranks communicate by sends and receives, as stages of a pipeline do: they hold different work"
+        return (
+            "ranks communicate by sends and receives, as stages of a pipeline do: they hold "
+            "different work"
+        )
     if not signals.trusted:
         return "the recording is too short or its ranks cannot be compared with confidence"
     if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
@@ -53,12 +66,16 @@ def cannot_name(signals: Signals) -> str | None:
 
 
 def seconds_with_interval(mean: float, half: float) -> str:
-    """``12.0 ms (9.10 to 14.9 ms)``: a mean time and the ends of its 95 % interval, which is symmetric."""
-    return with_interval(format_seconds(mean), format_ends(format_seconds(mean - half), format_seconds(mean + half)))
+    """``12.0 ms (9.10 to 14.9 ms)``: a mean time and the ends of its 95 % interval, which is
+    symmetric."""
+    return with_interval(
+        format_seconds(mean), format_ends(format_seconds(mean - half), format_seconds(mean + half))
+    )
 
 
 def explained_by_processes(signals: Signals, row: int, excess: float) -> str | None:
-    """Why other processes on a rank's cores can be what it loses (seconds a step); ``None`` where they are not."""
+    """Why other processes on a rank's cores can be what it loses (seconds a step); ``None`` where
+    they are not."""
     if signals.other_processes is None:
         return None
     others = float(np.median(np.delete(signals.other_processes, row)))
@@ -66,7 +83,10 @@ def explained_by_processes(signals: Signals, row: int, excess: float) -> str | N
     if share * signals.step_seconds <= EXPLAINED_SHARE * excess:
         return None
     rank = signals.ranks[row]
-    return f"other processes took {format_percent(share, 0)} more of rank {rank}'s cores; that can make it slow"
+    return (
+        f"other processes took {format_percent(share, 0)} more of rank {rank}'s cores; that can "
+        "make it slow"
+    )
 
 
 def median_of_others(values: Matrix, row: int) -> SignalSeries:
@@ -84,9 +104,11 @@ def medians_of_others(values: Matrix) -> Matrix:
     places = np.argsort(np.argsort(values, axis=0), axis=0)
     ordered = np.sort(values, axis=0)
     samples = np.arange(values.shape[1])
-    # Those in the middle of the others; each place from the row's own on is one further in the order of all.
+    # Those in the middle of the others; each place from the row's own on is one further in the
+    # order of all.
     lower, upper = (
-        ordered[place + (places <= place), samples] for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
+        ordered[place + (places <= place), samples]
+        for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
     )
     return np.asarray((lower + upper) / 2)
 

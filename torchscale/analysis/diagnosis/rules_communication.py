@@ -10,22 +10,25 @@ from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 EXPOSED_FLOOR = 0.05
-"""Share of the step. Chosen above :data:`COST_FLOOR`, since some exposed communication remains in every run: the last
-bucket cannot overlap with anything."""
+"""Share of the step. Chosen above :data:`COST_FLOOR`, since some exposed communication remains in
+every run: the last bucket cannot overlap with anything."""
 VARIANCE_FLOOR = 0.20
 """(p95 − p50) ÷ p50 of exposed synchronization (docs/diagnosis.md)."""
 SMALL_BUCKET_BYTES = 1 << 20
-"""DDP's own first bucket is 1 MiB (dist._DEFAULT_FIRST_BUCKET_BYTES); smaller buckets are somebody's choice."""
+"""DDP's own first bucket is 1 MiB (dist._DEFAULT_FIRST_BUCKET_BYTES); smaller buckets are
+somebody's choice."""
 MIN_BUCKETS = 4
 """Chosen: with fewer buckets there is little to merge."""
 BUCKET_GAIN = 1.3
-"""How much faster merged buckets must be when both are timed. Chosen to be beyond the scatter of medians of a few
-all-reduces; 12 clean runs of docs/tested-on.md have none."""
+"""How much faster merged buckets must be when both are timed. Chosen to be beyond the scatter of
+medians of a few all-reduces; 12 clean runs of docs/tested-on.md have none."""
 SLOW_LINK_SHARE = 0.5
-"""Of the rated bandwidth. Chosen below the 70 % that :mod:`torchscale.analysis.machine.link_verdict` expects of large
-messages, since gradients are smaller ones."""
+"""Of the rated bandwidth. Chosen below the 70 % that
+:mod:`torchscale.analysis.machine.link_verdict` expects of large messages, since gradients are
+smaller ones."""
 VERY_SLOW_LINK_SHARE = 0.3
-"""Chosen: below this share protocol overhead and message size do not explain it, and the confidence is high."""
+"""Chosen: below this share protocol overhead and message size do not explain it, and the confidence
+is high."""
 
 
 def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
@@ -47,12 +50,15 @@ def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH,
-        summary=f"gradients go in {len(buckets)} buckets of {format_bytes(typical)} (median); the same bytes in "
+        summary=f"gradients go in {len(buckets)} buckets of {format_bytes(typical)} (median); the "
+        "same bytes in "
         f"buckets of 25 MiB take {format_seconds(probe.merged_seconds)} instead of "
         f"{format_seconds(probe.as_bucketed_seconds)}",
         evidence=(
-            f"both timed with nothing else running, {format_bytes(probe.payload_bytes)} of gradients",
-            f"exposed synchronization in training: {format_seconds(float(signals.mean(transfer)))} a step",
+            f"both timed with nothing else running, {format_bytes(probe.payload_bytes)} of "
+            "gradients",
+            "exposed synchronization in training: "
+            f"{format_seconds(float(signals.mean(transfer)))} a step",
         ),
         advice="raise bucket_cap_mb of DistributedDataParallel (its default is 25)",
     )
@@ -74,14 +80,17 @@ def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(gain, signals),
         cost_seconds=gain,
         confidence=Confidence.HIGH if reached < VERY_SLOW_LINK_SHARE * rated else Confidence.MEDIUM,
-        summary=f"all-reduce reaches {format_byte_rate(reached)} bus bandwidth; the link is rated at "
+        summary=f"all-reduce reaches {format_byte_rate(reached)} bus bandwidth; the link is rated "
+        "at "
         f"{format_byte_rate(rated)}",
         evidence=(
-            f"{format_bytes(probe.payload_bytes)} of gradients take {format_seconds(probe.merged_seconds)} with "
+            f"{format_bytes(probe.payload_bytes)} of gradients take "
+            f"{format_seconds(probe.merged_seconds)} with "
             "nothing else running",
             f"exposed synchronization in training: {format_seconds(cost)} a step",
         ),
-        advice="measure the link by itself (`iperf3`, `ib_write_bw`, nccl-tests); look for shaping, a wrong interface "
+        advice="measure the link by itself (`iperf3`, `ib_write_bw`, nccl-tests); look for "
+        "shaping, a wrong interface "
         "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), negotiated speed, cables",
     )
 
@@ -99,7 +108,9 @@ def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Ju
     what = "synchronizing gradients" if gradients else "communication"
     evidence = [f"over {signals.steps} steps" if signals.steps else "over the whole recording"]
     if signals.overlap is not None:
-        evidence.append(f"{format_percent(signals.overlap, 0)} of communication is hidden under compute")
+        evidence.append(
+            f"{format_percent(signals.overlap, 0)} of communication is hidden under compute"
+        )
     if signals.bucket_bytes is not None:
         total = format_bytes(float(sum(signals.bucket_bytes)))
         count = len(signals.bucket_bytes)
@@ -108,7 +119,9 @@ def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Ju
         kind=FindingKind.EXPOSED_COMMUNICATION,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED and signals.trusted else Confidence.LOW,
+        confidence=Confidence.HIGH
+        if signals.steps >= MIN_COMPARED and signals.trusted
+        else Confidence.LOW,
         summary=f"{what} takes {per_step(cost, signals)} that no compute hides",
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
@@ -131,9 +144,17 @@ def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
     if any(finding.kind in explained for finding in findings):
         return None
-    if p50 <= 0 or (p95 - p50) / p50 <= VARIANCE_FLOOR or p50 <= EXPOSED_FLOOR * signals.step_seconds:
+    if (
+        p50 <= 0
+        or (p95 - p50) / p50 <= VARIANCE_FLOOR
+        or p50 <= EXPOSED_FLOOR * signals.step_seconds
+    ):
         return None
-    cost = 0.0 if signals.transfer is None or signals.wait is None else max(0.0, _mean_exposed(signals) - p50)
+    cost = (
+        0.0
+        if signals.transfer is None or signals.wait is None
+        else max(0.0, _mean_exposed(signals) - p50)
+    )
     return Finding(
         kind=FindingKind.SYNC_VARIANCE,
         cost_percent=percent(cost, signals),
@@ -141,8 +162,12 @@ def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         confidence=Confidence.MEDIUM,
         summary=f"exposed synchronization takes {format_seconds(p50)} in the median step and "
         f"{format_seconds(p95)} in one of twenty",
-        evidence=(f"(p95 − p50) ÷ p50 = {format_percent((p95 - p50) / p50, 0)}, over {signals.steps} steps",),
-        advice="look for traffic of others on the link, for congestion, and for ranks that are late now and then",
+        evidence=(
+            f"(p95 − p50) ÷ p50 = {format_percent((p95 - p50) / p50, 0)}, over {signals.steps} "
+            "steps",
+        ),
+        advice="look for traffic of others on the link, for congestion, and for ranks that are "
+        "late now and then",
     )
 
 

@@ -8,8 +8,8 @@ from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
 
 HOST_FLOOR = 0.10
-"""Share of the step that the device idles on every rank. Chosen: gaps of a few per cent between kernels are ordinary in
-eager training."""
+"""Share of the step that the device idles on every rank. Chosen: gaps of a few per cent between
+kernels are ordinary in eager training."""
 _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence; a report of a thousand ranks stays readable."""
 KEEPING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776"
@@ -17,9 +17,11 @@ KEEPING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776"
 _ALLOCATOR_ADVICE = {
     "system": f"set `launch.malloc: keep`, the default; for your own programs export {KEEPING}",
     "environment": f"remove the variables MALLOC_* and GLIBC_TUNABLES, or set {KEEPING}",
-    "keep": "glibc keeps what is freed, so something else maps memory in every step: look for mmap, shared memory and "
+    "keep": "glibc keeps what is freed, so something else maps memory in every step: look for "
+    "mmap, shared memory and "
     "arrays read through files",
-    None: "make the allocator keep freed memory (jemalloc: MALLOC_CONF=dirty_decay_ms:-1), or use glibc's",
+    None: "make the allocator keep freed memory (jemalloc: MALLOC_CONF=dirty_decay_ms:-1), or use "
+    "glibc's",
 }
 """By the allocator's setting."""
 
@@ -37,10 +39,13 @@ def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
-        summary=f"the device has nothing to do for {per_step(cost, signals)} because the host hands out work late"
+        summary=f"the device has nothing to do for {per_step(cost, signals)} because the host "
+        "hands out work late"
         if signals.on_device
         else f"{per_step(cost, signals)} go to host work between operators",
-        evidence=(f"by rank: {', '.join(format_seconds(float(value)) for value in idle[:_MAX_SHOWN_RANKS])}",),
+        evidence=(
+            f"by rank: {', '.join(format_seconds(float(value)) for value in idle[:_MAX_SHOWN_RANKS])}",
+        ),
         advice="move Python work out of the step (logging, metrics, checks), use torch.compile"
         + (" or CUDA graphs" if signals.on_device else "")
         + ", fused optimizers, larger batches",
@@ -59,10 +64,12 @@ def host_sync(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.MEDIUM,
-        summary=f"the step reads values back from the device {count:.0f} times (.item(), bool(), printing a tensor); "
+        summary=f"the step reads values back from the device {count:.0f} times (.item(), bool(), "
+        "printing a tensor); "
         f"the device then idles {format_seconds(cost)} a step",
         evidence=(f"over {signals.steps} steps",),
-        advice="read losses and metrics every many steps, after the step; keep decisions on the device",
+        advice="read losses and metrics every many steps, after the step; keep decisions on the "
+        "device",
     )
 
 
@@ -71,7 +78,9 @@ def throttling(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     del findings
     throttled = signals.throttled
     assert throttled is not None  # noqa: S101 - in `needs`
-    hit = [(rank, reasons) for rank, reasons in zip(signals.ranks, throttled, strict=True) if reasons]
+    hit = [
+        (rank, reasons) for rank, reasons in zip(signals.ranks, throttled, strict=True) if reasons
+    ]
     if not hit:
         return None
     return Finding(
@@ -81,9 +90,14 @@ def throttling(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_seconds=0.0,
         confidence=Confidence.HIGH,
         summary="clocks were lowered while it was measured: "
-        + "; ".join(f"rank {rank}: {', '.join(reasons)}" for rank, reasons in hit[:_MAX_SHOWN_RANKS]),
-        evidence=("the driver's reasons, read between batches; its cost cannot be derived from it",),
-        advice="check cooling, power limits and the fans; `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`",
+        + "; ".join(
+            f"rank {rank}: {', '.join(reasons)}" for rank, reasons in hit[:_MAX_SHOWN_RANKS]
+        ),
+        evidence=(
+            "the driver's reasons, read between batches; its cost cannot be derived from it",
+        ),
+        advice="check cooling, power limits and the fans; `nvidia-smi -q -d "
+        "PERFORMANCE,TEMPERATURE,POWER`",
     )
 
 
@@ -107,14 +121,16 @@ def memory_pressure(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
         confidence=Confidence.HIGH,
         summary=f"memory ran short: {what}",
         evidence=("counted while measuring; its cost cannot be derived from it",),
-        advice="lower the batch size, checkpoint activations, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        advice="lower the batch size, checkpoint activations, or set "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         if retries
         else "free memory on the host, or lower the batch size",
     )
 
 
 def memory_returned(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
-    """The host's allocator returns what a step frees, and the next step takes it from the kernel again."""
+    """The host's allocator returns what a step frees, and the next step takes it from the kernel
+    again."""
     del findings
     if signals.on_device or signals.origin is not Origin.LAUNCH:
         return None  # the host's memory holds no tensors, or a recording does not know of it
@@ -129,7 +145,8 @@ def memory_returned(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
-        summary=f"the allocator returns what a step frees: {fetched.pages_per_step:,.0f} minor page faults a step on "
+        summary=f"the allocator returns what a step frees: {fetched.pages_per_step:,.0f} minor "
+        "page faults a step on "
         f"rank {fetched.rank} cost at least {format_seconds(cost)}",
         evidence=(
             "median over batches, without the pages by which the process grows",

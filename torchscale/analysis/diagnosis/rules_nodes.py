@@ -18,8 +18,8 @@ _MIN_RANKS = 2
 
 
 def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
-    """All ranks of one machine compute longer than the median rank of the others, and the machines compared as if each
-    were one rank make it a straggler."""
+    """All ranks of one machine compute longer than the median rank of the others, and the machines
+    compared as if each were one rank make it a straggler."""
     del findings
     hosts = signals.hosts or ()
     rows_of: dict[str, list[int]] = {}
@@ -33,7 +33,11 @@ def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
     means = signals.mean(compute)
     slowest = max(range(len(machines)), key=lambda place: float(means[rows[place]].mean()))
     mine = means[rows[slowest]]
-    others = float(np.median([means[row] for place, part in enumerate(rows) if place != slowest for row in part]))
+    others = float(
+        np.median(
+            [means[row] for place, part in enumerate(rows) if place != slowest for row in part]
+        )
+    )
     if float(mine.min()) < (1 + COMPUTE_EXCESS) * others:
         return None
     judgement = straggler(by_machine(signals, rows), ())
@@ -45,16 +49,20 @@ def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
             "kind": FindingKind.STRAGGLING_NODE,
             "rank": None,
             "hosts": (host,),
-            "summary": f"all {len(ranks)} ranks of {host} ({_ranks(ranks)}) are late at the collective: their compute "
-            f"takes {format_seconds(float(mine.mean()))} a step, that of the others {format_seconds(others)}",
-            "advice": f"look at what the ranks of {host} share: power and cooling, clocks, the driver, memory, other "
+            "summary": f"all {len(ranks)} ranks of {host} ({_ranks(ranks)}) are late at the "
+            "collective: their compute "
+            f"takes {format_seconds(float(mine.mean()))} a step, that of the others "
+            f"{format_seconds(others)}",
+            "advice": f"look at what the ranks of {host} share: power and cooling, clocks, the "
+            "driver, memory, other "
             "processes; leave the node out to see whether the slowness goes with it",
         }
     )
 
 
 def by_machine(signals: Signals, rows: Sequence[Sequence[int]]) -> Signals:
-    """The signals with one row for each machine: means over its ranks, and the sum of their blame."""
+    """The signals with one row for each machine: means over its ranks, and the sum of their
+    blame."""
     parts = [list(part) for part in rows]
 
     def means(values: Matrix | None) -> Matrix | None:
@@ -70,11 +78,17 @@ def by_machine(signals: Signals, rows: Sequence[Sequence[int]]) -> Signals:
         hosts=None,
         compute=means(signals.compute),
         wait=means(signals.wait),
-        blame=None if signals.blame is None else np.array([signals.blame[part].sum() for part in parts]),
-        unsynchronized=None if apart is None else tuple(_mean_passes([apart[row] for row in part]) for part in parts),
+        blame=None
+        if signals.blame is None
+        else np.array([signals.blame[part].sum() for part in parts]),
+        unsynchronized=None
+        if apart is None
+        else tuple(_mean_passes([apart[row] for row in part]) for part in parts),
         windows=None
         if windows is None
-        else replace(windows, compute=_mean_rows(windows.compute, parts), quiet=means(windows.quiet)),
+        else replace(
+            windows, compute=_mean_rows(windows.compute, parts), quiet=means(windows.quiet)
+        ),
         pauses=None,
         other_processes=mean_of_each(signals.other_processes),
         host_bound=mean_of_each(signals.host_bound),

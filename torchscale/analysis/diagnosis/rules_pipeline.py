@@ -1,7 +1,8 @@
-"""Rules about pipelines: ranks of a stage hold equal work and are compared with each other, stages with one another.
+"""Rules about pipelines: ranks of a stage hold equal work and are compared with each other, stages
+with one another.
 
-They go by the time that each rank computes by itself; waits say little here, since every stage waits for the others by
-design.
+They go by the time that each rank computes by itself; waits say little here, since every stage
+waits for the others by design.
 """
 
 from __future__ import annotations
@@ -19,23 +20,31 @@ from torchscale.analysis.diagnosis.rule import (
     seconds_with_interval,
 )
 from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals, SignalSeries, Windows
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    Matrix,
+    Origin,
+    Signals,
+    SignalSeries,
+    Windows,
+)
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
 PEER_EXCESS = 0.10
-"""How much longer than its peers' median a rank of a stage computes to be named. Chosen above the 3 % of ranks without
-stages: there is no measurement without communication that could confirm it."""
+"""How much longer than its peers' median a rank of a stage computes to be named. Chosen above the 3
+% of ranks without stages: there is no measurement without communication that could confirm it."""
 STAGE_EXCESS = 0.10
-"""How much more than the mean of all stages the slowest computes. Chosen: the embedding on the first stage and the
-head on the last make some difference in every pipeline."""
+"""How much more than the mean of all stages the slowest computes. Chosen: the embedding on the
+first stage and the head on the last make some difference in every pipeline."""
 STAGE_FLOOR = 0.05
-"""Share of the step that an even split would gain at most; as for exposed communication, some is left in every run."""
+"""Share of the step that an even split would gain at most; as for exposed communication, some is
+left in every run."""
 MICRO_BATCH_SPREAD = 0.10
-"""Standard deviation of the lengths of a step's micro-batches, as a share of their mean, from which on they are uneven.
-Chosen as for ranks and stages."""
+"""Standard deviation of the lengths of a step's micro-batches, as a share of their mean, from which
+on they are uneven. Chosen as for ranks and stages."""
 STEADY_SHARE = 0.5
 """Of the mean excess, in every quarter of the run, as for other stragglers."""
 BLOCKS = 12
@@ -48,7 +57,11 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return refusal
     assert signals.stages is not None  # noqa: S101 - else it refuses
     values = _samples(signals)
-    candidates = [peer for stage in signals.stages if len(stage) > 1 and (peer := _slowest(values, stage)) is not None]
+    candidates = [
+        peer
+        for stage in signals.stages
+        if len(stage) > 1 and (peer := _slowest(values, stage)) is not None
+    ]
     named = {item.rank for item in findings if item.kind is FindingKind.INTERMITTENT_STRAGGLER}
     candidates = [
         peer
@@ -69,17 +82,20 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(peer.excess, signals),
         cost_seconds=peer.excess,
         confidence=Confidence.HIGH if _enough(signals) else Confidence.MEDIUM,
-        summary=f"rank {rank}'s {what} {format_seconds(peer.mine)} a step, {peer.mine / peer.others:.1f} times that of "
-        f"the ranks with equal work (rank{'s' * (len(peer.stage) > 2)} {peers}: {format_seconds(peer.others)}); "
+        summary=f"rank {rank}'s {what} {format_seconds(peer.mine)} a step, "
+        f"{peer.mine / peer.others:.1f} times that of "
+        f"the ranks with equal work (rank{'s' * (len(peer.stage) > 2)} {peers}: "
+        f"{format_seconds(peer.others)}); "
         "its pipeline waits for it in every micro-batch",
         evidence=(
-            f"{seconds_with_interval(peer.excess, peer.half)} more than the median of its stage, over "
+            f"{seconds_with_interval(peer.excess, peer.half)} more than the median of its stage, "
+            "over "
             f"{_extent(signals)}",
             f"{len(signals.stages)} stages of {len(peer.stage)} ranks each hold equal work",
         ),
-        advice=SlowRank(peer.row, tuple(row for row in peer.stage if row != peer.row), peer.excess).advice(
-            signals, "those of the same stage"
-        ),
+        advice=SlowRank(
+            peer.row, tuple(row for row in peer.stage if row != peer.row), peer.excess
+        ).advice(signals, "those of the same stage"),
     )
 
 
@@ -115,14 +131,21 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return None
     values = _samples(signals)
     # The lower median of its ranks: one rank of a stage that is slow makes no stage uneven.
-    by_stage = np.array([np.sort(values[list(stage)], axis=0)[(len(stage) - 1) // 2] for stage in signals.stages])
+    by_stage = np.array(
+        [np.sort(values[list(stage)], axis=0)[(len(stage) - 1) // 2] for stage in signals.stages]
+    )
     means = by_stage.mean(axis=1)
     slowest, even = int(means.argmax()), float(means.mean())
     excess = by_stage[slowest] - by_stage.mean(axis=0)
     mean, half = mean_interval(excess.tolist())
     batches = signals.micro_batches
     gain = mean if batches is None else mean * (1 - 1 / batches)
-    if half is None or mean <= half or mean < STAGE_EXCESS * even or gain < STAGE_FLOOR * signals.step_seconds:
+    if (
+        half is None
+        or mean <= half
+        or mean < STAGE_EXCESS * even
+        or gain < STAGE_FLOOR * signals.step_seconds
+    ):
         return None
     if not _is_steady(excess):
         return f"stage {slowest + 1} computes longer than the others, but not steadily"
@@ -136,24 +159,33 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(gain, signals),
         cost_seconds=gain,
         confidence=Confidence.HIGH if _enough(signals) and not alone else Confidence.MEDIUM,
-        summary=f"stage {slowest + 1} of {len(means)} ({where}) does {format_percent(share, 0)} of the work; an even "
+        summary=f"stage {slowest + 1} of {len(means)} ({where}) does {format_percent(share, 0)} "
+        "of the work; an even "
         f"split would give it {format_percent(1 / len(means), 0)}. All stages wait for it",
         evidence=(
             f"compute of a step by stage{' (forward pass)' if _forward_only(signals) else ''}: "
             + ", ".join(
                 f"{number} ({_ranks_text(signals, ranks)}): {format_seconds(float(value))}"
-                for number, (ranks, value) in enumerate(zip(signals.stages, means, strict=True), start=1)
+                for number, (ranks, value) in enumerate(
+                    zip(signals.stages, means, strict=True), start=1
+                )
             ),
-            f"{seconds_with_interval(mean, half)} more than the mean stage, over {_extent(signals)}",
+            f"{seconds_with_interval(mean, half)} more than the mean stage, over "
+            f"{_extent(signals)}",
         ),
-        advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which has least; count the "
+        advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which "
+        "has least; count the "
         "embedding and the head as layers"
-        + (f". It is one rank, and a slow device looks the same: compare {where}'s clocks with others'" * alone),
+        + (
+            f". It is one rank, and a slow device looks the same: compare {where}'s clocks with "
+            "others'" * alone
+        ),
     )
 
 
 def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
-    """Micro-batches of a step that compute longer than others on all stages, as long sequences do."""
+    """Micro-batches of a step that compute longer than others on all stages, as long sequences
+    do."""
     del findings
     if (refusal := _cannot_compare(signals)) is not None:
         return refusal
@@ -162,30 +194,40 @@ def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Jud
     mean, half = mean_interval(lengths.shared_variance.tolist())
     # A pipeline of S equal stages takes the sum of the micro-batches and S - 1 times the longest.
     gain = (len(signals.stages) - 1) * (lengths.longest - 1) * lengths.seconds
-    if half is None or mean <= half or mean < MICRO_BATCH_SPREAD**2 or gain < STAGE_FLOOR * signals.step_seconds:
+    if (
+        half is None
+        or mean <= half
+        or mean < MICRO_BATCH_SPREAD**2
+        or gain < STAGE_FLOOR * signals.step_seconds
+    ):
         return None
-    places = ", ".join(f"{number}: {value:.2f}" for number, value in enumerate(lengths.relative.tolist(), start=1))
+    places = ", ".join(
+        f"{number}: {value:.2f}" for number, value in enumerate(lengths.relative.tolist(), start=1)
+    )
     return Finding(
         kind=FindingKind.UNEVEN_MICRO_BATCHES,
         cost_percent=percent(gain, signals),
         cost_seconds=gain,
         confidence=Confidence.HIGH if _enough(signals) else Confidence.MEDIUM,
-        summary=f"micro-batches of a step differ: the longest computes {lengths.longest:.1f} times the mean of its "
+        summary=f"micro-batches of a step differ: the longest computes {lengths.longest:.1f} "
+        "times the mean of its "
         "step, on every stage, and the stages wait for it one after the other",
         evidence=(
-            f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation within a step) on which "
+            f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation "
+            "within a step) on which "
             f"the {len(signals.stages)} stages agree, over {_extent(signals)}",
             f"compute of each micro-batch over their mean, by place in the step: {places}",
         ),
-        advice="give every micro-batch equally many tokens: pack sequences, or spread long ones over the micro-batches "
+        advice="give every micro-batch equally many tokens: pack sequences, or spread long ones "
+        "over the micro-batches "
         "before the batch is cut",
     )
 
 
 @dataclass(frozen=True)
 class _Peer:
-    """The slowest rank of a stage. Seconds a step: its compute, that of the others, how much more, and the half-width
-    of the 95 % interval of that."""
+    """The slowest rank of a stage. Seconds a step: its compute, that of the others, how much more,
+    and the half-width of the 95 % interval of that."""
 
     row: int
     stage: tuple[int, ...]
@@ -205,19 +247,24 @@ def _slowest(values: Matrix, stage: tuple[int, ...]) -> _Peer | None:
     typical = float(others.mean())
     if half is None or mean <= half or mean < PEER_EXCESS * typical:
         return None
-    return _Peer(stage[row], stage, float(group[row].mean()), typical, mean, half, _is_steady(excess))
+    return _Peer(
+        stage[row], stage, float(group[row].mean()), typical, mean, half, _is_steady(excess)
+    )
 
 
 def _cannot_compare(signals: Signals) -> str | None:
     if signals.stages is None:
-        return "ranks communicate by sends and receives, as stages of a pipeline do: they hold different work; " + (
-            signals.why_no_stages or "which of them hold equal work is not known"
+        return (
+            "ranks communicate by sends and receives, as stages of a pipeline do: they hold "
+            "different work; "
+            + (signals.why_no_stages or "which of them hold equal work is not known")
         )
     if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
         return f"fewer than {MIN_COMPARED} steps or collectives"
     if signals.origin is Origin.LAUNCH and signals.windows is None:
         return (
-            f"fewer than {MIN_COMPARED} steps, or a record without the windows of steps that show each rank's compute"
+            f"fewer than {MIN_COMPARED} steps, or a record without the windows of steps that show "
+            "each rank's compute"
         )
     if _samples(signals).shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
@@ -225,7 +272,8 @@ def _cannot_compare(signals: Signals) -> str | None:
 
 
 def _forward_only(signals: Signals) -> bool:
-    """Copies of a stage reduce gradients within their last backward pass, as far as a launch can tell."""
+    """Copies of a stage reduce gradients within their last backward pass, as far as a launch can
+    tell."""
     return signals.origin is Origin.LAUNCH and any(len(stage) > 1 for stage in signals.stages or ())
 
 
@@ -239,7 +287,8 @@ def _work(signals: Signals) -> Windows | None:
 
 
 def _samples(signals: Signals) -> Matrix:
-    """The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the run; seconds per step."""
+    """The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the run;
+    seconds per step."""
     windows = _work(signals)
     assert signals.compute is not None  # noqa: S101 - in `needs`
     values = signals.compute if windows is None else windows.compute

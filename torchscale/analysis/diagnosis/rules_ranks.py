@@ -19,66 +19,75 @@ from torchscale.analysis.diagnosis.rule import (
     percent,
     seconds_with_interval,
 )
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Pauses, Signals, SignalSeries
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    Matrix,
+    Origin,
+    Pauses,
+    Signals,
+    SignalSeries,
+)
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_change, format_percent, format_seconds
 
 COMPUTE_EXCESS = 0.03
-"""How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo ranks with 2, 5 or
-12 ms injected into steps of 32 to 45 ms it names the rank in 26 of 27 runs, and no rank in 12 clean ones
-(docs/tested-on.md)."""
+"""How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo
+ranks with 2, 5 or 12 ms injected into steps of 32 to 45 ms it names the rank in 26 of 27 runs, and
+no rank in 12 clean ones (docs/tested-on.md)."""
 QUIET_EXCESS = 0.10
-"""How much slower a rank's forward passes and optimizer steps are to confirm by themselves that it is a straggler.
-Chosen above the per cents by which cores of a shared host differ for as long as a run lasts: less than that must also
-show in passes without gradient synchronization."""
+"""How much slower a rank's forward passes and optimizer steps are to confirm by themselves that it
+is a straggler. Chosen above the per cents by which cores of a shared host differ for as long as a
+run lasts: less than that must also show in passes without gradient synchronization."""
 BLAME_FLOOR = 0.5
-"""Share of all waiting for which a straggler arrives last, with three ranks. With two the share says nothing: one of
-them is always last."""
+"""Share of all waiting for which a straggler arrives last, with three ranks. With two the share
+says nothing: one of them is always last."""
 BLAME_OVER_CHANCE = 1.5
-"""The same with more ranks: ranks that only scatter have 1 ÷ ranks each. Four ranks on two cores scatter by as much
-as a rank that is 2 ms slower in 40 ms makes them wait, and it has 0.41 to 0.43 of the blame."""
+"""The same with more ranks: ranks that only scatter have 1 ÷ ranks each. Four ranks on two cores
+scatter by as much as a rank that is 2 ms slower in 40 ms makes them wait, and it has 0.41 to 0.43
+of the blame."""
 STEADY_SHARE = 0.5
-"""A straggler is slow in every quarter of a run, by at least this share of its mean excess; interference comes and
-goes."""
+"""A straggler is slow in every quarter of a run, by at least this share of its mean excess;
+interference comes and goes."""
 IMBALANCE_FLOOR = 0.12
-"""Share of the step. Ranks do not leave a collective at the same moment and their steps scatter, which counts as
-waiting: 12 clean runs of gloo ranks on two cores have none (docs/tested-on.md)."""
+"""Share of the step. Ranks do not leave a collective at the same moment and their steps scatter,
+which counts as waiting: 12 clean runs of gloo ranks on two cores have none (docs/tested-on.md)."""
 IMBALANCE_TOP_BLAME = 0.9
 """Chosen: beyond this share of the blame a single rank is late, and ranks do not take turns."""
 INPUT_FLOOR = 0.05
-"""Share of the step that every rank waits for data. Above :data:`COST_FLOOR`, since collating and copying a batch takes
-something in every run."""
+"""Share of the step that every rank waits for data. Above :data:`COST_FLOOR`, since collating and
+copying a batch takes something in every run."""
 PAUSE_FLOOR = 0.03
-"""Share of the step that rare long steps cost. Chosen above :data:`COST_FLOOR`: their number is small and their sum
-scatters."""
+"""Share of the step that rare long steps cost. Chosen above :data:`COST_FLOOR`: their number is
+small and their sum scatters."""
 MIN_PAUSES = 3
 """Chosen: fewer long steps are accidents (a checkpoint, a job that started) and no pattern."""
 CERTAIN_PAUSES = 5
 """Chosen: from here on they are a pattern whatever their cause, and the confidence is high."""
 LASTING_SECONDS = 10.0
-"""A recording shorter than this may show a passing disturbance only: on a shared host with two cores, one of them ran
-30 % slower for 2.5 s of 12, and the guest's counters (steal, other processes) showed nothing."""
+"""A recording shorter than this may show a passing disturbance only: on a shared host with two
+cores, one of them ran 30 % slower for 2.5 s of 12, and the guest's counters (steal, other
+processes) showed nothing."""
 SAME_RANK_SHARE = 0.9
-"""Share of what all ranks' long steps cost that falls on one rank, for that rank to be named: what the host does beside
-training adds a long step here and there on any rank."""
+"""Share of what all ranks' long steps cost that falls on one rank, for that rank to be named: what
+the host does beside training adds a long step here and there on any rank."""
 SAME_RANK_CHANCE = 0.1
-"""Most probable that chance puts as many pauses on one rank. Of two ranks, five of five fall on the same one in 6 % of
-cases, of three ranks four of four in 4 %."""
+"""Most probable that chance puts as many pauses on one rank. Of two ranks, five of five fall on the
+same one in 6 % of cases, of three ranks four of four in 4 %."""
 CERTAIN_CHANCE = 0.01
 """Below this chance the rank is certain."""
 BLOCKS = 12
-"""Parts that windows of steps are joined to, for the interval of a rank's mean: neighbouring windows are not
-independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
+"""Parts that windows of steps are joined to, for the interval of a rank's mean: neighbouring
+windows are not independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
 _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence."""
 _OWN = {
     Origin.LAUNCH: "compute time",
     Origin.TRACE: "own time (all but waits, transfers and loading)",
 }
-"""What ``Signals.compute`` is, by where the signals are from: a recording's includes host code between operators, which
-its table of ranks has apart."""
+"""What ``Signals.compute`` is, by where the signals are from: a recording's includes host code
+between operators, which its table of ranks has apart."""
 _APART = {
     Origin.LAUNCH: "without gradient synchronization",
     Origin.TRACE: "while no collective transfers",
@@ -92,12 +101,17 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
     data = signals.data_wait
     assert data is not None  # noqa: S101 - in `needs`
     means = signals.mean(data)
-    advice = "give the loader more workers, prefetch and pin; keep decoding and augmentation off the training process"
+    advice = (
+        "give the loader more workers, prefetch and pin; keep decoding and augmentation off the "
+        "training process"
+    )
     everyone = float(means.min())
     row = int(means.argmax())
     floor = max(COMPUTE_EXCESS * signals.step_seconds, everyone)
     enough = signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED
-    if len(data) > 1 and enough and means[row] > floor:  # it cannot exceed the others by more than all its waiting
+    if (
+        len(data) > 1 and enough and means[row] > floor
+    ):  # it cannot exceed the others by more than all its waiting
         mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
         if mean > floor and half is not None and mean - half > 0:
             rank = signals.ranks[row]
@@ -107,7 +121,8 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
                 cost_percent=percent(mean, signals),
                 cost_seconds=mean,
                 confidence=Confidence.HIGH,
-                summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, the others "
+                summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, "
+                "the others "
                 f"{format_seconds(float(np.median(np.delete(means, row))))}; all wait for it",
                 evidence=(f"{seconds_with_interval(mean, half)} more, over {signals.steps} steps",),
                 advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",
@@ -121,16 +136,17 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
         confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
         summary=f"every rank waits at least {per_step(everyone, signals)} for data",
         evidence=(
-            f"mean wait by rank: {', '.join(format_seconds(float(value)) for value in means[:_MAX_SHOWN_RANKS])}",
+            "mean wait by rank: "
+            f"{', '.join(format_seconds(float(value)) for value in means[:_MAX_SHOWN_RANKS])}",
         ),
         advice=advice,
     )
 
 
 def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
-    """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median of the others with
-    an interval that excludes 0, and with more than two ranks more of the blame than chance gives. Then whether that can
-    be trusted."""
+    """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median
+    of the others with an interval that excludes 0, and with more than two ranks more of the blame
+    than chance gives. Then whether that can be trusted."""
     compute, wait, blame = signals.compute, signals.wait, signals.blame
     assert compute is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
     if any(item.kind is FindingKind.STRAGGLING_NODE for item in findings):
@@ -144,9 +160,14 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return "too few samples of each rank's compute time"
     means = values.mean(axis=1) if without_pauses else signals.mean(values)
     row, fastest = int(np.argmax(means)), float(values.min(axis=0).mean())
-    if means[row] - fastest < COMPUTE_EXCESS * fastest:  # then it is even less above the median of the others
+    if (
+        means[row] - fastest < COMPUTE_EXCESS * fastest
+    ):  # then it is even less above the median of the others
         return None
-    if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER and item.rank == signals.ranks[row] for item in findings):
+    if any(
+        item.kind is FindingKind.INTERMITTENT_STRAGGLER and item.rank == signals.ranks[row]
+        for item in findings
+    ):
         return None
     others = median_of_others(values, row)
     excess, typical = values[row] - others, float(np.mean(others))
@@ -158,7 +179,9 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     cost = min(steady, caused)
     blame_floor = min(BLAME_FLOOR, BLAME_OVER_CHANCE / len(compute))
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
-    waited_for = cost >= COST_FLOOR * signals.step_seconds and (len(compute) == 2 or blame[row] >= blame_floor)
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and (
+        len(compute) == 2 or blame[row] >= blame_floor
+    )
     if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
         return None
     quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
@@ -166,7 +189,9 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return doubt
     rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
     slow_rank = SlowRank(row, tuple(np.delete(np.arange(len(compute)), row).tolist()), mean)
-    longer = f"its {_OWN[signals.origin]} is {format_percent(mean / typical, 0)} longer than the others'"
+    longer = (
+        f"its {_OWN[signals.origin]} is {format_percent(mean / typical, 0)} longer than the others'"
+    )
     where = slow_rank.where(signals) or longer
     return Finding(
         kind=FindingKind.STRAGGLER,
@@ -174,9 +199,11 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH,
-        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of waits); {where}",
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of "
+        f"waits); {where}",
         evidence=(
-            f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against {format_seconds(typical)} "
+            f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against "
+            f"{format_seconds(typical)} "
             f"(median of the others): {seconds_with_interval(mean, half or 0.0)} more, "
             f"over {signals.steps} steps",
             *_quiet_evidence(signals, quiet),
@@ -191,11 +218,15 @@ def _record_again(signals: Signals) -> str:
     seconds = signals.steps * signals.step_seconds
     if signals.origin is Origin.LAUNCH or seconds >= LASTING_SECONDS:
         return ""
-    return f"; record again first: {format_seconds(seconds)} cannot tell a slow rank from a passing disturbance"
+    return (
+        f"; record again first: {format_seconds(seconds)} cannot tell a slow rank from a passing "
+        "disturbance"
+    )
 
 
 def _paused(signals: Signals, row: int) -> float:
-    """What a rank's rare long steps take of each step, where there are enough of them to be called pauses."""
+    """What a rank's rare long steps take of each step, where there are enough of them to be called
+    pauses."""
     pauses = signals.pauses
     if pauses is None or max(pauses.count) < MIN_PAUSES:
         return 0.0
@@ -205,28 +236,45 @@ def _paused(signals: Signals, row: int) -> float:
 def _blocks(values: Matrix, steps: SignalSeries) -> Matrix:
     """Windows of steps as at most :data:`BLOCKS` parts of a run, each the mean over its steps."""
     parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
-    return np.stack([np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1)
+    return np.stack(
+        [np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1
+    )
 
 
 def _doubt(
-    signals: Signals, row: int, excess: SignalSeries, quiet: _Undisturbed | None, unsynchronized: _Undisturbed | None
+    signals: Signals,
+    row: int,
+    excess: SignalSeries,
+    quiet: _Undisturbed | None,
+    unsynchronized: _Undisturbed | None,
 ) -> str | None:
-    """Why a rank that is slower in its steps, by ``excess``, is not called a straggler all the same."""
+    """Why a rank that is slower in its steps, by ``excess``, is not called a straggler all the
+    same."""
     rank, mean = signals.ranks[row], float(excess.mean())
     quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
     if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
         parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
-        return f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to quarter"
+        return (
+            f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to "
+            "quarter"
+        )
     if quiet is None and unsynchronized is None and signals.origin is Origin.LAUNCH:
-        return "no window without gradient synchronization was measured to check each rank's compute"
+        return (
+            "no window without gradient synchronization was measured to check each rank's compute"
+        )
     slower_in_phases = quiet is not None and quiet.slower
     if unsynchronized is not None and not unsynchronized.slower and not slower_in_phases:
         return (
-            f"rank {rank} is {format_seconds(mean)} a step slower in training, but not {_APART[signals.origin]} "
-            f"({format_seconds(unsynchronized.mine)} against {format_seconds(unsynchronized.others)})"
+            f"rank {rank} is {format_seconds(mean)} a step slower in training, but not "
+            f"{_APART[signals.origin]} "
+            f"({format_seconds(unsynchronized.mine)} against "
+            f"{format_seconds(unsynchronized.others)})"
         )
     if unsynchronized is None and quiet is not None and not quiet.slower:
-        return f"rank {rank} is {format_seconds(mean)} a step slower, but not in its forward pass and optimizer"
+        return (
+            f"rank {rank} is {format_seconds(mean)} a step slower, but not in its forward pass and "
+            "optimizer"
+        )
     return explained_by_processes(signals, row, mean)
 
 
@@ -234,7 +282,8 @@ def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
     if quiet is None or not quiet.slower or signals.origin is not Origin.LAUNCH:
         return []
     return [
-        f"forward pass and optimizer, while no gradient is in transfer: {format_seconds(quiet.mine)} against "
+        "forward pass and optimizer, while no gradient is in transfer: "
+        f"{format_seconds(quiet.mine)} against "
         f"{format_seconds(quiet.others)} a step"
     ]
 
@@ -255,7 +304,11 @@ def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
     host = float(signals.host_bound[row] - np.median(np.delete(signals.host_bound, row)))
     if host <= EXPLAINED_SHARE * excess:
         return []
-    where = "with the device waiting for the host" if signals.on_device else "between operators, not in them"
+    where = (
+        "with the device waiting for the host"
+        if signals.on_device
+        else "between operators, not in them"
+    )
     return [f"{format_seconds(host)} of it are spent {where}"]
 
 
@@ -274,30 +327,44 @@ def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     rank = None if row is None else signals.ranks[row]
     certain = rank is None or chance <= CERTAIN_CHANCE
     by_collection = collection is not None and collection > EXPLAINED_SHARE * cost
-    cause = "Python's garbage collection" if by_collection else "something other than garbage collection"
+    cause = (
+        "Python's garbage collection"
+        if by_collection
+        else "something other than garbage collection"
+    )
     if collection is None:
         cause = "a cause that was not recorded"
     where, here = f"on the rank with most) cost {format_seconds(cost)} a step on average", ""
     if rank is not None:
         here = f" on rank {rank} or its host only"
         where = (
-            f"on rank {rank}, nearly none on the others) cost {format_seconds(cost)} a step on average, and all wait"
+            f"on rank {rank}, nearly none on the others) cost {format_seconds(cost)} a step on "
+            "average, and all wait"
         )
     return Finding(
         kind=FindingKind.PAUSES,
         rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if certain and (by_collection or most >= CERTAIN_PAUSES) else Confidence.MEDIUM,
+        confidence=Confidence.HIGH
+        if certain and (by_collection or most >= CERTAIN_PAUSES)
+        else Confidence.MEDIUM,
         summary=f"rare long steps ({most} of {signals.steps} {where}, from {cause}",
         evidence=(
             "long steps by rank: "
-            + ", ".join(f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)),
-            *([] if collection is None else [f"garbage collection: {format_seconds(collection)} a step"]),
+            + ", ".join(
+                f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)
+            ),
+            *(
+                []
+                if collection is None
+                else [f"garbage collection: {format_seconds(collection)} a step"]
+            ),
         ),
         advice="call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
         if by_collection
-        else f"look for what runs now and then{here}: checkpoints, logging, evaluation, other processes, periodic jobs",
+        else f"look for what runs now and then{here}: checkpoints, logging, evaluation, other "
+        "processes, periodic jobs",
     )
 
 
@@ -313,7 +380,8 @@ def _rank_with_all(pauses: Pauses) -> tuple[int | None, float]:
     total = round(here / share)  # slight ones of other ranks count for what they cost
     # Of `total` pauses that fall on ranks at random, `here` or more on any one of them.
     chance = ranks * sum(
-        math.comb(total, count) * (ranks - 1) ** (total - count) / ranks**total for count in range(here, total + 1)
+        math.comb(total, count) * (ranks - 1) ** (total - count) / ranks**total
+        for count in range(here, total + 1)
     )
     if share < SAME_RANK_SHARE or chance > SAME_RANK_CHANCE:
         return None, chance
@@ -326,18 +394,29 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
     assert wait is not None and blame is not None  # noqa: S101 - in `needs`
     if (refusal := cannot_name(signals)) is not None:
         return refusal
-    named = sorted({signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None})
-    left = float(signals.mean(wait).mean()) * float(1 - blame[named].sum())  # the slowest of a step minus the mean
-    left -= sum(item.cost_seconds for item in findings if item.kind is FindingKind.PAUSES and item.rank is None)
+    named = sorted(
+        {signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None}
+    )
+    left = float(signals.mean(wait).mean()) * float(
+        1 - blame[named].sum()
+    )  # the slowest of a step minus the mean
+    left -= sum(
+        item.cost_seconds
+        for item in findings
+        if item.kind is FindingKind.PAUSES and item.rank is None
+    )
     top = int(blame.argmax())
-    if left < IMBALANCE_FLOOR * signals.step_seconds or (not named and blame[top] > IMBALANCE_TOP_BLAME):
+    if left < IMBALANCE_FLOOR * signals.step_seconds or (
+        not named and blame[top] > IMBALANCE_TOP_BLAME
+    ):
         return None
     return Finding(
         kind=FindingKind.LOAD_IMBALANCE,
         cost_percent=percent(left, signals),
         cost_seconds=left,
         confidence=Confidence.MEDIUM,
-        summary=f"ranks wait {format_seconds(left)} a step for one another, and take turns at being late",
+        summary=f"ranks wait {format_seconds(left)} a step for one another, and take turns at "
+        "being late",
         evidence=(
             "last to arrive, share of waiting: "
             + ", ".join(
@@ -345,15 +424,16 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
                 for rank, share in zip(signals.ranks, blame, strict=True)
             ),
         ),
-        advice="look for what makes ranks late in turn: other processes on their cores, clocks, or samples that differ "
+        advice="look for what makes ranks late in turn: other processes on their cores, clocks, "
+        "or samples that differ "
         "in size (give every rank the same amount of work in a step)",
     )
 
 
 @dataclass(frozen=True)
 class _Undisturbed:
-    """A rank's compute that communication does not disturb, against the median of the others'. ``slower``: by enough to
-    confirm a straggler, and beyond noise."""
+    """A rank's compute that communication does not disturb, against the median of the others'.
+    ``slower``: by enough to confirm a straggler, and beyond noise."""
 
     mine: float
     others: float
@@ -361,9 +441,9 @@ class _Undisturbed:
 
 
 def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
-    """Of all steps, the phases in which nothing is in transfer. A rank that is slower as a whole is slower there by
-    the same share (``relative``), one that has extra work there by more: by half of that share at least, and by 10
-    %."""
+    """Of all steps, the phases in which nothing is in transfer. A rank that is slower as a whole is
+    slower there by the same share (``relative``), one that has extra work there by more: by half of
+    that share at least, and by 10 %."""
     windows = signals.windows
     if windows is None or windows.quiet is None or len(windows) < MIN_SAMPLES:
         return None
@@ -372,25 +452,34 @@ def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
     mean, half = mean_interval((blocks[row] - others).tolist())
     typical = float(others.mean())
     enough = mean >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
-    return _Undisturbed(float(blocks[row].mean()), typical, enough and half is not None and mean > half)
+    return _Undisturbed(
+        float(blocks[row].mean()), typical, enough and half is not None and mean > half
+    )
 
 
 def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
-    """By medians: one pass that something interrupted is one of twelve, and would widen an interval of the mean
-    beyond what is looked for."""
+    """By medians: one pass that something interrupted is one of twelve, and would widen an interval
+    of the mean beyond what is looked for."""
     series_by_rank = signals.unsynchronized
     if series_by_rank is None or any(len(series) < MIN_SAMPLES for series in series_by_rank):
         return None
     medians = [float(np.median(series)) for series in series_by_rank]
     others = float(np.median(np.delete(medians, row)))
-    least = [_least_shift(series_by_rank[row], series) for index, series in enumerate(series_by_rank) if index != row]
+    least = [
+        _least_shift(series_by_rank[row], series)
+        for index, series in enumerate(series_by_rank)
+        if index != row
+    ]
     slower = float(np.median(least)) > 0 and medians[row] - others >= COMPUTE_EXCESS * others
     return _Undisturbed(medians[row], others, slower)
 
 
 def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
-    """By how much ``mine`` are longer at least: the lower end of the 95 % interval of the shift between two samples
-    (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's test), which no outlier moves."""
+    """By how much ``mine`` are longer at least: the lower end of the 95 % interval of the shift
+    between two samples (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's
+    test), which no outlier moves."""
     first, second = len(mine), len(theirs)
-    place = max(0, int(first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12)))
+    place = max(
+        0, int(first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12))
+    )
     return float(np.partition(np.subtract.outer(mine, theirs).ravel(), place)[place])

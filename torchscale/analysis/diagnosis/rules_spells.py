@@ -24,39 +24,43 @@ from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
 SPELL_EXCESS = 0.10
-"""How much slower than the others' median a rank is in its slow spells. Chosen: a device that throttles lowers its
-clocks by tens of per cent, and windows of a few steps scatter by some."""
+"""How much slower than the others' median a rank is in its slow spells. Chosen: a device that
+throttles lowers its clocks by tens of per cent, and windows of a few steps scatter by some."""
 FEW_SPELLS_EXCESS = 0.30
-"""The same for two spells only: a core of a shared host was seen to run 30 % slower for seconds (docs/tested-on.md)."""
+"""The same for two spells only: a core of a shared host was seen to run 30 % slower for seconds
+(docs/tested-on.md)."""
 MIN_SPELLS = 2
 """One slow stretch may be anything that passed; what comes back is a pattern."""
 CERTAIN_SPELLS = 5
-"""Of two ranks, chance puts five disturbances on the same one in 1 of 16 runs, of more ranks less often."""
+"""Of two ranks, chance puts five disturbances on the same one in 1 of 16 runs, of more ranks less
+often."""
 SEPARATION = 4.0
-"""Distance of the two levels ÷ scatter within a level. A single normal distribution cut at its best place reaches
-2.7."""
+"""Distance of the two levels ÷ scatter within a level. A single normal distribution cut at its best
+place reaches 2.7."""
 RUNS_LIMIT = -2.5
-"""Standard deviations by which slow and fast windows change places less often than in random order (Wald and
-Wolfowitz's test of runs): 0.6 % of random orders reach it."""
+"""Standard deviations by which slow and fast windows change places less often than in random order
+(Wald and Wolfowitz's test of runs): 0.6 % of random orders reach it."""
 MIN_WINDOWS = 12
 """Below it the test of runs cannot tell two spells from chance."""
 FAST_SHARE = 0.5
-"""Between its slow spells the rank is at most this share of the excess slower than the others; else it is slow
-always."""
+"""Between its slow spells the rank is at most this share of the excess slower than the others; else
+it is slow always."""
 SOLE_SHARE = 0.75
-"""Share of the time that all ranks lose in slow windows which is one rank's. Below it ranks are slow in turn: what
-disturbs them is not one device."""
+"""Share of the time that all ranks lose in slow windows which is one rank's. Below it ranks are
+slow in turn: what disturbs them is not one device."""
 FEW_SOLE_SHARE = 0.9
-"""The same for fewer than :data:`CERTAIN_SPELLS`: where a host disturbs its ranks at random, two or three disturbances
-often fall on one rank, but the others are rarely spared."""
+"""The same for fewer than :data:`CERTAIN_SPELLS`: where a host disturbs its ranks at random, two or
+three disturbances often fall on one rank, but the others are rarely spared."""
 HEIGHT_SPREAD = 0.35
-"""Share of the rise by which the middle of a spell may lie away from the slow level: a device that throttles falls to
-about the same clocks each time, and disturbances have any size."""
+"""Share of the rise by which the middle of a spell may lie away from the slow level: a device that
+throttles falls to about the same clocks each time, and disturbances have any size."""
 FEW_HEIGHT_SPREAD = 0.15
-"""The same for two spells, which are alike by chance more often. In simulated runs of two ranks with random bursts on
-both (15 to 30 % of the time) a rank is named in 1 of 5, in runs with spells on one rank that rank in 178 of 180."""
+"""The same for two spells, which are alike by chance more often. In simulated runs of two ranks
+with random bursts on both (15 to 30 % of the time) a rank is named in 1 of 5, in runs with spells
+on one rank that rank in 178 of 180."""
 _SCALES = (1, 2, 4, 8)
-"""Windows of a moving mean: a small difference is seen in long means only, a short spell in short ones."""
+"""Windows of a moving mean: a small difference is seen in long means only, a short spell in short
+ones."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class Spells:
         typical: Compute of the others.
         cost: Seconds per step over the whole measurement.
         scale: Windows of the moving mean that shows them.
-        quiet_rise: ``rise`` of what no communication disturbs, as a share of what a rank that slows down as a whole
-            would show there; ``None`` where that is not known.
+        quiet_rise: ``rise`` of what no communication disturbs, as a share of what a rank that slows
+            down as a whole would show there; ``None`` where that is not known.
     """
 
     row: int
@@ -104,7 +108,8 @@ def intermittent_straggler(signals: Signals, findings: tuple[Finding, ...]) -> J
 
 
 def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> Judgement:
-    """The finding, or why these spells are not called one; ``others`` says with whom the rank is compared."""
+    """The finding, or why these spells are not called one; ``others`` says with whom the rank is
+    compared."""
     rank = signals.ranks[spells.row]
     if cost < COST_FLOOR * signals.step_seconds:
         return None
@@ -114,9 +119,14 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
             f"{format_seconds(spells.seconds)}, once; measure longer to see whether it comes back"
         )
     if spells.excess < FEW_SPELLS_EXCESS * spells.typical and spells.count == MIN_SPELLS:
-        return f"rank {rank} was slower than {others} for a while, {MIN_SPELLS} times; measure longer"
+        return (
+            f"rank {rank} was slower than {others} for a while, {MIN_SPELLS} times; measure longer"
+        )
     if spells.quiet_rise is not None and spells.quiet_rise < EXPLAINED_SHARE:
-        return f"rank {rank} is slower at times, but only while gradients are in transfer, which can slow its compute"
+        return (
+            f"rank {rank} is slower at times, but only while gradients are in transfer, which can "
+            "slow its compute"
+        )
     if (reason := explained_by_processes(signals, spells.row, spells.cost)) is not None:
         return reason
     share = format_percent(spells.share, 0)
@@ -126,11 +136,14 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=_confidence(spells),
-        summary=f"rank {rank} is slow {share} of the time, for {format_seconds(spells.seconds)} at a time: its compute "
-        f"then takes {format_seconds(spells.excess)} a step ({format_percent(spells.excess / spells.typical, 0)}) "
+        summary=f"rank {rank} is slow {share} of the time, for {format_seconds(spells.seconds)} "
+        "at a time: its compute "
+        f"then takes {format_seconds(spells.excess)} a step "
+        f"({format_percent(spells.excess / spells.typical, 0)}) "
         f"longer than that of {others}",
         evidence=(
-            f"{spells.count} slow spells in {format_seconds(signals.steps * signals.step_seconds)}, as fast as "
+            f"{spells.count} slow spells in "
+            f"{format_seconds(signals.steps * signals.step_seconds)}, as fast as "
             f"{others} between them",
             f"compute of {others}: {format_seconds(spells.typical)} a step",
         ),
@@ -141,12 +154,15 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
 def _advice(rank: int, *, on_device: bool) -> str:
     if not on_device:
         return (
-            f"look for what takes rank {rank}'s cores for seconds at a time: jobs and other guests of its host, "
+            f"look for what takes rank {rank}'s cores for seconds at a time: jobs and other "
+            "guests of its host, "
             "lowered frequency, and Python code that this rank runs now and then"
         )
     return (
-        f"looks like a device that throttles: read rank {rank}'s clocks, temperature, power limit and reasons "
-        "for lowered clocks while it trains (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -l 1), look at its cooling "
+        f"looks like a device that throttles: read rank {rank}'s clocks, temperature, power limit "
+        "and reasons "
+        "for lowered clocks while it trains (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -l "
+        "1), look at its cooling "
         "and for jobs that run on its host now and then"
     )
 
@@ -165,7 +181,8 @@ def _measure_longer(signals: Signals, spells: Spells) -> str:
 
 
 def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
-    """Of the rank among ``rows`` that loses most in slow spells; why none is named where several do; or ``None``."""
+    """Of the rank among ``rows`` that loses most in slow spells; why none is named where several
+    do; or ``None``."""
     group = windows.of(rows)
     if len(group) < MIN_WINDOWS:
         return None
@@ -173,32 +190,39 @@ def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
     # A slow level lies below the slowest window: of a thousand ranks nearly none is left here.
     slow = (group.compute - others).max(axis=1) >= SPELL_EXCESS * np.median(others, axis=1)
     candidates = np.flatnonzero(slow).tolist()
-    may_have = [_may_have_spells(group.of(candidates), others[candidates], scale) for scale in _SCALES]
+    may_have = [
+        _may_have_spells(group.of(candidates), others[candidates], scale) for scale in _SCALES
+    ]
     by_row: list[Spells] = []
     for place in np.flatnonzero(np.any(may_have, axis=0)).tolist():
         row = candidates[place]
         scales = [scale for scale, may in zip(_SCALES, may_have, strict=True) if may[place]]
         found = (_spells_at(group, others[row], row, scale) for scale in scales)
-        by_row += itertools.islice((item for item in found if item is not None), 1)  # the shortest mean that shows them
+        by_row += itertools.islice(
+            (item for item in found if item is not None), 1
+        )  # the shortest mean that shows them
     if not by_row:
         return None
     worst = max(by_row, key=lambda item: item.cost)
     lost = [_lost(group, others[row], row, worst) for row in range(len(rows))]
-    if lost[worst.row] < (FEW_SOLE_SHARE if worst.count < CERTAIN_SPELLS else SOLE_SHARE) * sum(lost):
+    if lost[worst.row] < (FEW_SOLE_SHARE if worst.count < CERTAIN_SPELLS else SOLE_SHARE) * sum(
+        lost
+    ):
         return "several ranks are slow for a while in turn: no single device is slow"
     return replace(worst, row=rows[worst.row])
 
 
 def _lost(windows: Windows, others: SignalSeries, row: int, worst: Spells) -> float:
-    """Seconds a step that a rank is slower where it is so by half of the worst rank's spells, mean over the run."""
+    """Seconds a step that a rank is slower where it is so by half of the worst rank's spells, mean
+    over the run."""
     excess = _moving_mean(windows.compute[row] - others, windows.steps, worst.scale)
     slow = excess >= worst.excess / 2
     return float(np.average(np.where(slow, excess, 0.0), weights=windows.steps))
 
 
 def _may_have_spells(windows: Windows, others: Matrix, scale: int) -> NDArray[np.bool_]:
-    """Which rows have two levels of compute as slow spells make them: the first conditions of :func:`_spells_at`, for
-    all rows at once."""
+    """Which rows have two levels of compute as slow spells make them: the first conditions of
+    :func:`_spells_at`, for all rows at once."""
     excess = _moving_mean(windows.compute - others, windows.steps, scale)
     fast, slow, scatter = _two_levels(excess)
     is_slow = slow >= SPELL_EXCESS * np.median(others, axis=1)
@@ -211,10 +235,14 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
     fast, slow = (float(level[0]) for level in _two_levels(excess[np.newaxis])[:2])
     rise = slow - fast
     state = _slow_windows(excess, fast, slow)
-    spells = np.flatnonzero(np.diff(np.concatenate([[False], state, [False]]).astype(np.int8))).reshape(-1, 2)
+    spells = np.flatnonzero(
+        np.diff(np.concatenate([[False], state, [False]]).astype(np.int8))
+    ).reshape(-1, 2)
     if state.all() or not state.any():
         return None
-    if _runs_score(raw > (fast + slow) / 2) > RUNS_LIMIT:  # of windows as they are: a moving mean makes runs
+    if (
+        _runs_score(raw > (fast + slow) / 2) > RUNS_LIMIT
+    ):  # of windows as they are: a moving mean makes runs
         return None
     heights = [float(np.median(excess[begin:end])) for begin, end in spells]
     if np.quantile(np.abs(np.array(heights) - slow), 0.75) > _height_spread(len(spells)) * rise:
@@ -226,7 +254,9 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
     quiet_rise = None
     if windows.quiet is not None:
         quiet = median_of_others(windows.quiet, row)
-        quiet_rise = _rise(windows.quiet[row] - quiet, state) / (rise * float(np.median(quiet)) / typical)
+        quiet_rise = _rise(windows.quiet[row] - quiet, state) / (
+            rise * float(np.median(quiet)) / typical
+        )
     return Spells(
         row=row,
         count=len(spells),
@@ -242,7 +272,8 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
 
 
 def _moving_mean(values: Matrix, weights: SignalSeries, count: int) -> Matrix:
-    """Of ``count`` windows around each, fewer at the ends; each counts for its steps. ``values``: windows last."""
+    """Of ``count`` windows around each, fewer at the ends; each counts for its steps. ``values``:
+    windows last."""
     return np.asarray(_moving_sum(values * weights, count) / _moving_sum(weights, count))
 
 
@@ -256,9 +287,9 @@ def _moving_sum(values: Matrix, count: int) -> Matrix:
 
 
 def _two_levels(values: Matrix) -> tuple[SignalSeries, SignalSeries, SignalSeries]:
-    """Of each row of values that are of one of two levels: the lower, the upper, and the scatter within a level (1.48 ×
-    the median distance from it, the standard deviation of a normal distribution). Cut where the variance between is
-    largest (Otsu)."""
+    """Of each row of values that are of one of two levels: the lower, the upper, and the scatter
+    within a level (1.48 × the median distance from it, the standard deviation of a normal
+    distribution). Cut where the variance between is largest (Otsu)."""
     ordered = np.sort(values, axis=1)
     length = ordered.shape[1]
     count = np.arange(1, length)
@@ -268,8 +299,12 @@ def _two_levels(values: Matrix) -> tuple[SignalSeries, SignalSeries, SignalSerie
     cut = between.argmax(axis=1) + 1
     rows = np.arange(len(ordered))
     fast = (ordered[rows, (cut - 1) // 2] + ordered[rows, cut // 2]) / 2
-    slow = (ordered[rows, cut + (length - cut - 1) // 2] + ordered[rows, cut + (length - cut) // 2]) / 2
-    level = np.where(np.arange(length) < cut[:, np.newaxis], fast[:, np.newaxis], slow[:, np.newaxis])
+    slow = (
+        ordered[rows, cut + (length - cut - 1) // 2] + ordered[rows, cut + (length - cut) // 2]
+    ) / 2
+    level = np.where(
+        np.arange(length) < cut[:, np.newaxis], fast[:, np.newaxis], slow[:, np.newaxis]
+    )
     return fast, slow, 1.4826 * np.median(np.abs(ordered - level), axis=1)
 
 
@@ -278,7 +313,8 @@ def _height_spread(spells: int) -> float:
 
 
 def _slow_windows(excess: SignalSeries, fast: float, slow: float) -> NDArray[np.bool_]:
-    """Which windows are slow. One between the levels is as the one before it, so that scatter changes no state."""
+    """Which windows are slow. One between the levels is as the one before it, so that scatter
+    changes no state."""
     enter, leave = fast + 0.6 * (slow - fast), fast + 0.4 * (slow - fast)
     states = []
     state = bool(excess[0] > (fast + slow) / 2)

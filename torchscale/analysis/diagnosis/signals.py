@@ -1,4 +1,5 @@
-"""What the rules of the diagnosis look at, wherever it was measured: the always-on signals, or a recording."""
+"""What the rules of the diagnosis look at, wherever it was measured: the always-on signals, or a
+recording."""
 
 from __future__ import annotations
 
@@ -16,17 +17,19 @@ Matrix = NDArray[np.float64]
 
 
 MIN_COMPARED = 20
-"""Steps or collectives below which no share of them is judged: of 20 fair coin flips one side gets 15 or more in 4 % of
-cases, of fewer flips more often."""
+"""Steps or collectives below which no share of them is judged: of 20 fair coin flips one side gets
+15 or more in 4 % of cases, of fewer flips more often."""
 LONG_STEP_FACTOR = 1.5
-"""A step this many times as long as its rank's median is a pause. Chosen: beyond the scatter of ordinary steps, and low
-enough to see an interruption of half a step. Injected pauses of 200 ms every 15 steps are found in 3 of 3 runs
-(docs/tested-on.md)."""
+"""A step this many times as long as its rank's median is a pause. Chosen: beyond the scatter of
+ordinary steps, and low enough to see an interruption of half a step. Injected pauses of 200 ms
+every 15 steps are found in 3 of 3 runs (docs/tested-on.md)."""
 RARE_SHARE = 0.10
-"""At most this share of steps are pauses; where more are long, long steps are how the rank works, not interruptions."""
+"""At most this share of steps are pauses; where more are long, long steps are how the rank works,
+not interruptions."""
 PAUSE_STEPS = 3
-"""A pause ends within so many steps: what interrupts a rank (a collection, a checkpoint) falls into one step or,
-where it runs beside training, a few. More long steps in a row are a rank that has become slow."""
+"""A pause ends within so many steps: what interrupts a rank (a collection, a checkpoint) falls into
+one step or, where it runs beside training, a few. More long steps in a row are a rank that has
+become slow."""
 
 
 class Origin(Enum):
@@ -38,8 +41,8 @@ class Origin(Enum):
 
 @dataclass(frozen=True)
 class LinkProbe:
-    """All-reduces of the gradients with nothing else running: in the buckets that training uses, and in buckets of
-    25 MiB."""
+    """All-reduces of the gradients with nothing else running: in the buckets that training uses,
+    and in buckets of 25 MiB."""
 
     payload_bytes: int
     as_bucketed_seconds: float
@@ -48,12 +51,14 @@ class LinkProbe:
 
 @dataclass(frozen=True)
 class Pauses:
-    """Rare long steps of each rank: those over 1.5 times its median, where they are at most a tenth of its steps.
+    """Rare long steps of each rank: those over 1.5 times its median, where they are at most a tenth
+    of its steps.
 
     Attributes:
         count: Of them, per rank; 0 where they are not rare.
         seconds_per_step: What they exceed the median by, per step, for the rank with most.
-        collection_seconds_per_step: Python's garbage collection, for the rank with most; ``None`` if not measured.
+        collection_seconds_per_step: Python's garbage collection, for the rank with most; ``None``
+            if not measured.
         by_rank: ``seconds_per_step`` of each rank; ``None`` if not recorded.
     """
 
@@ -85,7 +90,12 @@ class Windows:
     def of(self, rows: Sequence[int]) -> Windows:
         """Of some ranks."""
         chosen = list(rows)
-        return Windows(self.steps, self.wall, self.compute[chosen], None if self.quiet is None else self.quiet[chosen])
+        return Windows(
+            self.steps,
+            self.wall,
+            self.compute[chosen],
+            None if self.quiet is None else self.quiet[chosen],
+        )
 
 
 @dataclass(frozen=True)
@@ -95,10 +105,10 @@ class FetchedMemory:
     Attributes:
         rank: That rank.
         pages_per_step: Pages fetched, without those by which the process grew.
-        seconds_per_step: At least this long: pages times the cost of the smallest page, and at most the time that the
-            rank spent in the kernel.
-        setting: Of glibc's allocator (:class:`~torchscale.schema.node.environment.HostAllocator`); ``None`` for other
-            allocators.
+        seconds_per_step: At least this long: pages times the cost of the smallest page, and at most
+            the time that the rank spent in the kernel.
+        setting: Of glibc's allocator (:class:`~torchscale.schema.node.environment.HostAllocator`);
+            ``None`` for other allocators.
     """
 
     rank: int
@@ -114,8 +124,8 @@ class MicroBatchLengths:
     Attributes:
         relative: By place in the step, over the mean of the step's micro-batches; mean over steps.
         longest: The longest of a step over the mean of its micro-batches; mean over steps.
-        shared_variance: Of each step: the variance of relative lengths on which the stages agree. What a single stage
-            shows is noise, or that stage's.
+        shared_variance: Of each step: the variance of relative lengths on which the stages agree.
+            What a single stage shows is noise, or that stage's.
         seconds: Both passes of a micro-batch on a stage, mean.
     """
 
@@ -146,7 +156,8 @@ class CopyUse:
         busy_seconds: In which at least one runs.
         exposed_seconds: Of these, under neither compute nor communication.
         overlap: Share of ``busy_seconds`` under compute.
-        is_pinned: Whether the host's memory is; ``None`` where it is not known, differs, or none is used.
+        is_pinned: Whether the host's memory is; ``None`` where it is not known, differs, or none is
+            used.
     """
 
     route: CopyRoute
@@ -160,7 +171,8 @@ class CopyUse:
 
 @dataclass(frozen=True)
 class Signals:
-    """Everything that a rule may ask for; ``None`` was not measured, and rules that need it abstain.
+    """Everything that a rule may ask for; ``None`` was not measured, and rules that need it
+    abstain.
 
     Times are seconds per step.
 
@@ -170,16 +182,20 @@ class Signals:
         step_seconds: The group's mean step.
         steps: Number of steps that the means are over.
         collectives: How many were compared; ``None`` for the always-on signals, which go by steps.
-        weights: What each sample counts in a mean, for instance its steps; ``None`` where all count the same.
-        compute: Time that a rank neither waits (for other ranks, for data) nor synchronizes gradients.
-        unsynchronized: Compute that communication does not disturb. Always-on signals: forward and backward of steps
-            without gradient synchronization, measured in separate windows. Recordings on CPUs: ``compute`` without
-            what ran during a transfer; on devices ``None``.
+        weights: What each sample counts in a mean, for instance its steps; ``None`` where all count
+            the same.
+        compute: Time that a rank neither waits (for other ranks, for data) nor synchronizes
+            gradients.
+        unsynchronized: Compute that communication does not disturb. Always-on signals: forward and
+            backward of steps without gradient synchronization, measured in separate windows.
+            Recordings on CPUs: ``compute`` without what ran during a transfer; on devices ``None``.
         data_wait: Waiting for data.
         wait: Waiting for ranks that arrive later at the gradient synchronization.
         blame: Share of all waiting for which each rank was the last to arrive; sums to 1, or all 0.
-        transfer: Gradient synchronization that no compute hides, once all have arrived; mean over ranks.
-        exposed_p50, exposed_p95: Quantiles over steps of waiting and transfer together, mean over ranks.
+        transfer: Gradient synchronization that no compute hides, once all have arrived; mean over
+            ranks.
+        exposed_p50, exposed_p95: Quantiles over steps of waiting and transfer together, mean over
+            ranks.
         overlap: Share of communication under compute.
         bucket_bytes: Gradient buckets of a step.
         probe: All-reduces timed with nothing else running.
@@ -188,7 +204,8 @@ class Signals:
         windows: Stretches of consecutive steps.
         other_processes: Share of each rank's cores that other processes used.
         host_bound: The device idle because the host launches late; on CPU, time between operators.
-        busy: Time in kernels, or on CPU in operators; recordings alone tell it from the rest of ``compute``.
+        busy: Time in kernels, or on CPU in operators; recordings alone tell it from the rest of
+            ``compute``.
         readbacks: Values read back from the device, per step.
         readback_wait: The host's waiting for them.
         pageable: Copies from or to memory that is not pinned, outside compute.
@@ -198,10 +215,11 @@ class Signals:
         page_faults: Pages read back from disk per step, for the rank with most.
         fetched_memory: On CPUs alone, where the host's memory holds the tensors.
         on_device: Whether the work runs on a device beside the host.
-        staged: Whether ranks send to and receive from each other, as the stages of a pipeline do: they hold different
-            work and wait for one another by design.
-        stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold equal work;
-            ``None`` where ``staged`` is false, or which ranks belong together is not known.
+        staged: Whether ranks send to and receive from each other, as the stages of a pipeline do:
+            they hold different work and wait for one another by design.
+        stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold
+            equal work; ``None`` where ``staged`` is false, or which ranks belong together is not
+            known.
         why_no_stages: What is missing to know the stages, where they are not known.
         micro_batches: That pass through the pipeline in a step; ``None`` where it is not known.
         micro_batch_lengths: How long each of them computes.
@@ -253,7 +271,9 @@ class Signals:
         """Mean over samples, of each rank where ``values`` has a row for each: seconds per step."""
         if self.weights is None:
             return np.asarray(values.mean(axis=-1))
-        return np.asarray(values @ self.weights / self.weights.sum())  # np.average takes five times as long
+        return np.asarray(
+            values @ self.weights / self.weights.sum()
+        )  # np.average takes five times as long
 
 
 class SignalName(Enum):
@@ -276,7 +296,9 @@ class SignalName(Enum):
     PAGEABLE = "the memory that copies go from and to"
     COPIES = "copies by the device"
     THROTTLED = "reasons for lowered clocks"
-    MICRO_BATCHES = "the compute of each micro-batch, between sends and receives whose partners are known"
+    MICRO_BATCHES = (
+        "the compute of each micro-batch, between sends and receives whose partners are known"
+    )
 
     def read(self, signals: Signals) -> object | None:
         """The signal; ``None`` where it was not measured."""
@@ -294,7 +316,9 @@ _READERS: dict[SignalName, Callable[[Signals], object | None]] = {
     SignalName.PROBE: lambda signals: signals.probe,
     SignalName.TRANSFER: lambda signals: signals.transfer,
     SignalName.LINK_RATE: lambda signals: signals.link_bytes_per_second,
-    SignalName.EXPOSED_QUANTILES: lambda signals: None if signals.exposed_p50 is None else signals.exposed_p95,
+    SignalName.EXPOSED_QUANTILES: lambda signals: (
+        None if signals.exposed_p50 is None else signals.exposed_p95
+    ),
     SignalName.HOST_BOUND: lambda signals: signals.host_bound,
     SignalName.READBACKS: lambda signals: signals.readbacks,
     SignalName.READBACK_WAIT: lambda signals: signals.readback_wait,
@@ -307,7 +331,8 @@ _READERS: dict[SignalName, Callable[[Signals], object | None]] = {
 
 
 def rare_long_steps(seconds: Matrix, collection_seconds: float | None = None) -> Pauses | None:
-    """Pauses from the steps of each rank (rows); ``None`` for fewer than 20 steps, where nothing is rare."""
+    """Pauses from the steps of each rank (rows); ``None`` for fewer than 20 steps, where nothing is
+    rare."""
     if seconds.shape[1] < MIN_COMPARED:
         return None
     medians = np.median(seconds, axis=1, keepdims=True)
@@ -322,14 +347,17 @@ def rare_long_steps(seconds: Matrix, collection_seconds: float | None = None) ->
 
 
 MAX_WINDOWS = 200
-"""Windows that are kept of a launch: an adaptive measurement of up to 400 steps has one for each three steps, and one
-of two minutes a window for each 0.6 s, below the seconds for which a device throttles; 1 KB of JSON a rank and
-series."""
+"""Windows that are kept of a launch: an adaptive measurement of up to 400 steps has one for each
+three steps, and one of two minutes a window for each 0.6 s, below the seconds for which a device
+throttles; 1 KB of JSON a rank and series."""
 WINDOW_STEPS = 3
-"""The least steps of a window: a mean of three scatters by little more than half as much as a step."""
+"""The least steps of a window: a mean of three scatters by little more than half as much as a
+step."""
 
 
-def step_windows(compute: Matrix, wall: SignalSeries, quiet: Matrix | None = None) -> Windows | None:
+def step_windows(
+    compute: Matrix, wall: SignalSeries, quiet: Matrix | None = None
+) -> Windows | None:
     """Windows of the steps of each rank (rows); ``None`` for fewer than 20 steps.
 
     Args:
@@ -349,7 +377,9 @@ def step_windows(compute: Matrix, wall: SignalSeries, quiet: Matrix | None = Non
     def mean(values: Matrix) -> Matrix:
         sums = np.add.reduceat(np.where(kept, values, 0.0), edges[:-1], axis=1)
         # A window of pauses alone says nothing of the steps between them.
-        return np.asarray(np.where(left > 0, sums / np.maximum(left, 1), np.median(values, axis=1, keepdims=True)))
+        return np.asarray(
+            np.where(left > 0, sums / np.maximum(left, 1), np.median(values, axis=1, keepdims=True))
+        )
 
     return Windows(
         sizes,

@@ -42,12 +42,16 @@ class SlowRank:
         return Place.WORK if self._exceeds(signals.busy) else Place.UNKNOWN
 
     def where(self, signals: Signals) -> str:
-        """``its operators take 46 % longer than the others'``: the times are those of the table of ranks. Empty where
-        the place is not known."""
+        """``its operators take 46 % longer than the others'``: the times are those of the table of
+        ranks. Empty where the place is not known."""
         match self.place(signals):
             case Place.HOST:
                 mine, others = self._beside(signals.host_bound)
-                what = "the device waits for its host" if signals.on_device else "its host code between operators takes"
+                what = (
+                    "the device waits for its host"
+                    if signals.on_device
+                    else "its host code between operators takes"
+                )
                 return f"{what} {format_seconds(mine)} a step, the others' {format_seconds(others)}"
             case Place.WORK:
                 mine, others = self._beside(signals.busy)
@@ -62,18 +66,22 @@ class SlowRank:
         place = self.place(signals)
         if place is Place.HOST:
             return (
-                f"look at what rank {rank}'s process does between operators: Python code that only this rank runs "
-                "(logging, checks, metrics), loading and preparing data, garbage collection, other processes on its "
+                f"look at what rank {rank}'s process does between operators: Python code that "
+                "only this rank runs "
+                "(logging, checks, metrics), loading and preparing data, garbage collection, "
+                "other processes on its "
                 "cores, CPU frequency and binding; py-spy shows the line"
             )
         share = "its share of the data"
         if signals.on_device:
             return (
-                f"compare rank {rank}'s device with {peers} (clocks, temperature, ECC, PCIe width, NUMA binding, other "
+                f"compare rank {rank}'s device with {peers} (clocks, temperature, ECC, PCIe "
+                "width, NUMA binding, other "
                 f"processes) and {share}; swap it to see whether slowness moves with the device"
             )
         look = (
-            f"compare rank {rank}'s cores with {peers} (other processes, frequency, number of threads, NUMA binding) "
+            f"compare rank {rank}'s cores with {peers} (other processes, frequency, number of "
+            "threads, NUMA binding) "
             f"and {share}"
         )
         if place is Place.WORK or signals.origin is Origin.TRACE:

@@ -18,15 +18,19 @@ from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_seconds
 
 MAX_POINTS = 512
-"""Of a series: beyond it, neighbours are merged, so that a burn-in of days takes no more memory than one of minutes."""
+"""Of a series: beyond it, neighbours are merged, so that a burn-in of days takes no more memory
+than one of minutes."""
 MAX_WRONG = 100
 """Wrong results that are listed; the others are counted."""
 BLOCKS = 20
-"""A trend is fitted to the rates of so many stretches: their means are nearly independent, single rounds are not."""
+"""A trend is fitted to the rates of so many stretches: their means are nearly independent, single
+rounds are not."""
 MIN_BLOCKS = 6
-"""With fewer, the interval of a slope is too wide to say anything (Student's t with less than 4 degrees of freedom)."""
+"""With fewer, the interval of a slope is too wide to say anything (Student's t with less than 4
+degrees of freedom)."""
 MAX_LOSS = 0.05
-"""A GPU that warms up loses 1 to 3 % of its clock; more comes from cooling, power or another load."""
+"""A GPU that warms up loses 1 to 3 % of its clock; more comes from cooling, power or another
+load."""
 MAX_THROTTLED_SHARE = 0.05
 """A single reading may show a short reason; a twentieth of the time is a condition."""
 
@@ -107,16 +111,19 @@ class BurnInTotals:
             error=error,
             wrong_results=self.wrong_results,
             wrong=tuple(self.wrong),
-            rates=tuple(_rate(rank, part, series) for (rank, part), series in sorted(self.series.items())),
+            rates=tuple(
+                _rate(rank, part, series) for (rank, part), series in sorted(self.series.items())
+            ),
             gpus=tuple(gpus),
         )
 
 
 def trend(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, float] | None:
-    """Relative change of work per second from the first to the last point, and its 95 % interval; ``None`` with fewer
-    than :data:`MIN_BLOCKS` points. ``points``: time, seconds and work.
+    """Relative change of work per second from the first to the last point, and its 95 % interval;
+    ``None`` with fewer than :data:`MIN_BLOCKS` points. ``points``: time, seconds and work.
 
-    Least squares of the logarithm of the rate over time (Student's t, as many degrees of freedom as blocks less two).
+    Least squares of the logarithm of the rate over time (Student's t, as many degrees of freedom as
+    blocks less two).
     """
     count = min(BLOCKS, len(points))
     if count < MIN_BLOCKS:
@@ -129,8 +136,14 @@ def trend(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, f
     spread = sum((time - middle) ** 2 for time in times)
     if spread == 0:
         return None
-    slope = sum((time - middle) * (rate - level) for time, rate in zip(times, rates, strict=True)) / spread
-    rest = sum((rate - level - slope * (time - middle)) ** 2 for time, rate in zip(times, rates, strict=True))
+    slope = (
+        sum((time - middle) * (rate - level) for time, rate in zip(times, rates, strict=True))
+        / spread
+    )
+    rest = sum(
+        (rate - level - slope * (time - middle)) ** 2
+        for time, rate in zip(times, rates, strict=True)
+    )
     error = math.sqrt(rest / (count - 2) / spread)
     width = student_t_quantile(0.975, count - 2) * error
     length = points[-1][0] - points[0][0]
@@ -139,28 +152,39 @@ def trend(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, f
 
 
 def burn_in_checks(burn_in: BurnIn, facts: NodeFacts) -> list[Check]:
-    """Whether every result was exact, rates held, and GPUs kept their clocks and had no memory errors."""
+    """Whether every result was exact, rates held, and GPUs kept their clocks and had no memory
+    errors."""
     return [_results(burn_in, facts), _throughput(burn_in, facts), _gpus(burn_in, facts)]
 
 
 def _results(burn_in: BurnIn, facts: NodeFacts) -> Check:
     rule = ("burn_in_results", "burn-in", "results")
-    ran = f"{burn_in.rounds:,} rounds on {burn_in.world_size} ranks in {format_seconds(burn_in.seconds)}"
+    ran = (
+        f"{burn_in.rounds:,} rounds on {burn_in.world_size} ranks in "
+        f"{format_seconds(burn_in.seconds)}"
+    )
     gpus = facts.driver.gpus if facts.driver is not None else ()
     if burn_in.wrong:
         first = burn_in.wrong[0]
         where = ""
         if first.first is not None:
             value = first.first
-            where = f", first at offset {value.offset_bytes} (address {value.address:#x}): {value.seen}"
+            where = (
+                f", first at offset {value.offset_bytes} (address {value.address:#x}): {value.seen}"
+            )
             where += f" instead of {value.expected}"
-        seen = f"{burn_in.wrong_results:,} wrong parts, the first: {first.part} on rank {first.rank} ({first.device}), "
+        seen = (
+            f"{burn_in.wrong_results:,} wrong parts, the first: {first.part} on rank {first.rank} "
+            f"({first.device}), "
+        )
         seen += f"round {first.round}, {first.wrong:,} elements{where}; {ran}"
         advice = "do not train on this device; check its memory (ECC), and test the host's memory"
         return failed(rule, seen, "every bit right", advice, fixes.wrong_sums(gpus))
     if burn_in.error is not None:
         advice = "see the error; run it for a shorter time or with fewer devices to find which"
-        return failed(rule, f"{burn_in.error}; {ran}", "a run to its end", advice, fixes.DRIVER_BROKEN)
+        return failed(
+            rule, f"{burn_in.error}; {ran}", "a run to its end", advice, fixes.DRIVER_BROKEN
+        )
     if burn_in.rounds == 0:
         return not_applicable(rule, "ended before the first round")
     return passed(rule, f"every bit right; {ran}{', interrupted' if burn_in.interrupted else ''}")
@@ -172,11 +196,16 @@ def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Check:
     if not known:
         return not_applicable(rule, f"a trend needs at least {MIN_BLOCKS} rounds")
     slower = [
-        rate for rate, change in known if change < -MAX_LOSS and rate.change_high is not None and rate.change_high < 0
+        rate
+        for rate, change in known
+        if change < -MAX_LOSS and rate.change_high is not None and rate.change_high < 0
     ]
     if slower:
         seen = "; ".join(_trend_text(rate) for rate in slower[:8])
-        commands = fixes.gpu_commands(facts.driver.gpus if facts.driver else (), *fixes.PERFORMANCE) or fixes.CPU_LOAD
+        commands = (
+            fixes.gpu_commands(facts.driver.gpus if facts.driver else (), *fixes.PERFORMANCE)
+            or fixes.CPU_LOAD
+        )
         advice = "check cooling, power and other processes: the rate does not hold"
         return warned(rule, seen, f"a loss of at most {MAX_LOSS:.0%}", advice, commands)
     return passed(rule, f"largest loss: {_trend_text(min(known, key=lambda it: it[1])[0])}")
@@ -189,18 +218,34 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
     gpus = facts.driver.gpus if facts.driver is not None else ()
     faulty = [use for use in burn_in.gpus if use.new_ecc_errors]
     if faulty:
-        seen = ", ".join(f"{use.uuid}: {use.new_ecc_errors} new uncorrected errors" for use in faulty)
+        seen = ", ".join(
+            f"{use.uuid}: {use.new_ecc_errors} new uncorrected errors" for use in faulty
+        )
         advice = "drain the node; reset or replace the GPU"
         return failed(rule, seen, "none", advice, fixes.gpu_commands(gpus, *fixes.ECC_RESET))
     slow = [use for use in burn_in.gpus if (use.throttled_share or 0) > MAX_THROTTLED_SHARE]
     if slow:
         seen = "; ".join(
-            f"{use.uuid}: {', '.join(use.throttle_reasons or ())} for {use.throttled_share or 0:.0%} of the time"
+            f"{use.uuid}: {', '.join(use.throttle_reasons or ())} for "
+            f"{use.throttled_share or 0:.0%} of the time"
             for use in slow
         )
-        return warned(rule, seen, "none", "check cooling and power", fixes.gpu_commands(gpus, *fixes.PERFORMANCE))
-    peaks = [use.temperature_peak_celsius for use in burn_in.gpus if use.temperature_peak_celsius is not None]
-    return passed(rule, "no new ECC errors, no throttling" + (f", at most {max(peaks):.0f} °C" if peaks else ""))
+        return warned(
+            rule,
+            seen,
+            "none",
+            "check cooling and power",
+            fixes.gpu_commands(gpus, *fixes.PERFORMANCE),
+        )
+    peaks = [
+        use.temperature_peak_celsius
+        for use in burn_in.gpus
+        if use.temperature_peak_celsius is not None
+    ]
+    return passed(
+        rule,
+        "no new ECC errors, no throttling" + (f", at most {max(peaks):.0f} °C" if peaks else ""),
+    )
 
 
 def _trend_text(rate: PartRate) -> str:

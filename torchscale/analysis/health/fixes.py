@@ -1,4 +1,5 @@
-"""Commands that mend what a check found, or that show the cause where no command mends it. None is executed here."""
+"""Commands that mend what a check found, or that show the cause where no command mends it. None is
+executed here."""
 
 from __future__ import annotations
 
@@ -10,37 +11,62 @@ from torchscale.version import DISTRIBUTION
 Fixes = tuple[str, ...]
 
 _TORCH_INDICES = ((13, 0), (12, 9), (12, 8), (12, 6), (12, 4), (11, 8))
-"""CUDA versions for which download.pytorch.org has wheels of PyTorch 2.6 or newer, the newest first."""
+"""CUDA versions for which download.pytorch.org has wheels of PyTorch 2.6 or newer, the newest
+first."""
 
 PYTHON = ("python3.12 -m venv venv", f"venv/bin/pip install '{DISTRIBUTION}[all]'")
 TORCH_BROKEN = ("python -c 'import torch'", "pip install --force-reinstall torch")
 TORCH_MISSING = (f"pip install '{DISTRIBUTION}[train]'",)
 TORCH_OLD = ("pip install --upgrade 'torch>=2.6'",)
 PROBE = ("python -m torchscale.worker.probe",)
-DRIVER_UPDATE = ("apt-cache search --names-only '^nvidia-driver-[0-9]+$'", "sudo ubuntu-drivers install")
+DRIVER_UPDATE = (
+    "apt-cache search --names-only '^nvidia-driver-[0-9]+$'",
+    "sudo ubuntu-drivers install",
+)
 FABRIC_MANAGER = ("sudo systemctl restart nvidia-fabricmanager", "nvidia-smi -q | grep -A 2 Fabric")
 NO_COMPAT = ("echo $LD_LIBRARY_PATH | tr : '\\n' | grep compat", "unset LD_LIBRARY_PATH")
 CUDA_DEVICES = ("nvidia-smi -L", "unset CUDA_VISIBLE_DEVICES", "ls -l /dev/nvidia*")
-ROCM_DEVICES = ("rocm-smi", "unset HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", "ls -l /dev/kfd /dev/dri", "groups")
+ROCM_DEVICES = (
+    "rocm-smi",
+    "unset HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES",
+    "ls -l /dev/kfd /dev/dri",
+    "groups",
+)
 NCCL_DEBUG = ("NCCL_DEBUG=INFO torchscale measure collectives --op all_reduce",)
 LOOPBACK = ("ip addr show lo", "sudo iptables -L -n")
 DRIVER_BROKEN = ("nvidia-smi", "sudo dmesg | grep -i -E 'nvrm|xid'", "sudo reboot")
 GPU_LOST = ("sudo dmesg | grep -i xid", "sudo nvidia-bug-report.sh", "sudo reboot")
-DRIVER_MISSING = ("lspci -d 10de:", "sudo modprobe nvidia", "docker run --gpus all …", "srun --gres=gpu:1 …")
+DRIVER_MISSING = (
+    "lspci -d 10de:",
+    "sudo modprobe nvidia",
+    "docker run --gpus all …",
+    "srun --gres=gpu:1 …",
+)
 VISIBLE_DEVICES = ("unset CUDA_VISIBLE_DEVICES", "nvidia-smi -L")
 BUS_ORDER = ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)
-P2P = ("nvidia-smi topo -p2p r", "sudo dmesg | grep -i -e iommu -e DMAR", "sudo lspci -vvv | grep ACSCtl")
+P2P = (
+    "nvidia-smi topo -p2p r",
+    "sudo dmesg | grep -i -e iommu -e DMAR",
+    "sudo lspci -vvv | grep ACSCtl",
+)
 NVLINK = ("nvidia-smi nvlink --status", "sudo dmesg | grep -i -e nvlink -e xid")
 RDMA = ("ibstat", "rdma link show", "sudo systemctl restart opensm")
 SHARED_MEMORY = ("sudo mount -o remount,size=8g /dev/shm", "docker run --shm-size=8g …")
-SHARED_MEMORY_MISSING = ("sudo mount -t tmpfs -o size=8g tmpfs /dev/shm", "docker run --shm-size=8g …")
+SHARED_MEMORY_MISSING = (
+    "sudo mount -t tmpfs -o size=8g tmpfs /dev/shm",
+    "docker run --shm-size=8g …",
+)
 OPEN_FILES = ("ulimit -n 65536", "docker run --ulimit nofile=65536 …")
 LOCKED_MEMORY = ("ulimit -l unlimited", "docker run --ulimit memlock=-1 …")
 TASKS = ("ulimit -u unlimited", "docker run --pids-limit=-1 …")
 HOSTNAME = ('echo "127.0.1.1 $(hostname)" | sudo tee -a /etc/hosts',)
 NSYS = ("sudo apt-get install nsight-systems",)
 ONLY_EQUAL_GPUS = ("nvidia-smi -L", "torchscale benchmark config.yaml --launch.devices=[0]")
-MEMORY_LIMIT = ("docker run --memory=64g …", "srun --mem=0 …", "ps -eo pid,rss,comm --sort=-rss | head")
+MEMORY_LIMIT = (
+    "docker run --memory=64g …",
+    "srun --mem=0 …",
+    "ps -eo pid,rss,comm --sort=-rss | head",
+)
 CPU_LIMIT = ("docker run --cpus=0 …", "srun --exclusive …")
 CPU_LOAD = ("ps -eo pid,pcpu,comm --sort=-pcpu | head",)
 TEMPORARY = ('mkdir -p "$HOME/tmp" && export TMPDIR="$HOME/tmp"',)
@@ -55,13 +81,18 @@ FILES = ("df -i .", "torchscale benchmark config.yaml --output-dir=DIRECTORY")
 
 
 def torch_for(driver_cuda: str | None) -> Fixes:
-    """Installs a CUDA build of PyTorch that the driver supports; ``driver_cuda``: the newest CUDA of the driver."""
+    """Installs a CUDA build of PyTorch that the driver supports; ``driver_cuda``: the newest CUDA
+    of the driver."""
     supported = tuple(int(part) for part in (driver_cuda or "").split(".") if part.isdigit())
-    newest = next((index for index in _TORCH_INDICES if index <= supported), None) if supported else None
+    newest = (
+        next((index for index in _TORCH_INDICES if index <= supported), None) if supported else None
+    )
     if newest is None:
         return ("nvidia-smi", *DRIVER_UPDATE)
     tag = "".join(map(str, newest))
-    return (f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu{tag}",)
+    return (
+        f"pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu{tag}",
+    )
 
 
 def gpu_commands(gpus: Iterable[GpuFacts], *commands: str) -> Fixes:
@@ -85,10 +116,14 @@ COMPUTE_MODE = ("sudo nvidia-smi -i {} -c DEFAULT",)
 
 
 def wrong_sums(gpus: Iterable[GpuFacts]) -> Fixes:
-    """Which device gives wrong results: their memory's counters, and each part by itself for longer."""
+    """Which device gives wrong results: their memory's counters, and each part by itself for
+    longer."""
     return (*gpu_commands(gpus, ECC_RESET[0]), "torchscale validate --burn-in 10m")
 
 
 def choose_directory(required: str) -> Fixes:
     """Another output directory; ``required``: the space, as in ``10G``."""
-    return ("df -h", f"torchscale benchmark config.yaml --output-dir=DIRECTORY  # with {required} free")
+    return (
+        "df -h",
+        f"torchscale benchmark config.yaml --output-dir=DIRECTORY  # with {required} free",
+    )

@@ -27,11 +27,17 @@ def gpus_present(facts: NodeFacts) -> Check:
     if driver.error is not None and not driver.missing:
         advice = "reboot after a driver update; restart the container; see nvidia-smi and dmesg"
         return failed(
-            rule, f"the driver does not respond: {driver.error}", "a working NVIDIA driver", advice, fixes.DRIVER_BROKEN
+            rule,
+            f"the driver does not respond: {driver.error}",
+            "a working NVIDIA driver",
+            advice,
+            fixes.DRIVER_BROKEN,
         )
     if driver.unreadable:
         advice = "drain the node and reboot; see dmesg for Xid messages"
-        return failed(rule, "; ".join(driver.unreadable), "every GPU responds", advice, fixes.GPU_LOST)
+        return failed(
+            rule, "; ".join(driver.unreadable), "every GPU responds", advice, fixes.GPU_LOST
+        )
     if not gpus:
         return _no_gpus(rule, facts)
     kinds = Counter(_kind(gpu) for gpu in gpus)
@@ -43,7 +49,8 @@ def gpus_present(facts: NodeFacts) -> Check:
 
 
 def gpu_visibility(facts: NodeFacts) -> Check:
-    """Every entry of CUDA_VISIBLE_DEVICES names a GPU: CUDA silently ignores one that does not, and all behind it."""
+    """Every entry of CUDA_VISIBLE_DEVICES names a GPU: CUDA silently ignores one that does not, and
+    all behind it."""
     rule = ("gpu_visibility", "GPUs", "CUDA_VISIBLE_DEVICES")
     driver = facts.driver
     if driver is None or not driver.gpus:
@@ -52,17 +59,23 @@ def gpu_visibility(facts: NodeFacts) -> Check:
         return passed(rule, "not set: all GPUs are visible")
     if driver.visible_devices in ("", "-1", "NoDevFiles"):
         seen = f"{driver.visible_devices!r} hides all GPUs"
-        return warned(rule, seen, "GPUs to use", "unset CUDA_VISIBLE_DEVICES", fixes.VISIBLE_DEVICES)
+        return warned(
+            rule, seen, "GPUs to use", "unset CUDA_VISIBLE_DEVICES", fixes.VISIBLE_DEVICES
+        )
     choice = visible(driver.visible_devices, driver)
     count, total = len(choice.entries), len(driver.gpus)
     if choice.ignored:
-        seen = f"{choice.reason}; CUDA ignores {', '.join(choice.ignored)} and uses {count or 'none'} of {total}"
+        seen = (
+            f"{choice.reason}; CUDA ignores {', '.join(choice.ignored)} and uses {count or 'none'} "
+            f"of {total}"
+        )
         advice = "list UUIDs as `nvidia-smi -L` shows them"
         return warned(rule, seen, "GPUs of this node, each once", advice, fixes.VISIBLE_DEVICES)
     numbers = [None if gpu is None else gpu.index for gpu in choice.gpus]
     if None in numbers:
         seen = (
-            f"{driver.visible_devices}: CUDA counts GPUs of different kinds from the fastest, nvidia-smi by PCI address"
+            f"{driver.visible_devices}: CUDA counts GPUs of different kinds from the fastest, "
+            "nvidia-smi by PCI address"
         )
         advice = f"set CUDA_DEVICE_ORDER={BUS_ORDER}, or list UUIDs"
         return warned(rule, seen, "an order that nvidia-smi shows too", advice, fixes.BUS_ORDER)
@@ -76,29 +89,43 @@ def gpu_visibility(facts: NodeFacts) -> Check:
 def gpu_modes(facts: NodeFacts) -> Check:
     """Processes may use the GPUs, and the driver stays loaded between them."""
     rule = ("gpu_modes", "GPUs", "compute and persistence mode")
-    known = [gpu for gpu in _gpus(facts) if gpu.compute_mode is not None or gpu.persistence is not None]
+    known = [
+        gpu for gpu in _gpus(facts) if gpu.compute_mode is not None or gpu.persistence is not None
+    ]
     if not known:
         return _nothing(rule, facts)
     prohibited = [gpu for gpu in known if gpu.compute_mode == "prohibited"]
     if prohibited:
         seen = f"no process may use {', '.join(map(_name, prohibited))}"
         commands = fixes.gpu_commands(prohibited, *fixes.COMPUTE_MODE)
-        return failed(rule, seen, "compute mode default", "set the compute mode: nvidia-smi -c DEFAULT", commands)
+        return failed(
+            rule,
+            seen,
+            "compute mode default",
+            "set the compute mode: nvidia-smi -c DEFAULT",
+            commands,
+        )
     exclusive = [gpu for gpu in known if gpu.compute_mode == "exclusive process"]
     if exclusive:
         seen = f"one process at a time on {', '.join(map(_name, exclusive))}"
         advice = "`hardware` opens all GPUs in rank 0; the other ranks then fail"
-        return warned(rule, seen, "default", advice, fixes.gpu_commands(exclusive, *fixes.COMPUTE_MODE))
+        return warned(
+            rule, seen, "default", advice, fixes.gpu_commands(exclusive, *fixes.COMPUTE_MODE)
+        )
     unloaded = [gpu for gpu in known if gpu.persistence is False]
     if unloaded:
         seen = f"persistence is off on GPU {', '.join(str(gpu.index) for gpu in unloaded)}"
-        advice = "each launch waits seconds for the driver, and clocks start low; use nvidia-persistenced"
+        advice = (
+            "each launch waits seconds for the driver, and clocks start low; use "
+            "nvidia-persistenced"
+        )
         return warned(rule, seen, "on", advice, fixes.gpu_commands(unloaded, *fixes.PERSISTENCE))
     return passed(rule, "default, persistence on")
 
 
 def gpu_ecc(facts: NodeFacts) -> Check:
-    """No uncorrected memory errors since the driver was loaded, and memory rows remapped without trouble."""
+    """No uncorrected memory errors since the driver was loaded, and memory rows remapped without
+    trouble."""
     rule = ("gpu_ecc", "GPUs", "ECC")
     known = [gpu for gpu in _gpus(facts) if gpu.ecc_enabled is not None]
     if not known:
@@ -107,17 +134,28 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     if failures:
         seen = f"memory rows could not be remapped on {', '.join(map(_name, failures))}"
         commands = fixes.gpu_commands(failures, *fixes.ECC_REPLACE)
-        return failed(rule, seen, "spare rows for damaged ones", "drain the node and replace the GPU", commands)
+        return failed(
+            rule,
+            seen,
+            "spare rows for damaged ones",
+            "drain the node and replace the GPU",
+            commands,
+        )
     bad = [gpu for gpu in known if gpu.ecc_uncorrected]
     if bad:
-        seen = f"uncorrected errors: {', '.join(f'{_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
+        seen = (
+            "uncorrected errors: "
+            f"{', '.join(f'{_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
+        )
         advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
         return failed(rule, seen, "none", advice, fixes.gpu_commands(bad, *fixes.ECC_RESET))
     pending = [gpu for gpu in known if gpu.remapping_pending]
     if pending:
         advice = "drain the node and reset the GPU (nvidia-smi -q -d ROW_REMAPPER)"
         seen = f"remapping of memory rows is pending on {', '.join(map(_name, pending))}"
-        return warned(rule, seen, "none pending", advice, fixes.gpu_commands(pending, *fixes.ECC_RESET))
+        return warned(
+            rule, seen, "none pending", advice, fixes.gpu_commands(pending, *fixes.ECC_RESET)
+        )
     off = [gpu for gpu in known if not gpu.ecc_enabled]
     if off:
         seen = f"off on GPU {', '.join(str(gpu.index) for gpu in off)}"
@@ -125,7 +163,9 @@ def gpu_ecc(facts: NodeFacts) -> Check:
         return warned(rule, seen, "on", advice, fixes.gpu_commands(off, *fixes.ECC_ON))
     uncounted = [str(gpu.index) for gpu in known if gpu.ecc_uncorrected is None]
     if uncounted:
-        return not_applicable(rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}")
+        return not_applicable(
+            rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}"
+        )
     ever = sum(gpu.ecc_uncorrected_ever or 0 for gpu in known)
     earlier = f" since the driver was loaded; {ever} earlier" if ever else ""
     return passed(rule, f"on, no uncorrected errors{earlier}")
@@ -148,29 +188,47 @@ def gpu_throttling(facts: NodeFacts) -> Check:
 def gpu_temperature(facts: NodeFacts) -> Check:
     """No GPU is hot before a measurement starts."""
     rule = ("gpu_temperature", "GPUs", "temperature")
-    known = [(gpu, gpu.temperature_celsius) for gpu in _gpus(facts) if gpu.temperature_celsius is not None]
+    known = [
+        (gpu, gpu.temperature_celsius)
+        for gpu in _gpus(facts)
+        if gpu.temperature_celsius is not None
+    ]
     if not known:
         return _nothing(rule, facts)
     hot = [(gpu, degrees) for gpu, degrees in known if degrees > HOT_CELSIUS]
     if hot:
         seen = ", ".join(f"{_name(gpu)}: {degrees} °C" for gpu, degrees in hot)
         commands = fixes.gpu_commands((gpu for gpu, _ in hot), *fixes.PERFORMANCE)
-        return warned(rule, seen, f"at most {HOT_CELSIUS} °C", "check cooling; wait until it is idle", commands)
+        return warned(
+            rule,
+            seen,
+            f"at most {HOT_CELSIUS} °C",
+            "check cooling; wait until it is idle",
+            commands,
+        )
     return passed(rule, f"at most {max(degrees for _, degrees in known)} °C")
 
 
 def gpu_idle(facts: NodeFacts) -> Check:
     """No other processes use the GPUs."""
     rule = ("gpu_idle", "GPUs", "other processes")
-    gpus = [gpu for gpu in _gpus(facts) if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None]
+    gpus = [
+        gpu
+        for gpu in _gpus(facts)
+        if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None
+    ]
     if not gpus:
         return _nothing(rule, facts)
-    in_use = [f"{_name(gpu)}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes]
+    in_use = [
+        f"{_name(gpu)}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes
+    ]
     in_use += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
     if in_use:
         advice = "their load distorts every measurement; wait, or select other GPUs"
         used = (gpu for gpu in gpus if gpu.foreign_processes or _is_used(gpu))
-        return warned(rule, "; ".join(in_use), "none", advice, fixes.gpu_commands(used, *fixes.PROCESSES))
+        return warned(
+            rule, "; ".join(in_use), "none", advice, fixes.gpu_commands(used, *fixes.PROCESSES)
+        )
     silent = [str(gpu.index) for gpu in _gpus(facts) if gpu.foreign_processes is None]
     if silent:
         return not_applicable(rule, f"the driver lists no processes for GPU {', '.join(silent)}")
@@ -178,14 +236,19 @@ def gpu_idle(facts: NodeFacts) -> Check:
 
 
 def gpu_pcie(facts: NodeFacts) -> Check:
-    """Every GPU uses all its PCIe lanes. The PCIe generation is not checked: GPUs lower it when idle."""
+    """Every GPU uses all its PCIe lanes. The PCIe generation is not checked: GPUs lower it when
+    idle."""
     rule = ("gpu_pcie", "interconnect", "PCIe width")
-    known = [gpu for gpu in _gpus(facts) if gpu.pcie_width is not None and gpu.pcie_width_max is not None]
+    known = [
+        gpu for gpu in _gpus(facts) if gpu.pcie_width is not None and gpu.pcie_width_max is not None
+    ]
     if not known:
         return _nothing(rule, facts)
     narrow = [gpu for gpu in known if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)]
     if narrow:
-        seen = ", ".join(f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}" for gpu in narrow)
+        seen = ", ".join(
+            f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}" for gpu in narrow
+        )
         advice = "reseat the card or riser; check the slot: lspci -vv"
         return warned(rule, seen, "full width", advice, fixes.gpu_commands(narrow, *fixes.PCIE))
     return passed(rule, ", ".join(sorted({f"x{gpu.pcie_width}" for gpu in known})))
@@ -199,7 +262,9 @@ def gpu_links(facts: NodeFacts) -> Check:
         return not_applicable(rule, "fewer than two GPUs")
     links = [gpu.nvlinks_active for gpu in driver.gpus]
     paths = Counter(pair.path for pair in driver.pairs if pair.path)
-    nearest = ", ".join(f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items())
+    nearest = ", ".join(
+        f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items()
+    )
     counts = ", ".join("none reported" if count is None else str(count) for count in links)
     nvlink = f"NVLinks per GPU: {counts}" if any(links) else "no NVLink"
     seen = "; ".join(part for part in (nvlink, nearest) if part)
@@ -207,7 +272,11 @@ def gpu_links(facts: NodeFacts) -> Check:
     if blocked:
         advice = "check nvidia-smi topo -p2p r, the IOMMU, ACS and virtualisation settings"
         return warned(
-            rule, f"no P2P between {', '.join(blocked[:8])}; {seen}", "P2P between all pairs", advice, fixes.P2P
+            rule,
+            f"no P2P between {', '.join(blocked[:8])}; {seen}",
+            "P2P between all pairs",
+            advice,
+            fixes.P2P,
         )
     if any(links) and len(set(links)) > 1:
         advice = "check nvidia-smi nvlink --status"
@@ -225,7 +294,9 @@ def rdma_devices(facts: NodeFacts) -> Check:
     ports = facts.host.rdma_ports
     if not ports:
         return not_applicable(rule, "no device")
-    seen = ", ".join(f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports)
+    seen = ", ".join(
+        f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports
+    )
     down = [f"{port.device}/{port.port}" for port in ports if port.state != "ACTIVE"]
     if down:
         seen = f"{', '.join(down)} not active; {seen}"
@@ -252,17 +323,21 @@ def _gpus(facts: NodeFacts) -> tuple[GpuFacts, ...]:
 
 
 def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
-    """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI bus."""
+    """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI
+    bus."""
     error = facts.driver.error if facts.driver is not None else None
     seen = f"none ({error})" if error else "none"
     software = facts.software
     if software is not None and software.rocm_built is not None:
-        return not_applicable(rule, f"{software.cuda_devices or 0} by ROCm, which NVIDIA's NVML does not read")
+        return not_applicable(
+            rule, f"{software.cuda_devices or 0} by ROCm, which NVIDIA's NVML does not read"
+        )
     on_bus = facts.host.nvidia_devices if facts.host is not None else None
     if not on_bus:
         return not_applicable(rule, seen)
     advice = (
-        "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; ignore on CPU-only "
+        "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; "
+        "ignore on CPU-only "
         "jobs"
     )
     seen = f"{seen}, but {on_bus} on the PCI bus"
@@ -270,8 +345,8 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
 
 
 def _name(gpu: GpuFacts) -> str:
-    """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it; with the number for
-    ``launch.devices`` where that is another."""
+    """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it;
+    with the number for ``launch.devices`` where that is another."""
     other = gpu.cuda_index is not None and gpu.cuda_index != gpu.index
     names = [f"launch.devices: {gpu.cuda_index}"] if other else []
     names += [name for name in (gpu.pci_address, gpu.uuid) if name is not None]
@@ -283,11 +358,15 @@ def _nothing(rule: Rule, facts: NodeFacts) -> Check:
 
 
 def _kind(gpu: GpuFacts) -> str:
-    return gpu.name if gpu.memory_bytes is None else f"{gpu.name} ({format_bytes(gpu.memory_bytes)})"
+    return (
+        gpu.name if gpu.memory_bytes is None else f"{gpu.name} ({format_bytes(gpu.memory_bytes)})"
+    )
 
 
 def _is_used(gpu: GpuFacts) -> bool:
-    return bool(gpu.memory_bytes) and (gpu.memory_used_bytes or 0) > USED_SHARE * (gpu.memory_bytes or 0)
+    return bool(gpu.memory_bytes) and (gpu.memory_used_bytes or 0) > USED_SHARE * (
+        gpu.memory_bytes or 0
+    )
 
 
 def _used(gpu: GpuFacts) -> str:

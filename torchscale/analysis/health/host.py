@@ -13,10 +13,11 @@ from torchscale.util.units import format_bytes
 
 GIB = 2**30
 MIN_SHM_BYTES = GIB
-"""NCCL's shared-memory transport takes tens of MB per pair of ranks, loader workers a batch each in flight; Docker's
-default of 64 MiB is too small for either."""
+"""NCCL's shared-memory transport takes tens of MB per pair of ranks, loader workers a batch each in
+flight; Docker's default of 64 MiB is too small for either."""
 MIN_OPEN_FILES = 4096
-"""The soft limit of 1024 on many systems is reached by 8 ranks with loader workers, each with pipes and sockets."""
+"""The soft limit of 1024 on many systems is reached by 8 ranks with loader workers, each with pipes
+and sockets."""
 MIN_FREE_BYTES = GIB
 """The records and step logs of a sweep need less than this; without it a run may fail half-way."""
 COMFORTABLE_FREE_BYTES = 10 * GIB
@@ -24,7 +25,8 @@ COMFORTABLE_FREE_BYTES = 10 * GIB
 MIN_FREE_FILES = 10_000
 """A launch of 8 ranks leaves about 30 files; this holds a sweep of some hundred launches."""
 SLOW_WRITE = 50 * 2**20
-"""Bytes per second. A local disk writes above 100 MB/s; below this, step logs and traces delay the ranks."""
+"""Bytes per second. A local disk writes above 100 MB/s; below this, step logs and traces delay the
+ranks."""
 UNLIMITED = -1
 """The kernel's RLIM_INFINITY as Python reports it."""
 
@@ -37,7 +39,9 @@ def processor(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("host"))
     parts = [f"{host.cores} usable CPUs"]
     parts += [f"{format_bytes(host.memory_bytes)} memory"] if host.memory_bytes else []
-    parts += [f"{host.numa_nodes} NUMA node{'s' * (host.numa_nodes > 1)}"] if host.numa_nodes else []
+    parts += (
+        [f"{host.numa_nodes} NUMA node{'s' * (host.numa_nodes > 1)}"] if host.numa_nodes else []
+    )
     return passed(rule, ", ".join(parts))
 
 
@@ -48,7 +52,13 @@ def shared_memory(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("host"))
     size = facts.host.shm_bytes
     if size is None:
-        return warned(rule, "missing", "at least 1 GiB", "mount a tmpfs at /dev/shm", fixes.SHARED_MEMORY_MISSING)
+        return warned(
+            rule,
+            "missing",
+            "at least 1 GiB",
+            "mount a tmpfs at /dev/shm",
+            fixes.SHARED_MEMORY_MISSING,
+        )
     if size < MIN_SHM_BYTES:
         advice = "containers: --shm-size=8g or --ipc=host"
         return warned(rule, format_bytes(size), "at least 1 GiB", advice, fixes.SHARED_MEMORY)
@@ -94,7 +104,9 @@ def hostname(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("host"))
     if not host.addresses:
         advice = "make the name resolve (/etc/hosts, DNS): some backends look it up"
-        return warned(rule, f"{host.hostname} does not resolve", "an address", advice, fixes.HOSTNAME)
+        return warned(
+            rule, f"{host.hostname} does not resolve", "an address", advice, fixes.HOSTNAME
+        )
     seen = f"{host.hostname} resolves to {', '.join(host.addresses)}"
     if all(_is_loopback(address) for address in host.addresses):
         return passed(rule, f"{seen} (loopback): enough for one node")
@@ -147,9 +159,14 @@ def nsys(facts: NodeFacts) -> Check:
     seen = f"{profiler.version or 'unknown version'} at {profiler.path}"
     if profiler.can_export is False:
         advice = "install the full nsight-systems package, with the libraries that it needs"
-        seen = f"{seen}; it cannot write reports: {profiler.problem or 'its importer is not installed'}"
+        seen = (
+            f"{seen}; it cannot write reports: "
+            f"{profiler.problem or 'its importer is not installed'}"
+        )
         return warned(rule, seen, "a complete installation", advice, fixes.NSYS)
-    return passed(rule, seen + ("" if profiler.can_export else "; whether it can write reports is unknown"))
+    return passed(
+        rule, seen + ("" if profiler.can_export else "; whether it can write reports is unknown")
+    )
 
 
 HOST_RULES: tuple[Callable[[NodeFacts], Check], ...] = (

@@ -1,4 +1,5 @@
-"""Whether the node is fit for training: rules from facts to checks; a rule without facts reports them as missing."""
+"""Whether the node is fit for training: rules from facts to checks; a rule without facts reports
+them as missing."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 6)
 """fully_shard (FSDP2) became public in this release."""
 _FABRIC_ADVICE = (
-    "GPUs on NVSwitch need the fabric manager, in the driver's version: systemctl status nvidia-fabricmanager; "
+    "GPUs on NVSwitch need the fabric manager, in the driver's version: systemctl status "
+    "nvidia-fabricmanager; "
     "nvidia-smi -q | grep -A 2 Fabric"
 )
 _CUDA_ADVICE = (
@@ -30,19 +32,28 @@ _CUDA_ADVICE = (
     ("system not yet initialized", _FABRIC_ADVICE, fixes.FABRIC_MANAGER),
     (
         "Error 803",
-        "the CUDA library does not fit the driver: remove cuda-compat from LD_LIBRARY_PATH, or reboot after an update",
+        "the CUDA library does not fit the driver: remove cuda-compat from LD_LIBRARY_PATH, or "
+        "reboot after an update",
         fixes.NO_COMPAT,
     ),
     (
         "Error 804",
-        "cuda-compat supports data centre GPUs only: remove it from LD_LIBRARY_PATH and update the driver",
+        "cuda-compat supports data centre GPUs only: remove it from LD_LIBRARY_PATH and update "
+        "the driver",
         fixes.NO_COMPAT,
     ),
-    ("too old", "update the NVIDIA driver, or install a PyTorch for an older CUDA", fixes.DRIVER_UPDATE),
+    (
+        "too old",
+        "update the NVIDIA driver, or install a PyTorch for an older CUDA",
+        fixes.DRIVER_UPDATE,
+    ),
 )
 """What helps against errors of cudaGetDeviceCount (CUDA runtime API, cudaError_t)."""
 _CUDA_ADVICE_ELSE = "check CUDA_VISIBLE_DEVICES, the driver's version and /dev/nvidia* permissions"
-_ROCM_ADVICE = "check HIP_VISIBLE_DEVICES, the amdgpu driver, and that you may use /dev/kfd (groups video and render)"
+_ROCM_ADVICE = (
+    "check HIP_VISIBLE_DEVICES, the amdgpu driver, and that you may use /dev/kfd (groups video and "
+    "render)"
+)
 
 
 @dataclass(frozen=True)
@@ -55,25 +66,37 @@ class Requirements:
     nsys: bool = False
 
 
-def validate_facts(facts: NodeFacts, requirements: Requirements, burn_in: BurnIn | None = None) -> Validation:
+def validate_facts(
+    facts: NodeFacts, requirements: Requirements, burn_in: BurnIn | None = None
+) -> Validation:
     """Runs every rule; the result holds all checks and the verdict."""
     facts = _with_cuda_indices(facts)
-    checks = [rule(facts) for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, *SYSTEM_RULES, collective)]
+    checks = [
+        rule(facts)
+        for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, *SYSTEM_RULES, collective)
+    ]
     checks += burn_in_checks(burn_in, facts) if burn_in is not None else []
     checks += _required(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
     fit = all(check.status is not Status.FAIL for check in checks)
-    return Validation(fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts, burn_in=burn_in)
+    return Validation(
+        fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts, burn_in=burn_in
+    )
 
 
 def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
-    """Each GPU with torch's index of it: NVML's order is that of the PCI bus, torch's that of CUDA_VISIBLE_DEVICES."""
+    """Each GPU with torch's index of it: NVML's order is that of the PCI bus, torch's that of
+    CUDA_VISIBLE_DEVICES."""
     if facts.driver is None or facts.software is None:
         return facts
-    indices = {uuid.removeprefix("GPU-"): index for index, uuid in enumerate(facts.software.cuda_uuids)}
+    indices = {
+        uuid.removeprefix("GPU-"): index for index, uuid in enumerate(facts.software.cuda_uuids)
+    }
     gpus = tuple(
-        gpu if gpu.uuid is None else gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
+        gpu
+        if gpu.uuid is None
+        else gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
         for gpu in facts.driver.gpus
     )
     return facts.model_copy(update={"driver": facts.driver.model_copy(update={"gpus": gpus})})
@@ -81,7 +104,10 @@ def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
 
 def lacks_required_device(validation: Validation) -> bool:
     """Whether a required device or tool is missing on this machine."""
-    return any(check.id.startswith("require_") and check.status is Status.FAIL for check in validation.checks)
+    return any(
+        check.id.startswith("require_") and check.status is Status.FAIL
+        for check in validation.checks
+    )
 
 
 def python_version(facts: NodeFacts) -> Check:
@@ -90,7 +116,9 @@ def python_version(facts: NodeFacts) -> Check:
     if facts.software is None:
         return unknown(rule, facts.unknown.get("software"))
     if version_numbers(facts.software.python) < OLDEST_PYTHON:
-        return failed(rule, facts.software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON)
+        return failed(
+            rule, facts.software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON
+        )
     return passed(rule, facts.software.python)
 
 
@@ -103,7 +131,10 @@ def own_package(facts: NodeFacts) -> Check:
     if not others:
         return passed(rule, f"of {DISTRIBUTION} alone")
     seen = f"also of {', '.join(others)}, in the same folder"
-    advice = "whichever is installed or removed last breaks the other: install each in an environment of its own"
+    advice = (
+        "whichever is installed or removed last breaks the other: install each in an environment of "
+        "its own"
+    )
     return warned(rule, seen, f"{DISTRIBUTION} alone", advice, facts.software.namesake_fixes)
 
 
@@ -121,7 +152,9 @@ def torch_version(facts: NodeFacts) -> Check:
         advice = "reinstall torch; see the message for the library at fault"
         return failed(rule, seen, "a working import", advice, fixes.TORCH_BROKEN)
     if version_numbers(software.torch) < OLDEST_TORCH:
-        return failed(rule, software.torch, "2.6 or newer", "pip install --upgrade torch", fixes.TORCH_OLD)
+        return failed(
+            rule, software.torch, "2.6 or newer", "pip install --upgrade torch", fixes.TORCH_OLD
+        )
     return passed(rule, software.torch)
 
 
@@ -135,16 +168,22 @@ def cuda_runtime(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("driver" if driver is None else "software"))
     if not driver.gpus or software.torch is None:
         no_gpu = f"no GPU ({driver.error})" if driver.error else "no GPU"
-        return not_applicable(rule, no_gpu if software.torch is not None else "PyTorch cannot be imported")
+        return not_applicable(
+            rule, no_gpu if software.torch is not None else "PyTorch cannot be imported"
+        )
     if software.cuda_built is None:
         return failed(
             rule,
-            f"PyTorch {software.torch} was built without CUDA, but the node has {len(driver.gpus)} GPUs",
+            f"PyTorch {software.torch} was built without CUDA, but the node has "
+            f"{len(driver.gpus)} GPUs",
             "a CUDA build of PyTorch",
             "install torch from the index for your CUDA version (pytorch.org, Get Started)",
             fixes.torch_for(driver.cuda_version),
         )
-    seen = f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to {driver.cuda_version}"
+    seen = (
+        f"PyTorch's CUDA {software.cuda_built}, driver {driver.version} supports up to "
+        f"{driver.cuda_version}"
+    )
     if not software.cuda_available:
         error = software.cuda_error or ""
         why = f": {error}" if error else ""
@@ -161,11 +200,18 @@ def _runtime_for_driver(rule: Rule, seen: str, cuda: str, driver_cuda: str | Non
         return passed(rule, seen)
     built, supported = version_numbers(cuda), version_numbers(driver_cuda)
     if built[:1] > supported[:1]:
-        advice = "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the driver to be safe"
-        return warned(rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
+        advice = (
+            "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the "
+            "driver to be safe"
+        )
+        return warned(
+            rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE
+        )
     if built > supported:
         advice = "works through CUDA minor-version compatibility; update the driver to be safe"
-        return warned(rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
+        return warned(
+            rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE
+        )
     return passed(rule, seen)
 
 
@@ -191,7 +237,8 @@ def nccl_version(facts: NodeFacts) -> Check:
 
 
 def collective(facts: NodeFacts) -> Check:
-    """An all-reduce gives the correct sum in every element: over all usable GPUs, or over two CPU ranks."""
+    """An all-reduce gives the correct sum in every element: over all usable GPUs, or over two CPU
+    ranks."""
     rule = ("collective", "collective", "all-reduce")
     allreduce = facts.collective
     if allreduce is None:
@@ -202,7 +249,13 @@ def collective(facts: NodeFacts) -> Check:
         nccl = ("run with NCCL_DEBUG=INFO", fixes.NCCL_DEBUG)
         gloo = ("check the loopback interface and firewall", fixes.LOOPBACK)
         advice, commands = nccl if allreduce.backend == "nccl" else gloo
-        return failed(rule, f"{allreduce.backend}: {allreduce.error}", "a sum over all ranks", advice, commands)
+        return failed(
+            rule,
+            f"{allreduce.backend}: {allreduce.error}",
+            "a sum over all ranks",
+            advice,
+            commands,
+        )
     if allreduce.wrong_elements:
         compared = allreduce.elements * allreduce.world_size
         seen = f"{allreduce.backend}: {allreduce.wrong_elements:,} of {compared:,} elements wrong"
@@ -212,7 +265,10 @@ def collective(facts: NodeFacts) -> Check:
     timing = "" if allreduce.seconds is None else f", 1 MiB in {allreduce.seconds * 1e3:.2f} ms"
     what = "GPU" if allreduce.backend == "nccl" else "CPU rank"
     ranks = f"{allreduce.world_size} {what}{'s' * (allreduce.world_size != 1)}"
-    return passed(rule, f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact{timing}")
+    return passed(
+        rule,
+        f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact{timing}",
+    )
 
 
 _SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
@@ -236,11 +292,17 @@ def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
     usable = software is not None and bool(software.cuda_available)
     if requirements.cuda or requirements.gpus:
         rule = ("require_cuda", "required", "CUDA")
-        why = facts.driver.error if facts.driver is not None and facts.driver.error else "PyTorch sees no CUDA device"
+        why = (
+            facts.driver.error
+            if facts.driver is not None and facts.driver.error
+            else "PyTorch sees no CUDA device"
+        )
         checks.append(
             passed(rule, "usable")
             if usable
-            else failed(rule, why, "a usable CUDA device", "see the checks above", fixes.CUDA_DEVICES)
+            else failed(
+                rule, why, "a usable CUDA device", "see the checks above", fixes.CUDA_DEVICES
+            )
         )
     if requirements.gpus:
         rule = ("require_gpus", "required", "GPUs")
@@ -249,7 +311,11 @@ def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
         enough = devices is not None and devices >= requirements.gpus
         seen = "unknown" if devices is None else f"{devices} available to PyTorch"
         advice = "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"
-        checks.append(passed(rule, seen) if enough else failed(rule, seen, expected, advice, fixes.CUDA_DEVICES))
+        checks.append(
+            passed(rule, seen)
+            if enough
+            else failed(rule, seen, expected, advice, fixes.CUDA_DEVICES)
+        )
     if requirements.nccl:
         rule = ("require_nccl", "required", "NCCL")
         version = software.nccl if software is not None else None
@@ -270,24 +336,37 @@ def _required_nsys(facts: NodeFacts) -> Check:
     seen = "not found"
     if profiler is not None and profiler.path is not None:
         seen = f"cannot write reports: {profiler.problem or 'its importer is not installed'}"
-    return failed(rule, seen, "nsys on PATH, complete", "install the full nsight-systems package", fixes.NSYS)
+    return failed(
+        rule, seen, "nsys on PATH, complete", "install the full nsight-systems package", fixes.NSYS
+    )
 
 
 def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
     failures = [check.title for check in checks if check.status is Status.FAIL]
     warnings = [check.title for check in checks if check.status is Status.WARN]
-    more = f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}." if warnings else ""
+    more = (
+        f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}."
+        if warnings
+        else ""
+    )
     if failures:
         return f"Not fit: {', '.join(failures)} failed.{more}"
     software, driver = facts.software, facts.driver
     devices = software.cuda_devices if software is not None else None
     if devices:
         allreduce = facts.collective
-        tested = allreduce.world_size if allreduce is not None and allreduce.backend == "nccl" else 0
+        tested = (
+            allreduce.world_size if allreduce is not None and allreduce.backend == "nccl" else 0
+        )
         if tested < devices:
             more = f" The all-reduce ran on {tested or 'none'} of them.{more}"
-        hidden = f" of {len(driver.gpus)}" if driver is not None and len(driver.gpus) > devices else ""
-        return f"Fit for training on {devices}{hidden} GPU{'s' * (devices != 1 or bool(hidden))}.{more}"
+        hidden = (
+            f" of {len(driver.gpus)}" if driver is not None and len(driver.gpus) > devices else ""
+        )
+        return (
+            f"Fit for training on {devices}{hidden} "
+            f"GPU{'s' * (devices != 1 or bool(hidden))}.{more}"
+        )
     if driver is None or devices is None:
         return f"Fit for CPU benchmarking; GPU presence is unknown.{more}"
     return f"Fit for CPU benchmarking: no CUDA GPU found.{more}"

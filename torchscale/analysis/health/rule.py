@@ -37,7 +37,13 @@ def unknown(rule: Rule, reason: str | None) -> Check:
 
 
 def _check(
-    rule: Rule, status: Status, seen: str, expected: str = "", advice: str = "", *, commands: fixes.Fixes = ()
+    rule: Rule,
+    status: Status,
+    seen: str,
+    expected: str = "",
+    advice: str = "",
+    *,
+    commands: fixes.Fixes = (),
 ) -> Check:
     identity, group, title = rule
     return Check(

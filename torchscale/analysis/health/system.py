@@ -13,21 +13,27 @@ from torchscale.util.units import format_bytes
 
 GIB = 2**30
 RANK_BYTES = 2 * GIB
-"""An interpreter with torch and a CUDA context holds 1 to 2 GB of host memory before the first batch."""
+"""An interpreter with torch and a CUDA context holds 1 to 2 GB of host memory before the first
+batch."""
 MIN_TASKS = 4096
-"""A rank with loader workers and the threads of OpenMP, NCCL and gloo has 50 to 200 tasks; 8 ranks and a margin."""
+"""A rank with loader workers and the threads of OpenMP, NCCL and gloo has 50 to 200 tasks; 8 ranks
+and a margin."""
 MAX_LOAD_SHARE = 0.25
-"""A quarter of the CPUs in use by others slows some ranks and not the rest; the probe itself adds less than one."""
+"""A quarter of the CPUs in use by others slows some ranks and not the rest; the probe itself adds
+less than one."""
 MIN_TEMPORARY_BYTES = GIB
-"""torch.compile's cache and torchrun's logs lie there; a cache of one large model takes some hundred MB."""
+"""torch.compile's cache and torchrun's logs lie there; a cache of one large model takes some
+hundred MB."""
 MIN_PORTS = 1024
-"""gloo and NCCL open some connections for each pair of ranks on a node: 8 ranks take several hundred ports."""
+"""gloo and NCCL open some connections for each pair of ranks on a node: 8 ranks take several
+hundred ports."""
 EARLIEST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 """Before the first supported PyTorch (2.6) was released: no clock of a working machine shows it."""
 _SLOW_GOVERNORS = ("powersave", "conservative", "ondemand", "schedutil")
 """All but ``performance`` raise the frequency only after a load is seen."""
 _EAGER_PREFERENCES = ("(performance)", "(balance_performance)")
-"""Drivers with a preference of their own (intel_pstate, amd-pstate) call every dynamic policy powersave."""
+"""Drivers with a preference of their own (intel_pstate, amd-pstate) call every dynamic policy
+powersave."""
 
 
 def memory(facts: NodeFacts) -> Check:
@@ -45,20 +51,28 @@ def memory(facts: NodeFacts) -> Check:
     needed = RANK_BYTES * ranks
     if system.memory_available_bytes < needed:
         advice = "raise the limit, or end other processes: ranks would be killed for memory"
-        return warned(rule, seen, f"{format_bytes(needed)} for {ranks} ranks", advice, fixes.MEMORY_LIMIT)
+        return warned(
+            rule, seen, f"{format_bytes(needed)} for {ranks} ranks", advice, fixes.MEMORY_LIMIT
+        )
     return passed(rule, seen)
 
 
 def cpu_limit(facts: NodeFacts) -> Check:
-    """No CPU quota below the CPUs that the process may use: the kernel would stop ranks within each period."""
+    """No CPU quota below the CPUs that the process may use: the kernel would stop ranks within each
+    period."""
     rule, system = ("cpu_limit", "host", "CPU quota"), facts.system
     if system is None:
         return unknown(rule, facts.unknown.get("system"))
     cores = facts.host.cores if facts.host is not None else None
     if system.cpu_limit is None or cores is None or system.cpu_limit >= cores:
         return passed(rule, "none" if system.cpu_limit is None else f"{system.cpu_limit:g} CPUs")
-    advice = "threads of all ranks and loaders share the quota and are stopped when it is used; bind CPUs instead"
-    return warned(rule, f"{system.cpu_limit:g} of {cores} CPUs", "no quota", advice, fixes.CPU_LIMIT)
+    advice = (
+        "threads of all ranks and loaders share the quota and are stopped when it is used; bind "
+        "CPUs instead"
+    )
+    return warned(
+        rule, f"{system.cpu_limit:g} of {cores} CPUs", "no quota", advice, fixes.CPU_LIMIT
+    )
 
 
 def tasks(facts: NodeFacts) -> Check:
@@ -79,8 +93,17 @@ def load(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("system"))
     seen = f"{system.load:.1f} on {facts.host.cores} CPUs (mean of the last minute)"
     if system.load > max(1.0, MAX_LOAD_SHARE * facts.host.cores):
-        advice = "other processes distort every measurement on CPUs and slow data loading; wait, or end them"
-        return warned(rule, seen, f"at most {max(1.0, MAX_LOAD_SHARE * facts.host.cores):g}", advice, fixes.CPU_LOAD)
+        advice = (
+            "other processes distort every measurement on CPUs and slow data loading; wait, or end "
+            "them"
+        )
+        return warned(
+            rule,
+            seen,
+            f"at most {max(1.0, MAX_LOAD_SHARE * facts.host.cores):g}",
+            advice,
+            fixes.CPU_LOAD,
+        )
     return passed(rule, seen)
 
 
@@ -91,13 +114,21 @@ def temporary_directory(facts: NodeFacts) -> Check:
         return unknown(rule, facts.unknown.get("system"))
     if system.temporary_error is not None:
         seen = f"{system.temporary}: {system.temporary_error}"
-        return warned(rule, seen, "a writable directory", "set TMPDIR to a writable directory", fixes.TEMPORARY)
+        return warned(
+            rule,
+            seen,
+            "a writable directory",
+            "set TMPDIR to a writable directory",
+            fixes.TEMPORARY,
+        )
     free = system.temporary_free_bytes
     if free is None:
         return unknown(rule, None)
     seen = f"{system.temporary}: {format_bytes(free)} free"
     if free < MIN_TEMPORARY_BYTES:
-        return warned(rule, seen, "at least 1 GiB free", "free space, or set TMPDIR", fixes.TEMPORARY)
+        return warned(
+            rule, seen, "at least 1 GiB free", "free space, or set TMPDIR", fixes.TEMPORARY
+        )
     return passed(rule, seen)
 
 
@@ -109,7 +140,9 @@ def home_directory(facts: NodeFacts) -> Check:
     seen = system.home or "not set"
     if system.home_error is not None:
         advice = "set HOME to a writable directory: caches of Triton and model hubs lie there"
-        return warned(rule, f"{seen}: {system.home_error}", "a writable directory", advice, fixes.HOME)
+        return warned(
+            rule, f"{seen}: {system.home_error}", "a writable directory", advice, fixes.HOME
+        )
     return passed(rule, seen)
 
 
@@ -119,7 +152,9 @@ def text_locale(facts: NodeFacts) -> Check:
     if system is None:
         return unknown(rule, facts.unknown.get("system"))
     if system.locale_error is not None:
-        return warned(rule, system.locale_error, "an installed locale", "set LC_ALL=C.UTF-8", fixes.LOCALE)
+        return warned(
+            rule, system.locale_error, "an installed locale", "set LC_ALL=C.UTF-8", fixes.LOCALE
+        )
     encoding = system.encoding or "unknown"
     if encoding.lower().replace("-", "") != "utf8":
         return warned(rule, encoding, "UTF-8", "set LC_ALL=C.UTF-8", fixes.LOCALE)
@@ -127,7 +162,8 @@ def text_locale(facts: NodeFacts) -> Check:
 
 
 def clock(facts: NodeFacts) -> Check:
-    """The clock is plausible and, where other nodes can be reached over RDMA, follows a reference."""
+    """The clock is plausible and, where other nodes can be reached over RDMA, follows a
+    reference."""
     rule, system = ("clock", "host", "clock"), facts.system
     if system is None or system.time is None:
         return unknown(rule, facts.unknown.get("system"))
@@ -139,7 +175,9 @@ def clock(facts: NodeFacts) -> Check:
     if system.clock_synchronized is False:
         seen += ", not synchronized"
         if facts.host is not None and facts.host.rdma_ports:
-            return warned(rule, seen, "synchronized", "logs of several nodes do not fit together", fixes.CLOCK)
+            return warned(
+                rule, seen, "synchronized", "logs of several nodes do not fit together", fixes.CLOCK
+            )
     return passed(rule, seen)
 
 
@@ -152,7 +190,9 @@ def local_ports(facts: NodeFacts) -> Check:
         return not_applicable(rule, "not reported by the kernel")
     seen = f"{system.local_ports:,}"
     if system.local_ports < MIN_PORTS:
-        advice = "widen net.ipv4.ip_local_port_range: ranks fail with `Cannot assign requested address`"
+        advice = (
+            "widen net.ipv4.ip_local_port_range: ranks fail with `Cannot assign requested address`"
+        )
         return warned(rule, seen, f"at least {MIN_PORTS:,}", advice, fixes.PORTS)
     return passed(rule, seen)
 
@@ -165,28 +205,38 @@ def governor(facts: NodeFacts) -> Check:
     if not system.governors:
         return not_applicable(rule, "not reported by the kernel")
     seen = ", ".join(system.governors)
-    slow = [it for it in system.governors if it.split()[0] in _SLOW_GOVERNORS and not it.endswith(_EAGER_PREFERENCES)]
+    slow = [
+        it
+        for it in system.governors
+        if it.split()[0] in _SLOW_GOVERNORS and not it.endswith(_EAGER_PREFERENCES)
+    ]
     if slow:
-        advice = "short phases on the host (launching kernels, loading data) run below full frequency"
+        advice = (
+            "short phases on the host (launching kernels, loading data) run below full frequency"
+        )
         return warned(rule, seen, "performance", advice, fixes.GOVERNOR)
     return passed(rule, seen)
 
 
 def huge_pages(facts: NodeFacts) -> Check:
-    """An allocation does not wait until the kernel has made huge pages, which takes milliseconds at random."""
+    """An allocation does not wait until the kernel has made huge pages, which takes milliseconds at
+    random."""
     rule, system = ("huge_pages", "host", "huge page defragmentation"), facts.system
     if system is None:
         return unknown(rule, facts.unknown.get("system"))
     if system.huge_page_defrag is None:
         return not_applicable(rule, "not reported by the kernel")
     if system.huge_page_defrag == "always":
-        advice = "allocations wait for memory to be compacted: single slow steps on CPUs and in loaders"
+        advice = (
+            "allocations wait for memory to be compacted: single slow steps on CPUs and in loaders"
+        )
         return warned(rule, "always", "madvise or defer", advice, fixes.HUGE_PAGES)
     return passed(rule, system.huge_page_defrag)
 
 
 def numa_balancing(facts: NodeFacts) -> Check:
-    """The kernel does not move pages between NUMA nodes: ranks are bound to theirs, and each move is a page fault."""
+    """The kernel does not move pages between NUMA nodes: ranks are bound to theirs, and each move
+    is a page fault."""
     rule, system = ("numa_balancing", "host", "NUMA balancing"), facts.system
     if system is None:
         return unknown(rule, facts.unknown.get("system"))
@@ -194,7 +244,10 @@ def numa_balancing(facts: NodeFacts) -> Check:
     if system.numa_balancing is None or nodes is None or nodes < 2:
         return not_applicable(rule, "one NUMA node" if nodes == 1 else "not reported by the kernel")
     if system.numa_balancing:
-        advice = "turn it off: it samples memory by page faults, while ranks are bound to their nodes anyway"
+        advice = (
+            "turn it off: it samples memory by page faults, while ranks are bound to their nodes "
+            "anyway"
+        )
         return warned(rule, f"on, {nodes} nodes", "off", advice, fixes.NUMA_BALANCING)
     return passed(rule, "off")
 

@@ -9,7 +9,8 @@ from torchscale.schema.node.probe import DriverFacts, GpuFacts
 
 _GPU, _MIG = "GPU-", "MIG-"
 BUS_ORDER = "PCI_BUS_ID"
-"""The value of CUDA_DEVICE_ORDER with which CUDA counts as the driver does. Without it the fastest GPU comes first."""
+"""The value of CUDA_DEVICE_ORDER with which CUDA counts as the driver does. Without it the fastest
+GPU comes first."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,17 @@ class Visibility:
 
 
 def visible(variable: str, driver: DriverFacts) -> Visibility:
-    """What CUDA makes of ``variable``: numbers, UUIDs of GPUs or their beginnings, or of a MIG slice. CUDA uses the
-    entries before the first one that names nothing, and none at all where one is listed twice (CUDA C++ Programming
-    Guide, "CUDA Environment Variables")."""
+    """What CUDA makes of ``variable``: numbers, UUIDs of GPUs or their beginnings, or of a MIG
+    slice. CUDA uses the entries before the first one that names nothing, and none at all where one
+    is listed twice (CUDA C++ Programming Guide, "CUDA Environment Variables")."""
     entries = [entry.strip() for entry in variable.split(",")]
     used: list[str] = []
     gpus: list[GpuFacts | None] = []
     for position, entry in enumerate(entries):
         gpu, reason = _resolve(entry, driver)
-        if not reason and (entry in used or (gpu is not None and entry.startswith(_GPU) and gpu in gpus)):
+        if not reason and (
+            entry in used or (gpu is not None and entry.startswith(_GPU) and gpu in gpus)
+        ):
             return Visibility((), (), tuple(entries), f"{entry} is listed twice")
         if reason:
             return Visibility(tuple(used), tuple(gpus), tuple(entries[position:]), reason)
@@ -55,8 +58,14 @@ def _resolve(entry: str, driver: DriverFacts) -> tuple[GpuFacts | None, str]:
             return named[0], ""
         return None, f"{entry} is the UUID of {'several GPUs' if named else 'no GPU of this node'}"
     if entry.startswith(_MIG):
-        owner = next((gpu for gpu in driver.gpus if entry in (gpu.slices or ()) or _is_old_name(entry, gpu)), None)
-        return owner, "" if owner is not None else f"{entry} is the UUID of no MIG slice of this node"
+        owner = next(
+            (gpu for gpu in driver.gpus if entry in (gpu.slices or ()) or _is_old_name(entry, gpu)),
+            None,
+        )
+        return (
+            owner,
+            "" if owner is not None else f"{entry} is the UUID of no MIG slice of this node",
+        )
     if not re.fullmatch(r"\d+", entry):
         return None, f"{entry or 'an empty entry'} is no number and no UUID"
     count, number = len(driver.gpus), int(entry)

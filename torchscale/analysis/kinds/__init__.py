@@ -22,14 +22,17 @@ S = TypeVar("S")
 class AnalysisKind(Protocol[C_contra, S]):
     """What a module of this package provides for its kind of cell and summary."""
 
-    def summarize(self, cell_run: CellRun, cell: C_contra, repeats: int | None, run: Run | None) -> S:
+    def summarize(
+        self, cell_run: CellRun, cell: C_contra, repeats: int | None, run: Run | None
+    ) -> S:
         """State, figures and facts of a cell from its launches.
 
         Args:
             cell_run: The cell's launches.
             cell: The cell itself.
             repeats: Launches that a complete training cell has; ``None`` takes any number.
-            run: The whole run, for what a cell shares with others; ``None`` where it is not at hand.
+            run: The whole run, for what a cell shares with others; ``None`` where it is not at
+                hand.
 
         Raises:
             ArithmeticError, LookupError, ValueError: the records contradict themselves.

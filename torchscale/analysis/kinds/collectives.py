@@ -11,7 +11,12 @@ from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.analysis.training.flags import Flag, gpus_are_shared
 from torchscale.config.choices import Metric
-from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult, NcclLog
+from torchscale.schema.cells.collectives import (
+    CollectivesCell,
+    CollectivesRank,
+    CollectivesResult,
+    NcclLog,
+)
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.run.content import CellRun, Run
@@ -19,9 +24,11 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
 
 
-def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run: Run | None) -> CollectivesSummary:
-    """Curves and a verdict on the link. The launch that logs NCCL's choices, and what the config declares of the link,
-    are looked for in ``run``; without it there is no verdict."""
+def summarize(
+    cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run: Run | None
+) -> CollectivesSummary:
+    """Curves and a verdict on the link. The launch that logs NCCL's choices, and what the config
+    declares of the link, are looked for in ``run``; without it there is no verdict."""
     results = [payload(record, CollectivesResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)
     facts = cell_facts(cell_run, state, partial(_launch_values, cell), partial(_conditions, cell))
@@ -29,10 +36,14 @@ def summarize(cell_run: CellRun, cell: CollectivesCell, repeats: int | None, run
     if state is not State.OK or rank is None:
         return CollectivesSummary(cell, state, reason, len(results), facts=facts)
     figures, log = collective_figures(cell, results), results[0].nccl_log
-    verdict = None if run is None else judge_link(cell, figures, _machine(run, cell, results[0], rank))
+    verdict = (
+        None if run is None else judge_link(cell, figures, _machine(run, cell, results[0], rank))
+    )
     of_launches = {Flag(name) for launch in facts.launches for name in launch.flags or ()}
     flags = tuple(sorted({*sweep_flags(figures.curves), *of_launches}))
-    return CollectivesSummary(cell, state, reason, len(results), figures, verdict, log, rank, facts, flags)
+    return CollectivesSummary(
+        cell, state, reason, len(results), figures, verdict, log, rank, facts, flags
+    )
 
 
 def without_figures(cell_run: CellRun, cell: CollectivesCell, reason: str) -> CollectivesSummary:
@@ -62,23 +73,30 @@ def _conditions(cell: CollectivesCell, record: LaunchRecord) -> LaunchConditions
 
 
 def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKey, float | None]:
-    """Peak bus bandwidth of each operation and dtype; none of a cell that only logs NCCL's choices."""
+    """Peak bus bandwidth of each operation and dtype; none of a cell that only logs NCCL's
+    choices."""
     if cell.logs_choices:
         return {}
     curves = collective_figures(cell, [payload(record, CollectivesResult)]).curves
     return {
-        MetricKey(metric=Metric.BUSBW, operation=curve.operation, dtype=curve.dtype): curve.peak.busbw
+        MetricKey(
+            metric=Metric.BUSBW, operation=curve.operation, dtype=curve.dtype
+        ): curve.peak.busbw
         for curve in curves
     }
 
 
-def _machine(run: Run, cell: CollectivesCell, result: CollectivesResult, rank: CollectivesRank) -> LinkTopology:
+def _machine(
+    run: Run, cell: CollectivesCell, result: CollectivesResult, rank: CollectivesRank
+) -> LinkTopology:
     """What is known of the machines of a sweep's first launch."""
     experiment = run.experiment
     choices, variables = _logged_choices(run, cell), experiment.environment.env
     uuids = frozenset(other.device.uuid for other in result.ranks if other.device.uuid is not None)
     nodes = len({other.hostname for other in result.ranks})
-    return LinkTopology(experiment.config.hardware, rank, result.nccl_log, choices, variables, uuids, nodes)
+    return LinkTopology(
+        experiment.config.hardware, rank, result.nccl_log, choices, variables, uuids, nodes
+    )
 
 
 def _logged_choices(run: Run, cell: CollectivesCell) -> NcclLog | None:

@@ -8,7 +8,12 @@ from torchscale.analysis.machine.hardware import hardware_figures
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
-from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag, foreign_share, gpus_are_shared
+from torchscale.analysis.training.flags import (
+    OTHER_PROCESSES_LIMIT,
+    Flag,
+    foreign_share,
+    gpus_are_shared,
+)
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.hardware import HardwareCell, HardwareResult
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -17,7 +22,9 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
 
 
-def summarize(cell_run: CellRun, cell: HardwareCell, repeats: int | None, run: Run | None) -> HardwareSummary:
+def summarize(
+    cell_run: CellRun, cell: HardwareCell, repeats: int | None, run: Run | None
+) -> HardwareSummary:
     """Peak rates where every launch is ``ok``."""
     results = [payload(record, HardwareResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)

@@ -13,12 +13,16 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
 
 
-def summarize(cell_run: CellRun, cell: MemoryCell, repeats: int | None, run: Run | None) -> MemorySummary:
+def summarize(
+    cell_run: CellRun, cell: MemoryCell, repeats: int | None, run: Run | None
+) -> MemorySummary:
     """The first launch's ranks where every launch is ``ok``."""
     launches = completed_launches(cell_run)
     state, reason = cell_outcome(cell_run, None)
     ranks = payload(launches[0], MemoryResult).ranks if state is State.OK else ()
-    return MemorySummary(cell, state, reason, len(launches), ranks, cell_facts(cell_run, state, _launch_values))
+    return MemorySummary(
+        cell, state, reason, len(launches), ranks, cell_facts(cell_run, state, _launch_values)
+    )
 
 
 def without_figures(cell_run: CellRun, cell: MemoryCell, reason: str) -> MemorySummary:

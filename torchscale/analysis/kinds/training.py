@@ -12,7 +12,12 @@ from torchscale.analysis.training.contention import delay_bounds, fixed_work
 from torchscale.analysis.training.flags import Flag, launch_flags, other_processes_share
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
-from torchscale.analysis.training.summary import TrainingSummary, diagnose_cell, step_seconds, training_figures
+from torchscale.analysis.training.summary import (
+    TrainingSummary,
+    diagnose_cell,
+    step_seconds,
+    training_figures,
+)
 from torchscale.analysis.training.telemetry import joules
 from torchscale.analysis.training.throughput import samples_per_second
 from torchscale.config.choices import Metric
@@ -35,7 +40,9 @@ def summarize(
     launches = completed_launches(cell_run)
     results = [payload(record, TrainingResult) for record in launches]
     state, reason = cell_outcome(cell_run, repeats)
-    if state.has_figures and any(len(result.ranks) != cell.world_size or result.steps is None for result in results):
+    if state.has_figures and any(
+        len(result.ranks) != cell.world_size or result.steps is None for result in results
+    ):
         state, reason = State.INCOMPLETE, "a record lacks the steps of some ranks"
     summary = TrainingSummary(
         cell,
@@ -43,10 +50,15 @@ def summarize(
         reason,
         len(launches),
         facts=cell_facts(cell_run, state, _launch_values, lambda record: _conditions(record, cell)),
-        counted=next((rank.flops for result in results for rank in result.ranks if rank.flops is not None), None),
+        counted=next(
+            (rank.flops for result in results for rank in result.ranks if rank.flops is not None),
+            None,
+        ),
         profile=cell_run.profile,
         planned_launches=repeats,
-        flops_unknown=next((rank.flops_unknown for one in results for rank in one.ranks if rank.flops_unknown), ""),
+        flops_unknown=next(
+            (rank.flops_unknown for one in results for rank in one.ranks if rank.flops_unknown), ""
+        ),
     )
     if not state.has_figures:
         return summary
@@ -69,7 +81,9 @@ def _pooled(by_launch: Sequence[Signals | None], step: float) -> Signals | None:
 
 def without_figures(cell_run: CellRun, cell: TrainingCell, reason: str) -> TrainingSummary:
     """Only what its profile showed."""
-    return TrainingSummary(cell, State.INVALID, reason, len(cell_run.launches), profile=cell_run.profile)
+    return TrainingSummary(
+        cell, State.INVALID, reason, len(cell_run.launches), profile=cell_run.profile
+    )
 
 
 def numbers(summary: TrainingSummary) -> tuple[object, ...]:
@@ -98,7 +112,9 @@ def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
     samples = steps * sum(rank.samples_per_step for rank in result.ranks)
     return {
         MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result),
-        MetricKey(metric=Metric.STEP_P95): None if result.steps is None else result.steps.seconds.p95,
+        MetricKey(metric=Metric.STEP_P95): None
+        if result.steps is None
+        else result.steps.seconds.p95,
         MetricKey(metric=Metric.MEMORY): max(peaks, default=None),
         MetricKey(metric=Metric.ENERGY): None if not energy else samples / energy,
     }

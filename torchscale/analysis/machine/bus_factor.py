@@ -8,8 +8,9 @@ _WHOLE = {"broadcast", "reduce", "send_recv"}
 
 
 def bus_factor(op: str, ranks: int) -> float | None:
-    """busbw ÷ algbw: all-reduce 2(n−1)/n; all-gather, reduce-scatter, all-to-all (n−1)/n; broadcast, reduce and
-    point-to-point 1; ``None`` for others and for fewer than two ranks. Source: NVIDIA nccl-tests, PERFORMANCE.md."""
+    """busbw ÷ algbw: all-reduce 2(n−1)/n; all-gather, reduce-scatter, all-to-all (n−1)/n;
+    broadcast, reduce and point-to-point 1; ``None`` for others and for fewer than two ranks.
+    Source: NVIDIA nccl-tests, PERFORMANCE.md."""
     if ranks < 2:
         return None
     if op in _FULL:

@@ -1,4 +1,5 @@
-"""From the times of collectives to bandwidths, as nccl-tests defines them, and to latency and bandwidth of the link."""
+"""From the times of collectives to bandwidths, as nccl-tests defines them, and to latency and
+bandwidth of the link."""
 
 from __future__ import annotations
 
@@ -24,18 +25,19 @@ from torchscale.schema.cells.collectives import (
 _MIN_FIT_SIZES = 4
 """A line has two parameters; with two points more its residual says something."""
 _READABLE_SECONDS = 0.25
-"""Of a stretch over which the load of the host was read in ticks of 10 ms: its error is then 4 % of the cores, less
-than half the share that counts as contention."""
+"""Of a stretch over which the load of the host was read in ticks of 10 ms: its error is then 4 % of
+the cores, less than half the share that counts as contention."""
 _NOISY_HALF_WIDTH = 1 / 3
 """Beyond it, the intervals of two sizes whose times differ by a factor of two overlap."""
 _MIN_CALLS = 5
-"""Fewer calls have an interval wider than that whatever they measure: t is 2.8 with four degrees of freedom, 4.3 with
-two."""
+"""Fewer calls have an interval wider than that whatever they measure: t is 2.8 with four degrees of
+freedom, 4.3 with two."""
 _LOOP_OVER_CALL = 2.0
-"""A mean call of the timed loop over the median call timed by itself: the loop was interrupted. It is otherwise the
-shorter one, since it waits for nobody to read the clock."""
+"""A mean call of the timed loop over the median call timed by itself: the loop was interrupted. It
+is otherwise the shorter one, since it waits for nobody to read the clock."""
 _CLEARLY = 1.5
-"""NCCL and gloo change algorithm or protocol at some sizes, which may cost or gain some ten per cent."""
+"""NCCL and gloo change algorithm or protocol at some sizes, which may cost or gain some ten per
+cent."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class CollectivePoint:
         p50, p95, p99: Of calls timed one by one, each call's slowest rank.
         rank_spread: Slowest rank's mean over the fastest's, minus 1.
         wrong_elements: Over all ranks; ``None`` where nothing was checked.
-        half_width: Of the 95 % t-interval of the mean of the calls timed one by one, as a share of it; ``None`` with
-            fewer than two.
+        half_width: Of the 95 % t-interval of the mean of the calls timed one by one, as a share of
+            it; ``None`` with fewer than two.
         flags: ``contended`` or ``noisy`` (``docs/method.md``): its time is not the link's alone.
     """
 
@@ -71,8 +73,9 @@ class CollectivePoint:
 
 @dataclass(frozen=True)
 class LatencyFit:
-    """t = latency + bytes ÷ bandwidth over all sizes, each weighted by its own time. ``residual`` is the root mean
-    square of the relative deviations: large where one line does not describe the link."""
+    """t = latency + bytes ÷ bandwidth over all sizes, each weighted by its own time. ``residual``
+    is the root mean square of the relative deviations: large where one line does not describe the
+    link."""
 
     latency_seconds: float
     bytes_per_second: float
@@ -112,13 +115,17 @@ class CollectiveFigures:
     unsupported: tuple[tuple[str, str], ...]
 
 
-def collective_figures(cell: CollectivesCell, launches: Sequence[CollectivesResult]) -> CollectiveFigures:
+def collective_figures(
+    cell: CollectivesCell, launches: Sequence[CollectivesResult]
+) -> CollectiveFigures:
     """Figures of launches that are all ``ok``."""
     ranks = [rank for result in launches for rank in result.ranks]
     kinds = dict.fromkeys((sample.operation, sample.dtype) for sample in ranks[0].samples)
     return CollectiveFigures(
         backend=ranks[0].backend or "none",
-        curves=tuple(_curve(operation, dtype, cell.world_size, launches) for operation, dtype in kinds),
+        curves=tuple(
+            _curve(operation, dtype, cell.world_size, launches) for operation, dtype in kinds
+        ),
         pairs=_pairs([pair for rank in ranks for pair in rank.pairs]),
         unsupported=tuple(ranks[0].unsupported.items()),
     )
@@ -147,7 +154,9 @@ _OfRank = tuple[str, CollectiveSample]
 """A rank's host, and what it measured."""
 
 
-def _curve(operation: Operation, dtype: ElementType, ranks: int, launches: Sequence[CollectivesResult]) -> Curve:
+def _curve(
+    operation: Operation, dtype: ElementType, ranks: int, launches: Sequence[CollectivesResult]
+) -> Curve:
     by_size: dict[int, list[list[_OfRank]]] = {}
     for result in launches:
         here: dict[int, list[_OfRank]] = {}
@@ -171,13 +180,15 @@ def _fit(points: Sequence[CollectivePoint]) -> LatencyFit | None:
     """Over the sizes without a flag, where these are enough for a line."""
     clean = [point for point in points if not point.flags]
     fitted = clean if len(clean) >= _MIN_FIT_SIZES else points
-    return fit_latency([point.payload_bytes for point in fitted], [point.seconds for point in fitted])
+    return fit_latency(
+        [point.payload_bytes for point in fitted], [point.seconds for point in fitted]
+    )
 
 
 def with_order_checked(points: Sequence[CollectivePoint]) -> tuple[CollectivePoint, ...]:
-    """Points from the smallest message to the largest, with ``noisy`` where a larger one took clearly less: its whole
-    interval, :data:`_CLEARLY` times over. A change of algorithm or protocol may make a larger message faster, but by
-    less."""
+    """Points from the smallest message to the largest, with ``noisy`` where a larger one took
+    clearly less: its whole interval, :data:`_CLEARLY` times over. A change of algorithm or protocol
+    may make a larger message faster, but by less."""
     checked: list[CollectivePoint] = []
     fastest = math.inf
     for point in reversed(points):
@@ -191,7 +202,8 @@ def with_order_checked(points: Sequence[CollectivePoint]) -> tuple[CollectivePoi
 
 
 def sweep_flags(curves: Sequence[Curve]) -> tuple[Flag, ...]:
-    """Flags of the bandwidths that a sweep is known by: only where an operation has no size without one."""
+    """Flags of the bandwidths that a sweep is known by: only where an operation has no size without
+    one."""
     return tuple(sorted({flag for curve in curves for flag in curve.peak.flags}))
 
 
@@ -216,7 +228,9 @@ def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePo
     everyone = [sample for samples in launches for sample in samples]
     seconds = statistics.fmean(sample.mean_seconds for sample in everyone)
     slowest = [
-        max(calls) for samples in launches for calls in zip(*(sample.call_seconds for sample in samples), strict=True)
+        max(calls)
+        for samples in launches
+        for calls in zip(*(sample.call_seconds for sample in samples), strict=True)
     ]
     p50, p95, p99 = (float(quantile) for quantile in np.quantile(slowest, (0.5, 0.95, 0.99)))
     checked = [sample.wrong_elements for sample in everyone if sample.wrong_elements is not None]
@@ -233,12 +247,16 @@ def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePo
         p95=p95,
         p99=p99,
         rank_spread=statistics.fmean(
-            max(sample.mean_seconds for sample in samples) / min(sample.mean_seconds for sample in samples) - 1
+            max(sample.mean_seconds for sample in samples)
+            / min(sample.mean_seconds for sample in samples)
+            - 1
             for samples in launches
         ),
         wrong_elements=sum(checked) if checked else None,
         half_width=half_width,
-        flags=tuple(sorted({*_contended(measured), *_noisy(seconds, p50, half_width, len(slowest))})),
+        flags=tuple(
+            sorted({*_contended(measured), *_noisy(seconds, p50, half_width, len(slowest))})
+        ),
     )
 
 
@@ -255,7 +273,8 @@ def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
 
 
 def _noisy(loop: float, median: float, half_width: float | None, calls: int) -> set[Flag]:
-    """By the calls that were timed one by one: their own scatter, and whether they agree with the timed loop."""
+    """By the calls that were timed one by one: their own scatter, and whether they agree with the
+    timed loop."""
     scatters = calls >= _MIN_CALLS and half_width is not None and half_width > _NOISY_HALF_WIDTH
     return {Flag.NOISY} if scatters or loop > _LOOP_OVER_CALL * median else set()
 

@@ -26,7 +26,8 @@ class MatmulRates:
         dtype: As measured.
         peak: At the shape where it is highest, products following each other: the median over time.
         peak_shape: m, n, k.
-        cold: The same shape with the caches emptied before each; ``None`` where it was not measured.
+        cold: The same shape with the caches emptied before each; ``None`` where it was not
+            measured.
         typical: Median over all shapes.
         slowest_device: Lowest device's peak over the mean, minus 1.
         shapes: Every shape with its rate.
@@ -43,7 +44,8 @@ class MatmulRates:
 
 @dataclass(frozen=True)
 class CopyRate:
-    """Bytes per second of a copy, the mean over devices; within a device, what is read and what is written both count.
+    """Bytes per second of a copy, the mean over devices; within a device, what is read and what is
+    written both count.
 
     ``slowest_device`` is the lowest device's over the mean, minus 1.
     """
@@ -98,7 +100,9 @@ def _rates(dtype: MatmulType, ranks: Sequence[HardwareRank]) -> MatmulRates:
     }
     means = {shape: statistics.fmean(values) for shape, values in rates.items()}
     best = max(means, key=lambda shape: means[shape])
-    cold = [statistics.median(sample.cold_seconds) for sample in shapes[best] if sample.cold_seconds]
+    cold = [
+        statistics.median(sample.cold_seconds) for sample in shapes[best] if sample.cold_seconds
+    ]
     return MatmulRates(
         dtype=dtype,
         peak=means[best],
@@ -116,7 +120,9 @@ def _operations(shape: tuple[int, int, int]) -> float:
 
 
 def _copies(ranks: Sequence[HardwareRank]) -> tuple[CopyRate, ...]:
-    def key(rank: HardwareRank, sample: CopySample) -> tuple[CopyKind, bool | None, int | None, int | None]:
+    def key(
+        rank: HardwareRank, sample: CopySample
+    ) -> tuple[CopyKind, bool | None, int | None, int | None]:
         peer = sample.peer
         return sample.kind, sample.pinned, None if peer is None else rank.device.index, peer
 

@@ -13,8 +13,8 @@ from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.units import format_byte_rate, format_percent
 
 _DEFAULT_SHARE = 0.7
-"""Of the rated bandwidth, for large messages: a threshold of ours between those of PCIe and NVLink in
-``catalog/links.py``, used where only a rate is known."""
+"""Of the rated bandwidth, for large messages: a threshold of ours between those of PCIe and NVLink
+in ``catalog/links.py``, used where only a rate is known."""
 _PCIE_SHARE = 0.6
 """As of PCI Express in ``catalog/links.py``."""
 _RISE = 1.1
@@ -24,12 +24,13 @@ _PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9
 _WITHIN_LINK = ("gloo", "Ring", "Tree", "PAT", "CopyEngine")
 """Algorithms whose bus bandwidth the links between devices bound."""
 _IN_SWITCH = ("NVLS", "NVLSTree", "Symmetric")
-"""The switch adds up and sends each result to all (multicast): a GPU sends and receives n+1 shares of 1/n instead of a
-ring's 2(n−1), so that the bus bandwidth of an all-reduce can be 2(n−1)/(n+1) times what a link carries. NCCL takes them
-where it expects more than from a ring, so what a ring should reach is the least that is expected."""
+"""The switch adds up and sends each result to all (multicast): a GPU sends and receives n+1 shares
+of 1/n instead of a ring's 2(n−1), so that the bus bandwidth of an all-reduce can be 2(n−1)/(n+1)
+times what a link carries. NCCL takes them where it expects more than from a ring, so what a ring
+should reach is the least that is expected."""
 _WITHIN_ROOT = ("same board", "one PCIe switch", "PCIe switches")
-"""Paths between GPUs that do not cross a processor; what crosses one depends on its bridges, and no share of it is
-documented."""
+"""Paths between GPUs that do not cross a processor; what crosses one depends on its bridges, and no
+share of it is documented."""
 _WITHIN_NODE = ("nvlink", "pcie")
 """Links of the catalog that join devices of one machine."""
 _PREFERRED = ("all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all", "broadcast")
@@ -37,7 +38,8 @@ _PREFERRED = ("all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What the link allows: bytes per second and direction, what it is, and the share that should be reached.
+    """What the link allows: bytes per second and direction, what it is, and the share that should
+    be reached.
 
     ``doubt`` says why a lower share proves nothing; empty where it does.
     """
@@ -58,8 +60,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class LinkVerdict:
-    """What was reached of the ceiling. ``share`` is ``None`` where nothing can be said, and ``text`` says why; the
-    ceiling is there wherever it is known and bounds what was measured."""
+    """What was reached of the ceiling. ``share`` is ``None`` where nothing can be said, and
+    ``text`` says why; the ceiling is there wherever it is known and bounds what was measured."""
 
     text: str
     share: float | None = None
@@ -91,9 +93,11 @@ class LinkTopology:
     nodes: int = 1
 
 
-def judge_link(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopology) -> LinkVerdict:
-    """The peak bus bandwidth of what fills the link best against what the link carries; before it, where NCCL used
-    another algorithm than the one that was asked for."""
+def judge_link(
+    cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopology
+) -> LinkVerdict:
+    """The peak bus bandwidth of what fills the link best against what the link carries; before it,
+    where NCCL used another algorithm than the one that was asked for."""
     verdict = _judge(cell, figures, machine)
     notice = _other_algorithm(cell, machine.choices)
     return replace(verdict, text=f"{notice} {verdict.text}") if notice else verdict
@@ -116,14 +120,18 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
             "No verdict on the link: which algorithm NCCL used is not known; --algo Ring sets one.",
         )
     if algorithm not in (*_WITHIN_LINK, *_IN_SWITCH):
-        return LinkVerdict(f"No verdict on the link: what {algorithm} can reach on it is not known.", ceiling=ceiling)
+        return LinkVerdict(
+            f"No verdict on the link: what {algorithm} can reach on it is not known.",
+            ceiling=ceiling,
+        )
     share = peak.busbw / ceiling.bytes_per_second
     fits = share >= ceiling.expected_share
     unfilled = None if fits else _not_filled(curve)
     if unfilled is not None:
         return LinkVerdict(f"No verdict on the link: {unfilled}.", ceiling=ceiling)
     words = (
-        f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, {format_percent(share, 0)} of "
+        f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, "
+        f"{format_percent(share, 0)} of "
         f"what {ceiling.link} carries ({format_byte_rate(ceiling.bytes_per_second)} per direction)"
     )
     if algorithm in _IN_SWITCH:
@@ -132,10 +140,13 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
         return LinkVerdict(f"{words}: as expected.", share, True, ceiling=ceiling)
     if ceiling.doubt:
         return LinkVerdict(
-            f"No verdict on the link: {words}; {ceiling.doubt}.", causes=tuple(_seen_causes(machine)), ceiling=ceiling
+            f"No verdict on the link: {words}; {ceiling.doubt}.",
+            causes=tuple(_seen_causes(machine)),
+            ceiling=ceiling,
         )
     return LinkVerdict(
-        f"{words}: below the {format_percent(ceiling.expected_share, 0)} that large messages should reach.",
+        f"{words}: below the {format_percent(ceiling.expected_share, 0)} that large messages "
+        "should reach.",
         share,
         False,
         tuple(_causes(machine)),
@@ -145,11 +156,17 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
 
 def _not_filled(curve: Curve) -> str | None:
     """Why a low peak is not the link's fault; ``None`` where it can be."""
-    if any(point.flags for point in curve.points if point.payload_bytes >= curve.peak.payload_bytes):
-        return f"sizes of {curve.operation} that fill it were contended or noisy; measure again on a quiet machine"
+    if any(
+        point.flags for point in curve.points if point.payload_bytes >= curve.peak.payload_bytes
+    ):
+        return (
+            f"sizes of {curve.operation} that fill it were contended or noisy; measure again on a "
+            "quiet machine"
+        )
     if _still_rises(curve):
         return (
-            f"the bus bandwidth of {curve.operation} still rises at the largest size; measure larger ones (--max-bytes)"
+            f"the bus bandwidth of {curve.operation} still rises at the largest size; measure "
+            "larger ones (--max-bytes)"
         )
     return None
 
@@ -160,14 +177,18 @@ def _still_rises(curve: Curve) -> bool:
 
 
 def _curve_to_judge(figures: CollectiveFigures) -> Curve | None:
-    curves = {curve.operation: curve for curve in reversed(figures.curves) if curve.operation != "barrier"}
+    curves = {
+        curve.operation: curve for curve in reversed(figures.curves) if curve.operation != "barrier"
+    }
     return next((curves[operation] for operation in _PREFERRED if operation in curves), None)
 
 
 def _ceiling(machine: LinkTopology) -> Ceiling | None:
     known, driver, log = machine.declared, machine.place.driver, machine.log
     if known.link_bytes_per_second is not None:
-        return Ceiling(known.link_bytes_per_second, known.link or "the declared link", _DEFAULT_SHARE)
+        return Ceiling(
+            known.link_bytes_per_second, known.link or "the declared link", _DEFAULT_SHARE
+        )
     if known.link is not None and machine.nodes > 1 and known.link.startswith(_WITHIN_NODE):
         return None  # what is declared is not between nodes
     if known.link is not None:
@@ -178,13 +199,21 @@ def _ceiling(machine: LinkTopology) -> Ceiling | None:
     if any(transport.startswith("NET") for transport in log.transports):
         return None  # between machines: which network card serves which GPU is not known here
     taking_part = {_bare(uuid) for uuid in machine.uuids}
-    gpus = [gpu for gpu in driver.gpus if gpu.uuid and _bare(gpu.uuid) in taking_part] or list(driver.gpus)
+    gpus = [gpu for gpu in driver.gpus if gpu.uuid and _bare(gpu.uuid) in taking_part] or list(
+        driver.gpus
+    )
     indices = {gpu.index for gpu in gpus}
     pairs = [pair for pair in driver.pairs if {pair.first, pair.second} <= indices]
     links = [gpu.nvlinks_active or 0 for gpu in gpus]
     nvlink = nvlink_bytes_per_second(min(links, default=0), machine.place.device.compute_capability)
-    bridged = len(gpus) > 2 and not all(pair.nvlink for pair in pairs)  # two GPUs with links have them to each other
-    if nvlink is not None and not bridged and all(transport.startswith("P2P") for transport in log.transports):
+    bridged = len(gpus) > 2 and not all(
+        pair.nvlink for pair in pairs
+    )  # two GPUs with links have them to each other
+    if (
+        nvlink is not None
+        and not bridged
+        and all(transport.startswith("P2P") for transport in log.transports)
+    ):
         return Ceiling(nvlink, f"{min(links)} NVLinks", _DEFAULT_SHARE)
     if any(links) and not any(pair.nvlink is False for pair in pairs):
         return None  # which pairs the links join is not known, or host memory is between GPUs that have them
@@ -192,7 +221,8 @@ def _ceiling(machine: LinkTopology) -> Ceiling | None:
 
 
 def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ceiling | None:
-    """PCI Express, where no NVLink joins some pair of GPUs: a ring goes through the slowest pair."""
+    """PCI Express, where no NVLink joins some pair of GPUs: a ring goes through the slowest
+    pair."""
     lanes = [
         _PCIE_LANE[gpu.pcie_generation] * gpu.pcie_width_max
         for gpu in gpus
@@ -203,7 +233,8 @@ def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ce
     beyond = dict.fromkeys(pair.path for pair in pairs if pair.path is not None and not pair.nvlink)
     crossed = [path for path in beyond if path not in _WITHIN_ROOT]
     doubt = (
-        f"GPUs reach each other across a {crossed[0]}, which may carry less; --link declares what it does"
+        f"GPUs reach each other across a {crossed[0]}, which may carry less; --link declares what "
+        "it does"
         if crossed
         else ""
     )
@@ -216,7 +247,11 @@ def _bare(uuid: str) -> str:
 
 
 def _algorithm(
-    cell: CollectivesCell, curve: Curve, peak: CollectivePoint, backend: str, choices: NcclLog | None
+    cell: CollectivesCell,
+    curve: Curve,
+    peak: CollectivePoint,
+    backend: str,
+    choices: NcclLog | None,
 ) -> str | None:
     if backend == "gloo":
         return "gloo"
@@ -224,39 +259,56 @@ def _algorithm(
         return "Ring"  # messages between peers: nothing is reduced on the way
     logged = () if choices is None else choices.choices
     wanted = (curve.operation, peak.payload_bytes)
-    # What NCCL says comes first: until 2.23 it takes another algorithm where it lacks the one that is asked for.
-    return next((name for operation, size, name, _ in logged if (operation, size) == wanted), cell.algorithm)
+    # What NCCL says comes first: until 2.23 it takes another algorithm where it lacks the one that
+    # is asked for.
+    return next(
+        (name for operation, size, name, _ in logged if (operation, size) == wanted), cell.algorithm
+    )
 
 
 def _other_algorithm(cell: CollectivesCell, choices: NcclLog | None) -> str:
-    """Which operations ran with another algorithm than the cell's; empty where none did or nothing was logged."""
+    """Which operations ran with another algorithm than the cell's; empty where none did or nothing
+    was logged."""
     if cell.algorithm is None or not cell.algorithm.isalnum() or choices is None:
         return ""  # a list such as ^NVLS leaves the choice to NCCL
     others: dict[str, list[str]] = {}
     for operation, _, name, _ in choices.choices:
         if name.lower() != cell.algorithm.lower() and operation not in others.setdefault(name, []):
             others[name].append(operation)
-    parts = [f"{name} for {', '.join(operations)}" for name, operations in others.items() if operations]
+    parts = [
+        f"{name} for {', '.join(operations)}" for name, operations in others.items() if operations
+    ]
     return f"NCCL did not use {cell.algorithm} but {' and '.join(parts)}." if parts else ""
 
 
 def _causes(machine: LinkTopology) -> list[Cause]:
     """Known reasons of a slow link that this machine shows, or where to look without any."""
     causes = _seen_causes(machine)
-    return causes or [Cause("no cause was found; something else may use the link", "nvidia-smi dmon -s t")]
+    return causes or [
+        Cause("no cause was found; something else may use the link", "nvidia-smi dmon -s t")
+    ]
 
 
 def _seen_causes(machine: LinkTopology) -> list[Cause]:
     switches = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE")
     causes = [
-        Cause(f"{name}=1 is set", f"env | grep {name}") for name in switches if machine.variables.get(name) == "1"
+        Cause(f"{name}=1 is set", f"env | grep {name}")
+        for name in switches
+        if machine.variables.get(name) == "1"
     ]
     causes += _driver_causes(machine.place.driver) if machine.place.driver is not None else []
     transports: Sequence[str] = () if machine.log is None else machine.log.transports
     if any(transport.startswith("SHM") for transport in transports):
-        causes.append(Cause("NCCL goes through host memory (SHM), not from peer to peer", "nvidia-smi topo -p2p r"))
+        causes.append(
+            Cause(
+                "NCCL goes through host memory (SHM), not from peer to peer",
+                "nvidia-smi topo -p2p r",
+            )
+        )
     if any(transport.startswith("NET/Socket") for transport in transports):
-        causes.append(Cause("NCCL uses sockets: no InfiniBand or RoCE was found, or allowed", "ibv_devinfo"))
+        causes.append(
+            Cause("NCCL uses sockets: no InfiniBand or RoCE was found, or allowed", "ibv_devinfo")
+        )
     if machine.place.backend == "gloo":
         causes.append(Cause("gloo copies through the host and adds up on its processor", "top"))
     return causes
@@ -266,7 +318,12 @@ def _driver_causes(driver: DriverFacts) -> list[Cause]:
     causes = []
     blocked = [f"{pair.first}–{pair.second}" for pair in driver.pairs if pair.p2p is False]
     if blocked:
-        causes.append(Cause(f"no peer-to-peer access between GPUs {', '.join(blocked)}", "nvidia-smi topo -p2p r"))
+        causes.append(
+            Cause(
+                f"no peer-to-peer access between GPUs {', '.join(blocked)}",
+                "nvidia-smi topo -p2p r",
+            )
+        )
     causes += [
         Cause(
             f"GPU {gpu.index} runs on {gpu.pcie_width} of {gpu.pcie_width_max} PCIe lanes",
@@ -277,5 +334,7 @@ def _driver_causes(driver: DriverFacts) -> list[Cause]:
     ]
     links = [gpu.nvlinks_active for gpu in driver.gpus if gpu.nvlinks_active is not None]
     if links and min(links) < max(links):
-        causes.append(Cause("some GPUs have fewer NVLinks up than others", "nvidia-smi nvlink --status"))
+        causes.append(
+            Cause("some GPUs have fewer NVLinks up than others", "nvidia-smi nvlink --status")
+        )
     return causes

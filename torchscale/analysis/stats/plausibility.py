@@ -12,7 +12,8 @@ _NUMBERS = frozenset({float, int})
 
 
 def implausible(value: object) -> str | None:
-    """The first number that no measurement has, by name (``steps.p50 is 1e+300``); ``None`` where all can be.
+    """The first number that no measurement has, by name (``steps.p50 is 1e+300``); ``None`` where
+    all can be.
 
     Looks into models, dataclasses and tuples; it runs over every cell of a large directory.
     """

@@ -1,4 +1,5 @@
-"""Ratios of what launches measured, with Welch's t on their logarithms (Welch 1947), and Holm's correction (1979)."""
+"""Ratios of what launches measured, with Welch's t on their logarithms (Welch 1947), and Holm's
+correction (1979)."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ class LogRatio:
 
     Attributes:
         log: The logarithm.
-        error, degrees: Standard error from launch to launch, and its degrees of freedom; ``None`` where a side has
-            fewer than two values.
-        session_error, session_degrees: What sessions add to it; ``session_degrees`` is ``None`` where the noise between
-            sessions is not estimated.
+        error, degrees: Standard error from launch to launch, and its degrees of freedom; ``None``
+            where a side has fewer than two values.
+        session_error, session_degrees: What sessions add to it; ``session_degrees`` is ``None``
+            where the noise between sessions is not estimated.
     """
 
     log: float
@@ -67,7 +68,9 @@ class LogRatio:
             return None
         if self.session_degrees is None or self.session_error == 0:
             return self.error, self.degrees
-        return _combined([(self.error**2, self.degrees), (self.session_error**2, self.session_degrees)])
+        return _combined(
+            [(self.error**2, self.degrees), (self.session_error**2, self.session_degrees)]
+        )
 
 
 def log_ratio(after: Sequence[float], before: Sequence[float]) -> LogRatio:
@@ -87,9 +90,10 @@ def log_ratio(after: Sequence[float], before: Sequence[float]) -> LogRatio:
 
 
 def ratio_to_median(after: Sequence[float], before: Sequence[Sequence[float]]) -> LogRatio:
-    """Geometric mean of ``after`` ÷ the median over groups of the geometric mean of each; all values positive, one for
-    each launch. The variance of a median is π/2 times that of a mean where noise is normal, and smaller where it has
-    heavier tails (Kendall and Stuart, 1977, 10.10): π/2 is taken.
+    """Geometric mean of ``after`` ÷ the median over groups of the geometric mean of each; all
+    values positive, one for each launch. The variance of a median is π/2 times that of a mean where
+    noise is normal, and smaller where it has heavier tails (Kendall and Stuart, 1977, 10.10): π/2
+    is taken.
 
     Raises:
         ValueError: a value is not positive, or a side is empty.
@@ -106,12 +110,17 @@ def ratio_to_median(after: Sequence[float], before: Sequence[Sequence[float]]) -
         (share * statistics.variance(side) / len(side), float(len(side) - 1))
         for share, side in zip(shares, sides, strict=True)
     ]
-    return LogRatio(log, *_combined(parts)) if any(variance for variance, _ in parts) else replace(mean, log=log)
+    return (
+        LogRatio(log, *_combined(parts))
+        if any(variance for variance, _ in parts)
+        else replace(mean, log=log)
+    )
 
 
 def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:
-    """Their geometric mean. The error from launch to launch takes them as independent, and is ``None`` where one has
-    none; what sessions add is taken as common to all of them, as the temperature of a machine is.
+    """Their geometric mean. The error from launch to launch takes them as independent, and is
+    ``None`` where one has none; what sessions add is taken as common to all of them, as the
+    temperature of a machine is.
 
     Raises:
         ValueError: there are none.
@@ -119,11 +128,17 @@ def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:
     if not ratios:
         raise ValueError("no ratios to average")
     log = statistics.fmean(ratio.log for ratio in ratios)
-    known = [(ratio.error, ratio.degrees) for ratio in ratios if ratio.error is not None and ratio.degrees is not None]
+    known = [
+        (ratio.error, ratio.degrees)
+        for ratio in ratios
+        if ratio.error is not None and ratio.degrees is not None
+    ]
     if len(known) < len(ratios):
         return LogRatio(log)
     session_error = statistics.fmean(ratio.session_error for ratio in ratios)
-    session_degrees = min((one.session_degrees for one in ratios if one.session_degrees is not None), default=None)
+    session_degrees = min(
+        (one.session_degrees for one in ratios if one.session_degrees is not None), default=None
+    )
     parts = [((error / len(ratios)) ** 2, degrees) for error, degrees in known]
     if any(variance for variance, _ in parts):
         return LogRatio(log, *_combined(parts), session_error, session_degrees)
@@ -131,14 +146,15 @@ def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:
 
 
 def _combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a sum of variances with theirs (Welch and Satterthwaite)."""
+    """Standard error and degrees of freedom of a sum of variances with theirs (Welch and
+    Satterthwaite)."""
     total = sum(variance for variance, _ in parts)
     return math.sqrt(total), total**2 / sum(variance**2 / degrees for variance, degrees in parts)
 
 
 def quotient(ratio: LogRatio, by: LogRatio) -> LogRatio:
-    """``ratio`` ÷ ``by``. Their errors from launch to launch are taken as independent; what sessions add is taken as
-    common to both, so that it cancels."""
+    """``ratio`` ÷ ``by``. Their errors from launch to launch are taken as independent; what
+    sessions add is taken as common to both, so that it cancels."""
     log = ratio.log - by.log
     if ratio.error is None or ratio.degrees is None or by.error is None or by.degrees is None:
         return LogRatio(log)
@@ -149,7 +165,8 @@ def quotient(ratio: LogRatio, by: LogRatio) -> LogRatio:
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Adjusted so that the chance of any false alarm among them stays below the level they are held against."""
+    """Adjusted so that the chance of any false alarm among them stays below the level they are held
+    against."""
     order = sorted(range(len(probabilities)), key=lambda index: probabilities[index])
     adjusted = [0.0] * len(probabilities)
     largest = 0.0

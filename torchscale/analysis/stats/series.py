@@ -20,7 +20,8 @@ _DECIMALS = 8
 
 
 def import_quantiles() -> None:
-    """Import what intervals need, which takes some tenths of a second: for a program that waits anyway."""
+    """Import what intervals need, which takes some tenths of a second: for a program that waits
+    anyway."""
     student_t_quantile(0.975, 1)
 
 
@@ -35,7 +36,8 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
 def relative_half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
     """Half-width of the t-interval of the mean, as a share of the mean.
 
-    The interval takes the values as independent: at a lag-1 autocorrelation of 0.8 a nominal 95 % covers about 85 %.
+    The interval takes the values as independent: at a lag-1 autocorrelation of 0.8 a nominal 95 %
+    covers about 85 %.
 
     Returns:
         ``None`` for fewer than two values or a mean that is not positive.
@@ -58,12 +60,14 @@ def geometric_mean(values: Sequence[float]) -> float:
     """
     if not values:
         raise ValueError("no values to average")
-    return values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
+    return (
+        values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
+    )
 
 
 def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Half-width of the interval of the geometric mean, as a share of it: the t-interval of the mean logarithm, its
-    upper end. Of launches, whose ratios are compared.
+    """Half-width of the interval of the geometric mean, as a share of it: the t-interval of the
+    mean logarithm, its upper end. Of launches, whose ratios are compared.
 
     Returns:
         ``None`` for fewer than two values.
@@ -78,7 +82,8 @@ def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> f
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
-    """Mean and the half-width of its t-interval; ``None`` for fewer than two values. Takes them as independent."""
+    """Mean and the half-width of its t-interval; ``None`` for fewer than two values. Takes them as
+    independent."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, None
@@ -88,7 +93,8 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def lag1_autocorrelation(values: Sequence[float]) -> float | None:
-    """Correlation of each value with the next; ``None`` for fewer than three values or a constant series."""
+    """Correlation of each value with the next; ``None`` for fewer than three values or a constant
+    series."""
     if len(values) < 3:
         return None
     mean = math.fsum(values) / len(values)
@@ -98,7 +104,8 @@ def lag1_autocorrelation(values: Sequence[float]) -> float | None:
 
 
 def relative_drift(values: Sequence[float]) -> float | None:
-    """Mean of the last third over mean of the first third, minus 1; ``None`` for fewer than three values."""
+    """Mean of the last third over mean of the first third, minus 1; ``None`` for fewer than three
+    values."""
     third = len(values) // 3
     if third == 0:
         return None
@@ -111,7 +118,8 @@ def digest(values: Sequence[float], *, keep_values: bool = True) -> Digest:
 
     Args:
         values: The series.
-        keep_values: Whether the digest holds the series too, for :func:`pooled_digest` and distributions.
+        keep_values: Whether the digest holds the series too, for :func:`pooled_digest` and
+            distributions.
 
     Raises:
         ValueError: the series is empty.
@@ -133,9 +141,11 @@ def digest(values: Sequence[float], *, keep_values: bool = True) -> Digest:
 
 
 def pooled_digest(digests: Sequence[Digest]) -> Digest:
-    """The digest of all series together: quantiles are over all their values, never means of quantiles.
+    """The digest of all series together: quantiles are over all their values, never means of
+    quantiles.
 
-    Exact where every digest holds its whole series; else each value that was kept counts for as many as it is one of.
+    Exact where every digest holds its whole series; else each value that was kept counts for as
+    many as it is one of.
 
     Raises:
         ValueError: there is no digest, or one of several holds no values.
@@ -147,10 +157,13 @@ def pooled_digest(digests: Sequence[Digest]) -> Digest:
     if not all(item.values for item in digests):
         raise ValueError("a digest without its values cannot be pooled")
     series = np.concatenate([np.asarray(item.values) for item in digests])
-    weights = np.concatenate([np.full(len(item.values), item.count / len(item.values)) for item in digests])
+    weights = np.concatenate(
+        [np.full(len(item.values), item.count / len(item.values)) for item in digests]
+    )
     order = np.argsort(series, kind="stable")
     series, weights = series[order], weights[order]
-    # A value stands at the middle of the ranks that it counts for; equal weights give the usual linear interpolation.
+    # A value stands at the middle of the ranks that it counts for; equal weights give the usual
+    # linear interpolation.
     ranks = np.cumsum(weights) - weights / 2
     ranks = (ranks - ranks[0]) / max(ranks[-1] - ranks[0], 1e-12)
     p50, p95, p99 = (float(quantile) for quantile in np.interp(_QUANTILES, ranks, series))

@@ -1,7 +1,7 @@
 """What a record says twice, and differently: figures of such a launch are not shown.
 
-Every file is of the right form when it gets here. A record that was damaged, edited by hand or merged from two can
-still say that a rank ran twice, or that batches took a tenth of their steps.
+Every file is of the right form when it gets here. A record that was damaged, edited by hand or
+merged from two can still say that a rank ran twice, or that batches took a tenth of their steps.
 """
 
 from __future__ import annotations
@@ -25,24 +25,28 @@ from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
 
 _SAME_TIME = 0.1
-"""Share by which two measurements of one time may differ: they come from the same clock, a few calls apart."""
+"""Share by which two measurements of one time may differ: they come from the same clock, a few
+calls apart."""
 _MOST_BETWEEN = 20.0
-"""Between batches a rank writes its steps and decides whether to go on: milliseconds, which can exceed a batch of tiny
-steps, but never by this factor and :data:`_BETWEEN_SECONDS` a batch."""
+"""Between batches a rank writes its steps and decides whether to go on: milliseconds, which can
+exceed a batch of tiny steps, but never by this factor and :data:`_BETWEEN_SECONDS` a batch."""
 _BETWEEN_SECONDS = 2.0
 _ROUNDING = 1e-6
 """Of quantiles in a digest."""
 
 
 def contradiction(cell_run: CellRun) -> str | None:
-    """The first thing that a launch's record says against itself or against its cell; ``None`` without any.
+    """The first thing that a launch's record says against itself or against its cell; ``None``
+    without any.
 
     Only launches that are ``ok`` are judged: of the others no figure is shown.
     """
     cell = cell_run.planned.cell
     for record in cell_run.launches:
         if record.state is State.OK:
-            with np.errstate(all="ignore"):  # of numbers that no measurement has, which is one of the things found
+            with np.errstate(
+                all="ignore"
+            ):  # of numbers that no measurement has, which is one of the things found
                 found = next(_in_record(record, cell), None)
             if found is not None:
                 return f"launch {record.launch}: {found}"
@@ -53,8 +57,14 @@ def _in_record(record: LaunchRecord, cell: AnyCell) -> Iterator[str]:
     ranks: Sequence[AnyRank] = record.payload.ranks
     yield from _about_ranks(ranks, cell.world_size)
     if record.failures:
-        yield f"its state is ok, and rank {record.failures[0].rank} failed ({record.failures[0].type})"
-    collectives, training = as_kind(record.payload, CollectivesResult), as_kind(record.payload, TrainingResult)
+        yield (
+            f"its state is ok, and rank {record.failures[0].rank} failed "
+            f"({record.failures[0].type})"
+        )
+    collectives, training = (
+        as_kind(record.payload, CollectivesResult),
+        as_kind(record.payload, TrainingResult),
+    )
     if collectives is not None:
         yield from _about_results(collectives)
     trained = as_kind(cell, TrainingCell)
@@ -79,11 +89,15 @@ def _about_ranks(ranks: Sequence[AnyRank], world_size: int) -> Iterator[str]:
 
 def _about_results(result: CollectivesResult) -> Iterator[str]:
     for rank in result.ranks:
-        if any(sample.wrong_elements for sample in rank.samples) or any(pair.wrong_elements for pair in rank.pairs):
+        if any(sample.wrong_elements for sample in rank.samples) or any(
+            pair.wrong_elements for pair in rank.pairs
+        ):
             yield f"its state is ok, and rank {rank.rank} received wrong elements"
 
 
-def _about_training(record: LaunchRecord, result: TrainingResult, cell: TrainingCell) -> Iterator[str]:
+def _about_training(
+    record: LaunchRecord, result: TrainingResult, cell: TrainingCell
+) -> Iterator[str]:
     ranks, measured = result.ranks, np.array([rank.batches.total_seconds for rank in result.ranks])
     for rank in ranks:
         yield from _about_rank(rank, cell)
@@ -91,10 +105,16 @@ def _about_training(record: LaunchRecord, result: TrainingResult, cell: Training
     between = _BETWEEN_SECONDS * np.array([len(rank.batches) for rank in ranks])
     for place in np.flatnonzero(walls < measured * (1 - _SAME_TIME)).tolist():
         which = f"rank {ranks[place].rank}"
-        yield f"{which}: its batches took {measured[place]:.4g} s, the measurement {walls[place]:.4g} s"
+        yield (
+            f"{which}: its batches took {measured[place]:.4g} s, the measurement {walls[place]:.4g} "
+            "s"
+        )
     for place in np.flatnonzero(walls > measured * _MOST_BETWEEN + between).tolist():
         which = f"rank {ranks[place].rank}"
-        yield f"{which}: its batches took {measured[place]:.4g} s of a measurement of {walls[place]:.4g} s"
+        yield (
+            f"{which}: its batches took {measured[place]:.4g} s of a measurement of "
+            f"{walls[place]:.4g} s"
+        )
     if len({rank.batches.steps for rank in ranks}) > 1:
         yield "its ranks measured batches of different lengths"
     if result.rank_steps and len(result.rank_steps) != len(ranks):
@@ -123,15 +143,25 @@ def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
         yield f"its state is ok, and no parameter of rank {rank.rank} changed"
 
 
-def _about_rank_steps(ranks: Sequence[RankRecord], measured: NDArray[np.float64], steps: RankSteps) -> Iterator[str]:
+def _about_rank_steps(
+    ranks: Sequence[RankRecord], measured: NDArray[np.float64], steps: RankSteps
+) -> Iterator[str]:
     """A rank's steps fill its batches."""
     counts, totals = np.array(steps.count), np.array([rank.batches.total_steps for rank in ranks])
     for place in np.flatnonzero(counts != totals).tolist():
-        yield f"rank {ranks[place].rank} measured {totals[place]} steps, and has the times of {counts[place]}"
+        yield (
+            f"rank {ranks[place].rank} measured {totals[place]} steps, and has the times of "
+            f"{counts[place]}"
+        )
     of_steps = counts * np.array(steps.mean)
-    for place in np.flatnonzero(np.abs(measured - of_steps) > _SAME_TIME * np.maximum(measured, of_steps)).tolist():
+    for place in np.flatnonzero(
+        np.abs(measured - of_steps) > _SAME_TIME * np.maximum(measured, of_steps)
+    ).tolist():
         which = f"rank {ranks[place].rank}"
-        yield f"{which}: its batches took {measured[place]:.4g} s, the steps in them {of_steps[place]:.4g} s"
+        yield (
+            f"{which}: its batches took {measured[place]:.4g} s, the steps in them "
+            f"{of_steps[place]:.4g} s"
+        )
     columns = {name: np.array(getattr(steps, name)) for name in (*_ASCENDING, "mean")}
     for place, found in _out_of_order(columns):
         yield f"steps of rank {ranks[place].rank}: {found}"
@@ -151,14 +181,23 @@ _ASCENDING = ("minimum", "p50", "p95", "p99", "maximum")
 
 
 def _out_of_order(columns: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, str]]:
-    """Digests whose quantiles do not ascend, or whose mean is not between their extremes: which, and what it says."""
+    """Digests whose quantiles do not ascend, or whose mean is not between their extremes: which,
+    and what it says."""
     for name, following in itertools.pairwise(_ASCENDING):
         value, larger = columns[name], columns[following]
         for place in np.flatnonzero(value > larger * (1 + _ROUNDING)).tolist():
-            yield int(place), f"{name} {value[place]:.4g} s is above {following} {larger[place]:.4g} s"
+            yield (
+                int(place),
+                f"{name} {value[place]:.4g} s is above {following} {larger[place]:.4g} s",
+            )
     mean, least, most = columns["mean"], columns["minimum"], columns["maximum"]
-    for place in np.flatnonzero((mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))).tolist():
-        yield int(place), f"mean {mean[place]:.4g} s is not between {least[place]:.4g} and {most[place]:.4g} s"
+    for place in np.flatnonzero(
+        (mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))
+    ).tolist():
+        yield (
+            int(place),
+            f"mean {mean[place]:.4g} s is not between {least[place]:.4g} and {most[place]:.4g} s",
+        )
 
 
 def _about_signals(signals: SignalDigest, ranks: int) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""What a report and a comparison need of a cell's records beside its figures, so that the records can be let go."""
+"""What a report and a comparison need of a cell's records beside its figures, so that the records
+can be let go."""
 
 from __future__ import annotations
 
@@ -43,13 +44,17 @@ class CellFacts:
         device_kind: Of the ranks; ``None`` where none left a record.
         devices, torch, torchscale: Names and versions, as ranks said; sorted.
         nodes: Machines, by name.
-        node_count: Nodes of a launch, the most of any; those of one name are told apart by their rank.
+        node_count: Nodes of a launch, the most of any; those of one name are told apart by their
+            rank.
         grouped: Whether any launch ran in processes that others had used.
-        forked: Whether torchrun's agent and the ranks of any launch were forks of a process that had imported PyTorch.
+        forked: Whether torchrun's agent and the ranks of any launch were forks of a process that
+            had imported PyTorch.
         data: Which files batches came from, in the first launch that read any.
-        unsynchronized_wall_seconds: What the windows without synchronization took, of each launch that had them.
+        unsynchronized_wall_seconds: What the windows without synchronization took, of each launch
+            that had them.
         started_at, ended_at: Of the first launch, and of the one that ended last; UTC, ISO 8601.
-        failed: The launch that the cell's state comes from, where one failed, without what its ranks measured.
+        failed: The launch that the cell's state comes from, where one failed, without what its
+            ranks measured.
         launches: What is compared, of each launch; empty unless the cell has figures.
     """
 
@@ -102,10 +107,13 @@ ConditionsOf = Callable[[LaunchRecord], LaunchConditions]
 
 
 def cell_facts(
-    run: CellRun, state: State, launch_values: LaunchValues, conditions_of: ConditionsOf = no_conditions
+    run: CellRun,
+    state: State,
+    launch_values: LaunchValues,
+    conditions_of: ConditionsOf = no_conditions,
 ) -> CellFacts:
-    """``state`` is the cell's: only cells with figures are compared. ``launch_values`` and ``conditions_of`` belong to
-    its kind."""
+    """``state`` is the cell's: only cells with figures are compared. ``launch_values`` and
+    ``conditions_of`` belong to its kind."""
     completed = completed_launches(run)
     ranks = [rank for record in completed for rank in record.payload.ranks]
     if not completed:
@@ -119,12 +127,19 @@ def cell_facts(
         torchscale=tuple(sorted({rank.versions.torchscale for rank in ranks})),
         nodes=_nodes(ranks),
         node_count=max(
-            (len({(rank.node_rank, rank.hostname) for rank in record.payload.ranks}) for record in completed), default=1
+            (
+                len({(rank.node_rank, rank.hostname) for rank in record.payload.ranks})
+                for record in completed
+            ),
+            default=1,
         )
         or 1,
         grouped=any(record.grouped for record in completed),
         forked=any(record.forked for record in completed),
-        data=next((rank.data for result in trained for rank in result.ranks if rank.data is not None), None),
+        data=next(
+            (rank.data for result in trained for rank in result.ranks if rank.data is not None),
+            None,
+        ),
         unsynchronized_wall_seconds=tuple(
             rank.signals.unsynchronized_wall_seconds
             for result in trained
@@ -134,7 +149,9 @@ def cell_facts(
         started_at=min(record.started_at for record in completed),
         ended_at=max(_end(record) for record in completed),
         failed=None if fine else _failed(completed, state),
-        launches=tuple(_launch_figures(record, launch_values, conditions_of) for record in completed if fine),
+        launches=tuple(
+            _launch_figures(record, launch_values, conditions_of) for record in completed if fine
+        ),
     )
 
 
@@ -152,8 +169,11 @@ def _end(record: LaunchRecord) -> str:
     return end.isoformat(timespec="seconds")
 
 
-def _launch_figures(record: LaunchRecord, launch_values: LaunchValues, conditions_of: ConditionsOf) -> LaunchFigures:
-    """Of one launch, never pooled steps. A value that no measurement has is left out, as one that is not there."""
+def _launch_figures(
+    record: LaunchRecord, launch_values: LaunchValues, conditions_of: ConditionsOf
+) -> LaunchFigures:
+    """Of one launch, never pooled steps. A value that no measurement has is left out, as one that
+    is not there."""
     values = {key: value for key, value in launch_values(record).items() if value is not None}
     conditions = conditions_of(record)
     return LaunchFigures(

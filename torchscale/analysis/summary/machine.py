@@ -18,8 +18,8 @@ from torchscale.schema.state import State
 
 @dataclass(frozen=True)
 class CollectivesSummary:
-    """A sweep of collectives. ``place`` is rank 0's record, with the driver's view and the topology. ``flags`` are
-    those of the bandwidths that it is known by; each size has its own."""
+    """A sweep of collectives. ``place`` is rank 0's record, with the driver's view and the
+    topology. ``flags`` are those of the bandwidths that it is known by; each size has its own."""
 
     cell: CollectivesCell
     state: State
@@ -38,9 +38,13 @@ class CollectivesSummary:
         return None if self.verdict is None else self.verdict.ceiling
 
     def link_share(self, point: CollectivePoint) -> float | None:
-        """Bus bandwidth over the link's rated bandwidth in one direction; ``None`` where the link is not known, and of
-        a barrier, which carries nothing."""
-        return None if self.ceiling is None or not point.busbw else point.busbw / self.ceiling.bytes_per_second
+        """Bus bandwidth over the link's rated bandwidth in one direction; ``None`` where the link
+        is not known, and of a barrier, which carries nothing."""
+        return (
+            None
+            if self.ceiling is None or not point.busbw
+            else point.busbw / self.ceiling.bytes_per_second
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,11 @@ class MemorySummary:
     def prediction_error(self) -> float | None:
         """Predicted peak over the fullest rank's measured one, minus 1."""
         predicted, fullest = self.predicted, self.fullest
-        return None if predicted is None or fullest is None else predicted.peak_bytes / fullest.peak_bytes - 1
+        return (
+            None
+            if predicted is None or fullest is None
+            else predicted.peak_bytes / fullest.peak_bytes - 1
+        )
 
 
 MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary
@@ -89,8 +97,11 @@ MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary
 
 
 def hardware_for(count: int, measured: Sequence[HardwareSummary]) -> HardwareSummary | None:
-    """The ceilings that fit a world size best: of as many devices at once, else of the nearest larger count, else of
-    the largest."""
-    known = sorted((summary for summary in measured if summary.figures is not None), key=lambda s: s.cell.world_size)
+    """The ceilings that fit a world size best: of as many devices at once, else of the nearest
+    larger count, else of the largest."""
+    known = sorted(
+        (summary for summary in measured if summary.figures is not None),
+        key=lambda s: s.cell.world_size,
+    )
     larger = [summary for summary in known if summary.cell.world_size >= count]
     return larger[0] if larger else known[-1] if known else None

@@ -25,8 +25,8 @@ def completed_launches(cell_run: CellRun) -> tuple[LaunchRecord, ...]:
 
 
 def cell_outcome(cell_run: CellRun, repeats: int | None) -> tuple[State, str]:
-    """The cell's state, and a reason unless it is ``ok``: the worst of its launches'. An interrupted launch counts as
-    one that has not run, unless it is the only one.
+    """The cell's state, and a reason unless it is ``ok``: the worst of its launches'. An
+    interrupted launch counts as one that has not run, unless it is the only one.
 
     Args:
         cell_run: The cell with its launches.

@@ -30,7 +30,9 @@ def single_result(cell_run: CellRun, name: str) -> ResultSet:
     summary = summarize_any(cell_run)
     facts = summary.facts
     version = ", ".join(facts.torchscale)
-    return ResultSet(name=name, tool_version=version, created_at=facts.started_at, cells=(_result_cell(summary),))
+    return ResultSet(
+        name=name, tool_version=version, created_at=facts.started_at, cells=(_result_cell(summary),)
+    )
 
 
 def _result_cell(summary: AnySummary) -> ResultCell:

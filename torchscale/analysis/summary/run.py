@@ -1,4 +1,5 @@
-"""From records to figures: one summary per cell, and of the run. Pure; definitions in ``docs/method.md``."""
+"""From records to figures: one summary per cell, and of the run. Pure; definitions in
+``docs/method.md``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from torchscale.analysis.comparison.conditions import MeasuredSession, measured_sessions, session_numbers
+from torchscale.analysis.comparison.conditions import (
+    MeasuredSession,
+    measured_sessions,
+    session_numbers,
+)
 from torchscale.analysis.kinds import AnySummary, analysis_kind
 from torchscale.analysis.stats.plausibility import implausible
 from torchscale.analysis.summary.contradictions import contradiction
@@ -81,11 +86,13 @@ class RunSummary:
     @cached_property
     def _uncounted(self) -> dict[str, str]:
         """By model and options, why its operations are not known."""
-        return {model_key(cell.cell): cell.flops_unknown for cell in self.cells if cell.flops_unknown}
+        return {
+            model_key(cell.cell): cell.flops_unknown for cell in self.cells if cell.flops_unknown
+        }
 
     def flops_unknown(self, summary: TrainingSummary) -> str:
-        """Why a cell has no FLOP/s, MFU and roofline though it was measured; empty where it has, or where its
-        launches do not say."""
+        """Why a cell has no FLOP/s, MFU and roofline though it was measured; empty where it has, or
+        where its launches do not say."""
         if summary.figures is None or summary.compute is not None:
             return ""
         reason = self._uncounted.get(model_key(summary.cell))
@@ -99,22 +106,28 @@ class RunSummary:
 
 
 def summarize(run: Run) -> RunSummary:
-    """Summaries of every cell; efficiency needs the whole run, since it compares within a series."""
+    """Summaries of every cell; efficiency needs the whole run, since it compares within a
+    series."""
     repeats = run.experiment.config.benchmark.repeats
     everything = [summarize_any(cell_run, repeats, run) for cell_run in run.cells]
     return assemble(run.name, run.experiment, everything, run.problems)
 
 
 def assemble(
-    name: str, experiment: ExperimentFile, everything: Sequence[AnySummary], problems: Sequence[str] = ()
+    name: str,
+    experiment: ExperimentFile,
+    everything: Sequence[AnySummary],
+    problems: Sequence[str] = (),
 ) -> RunSummary:
-    """A run from the summaries of its cells, in plan order; adds what needs several cells: efficiency, decomposition,
-    FLOPs and the comparison with peak rates."""
+    """A run from the summaries of its cells, in plan order; adds what needs several cells:
+    efficiency, decomposition, FLOPs and the comparison with peak rates."""
     counted = _counted_flops(everything)
     cells = [_with_flops(summary, counted) for summary in of_kind(everything, TrainingSummary)]
     hardware = of_kind(everything, HardwareSummary)
     measured = [
-        (cell.cell, cell.figures.launch_samples_per_second, cell.flags) for cell in cells if cell.figures is not None
+        (cell.cell, cell.figures.launch_samples_per_second, cell.flags)
+        for cell in cells
+        if cell.figures is not None
     ]
     efficiency_of, decompositions = efficiencies(measured), _decompositions(cells)
     sessions = experiment.sessions
@@ -132,11 +145,14 @@ def assemble(
     return RunSummary(name, experiment, summaries, tuple(problems))
 
 
-def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None = None) -> AnySummary:
-    """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand. ``repeats`` are of
-    training: what measured the machine may have joined with fewer.
+def summarize_any(
+    cell_run: CellRun, repeats: int | None = None, run: Run | None = None
+) -> AnySummary:
+    """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand. ``repeats``
+    are of training: what measured the machine may have joined with fewer.
 
-    A record that contradicts itself, or holds numbers that no measurement has, makes its cell ``invalid``.
+    A record that contradicts itself, or holds numbers that no measurement has, makes its cell
+    ``invalid``.
     """
     cell = cell_run.planned.cell
     kind = analysis_kind(cell.kind)
@@ -148,7 +164,8 @@ def summarize_any(cell_run: CellRun, repeats: int | None = None, run: Run | None
             summary = kind.summarize(cell_run, cell, repeats, run)
         problem = implausible(kind.numbers(summary))
     except (ArithmeticError, ValueError, LookupError) as error:
-        # Each file is of the right form; together they may still contradict each other. One cell must not spoil others.
+        # Each file is of the right form; together they may still contradict each other. One cell
+        # must not spoil others.
         problem = f"{type(error).__name__}: {error}"
     if problem is None:
         return summary
@@ -190,7 +207,9 @@ def _compute(
     )
     peak = find_peak(summary.cell.precision, figures.device, declared.peak_flops, ceilings)
     count = None if hardware is None else hardware.cell.world_size
-    return compute_figures(summary.cell, figures.flops, times, peak=peak, hardware=ceilings, hardware_count=count)
+    return compute_figures(
+        summary.cell, figures.flops, times, peak=peak, hardware=ceilings, hardware_count=count
+    )
 
 
 def _decompositions(cells: Sequence[TrainingSummary]) -> dict[str, Decomposition]:
@@ -203,6 +222,10 @@ def _decompositions(cells: Sequence[TrainingSummary]) -> dict[str, Decomposition
     for members in series.values():
         base, base_parts = min(members, key=lambda member: member[0].world_size)
         found.update(
-            {cell.id: decompose(cell, parts, base, base_parts) for cell, parts in members if cell.id != base.id}
+            {
+                cell.id: decompose(cell, parts, base, base_parts)
+                for cell, parts in members
+                if cell.id != base.id
+            }
         )
     return found

@@ -33,12 +33,14 @@ class SeparateCells:
 
 
 class RunningSummary:
-    """Equal to :func:`~torchscale.analysis.summary.run.summarize` of all launches so far, without summarizing them all
-    again: :meth:`update` costs one cell and what its new launch can change in others.
+    """Equal to :func:`~torchscale.analysis.summary.run.summarize` of all launches so far, without
+    summarizing them all again: :meth:`update` costs one cell and what its new launch can change in
+    others.
 
-    A launch of a training cell changes the efficiencies and decompositions of its series and, where it is the one that
-    counted the model's operations, the compute figures of that model's cells. A launch of a hardware cell changes the
-    compute figures of all training cells; one that logs NCCL's choices, the verdicts on the same collectives.
+    A launch of a training cell changes the efficiencies and decompositions of its series and, where
+    it is the one that counted the model's operations, the compute figures of that model's cells. A
+    launch of a hardware cell changes the compute figures of all training cells; one that logs
+    NCCL's choices, the verdicts on the same collectives.
     """
 
     def __init__(self, name: str, experiment: ExperimentFile, cells: SeparateCells) -> None:
@@ -57,7 +59,9 @@ class RunningSummary:
                 self._model_of[place] = model_key(cell)
                 self._series.setdefault(cell.series, []).append(place)
                 self._models.setdefault(self._model_of[place], []).append(place)
-        self._hardware = [place for place, entry in enumerate(plan) if as_kind(entry.cell, HardwareCell)]
+        self._hardware = [
+            place for place, entry in enumerate(plan) if as_kind(entry.cell, HardwareCell)
+        ]
         self._counted: dict[str, _Count] = {}
         self._find_counts(self._model_of)
         self._assembled = list(assemble(name, experiment, self._separate).in_plan_order)
@@ -97,14 +101,21 @@ class RunningSummary:
         """Places in the plan whose figures the new summary at ``place`` may change."""
         cell = self._separate[place].cell
         if (training := as_kind(cell, TrainingCell)) is not None:
-            return {place, *self._measured({*self._series[training.series], *self._changed_count(place)})}
+            return {
+                place,
+                *self._measured({*self._series[training.series], *self._changed_count(place)}),
+            }
         if as_kind(cell, HardwareCell) is not None:
             return {place, *self._measured(self._model_of)}
         collectives = as_kind(cell, CollectivesCell)
         if collectives is None or not collectives.logs_choices:
             return {place}
         self._judge_again(collectives)
-        return {other for other, one in enumerate(self._separate) if as_kind(one.cell, CollectivesCell) is not None}
+        return {
+            other
+            for other, one in enumerate(self._separate)
+            if as_kind(one.cell, CollectivesCell) is not None
+        }
 
     def _measured(self, places: Iterable[int]) -> Iterator[int]:
         """Those of training cells with figures: nothing changes in others."""
@@ -125,15 +136,19 @@ class RunningSummary:
                 self._separate[place] = summarize_any(cell_run, self._repeats, self._machine_run)
 
     def _changed_count(self, place: int) -> Sequence[int]:
-        """The places of a model's cells, if the summary at ``place`` changes the count of the model's operations.
+        """The places of a model's cells, if the summary at ``place`` changes the count of the
+        model's operations.
 
-        As :func:`~torchscale.analysis.summary.run.assemble` has it, the count of the last cell in the plan holds.
+        As :func:`~torchscale.analysis.summary.run.assemble` has it, the count of the last cell in
+        the plan holds.
         """
         model, count = self._model_of[place], _counted(self._separate[place])
         known = self._counted.get(model)
         if count is not None and (known is None or place >= known.place):
             self._counted[model] = _Count(place, count)
-        elif known is not None and known.place == place:  # measured again, and not counted this time
+        elif (
+            known is not None and known.place == place
+        ):  # measured again, and not counted this time
             del self._counted[model]
             self._find_counts(self._models[model])
         now = self._counted.get(model)
@@ -146,14 +161,18 @@ class RunningSummary:
                 self._counted[self._model_of[place]] = _Count(place, count)
 
     def _assemble(self, changed: set[int]) -> None:
-        """Give the cells at these places the figures that they have only beside others. ``changed`` holds the
-        measured cells of every series whole or not at all."""
+        """Give the cells at these places the figures that they have only beside others. ``changed``
+        holds the measured cells of every series whole or not at all."""
         models = {self._model_of[place] for place in changed if place in self._model_of}
         counts = {self._counted[model].place for model in models if model in self._counted}
         places = sorted({*changed, *counts, *self._hardware})
-        assembled = assemble(self._name, self._experiment, [self._separate[place] for place in places])
+        assembled = assemble(
+            self._name, self._experiment, [self._separate[place] for place in places]
+        )
         for place, summary in zip(places, assembled.in_plan_order, strict=True):
-            if place in changed and summary != self._assembled[place]:  # an equal one stays the same object
+            if (
+                place in changed and summary != self._assembled[place]
+            ):  # an equal one stays the same object
                 self._assembled[place] = summary
 
 

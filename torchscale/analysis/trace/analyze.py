@@ -1,4 +1,5 @@
-"""A recording analyzed: from spans to figures, waits, causes and a picture. Definitions in ``docs/diagnosis.md``."""
+"""A recording analyzed: from spans to figures, waits, causes and a picture. Definitions in
+``docs/diagnosis.md``."""
 
 from __future__ import annotations
 
@@ -15,9 +16,20 @@ from torchscale.analysis.trace.replay.replay import build_replay
 from torchscale.analysis.trace.replay.what_if import predict_changes, replayed_costs
 from torchscale.analysis.trace.signals import trace_signals
 from torchscale.analysis.trace.stages import StageLayout, find_stages
-from torchscale.analysis.trace.summary import breakdown, collective_summaries, kernel_summaries, worst_step
+from torchscale.analysis.trace.summary import (
+    breakdown,
+    collective_summaries,
+    kernel_summaries,
+    worst_step,
+)
 from torchscale.analysis.trace.waits import Waits, in_windows
-from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_window, step_periods
+from torchscale.analysis.trace.windows import (
+    NS,
+    RankWindow,
+    choose_window,
+    rank_window,
+    step_periods,
+)
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
@@ -33,8 +45,9 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
     """Everything that a recording tells.
 
     Raises:
-        TraceError: it has no steps although they are asked for, or nothing at all in it; or it says that its backend is
-            NCCL and holds no NCCL kernel, which is a recording without communication and not communication of 0 %.
+        TraceError: it has no steps although they are asked for, or nothing at all in it; or it says
+            that its backend is NCCL and holds no NCCL kernel, which is a recording without
+            communication and not communication of 0 %.
     """
     _check(trace)
     try:
@@ -60,17 +73,28 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     comparable = len(paired) > 0 and not clock_problems
     view = Waits(ranks, paired, offsets) if comparable else None
     window_seconds = sum(rank.length for rank in ranks) * NS
-    about_waits = [*pairing.problems, *group_problems, *clock_problems, *_few_collectives(ranks, paired)]
+    about_waits = [
+        *pairing.problems,
+        *group_problems,
+        *clock_problems,
+        *_few_collectives(ranks, paired),
+    ]
     doubts = _doubts(trace, ranks, left_out)
     reasons = [*about_waits, *doubts]
     signals = trace_signals(ranks, view, layout, trusted=not reasons)
-    if signals.stages is not None:  # whose ranks are compared by their compute, without waits and clocks
+    if (
+        signals.stages is not None
+    ):  # whose ranks are compared by their compute, without waits and clocks
         signals = replace(signals, trusted=not doubts)
     diagnosis = diagnose(signals)
     what_if, findings = _replayed(
         ranks, paired, layout, offsets, about_clocks=clock_problems, findings=diagnosis.findings
     )
-    stall = None if view is None else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
+    stall = (
+        None
+        if view is None
+        else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
+    )
     return ProfileAnalysis(
         recorder=trace.recorder,
         sources=tuple(rank.source for rank in trace.ranks),
@@ -105,8 +129,8 @@ def _replayed(
     about_clocks: tuple[str, ...],
     findings: tuple[Finding, ...],
 ) -> tuple[WhatIf, tuple[Finding, ...]]:
-    """Predictions and the findings' costs from a replay; where there is none, the reason and the findings as they
-    are."""
+    """Predictions and the findings' costs from a replay; where there is none, the reason and the
+    findings as they are."""
     if about_clocks:
         return WhatIf(refused="; ".join(about_clocks)), findings
     try:
@@ -120,17 +144,22 @@ def _check(trace: Trace) -> None:
     for rank in trace.ranks:
         work = rank.spans.of(SpanKind.COMPUTE, SpanKind.COPY, SpanKind.OPERATOR, SpanKind.READBACK)
         if not work.any() and not len(rank.collectives):
-            raise TraceError(f"{rank.source}: an empty recording", hint="record at least one whole training step")
+            raise TraceError(
+                f"{rank.source}: an empty recording", hint="record at least one whole training step"
+            )
         lengths = (rank.spans.end - rank.spans.start)[work]
         if not lengths.any() and not (rank.collectives.end - rank.collectives.start).any():
             raise TraceError(f"{rank.source}: nothing in it took any time", hint="record it again")
     silent = [
-        rank for rank in trace.ranks if "nccl" in (rank.backend or "") and rank.on_device and not len(rank.collectives)
+        rank
+        for rank in trace.ranks
+        if "nccl" in (rank.backend or "") and rank.on_device and not len(rank.collectives)
     ]
     if silent and (silent[0].world_size or len(trace.ranks)) > 1:
         raise TraceError(
             f"{silent[0].source}: its backend is NCCL, but it holds no NCCL kernel",
-            hint="communication was not recorded, or NCCL's kernels have names that are not known here; "
+            hint="communication was not recorded, or NCCL's kernels have names that are not known "
+            "here; "
             "record several whole steps with CUDA activities",
         )
 
@@ -154,10 +183,14 @@ def _doubts(trace: Trace, ranks: list[RankWindow], left_out: bool) -> list[str]:
         doubts.append("one rank alone: nobody to compare it with")
     steps = len(ranks[0].steps)
     if steps and not left_out:
-        doubts.append("one step was recorded, and the first carries the skew of the profiler's start")
+        doubts.append(
+            "one step was recorded, and the first carries the skew of the profiler's start"
+        )
     if not steps:
         doubts.append("no steps are marked in it; shares are of the time from first to last span")
     sizes = {rank.world_size for rank in trace.ranks if rank.world_size is not None}
     if len(sizes) == 1 and len(trace.ranks) < min(sizes):
-        doubts.append(f"{len(trace.ranks)} of {min(sizes)} ranks are here; the others may arrive later still")
+        doubts.append(
+            f"{len(trace.ranks)} of {min(sizes)} ranks are here; the others may arrive later still"
+        )
     return doubts

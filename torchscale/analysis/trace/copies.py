@@ -1,4 +1,5 @@
-"""What a recording says of copies by the device: by direction how much, how fast, and what of it nothing hides."""
+"""What a recording says of copies by the device: by direction how much, how fast, and what of it
+nothing hides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Unions of time intervals and how much of other intervals they cover. Integers in, integers out."""
+"""Unions of time intervals and how much of other intervals they cover. Integers in, integers
+out."""
 
 from __future__ import annotations
 
@@ -60,7 +61,10 @@ class IntervalSet:
         theirs[ours : ours + len(other.start)], theirs[ours + len(other.start) :] = 1, -1
         order = np.argsort(times, kind="stable")  # four sorted runs: a merge
         times = times[order]
-        mine, theirs = mine[order].cumsum(dtype=np.int8), theirs[order].cumsum(dtype=np.int8)  # 0 or 1: disjoint
+        mine, theirs = (
+            mine[order].cumsum(dtype=np.int8),
+            theirs[order].cumsum(dtype=np.int8),
+        )  # 0 or 1: disjoint
         left = (mine[:-1] > 0) & (theirs[:-1] == 0)
         return IntervalSet(times[:-1][left], times[1:][left])
 
@@ -78,7 +82,9 @@ def union(covers: Iterable[IntervalSet]) -> IntervalSet:
     if not parts:
         empty = np.zeros(0, dtype=np.int64)
         return IntervalSet(empty, empty)
-    return IntervalSet(np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts]))
+    return IntervalSet(
+        np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])
+    )
 
 
 def outermost(start: Times, end: Times, lane: Times) -> NDArray[np.bool_]:
@@ -94,7 +100,9 @@ def outermost(start: Times, end: Times, lane: Times) -> NDArray[np.bool_]:
     return chosen
 
 
-def contains_any(start: Times, end: Times, lane: Times, moments: Times, moment_lane: Times) -> NDArray[np.bool_]:
+def contains_any(
+    start: Times, end: Times, lane: Times, moments: Times, moment_lane: Times
+) -> NDArray[np.bool_]:
     """Which intervals contain a moment of their lane."""
     contains = np.zeros(len(start), dtype=bool)
     for each in np.unique(moment_lane):

@@ -1,7 +1,9 @@
-"""How long each micro-batch of a recorded pipeline computes, and whether all stages agree that some are longer.
+"""How long each micro-batch of a recorded pipeline computes, and whether all stages agree that some
+are longer.
 
-A long sequence is long on every stage; a rank that is slow for a moment is not. So the lengths that one rank shows are
-believed as far as another rank of its pipeline, which computes the same micro-batches at other times, shows them too.
+A long sequence is long on every stage; a rank that is slow for a moment is not. So the lengths that
+one rank shows are believed as far as another rank of its pipeline, which computes the same
+micro-batches at other times, shows them too.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from torchscale.analysis.trace.stages import StageLayout, partner_column
 from torchscale.analysis.trace.windows import NS, RankWindow
 
 _CHUNK_SHARE = 0.05
-"""Of the mean compute between two sends or receives: what is shorter belongs to calls that were made together, between
-which only buffers are prepared."""
+"""Of the mean compute between two sends or receives: what is shorter belongs to calls that were
+made together, between which only buffers are prepared."""
 
 
 class _Way(IntEnum):
@@ -41,7 +43,8 @@ class _Chunks:
         step: Place of its step.
         work: Nanoseconds of compute.
         forward, backward: Which micro-batch's pass it is or contains; -1 for none.
-        tail: Whether the step ends with it: the optimizer and the synchronization of gradients are part of it.
+        tail: Whether the step ends with it: the optimizer and the synchronization of gradients are
+            part of it.
     """
 
     begin: NDArray[np.int64]
@@ -52,9 +55,14 @@ class _Chunks:
     tail: NDArray[np.bool_]
 
     def passes(self, lengths: Matrix) -> Matrix:
-        """Sum of the lengths (step × micro-batch) of the forward and of the backward passes of each chunk."""
+        """Sum of the lengths (step × micro-batch) of the forward and of the backward passes of each
+        chunk."""
         return np.stack(
-            [np.where(which >= 0, lengths[self.step, which], 0.0) for which in (self.forward, self.backward)], axis=1
+            [
+                np.where(which >= 0, lengths[self.step, which], 0.0)
+                for which in (self.forward, self.backward)
+            ],
+            axis=1,
         )
 
 
@@ -64,8 +72,10 @@ class MicroBatches:
 
     Attributes:
         lengths: What a diagnosis goes by.
-        begin: By column of the rank: when its chunks of compute begin, nanoseconds; each lasts until the next.
-        factors: What the compute of each chunk is multiplied by where all micro-batches of a step are equally long.
+        begin: By column of the rank: when its chunks of compute begin, nanoseconds; each lasts
+            until the next.
+        factors: What the compute of each chunk is multiplied by where all micro-batches of a step
+            are equally long.
     """
 
     lengths: MicroBatchLengths
@@ -74,8 +84,9 @@ class MicroBatches:
 
 
 def find_micro_batches(ranks: Sequence[RankWindow], layout: StageLayout) -> MicroBatches | None:
-    """Compare the micro-batches of each step; ``None`` where they cannot be told: no stages, partners that are not
-    recorded, stages that are interleaved, steps of different numbers of micro-batches."""
+    """Compare the micro-batches of each step; ``None`` where they cannot be told: no stages,
+    partners that are not recorded, stages that are interleaved, steps of different numbers of
+    micro-batches."""
     stages = layout.stages
     if stages is None or len(stages) < 2 or not len(ranks[0].steps):
         return None
@@ -83,7 +94,11 @@ def find_micro_batches(ranks: Sequence[RankWindow], layout: StageLayout) -> Micr
     chunks = []
     for column, rank in enumerate(ranks):
         ways = _ways(ranks, column, layout, stage_of)
-        own = None if ways is None else _chunks(rank, ways, first=column in stages[0], last=column in stages[-1])
+        own = (
+            None
+            if ways is None
+            else _chunks(rank, ways, first=column in stages[0], last=column in stages[-1])
+        )
         if own is None:
             return None
         chunks.append(own)
@@ -113,10 +128,13 @@ def find_micro_batches(ranks: Sequence[RankWindow], layout: StageLayout) -> Micr
 
 
 def _chunks(rank: RankWindow, ways: dict[int, _Way], *, first: bool, last: bool) -> _Chunks:
-    """The chunks of a rank of the first, the last or another stage, by what its sends and receives (places) carry."""
+    """The chunks of a rank of the first, the last or another stage, by what its sends and receives
+    (places) carry."""
     places = np.array(list(ways), dtype=np.int64)
     times = np.concatenate([rank.steps.start, rank.trace.collectives.start[places]])
-    kinds = np.concatenate([np.full(len(rank.steps), -1), np.array(list(ways.values()), dtype=np.int64)])
+    kinds = np.concatenate(
+        [np.full(len(rank.steps), -1), np.array(list(ways.values()), dtype=np.int64)]
+    )
     order = np.lexsort((kinds, times))
     times, kinds = times[order], kinds[order]
     work = rank.compute.within(times, np.append(times[1:], rank.end)).astype(np.float64)
@@ -131,16 +149,23 @@ def _chunks(rank: RankWindow, ways: dict[int, _Way], *, first: bool, last: bool)
     seen = before - (before - begins)[starts]
     tail = np.append(step[1:] != step[:-1], True)
     follows = np.where(tail[:, None], False, np.roll(begins, -1, axis=0))
-    forward = _of_pass(begins, follows, seen, (_Way.RECEIVE_FORWARD, None if last else _Way.SEND_FORWARD))
-    backward = _of_pass(begins, follows, seen, (_Way.RECEIVE_BACKWARD, None if first else _Way.SEND_BACKWARD))
+    forward = _of_pass(
+        begins, follows, seen, (_Way.RECEIVE_FORWARD, None if last else _Way.SEND_FORWARD)
+    )
+    backward = _of_pass(
+        begins, follows, seen, (_Way.RECEIVE_BACKWARD, None if first else _Way.SEND_BACKWARD)
+    )
     return _Chunks(times[begin], step, np.add.reduceat(work, begin), forward, backward, tail)
 
 
 def _of_pass(
-    begins: NDArray[np.bool_], follows: NDArray[np.bool_], seen: NDArray[np.int64], ways: tuple[_Way, _Way | None]
+    begins: NDArray[np.bool_],
+    follows: NDArray[np.bool_],
+    seen: NDArray[np.int64],
+    ways: tuple[_Way, _Way | None],
 ) -> NDArray[np.int64]:
-    """The micro-batch whose pass each chunk is: the one that is sent after it, or where this stage sends none, the one
-    that was received before it."""
+    """The micro-batch whose pass each chunk is: the one that is sent after it, or where this stage
+    sends none, the one that was received before it."""
     receive, send = ways
     if send is not None:
         return np.where(follows[:, send], seen[:, send], -1)
@@ -150,10 +175,14 @@ def _of_pass(
 def _ways(
     ranks: Sequence[RankWindow], column: int, layout: StageLayout, stage_of: Mapping[int, int]
 ) -> dict[int, _Way] | None:
-    """What each send and receive in the window carries, by its place; ``None`` where there are none, or one does not go
-    to or come from a neighbouring stage."""
+    """What each send and receive in the window carries, by its place; ``None`` where there are
+    none, or one does not go to or come from a neighbouring stage."""
     rank, collectives = ranks[column], ranks[column].trace.collectives
-    inside = collectives.point_to_point & (collectives.start >= rank.start) & (collectives.start < rank.end)
+    inside = (
+        collectives.point_to_point
+        & (collectives.start >= rank.start)
+        & (collectives.start < rank.end)
+    )
     columns = {other.trace.rank: number for number, other in enumerate(ranks)}
     known: dict[tuple[int, int], _Way] = {}
     ways: dict[int, _Way] = {}
@@ -163,7 +192,9 @@ def _ways(
             if peer < 0 or not direction:
                 return None
             within = collectives.peers_within_group
-            partner = partner_column(peer, column, layout, len(ranks)) if within else columns.get(peer)
+            partner = (
+                partner_column(peer, column, layout, len(ranks)) if within else columns.get(peer)
+            )
             distance = 0 if partner is None else stage_of[partner] - stage_of[column]
             if abs(distance) != 1:
                 return None
@@ -177,7 +208,8 @@ def _ways(
 
 
 def _is_whole(chunks: _Chunks, count: int, steps: int) -> bool:
-    """Whether each step has a forward pass of each micro-batch, and one backward pass of each or none."""
+    """Whether each step has a forward pass of each micro-batch, and one backward pass of each or
+    none."""
     for which in (chunks.forward, chunks.backward):
         chosen = which >= 0
         table = np.zeros((steps, int(which.max(initial=0)) + 1), dtype=np.int64)
@@ -190,9 +222,14 @@ def _is_whole(chunks: _Chunks, count: int, steps: int) -> bool:
 
 
 def _compare(pipeline: Sequence[_Chunks], count: int) -> tuple[Matrix, SignalSeries] | None:
-    """Relative lengths (step × micro-batch, mean 1 in a step), and of each step the variance of lengths on which ranks
-    of the pipeline agree; ``None`` where no rank shows every micro-batch by itself."""
-    shown = [(number, lengths) for number, of in enumerate(pipeline) if (lengths := _shown(of, count)) is not None]
+    """Relative lengths (step × micro-batch, mean 1 in a step), and of each step the variance of
+    lengths on which ranks of the pipeline agree; ``None`` where no rank shows every micro-batch by
+    itself."""
+    shown = [
+        (number, lengths)
+        for number, of in enumerate(pipeline)
+        if (lengths := _shown(of, count)) is not None
+    ]
     if not shown:
         return None
     shared = [
@@ -205,7 +242,8 @@ def _compare(pipeline: Sequence[_Chunks], count: int) -> tuple[Matrix, SignalSer
 
 
 def _shown(chunks: _Chunks, count: int) -> Matrix | None:
-    """Lengths by a rank that has a chunk for every micro-batch alone: of its forward pass, or of both passes."""
+    """Lengths by a rank that has a chunk for every micro-batch alone: of its forward pass, or of
+    both passes."""
     both = chunks.forward == chunks.backward
     for alone in (both, chunks.backward < 0):
         chosen = alone & (chunks.forward >= 0) & ~chunks.tail
@@ -217,22 +255,25 @@ def _shown(chunks: _Chunks, count: int) -> Matrix | None:
 
 
 def _weights(chunks: _Chunks, lengths: Matrix) -> NDArray[np.float64]:
-    """Nanoseconds of a forward and of a backward pass of a micro-batch of mean length: least squares over the chunks.
-    Of a rank that never does one without the other, the smallest that explain the sum."""
+    """Nanoseconds of a forward and of a backward pass of a micro-batch of mean length: least
+    squares over the chunks. Of a rank that never does one without the other, the smallest that
+    explain the sum."""
     chosen = _judged(chunks, lengths.shape[1])
     solution, *_ = np.linalg.lstsq(chunks.passes(lengths)[chosen], chunks.work[chosen], rcond=None)
     return np.asarray(np.maximum(solution, 0.0))
 
 
 def _judged(chunks: _Chunks, count: int) -> NDArray[np.bool_]:
-    """Chunks that are nothing but passes: the last backward pass also hands gradients to their synchronization."""
+    """Chunks that are nothing but passes: the last backward pass also hands gradients to their
+    synchronization."""
     passes = (chunks.forward >= 0) | (chunks.backward >= 0)
     return np.asarray(passes & ~chunks.tail & (chunks.backward != count - 1))
 
 
 def _agreement(chunks: _Chunks, lengths: Matrix) -> SignalSeries:
-    """Of each step the variance of another rank's lengths that this rank shows too: the slope of its times over those
-    that the lengths predict, times their variance. Noise of either rank is in neither factor of the slope together."""
+    """Of each step the variance of another rank's lengths that this rank shows too: the slope of
+    its times over those that the lengths predict, times their variance. Noise of either rank is in
+    neither factor of the slope together."""
     weights = _weights(chunks, lengths)
     chosen = _judged(chunks, lengths.shape[1])
     usual = (chunks.passes(np.ones_like(lengths)) @ weights)[chosen]
@@ -247,7 +288,8 @@ def _agreement(chunks: _Chunks, lengths: Matrix) -> SignalSeries:
 
 
 def _even_factors(chunks: _Chunks, lengths: Matrix) -> NDArray[np.float64]:
-    """What each chunk's compute is multiplied by when each micro-batch gets the mean length of its step."""
+    """What each chunk's compute is multiplied by when each micro-batch gets the mean length of its
+    step."""
     excess = chunks.passes(lengths - 1.0) @ _weights(chunks, lengths)
     share = np.divide(excess, chunks.work, out=np.zeros(len(excess)), where=chunks.work > 0)
     return np.asarray(np.clip(1.0 - share, 0.0, math.inf))

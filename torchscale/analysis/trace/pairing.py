@@ -1,4 +1,5 @@
-"""The same collective on every rank: when each arrived and when it was done. Definitions in ``docs/method.md``."""
+"""The same collective on every rank: when each arrived and when it was done. Definitions in
+``docs/method.md``."""
 
 from __future__ import annotations
 
@@ -9,34 +10,44 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.schema.profiles.span import GROUPED_SEND_RECV, SEND_RECV, UNRECORDED_LAUNCH, RankTrace, Trace
+from torchscale.schema.profiles.span import (
+    GROUPED_SEND_RECV,
+    SEND_RECV,
+    UNRECORDED_LAUNCH,
+    RankTrace,
+    Trace,
+)
 
 _BETWEEN = " between "
 _ROOTED = {"broadcast", "reduce", SEND_RECV, GROUPED_SEND_RECV, "gather", "scatter"}
-"""Collectives that do not end at the same moment on every rank, so that their ends do not show a clock's offset."""
+"""Collectives that do not end at the same moment on every rank, so that their ends do not show a
+clock's offset."""
 SAME_HOST_SPREAD_NS = 100_000
 _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
-"""Ranks' ends of a symmetric collective may lie this far apart (docs/diagnosis.md): what is left of the clocks between
-hosts after the offset is removed is that of NTP, some milliseconds; one host has one clock."""
+"""Ranks' ends of a symmetric collective may lie this far apart (docs/diagnosis.md): what is left of
+the clocks between hosts after the offset is removed is that of NTP, some milliseconds; one host has
+one clock."""
 _RELATIVE_SPREAD = 0.10
 """Of the collective's duration: a spread below it cannot change a wait by more than a tenth."""
 _SAME_COLLECTIVE_NS = 500_000
-"""Ends of one collective lie within tens of microseconds on the GPUs of a host; those of unrelated ones lie a part of a
-step apart, which is milliseconds."""
+"""Ends of one collective lie within tens of microseconds on the GPUs of a host; those of unrelated
+ones lie a part of a step apart, which is milliseconds."""
 _LEFT_OUT_SHARE = 0.10
 """More steps or collectives than this left out, and the rest may not stand for all."""
 
 Key = tuple[str, str, int, int, int]
-"""Group, operation, payload, step and number: what is equal on all ranks of a collective. The group of sends and
-receives ends in :data:`_BETWEEN`, and in their two ranks where these are known. Without sequence numbers the
-number counts within the step; the step is -1 where recordings do not tell, and with sequence numbers."""
+"""Group, operation, payload, step and number: what is equal on all ranks of a collective. The group
+of sends and receives ends in :data:`_BETWEEN`, and in their two ranks where these are known.
+Without sequence numbers the number counts within the step; the step is -1 where recordings do not
+tell, and with sequence numbers."""
 
 
 @dataclass(frozen=True)
 class Paired:
     """Collectives that were found on all ranks of their group.
 
-    Columns have a row a collective; of 2-dimensional ones, a column a rank. Times of ranks that take no part are 0.
+    Columns have a row a collective; of 2-dimensional ones, a column a rank. Times of ranks that
+    take no part are 0.
 
     Attributes:
         start, end: Nanoseconds, clock offsets removed.
@@ -90,16 +101,19 @@ class Pairing:
 
 
 def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing:
-    """Pair by communicator and sequence number where the recording has them, else by operation, size and order within
-    the step that launched them, or within the recording where that is not known.
+    """Pair by communicator and sequence number where the recording has them, else by operation,
+    size and order within the step that launched them, or within the recording where that is not
+    known.
 
-    Sends and receives concern two ranks and not a group, so that their numbers differ between the ranks of a group:
-    they are paired between two ranks that are known, or the only ones. Without partners they are paired over all
-    ranks of the group if all called equally often and no stages of a pipeline are known.
+    Sends and receives concern two ranks and not a group, so that their numbers differ between the
+    ranks of a group: they are paired between two ranks that are known, or the only ones. Without
+    partners they are paired over all ranks of the group if all called equally often and no stages
+    of a pipeline are known.
 
     Args:
         trace: All ranks.
-        stages: Columns of the ranks of each stage of a pipeline: they are the groups of collectives that name none.
+        stages: Columns of the ranks of each stage of a pipeline: they are the groups of collectives
+            that name none.
     """
     ranks = trace.ranks
     keys = [_keys(rank) for rank in ranks]
@@ -118,19 +132,29 @@ def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing
         if any(key[3] >= 0 for ours in mine for key in ours) and not (of_two and len(columns) > 2):
             mine, left_out, steps = _equal_steps(mine)
             if left_out:
-                told = f"{left_out} of {steps} steps in which ranks recorded different collectives are left out"
+                told = (
+                    f"{left_out} of {steps} steps in which ranks recorded different collectives are "
+                    "left out"
+                )
                 (problems if left_out > _LEFT_OUT_SHARE * steps else notes).append(told)
         unequal = any(len(ours) != len(mine[0]) for ours in mine)
         if of_two:
-            numbered = group.endswith(_BETWEEN) and _numbered(ranks[columns[0]], group.removesuffix(_BETWEEN))
-            # Of more than two ranks that all call equally often, it may be an all-to-all, whose kernels have this name.
+            numbered = group.endswith(_BETWEEN) and _numbered(
+                ranks[columns[0]], group.removesuffix(_BETWEEN)
+            )
+            # Of more than two ranks that all call equally often, it may be an all-to-all, whose
+            # kernels have this name.
             if (len(columns) > 2 and (unequal or stages is not None)) or (unequal and not numbered):
                 continue
         elif unequal and not _numbered(ranks[columns[0]], group):
-            counted = [f"rank {ranks[column].rank}: {len(ours)}" for column, ours in zip(columns, mine, strict=True)]
+            counted = [
+                f"rank {ranks[column].rank}: {len(ours)}"
+                for column, ours in zip(columns, mine, strict=True)
+            ]
             name = f"group {group!r}" if group else "the ranks"
             problems.append(
-                f"{name} recorded different numbers of collectives ({', '.join(counted)}); they cannot be compared"
+                f"{name} recorded different numbers of collectives ({', '.join(counted)}); they "
+                "cannot be compared"
             )
             continue
         common = set.intersection(*mine)
@@ -144,14 +168,17 @@ def _untold_groups(ranks: Sequence[RankTrace]) -> list[str]:
     if not count:
         return []
     return [
-        f"{count} groups of sends and receives could be all-to-alls or messages of a pipeline and are not compared; "
-        "record torch's ranges too (torch.autograd.profiler.emit_nvtx), or export with --include-blobs=true"
+        f"{count} groups of sends and receives could be all-to-alls or messages of a pipeline and "
+        "are not compared; "
+        "record torch's ranges too (torch.autograd.profiler.emit_nvtx), or export with "
+        "--include-blobs=true"
     ]
 
 
 def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
-    """Keys of the steps in which every rank recorded the same collectives, how many steps are left out, and of how
-    many. A kernel that one rank's profiler missed then costs its step and not the recording."""
+    """Keys of the steps in which every rank recorded the same collectives, how many steps are left
+    out, and of how many. A kernel that one rank's profiler missed then costs its step and not the
+    recording."""
     steps = {key[3] for ours in mine for key in ours if key[3] >= 0}
     common = set.intersection(*mine)
     unequal = {key[3] for ours in mine for key in ours - common if key[3] >= 0}
@@ -163,9 +190,9 @@ def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
 
 
 def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ...]]:
-    """Without the collectives that order alone paired and whose ends show that they are not one, and why that is a
-    problem, if it is. An export may lack which process group a kernel is of: with several groups, kernels of different
-    ones are paired.
+    """Without the collectives that order alone paired and whose ends show that they are not one,
+    and why that is a problem, if it is. An export may lack which process group a kernel is of: with
+    several groups, kernels of different ones are paired.
     """
     # One export has one clock; between exports, ends lie apart as clocks do.
     if trace.recorder != "nsys" or len({rank.host for rank in trace.ranks}) > 1 or not len(paired):
@@ -181,7 +208,10 @@ def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ..
     if not count:
         return paired, ()
     problem = f"{count} of {of} collectives do not end together on the ranks and are left out"
-    hint = "the recording does not say which process group a kernel is of; torch.profiler does (--tool kineto)"
+    hint = (
+        "the recording does not say which process group a kernel is of; torch.profiler does (--tool "
+        "kineto)"
+    )
     kept = paired.only(np.flatnonzero(~apart))
     return kept, (f"{problem}; {hint}",) if count > _LEFT_OUT_SHARE * of else ()
 
@@ -198,18 +228,22 @@ def _groups(
 
 
 def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """What to subtract from each rank's clock, and why waits are not to be trusted, if they are not.
+    """What to subtract from each rank's clock, and why waits are not to be trusted, if they are
+    not.
 
-    Ranks of one host share a clock. Between hosts: the median over blocking, unrooted collectives of a rank's end
-    minus that of the group's lowest rank.
+    Ranks of one host share a clock. Between hosts: the median over blocking, unrooted collectives
+    of a rank's end minus that of the group's lowest rank.
     """
     hosts = [rank.host for rank in trace.ranks]
     if len(set(hosts)) == 1 and hosts[0] is not None and not trace.ranks[0].on_device:
-        # One clock by construction; and a collective on CPU ends when each rank's thread gets to run.
+        # One clock by construction; and a collective on CPU ends when each rank's thread gets to
+        # run.
         return np.zeros(len(hosts), dtype=np.int64), ()
     several = len({host for host in hosts if host is not None}) > 1
     offsets = np.zeros(len(hosts), dtype=np.int64)
-    symmetric = np.array([op not in _ROOTED for op in paired.op], dtype=bool) & paired.takes_part.all(axis=1)
+    symmetric = np.array(
+        [op not in _ROOTED for op in paired.op], dtype=bool
+    ) & paired.takes_part.all(axis=1)
     if not symmetric.any():
         return offsets, ("no collective that shows the clocks of several hosts",) if several else ()
     chosen = paired.only(np.flatnonzero(symmetric))
@@ -227,7 +261,8 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     limit = _BETWEEN_HOSTS_SPREAD_NS if several else SAME_HOST_SPREAD_NS
     if spread > limit and spread > _RELATIVE_SPREAD * duration:
         return offsets, (
-            f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart (median), "
+            f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart "
+            "(median), "
             f"{spread / max(duration, 1.0):.0%} of their duration",
         )
     return offsets, ()
@@ -246,12 +281,16 @@ def _keys(rank: RankTrace) -> dict[Key, int]:
     seen: dict[tuple[str, str, int, int], int] = defaultdict(int)
     numbered = {group: _numbered(rank, group) for group in collectives.groups}
     for place in range(len(collectives)):
-        group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
+        group, op = (
+            collectives.groups[collectives.group[place]],
+            collectives.ops[collectives.op[place]],
+        )
         if group == UNRECORDED_LAUNCH or op == GROUPED_SEND_RECV:
             continue
         size = int(collectives.payload_bytes[place])
         label = _between(rank, group, place) if op == SEND_RECV else group
-        # Sends and receives are numbered apart, each rank's on its own: between two known ranks their order is sure.
+        # Sends and receives are numbered apart, each rank's on its own: between two known ranks
+        # their order is sure.
         if numbered[group] and (op != SEND_RECV or label.endswith(_BETWEEN)):
             key = (label, op if op == SEND_RECV else "", -1, -1, int(collectives.sequence[place]))
             while key in places:  # one number, several kernels
@@ -299,9 +338,13 @@ def _table(
         index >= 0,
         tuple(collectives.ops[collectives.op[place]] for collectives, place in described),
         tuple(collectives.groups[collectives.group[place]] for collectives, place in described),
-        np.array([collectives.payload_bytes[place] for collectives, place in described], dtype=np.int64),
+        np.array(
+            [collectives.payload_bytes[place] for collectives, place in described], dtype=np.int64
+        ),
         index,
     )
     if not rows:
         return paired
-    return paired.only(np.argsort(np.where(index >= 0, start, np.iinfo(np.int64).max).min(axis=1), kind="stable"))
+    return paired.only(
+        np.argsort(np.where(index >= 0, start, np.iinfo(np.int64).max).min(axis=1), kind="stable")
+    )

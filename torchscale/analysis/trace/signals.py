@@ -25,11 +25,13 @@ from torchscale.analysis.trace.windows import NS, RankWindow
 from torchscale.schema.profiles.span import SpanCopyKind, SpanKind
 
 _SLICES = 24
-"""Parts of equal length of a recording with few steps or none, by which the ranks of a stage are compared: enough for
-an interval and for quarters, and each long beside a micro-batch."""
+"""Parts of equal length of a recording with few steps or none, by which the ranks of a stage are
+compared: enough for an interval and for quarters, and each long beside a micro-batch."""
 
 
-def trace_signals(ranks: list[RankWindow], view: Waits | None, layout: StageLayout, *, trusted: bool) -> Signals:
+def trace_signals(
+    ranks: list[RankWindow], view: Waits | None, layout: StageLayout, *, trusted: bool
+) -> Signals:
     """Per step where the recording has steps, else per window."""
     signals = _group_signals(ranks, view, trusted=trusted)
     if layout.stages is None:
@@ -48,7 +50,12 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
     exposed = [rank.exposed for rank in ranks]
 
     def rows(covers: list[IntervalSet]) -> NDArray[np.float64]:
-        return np.array([cover.within(b, f) for cover, b, f in zip(covers, begin, finish, strict=True)]) * NS
+        return (
+            np.array(
+                [cover.within(b, f) for cover, b, f in zip(covers, begin, finish, strict=True)]
+            )
+            * NS
+        )
 
     lengths = np.array([f - b for b, f in zip(begin, finish, strict=True)]) * NS
     out = rows(exposed)
@@ -74,29 +81,39 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
         wait=wait,
         blame=None if view is None else view.blame_shares,
         transfer=None if wait is None else (out - wait).clip(0).mean(axis=0),
-        exposed_p50=float(np.quantile(out.mean(axis=0), 0.5)) if has_steps and len(ranks) > 1 else None,
-        exposed_p95=float(np.quantile(out.mean(axis=0), 0.95)) if has_steps and len(ranks) > 1 else None,
+        exposed_p50=float(np.quantile(out.mean(axis=0), 0.5))
+        if has_steps and len(ranks) > 1
+        else None,
+        exposed_p95=float(np.quantile(out.mean(axis=0), 0.95))
+        if has_steps and len(ranks) > 1
+        else None,
         overlap=_overlap(ranks),
         bucket_bytes=_buckets(ranks[0], steps),
         pauses=rare_long_steps(lengths - out, _collection_seconds(ranks, steps)),
         windows=None if compute is None else step_windows(compute, lengths.mean(axis=0), quiet),
         host_bound=_mean_host_bound(host, ranks, begin, finish),
         busy=rows([rank.compute for rank in ranks]).mean(axis=1),
-        readbacks=_readbacks(ranks, steps) if on_device and steps and _tells_operators(ranks) else None,
+        readbacks=_readbacks(ranks, steps)
+        if on_device and steps and _tells_operators(ranks)
+        else None,
         readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
         on_device=on_device,
         copies=copy_uses(ranks, max(1, steps)) if on_device else None,
-        pageable=_pageable(ranks) * NS / max(1, len(begin[0])) if on_device and _tells_memory(ranks) else None,
+        pageable=_pageable(ranks) * NS / max(1, len(begin[0]))
+        if on_device and _tells_memory(ranks)
+        else None,
         trusted=trusted,
     )
 
 
 def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayout) -> Signals:
-    """With the time that each rank computes by itself, in samples that the ranks of a stage can be compared by.
+    """With the time that each rank computes by itself, in samples that the ranks of a stage can be
+    compared by.
 
-    On devices that is the time in which kernels run; what else a rank waits for does not matter then. On CPUs it is
-    all but waits for data, receives and collectives: a send does not hold up the rank that computes on, and operators
-    are not all that a rank does.
+    On devices that is the time in which kernels run; what else a rank waits for does not matter
+    then. On CPUs it is
+    all but waits for data, receives and collectives: a send does not hold up the rank that computes
+    on, and operators are not all that a rank does.
     """
     steps = signals.steps
     sliced = steps < MIN_SAMPLES
@@ -108,10 +125,19 @@ def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayo
         else np.append(rank.steps.start, rank.end)
         for rank in ranks
     ]
-    compute = np.array([_computing(rank, edge) for rank, edge in zip(ranks, edges, strict=True)]) * NS / units
+    compute = (
+        np.array([_computing(rank, edge) for rank, edge in zip(ranks, edges, strict=True)])
+        * NS
+        / units
+    )
     wall = np.array([np.diff(edge) for edge in edges]).mean(axis=0) * NS / units
     operations = [
-        int(((rank.trace.collectives.start >= rank.start) & (rank.trace.collectives.start < rank.end)).sum())
+        int(
+            (
+                (rank.trace.collectives.start >= rank.start)
+                & (rank.trace.collectives.start < rank.end)
+            ).sum()
+        )
         for rank in ranks
     ]
     micro_batches = find_micro_batches(ranks, layout)
@@ -136,14 +162,16 @@ def _computing(rank: RankWindow, edges: NDArray[np.int64]) -> Matrix:
         return rank.compute.within(begin, finish).astype(np.float64)
     collectives = rank.trace.collectives
     waits = collectives.direction <= 0
-    waiting = IntervalSet(collectives.start[waits], collectives.end[waits]).clipped(rank.start, rank.end)
+    waiting = IntervalSet(collectives.start[waits], collectives.end[waits]).clipped(
+        rank.start, rank.end
+    )
     idle = waiting.minus(rank.compute).within(begin, finish) + rank.input_wait.within(begin, finish)
     return (finish - begin - idle).astype(np.float64)
 
 
 def _micro_batches(ranks: list[RankWindow], steps: int) -> int | None:
-    """The first and the last stage send and receive once for each micro-batch, or more often where several tensors
-    pass; ``None`` without steps."""
+    """The first and the last stage send and receive once for each micro-batch, or more often where
+    several tensors pass; ``None`` without steps."""
     if not steps:
         return None
     counts = []
@@ -155,9 +183,13 @@ def _micro_batches(ranks: list[RankWindow], steps: int) -> int | None:
 
 
 def _hidden(transfers: list[IntervalSet], ranks: list[RankWindow]) -> list[IntervalSet]:
-    """What of each rank's transfers runs under its compute. On CPUs the threads that transfer use the cores of the
-    operators, so these take longer meanwhile, on whichever rank the scheduler favours less."""
-    return [moving.minus(moving.minus(rank.compute)) for moving, rank in zip(transfers, ranks, strict=True)]
+    """What of each rank's transfers runs under its compute. On CPUs the threads that transfer use
+    the cores of the operators, so these take longer meanwhile, on whichever rank the scheduler
+    favours less."""
+    return [
+        moving.minus(moving.minus(rank.compute))
+        for moving, rank in zip(transfers, ranks, strict=True)
+    ]
 
 
 def _is_staged(ranks: list[RankWindow]) -> bool:
@@ -198,7 +230,9 @@ def _buckets(rank: RankWindow, steps: int) -> tuple[int, ...] | None:
     collectives = rank.trace.collectives
     if not steps or "all_reduce" not in collectives.ops:
         return None
-    chosen = (collectives.op == collectives.ops.index("all_reduce")) & (collectives.start >= rank.start)
+    chosen = (collectives.op == collectives.ops.index("all_reduce")) & (
+        collectives.start >= rank.start
+    )
     chosen &= collectives.start < rank.end
     sizes = collectives.payload_bytes[chosen]
     per_step = round(len(sizes) / steps)
@@ -214,7 +248,11 @@ def _collection_seconds(ranks: list[RankWindow], steps: int) -> float | None:
         spans = rank.trace.spans
         pauses = spans.of(SpanKind.PAUSE)
         if pauses.any():
-            lengths.append(IntervalSet(spans.start[pauses], spans.end[pauses]).clipped(rank.start, rank.end).length)
+            lengths.append(
+                IntervalSet(spans.start[pauses], spans.end[pauses])
+                .clipped(rank.start, rank.end)
+                .length
+            )
     return max(lengths) * NS / steps if lengths and steps else None
 
 
@@ -224,9 +262,16 @@ def _tells_operators(ranks: list[RankWindow]) -> bool:
 
 
 def _tells_memory(ranks: list[RankWindow]) -> bool:
-    """Whether copies from and to the host say what memory they use; where there are none, there is nothing to say."""
-    untold = (SpanCopyKind.OTHER, SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, SpanCopyKind.DEVICE_TO_HOST_UNKNOWN)
-    kinds = [np.unique(rank.trace.spans.detail[rank.trace.spans.of(SpanKind.COPY)]) for rank in ranks]
+    """Whether copies from and to the host say what memory they use; where there are none, there is
+    nothing to say."""
+    untold = (
+        SpanCopyKind.OTHER,
+        SpanCopyKind.HOST_TO_DEVICE_UNKNOWN,
+        SpanCopyKind.DEVICE_TO_HOST_UNKNOWN,
+    )
+    kinds = [
+        np.unique(rank.trace.spans.detail[rank.trace.spans.of(SpanKind.COPY)]) for rank in ranks
+    ]
     seen = {SpanCopyKind(kind) for of_rank in kinds for kind in of_rank}
     return not seen or not seen.issubset(untold)
 
@@ -235,13 +280,16 @@ def _readbacks(ranks: list[RankWindow], steps: int) -> float:
     counts = []
     for rank in ranks:
         spans = rank.trace.spans
-        chosen = spans.of(SpanKind.READBACK) & (spans.start >= rank.start) & (spans.start < rank.end)
+        chosen = (
+            spans.of(SpanKind.READBACK) & (spans.start >= rank.start) & (spans.start < rank.end)
+        )
         counts.append(int(chosen.sum()))
     return float(np.mean(counts)) / steps
 
 
 def _readback_wait(ranks: list[RankWindow], steps: int) -> float:
-    """Time that the host waits for the device in the step while, because of it, the device runs dry afterwards."""
+    """Time that the host waits for the device in the step while, because of it, the device runs dry
+    afterwards."""
     total = 0
     for rank in ranks:
         spans = rank.trace.spans
@@ -253,7 +301,9 @@ def _readback_wait(ranks: list[RankWindow], steps: int) -> float:
         if not len(ends) or not len(gaps.start):
             continue
         # A gap in which a host wait ends is the device waiting for the host that waited for it.
-        inside = np.searchsorted(ends, gaps.end, side="right") > np.searchsorted(ends, gaps.start, side="left")
+        inside = np.searchsorted(ends, gaps.end, side="right") > np.searchsorted(
+            ends, gaps.start, side="left"
+        )
         total += int((gaps.end - gaps.start)[inside].sum())
     return total * NS / len(ranks) / steps
 

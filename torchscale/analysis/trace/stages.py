@@ -1,4 +1,5 @@
-"""Which ranks of a recorded pipeline hold equal work: the stages, from who sends to whom and who reduces with whom."""
+"""Which ranks of a recorded pipeline hold equal work: the stages, from who sends to whom and who
+reduces with whom."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from torchscale.analysis.trace.pairing import SAME_HOST_SPREAD_NS
 from torchscale.schema.profiles.span import SEND_RECV, RankTrace
 
 _RECIPROCAL_SHARE = 0.5
-"""Share of a rank's sends that its partner must have received, at least: a recording that starts or ends between a
-send and its receive lacks one of them, and one that names other ranks lacks nearly all."""
+"""Share of a rank's sends that its partner must have received, at least: a recording that starts or
+ends between a send and its receive lacks one of them, and one that names other ranks lacks nearly
+all."""
 _DISTANCE_RATIO = 10.0
-"""Ranks are grouped by when their collectives end only where ends in different groups are so many times as far apart
-as ends within a group; what lies between could be either."""
+"""Ranks are grouped by when their collectives end only where ends in different groups are so many
+times as far apart as ends within a group; what lies between could be either."""
 _GRADIENT_OPS = ("all_reduce", "reduce_scatter", "all_gather")
 """What copies of a stage do together."""
 
@@ -29,8 +31,8 @@ class StageLayout:
     """The ranks of each stage.
 
     Attributes:
-        stages: Columns of each stage's ranks, in the order of the pipeline where it is known, else by the lowest rank;
-            ``None`` where they could not be told.
+        stages: Columns of each stage's ranks, in the order of the pipeline where it is known, else
+            by the lowest rank; ``None`` where they could not be told.
         reason: Why not.
     """
 
@@ -39,7 +41,8 @@ class StageLayout:
 
 
 def partner_column(position: int, column: int, layout: StageLayout, ranks: int) -> int | None:
-    """The rank at a position of this rank's pipeline: a group holds one rank of each stage, or all ranks.
+    """The rank at a position of this rank's pipeline: a group holds one rank of each stage, or all
+    ranks.
 
     Args:
         position: Place in the process group.
@@ -71,14 +74,15 @@ def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
         return StageLayout(groups)
     return StageLayout(
         None,
-        "the recording says neither to which rank each send goes nor which ranks form a process group, so that the "
+        "the recording says neither to which rank each send goes nor which ranks form a process "
+        "group, so that the "
         "ranks that hold equal work cannot be told",
     )
 
 
 def _partners(ranks: Sequence[RankTrace]) -> dict[int, set[int]] | None:
-    """Column → columns that it sends to or receives from; ``None`` where that is not recorded of all sends, or what is
-    recorded does not fit together."""
+    """Column → columns that it sends to or receives from; ``None`` where that is not recorded of
+    all sends, or what is recorded does not fit together."""
     columns = {rank.rank: column for column, rank in enumerate(ranks)}
     counts: Counter[tuple[int, int, int]] = Counter()
     for column, rank in enumerate(ranks):
@@ -97,7 +101,9 @@ def _partners(ranks: Sequence[RankTrace]) -> dict[int, set[int]] | None:
     return dict(partners) if counts else None
 
 
-def _by_chains(partners: dict[int, set[int]], ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
+def _by_chains(
+    partners: dict[int, set[int]], ranks: Sequence[RankTrace]
+) -> tuple[Columns, ...] | None:
     """Every pipeline is a chain of partners; the n-th ranks of all chains are a stage."""
     if len(partners) < len(ranks):
         return None
@@ -112,12 +118,15 @@ def _by_chains(partners: dict[int, set[int]], ranks: Sequence[RankTrace]) -> tup
     return tuple(tuple(sorted(stage)) for stage in zip(*chains, strict=True))
 
 
-def _chain(members: Columns, partners: dict[int, set[int]], ranks: Sequence[RankTrace]) -> list[int] | None:
-    """The members from the first stage to the last: along the partners of a path; around a ring, which interleaved
-    stages are, from the rank whose first operation of a step is a send."""
+def _chain(
+    members: Columns, partners: dict[int, set[int]], ranks: Sequence[RankTrace]
+) -> list[int] | None:
+    """The members from the first stage to the last: along the partners of a path; around a ring,
+    which interleaved stages are, from the rank whose first operation of a step is a send."""
     ends = [column for column in members if len(partners[column]) == 1]
     first = {
-        column: _first_of_steps(ranks[column], lambda spans, place: int(spans.direction[place])) for column in members
+        column: _first_of_steps(ranks[column], lambda spans, place: int(spans.direction[place]))
+        for column in members
     }
     heads = [column for column in members if first[column] == 1]
     if len(members) == 2:
@@ -147,8 +156,9 @@ def _chain(members: Columns, partners: dict[int, set[int]], ranks: Sequence[Rank
 
 
 def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
-    """From sends that name their partner by its position in a group of its own for each pipeline: the first stage
-    begins a step by sending, every other by receiving from the position before its own."""
+    """From sends that name their partner by its position in a group of its own for each pipeline:
+    the first stage begins a step by sending, every other by receiving from the position before its
+    own."""
     positions: dict[int, list[int]] = defaultdict(list)
     for column, rank in enumerate(ranks):
         collectives = rank.collectives
@@ -157,13 +167,16 @@ def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
         if not collectives.peers_within_group or not chosen.any() or not known:
             return None
         first = _first_of_steps(
-            rank, lambda spans, place: 0 if spans.direction[place] > 0 else int(spans.peer[place]) + 1
+            rank,
+            lambda spans, place: 0 if spans.direction[place] > 0 else int(spans.peer[place]) + 1,
         )
         if first is None:
             return None
         positions[first].append(column)
     stages = tuple(tuple(positions[position]) for position in sorted(positions))
-    whole = sorted(positions) == list(range(len(stages))) and len({len(stage) for stage in stages}) == 1
+    whole = (
+        sorted(positions) == list(range(len(stages))) and len({len(stage) for stage in stages}) == 1
+    )
     return stages if whole and len(stages) > 1 else None
 
 
@@ -179,10 +192,13 @@ def _first_of_steps(rank: RankTrace, read: Callable[..., int]) -> int | None:
     return Counter(values).most_common(1)[0][0] if values else None
 
 
-def _by_groups(ranks: Sequence[RankTrace], partners: dict[int, set[int]] | None) -> tuple[Columns, ...] | None:
-    """Ranks that reduce or gather together, in groups of one shape that every rank is in one of (the groups along a
-    dimension of a mesh). Groups within which ranks send and receive join stages, as those of all ranks do, and are left
-    out; so are those of some ranks only, as of the first and the last stage, which share an embedding."""
+def _by_groups(
+    ranks: Sequence[RankTrace], partners: dict[int, set[int]] | None
+) -> tuple[Columns, ...] | None:
+    """Ranks that reduce or gather together, in groups of one shape that every rank is in one of
+    (the groups along a dimension of a mesh). Groups within which ranks send and receive join
+    stages, as those of all ranks do, and are left out; so are those of some ranks only, as of the
+    first and the last stage, which share an embedding."""
     members: dict[str, set[int]] = defaultdict(set)
     sending: dict[str, set[int]] = defaultdict(set)
     for column, rank in enumerate(ranks):
@@ -194,12 +210,16 @@ def _by_groups(ranks: Sequence[RankTrace], partners: dict[int, set[int]] | None)
                 members[collectives.groups[group]].add(column)
     crossing = [frozenset(columns) for name, columns in sending.items() if name]
     if partners is not None:
-        crossing += [frozenset((column, other)) for column, others in partners.items() for other in others]
+        crossing += [
+            frozenset((column, other)) for column, others in partners.items() for other in others
+        ]
     by_shape: dict[Columns, set[frozenset[int]]] = defaultdict(set)
     for name, columns in members.items():
         joined = any(len(item) > 1 and item <= columns for item in crossing)
         if name and 1 < len(columns) < len(ranks) and not joined:
-            by_shape[tuple(column - min(columns) for column in sorted(columns))].add(frozenset(columns))
+            by_shape[tuple(column - min(columns) for column in sorted(columns))].add(
+                frozenset(columns)
+            )
     links = [
         (min(group), set(group))
         for groups in by_shape.values()
@@ -210,8 +230,9 @@ def _by_groups(ranks: Sequence[RankTrace], partners: dict[int, set[int]] | None)
 
 
 def _by_ends(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
-    """Ranks of one clock whose collectives end together, where the recording names no groups. On devices an all-reduce
-    is over for all of its ranks within 100 µs; those of other stages end at other times, or are of another number."""
+    """Ranks of one clock whose collectives end together, where the recording names no groups. On
+    devices an all-reduce is over for all of its ranks within 100 µs; those of other stages end at
+    other times, or are of another number."""
     if len({rank.host for rank in ranks}) > 1 or not all(rank.on_device for rank in ranks):
         return None
     ends = [_gradient_ends(rank) for rank in ranks]
@@ -238,8 +259,8 @@ def _gradient_ends(rank: RankTrace) -> NDArray[np.int64]:
 
 
 def _spanning_tree(ends: NDArray[np.int64]) -> list[tuple[float, int, int]]:
-    """Edges of the minimum spanning tree of the rows, the shortest first (Prim); the distance of two is the median
-    distance of their ends."""
+    """Edges of the minimum spanning tree of the rows, the shortest first (Prim); the distance of
+    two is the median distance of their ends."""
     inside, outside = [0], set(range(1, len(ends)))
     edges: list[tuple[float, int, int]] = []
     while outside:

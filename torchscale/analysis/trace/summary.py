@@ -36,7 +36,9 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
     late = None
     if view is not None and view.paired.takes_part[:, column].any():
         mine = view.paired.takes_part[:, column]
-        first = np.where(view.paired.takes_part, view.paired.start, np.iinfo(np.int64).max).min(axis=1)
+        first = np.where(view.paired.takes_part, view.paired.start, np.iinfo(np.int64).max).min(
+            axis=1
+        )
         late = float(np.mean((view.paired.start[:, column] - first)[mine])) * NS
     return RankBreakdown(
         rank=rank.trace.rank,
@@ -52,7 +54,9 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
         copy_seconds=rank.copies.length * NS if rank.trace.on_device else None,
         exposed_copy_seconds=rank.exposed_copies.length * NS if rank.trace.on_device else None,
         idle=_idle(rank),
-        blame_percent=None if view is None or not view.blame.sum() else float(view.blame_shares[column]) * 100,
+        blame_percent=None
+        if view is None or not view.blame.sum()
+        else float(view.blame_shares[column]) * 100,
         arrives_late_seconds=late,
         peak_memory_bytes=rank.trace.peak_memory_bytes,
     )
@@ -64,7 +68,12 @@ def _idle(rank: RankWindow) -> Idle:
     waiting = int(rank.waiting_for_data.within(gaps.start, gaps.end).sum())
     host = rank.host_bound
     if host is None:
-        return Idle(total_seconds=total * NS, host_bound_seconds=None, input_seconds=None, other_seconds=None)
+        return Idle(
+            total_seconds=total * NS,
+            host_bound_seconds=None,
+            input_seconds=None,
+            other_seconds=None,
+        )
     host_alone = host.minus(rank.waiting_for_data).length
     return Idle(
         total_seconds=total * NS,
@@ -74,12 +83,16 @@ def _idle(rank: RankWindow) -> Idle:
     )
 
 
-def collective_summaries(ranks: list[RankWindow], paired: Paired, view: Waits | None) -> tuple[CollectiveSummary, ...]:
+def collective_summaries(
+    ranks: list[RankWindow], paired: Paired, view: Waits | None
+) -> tuple[CollectiveSummary, ...]:
     """By operation, group and size; the costliest first."""
     rows: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for row in range(len(paired)):
         rows[paired.op[row], paired.group[row], int(paired.payload_bytes[row])].append(row)
-    summaries = [_paired_summary(ranks, paired, view, key, np.array(chosen)) for key, chosen in rows.items()]
+    summaries = [
+        _paired_summary(ranks, paired, view, key, np.array(chosen)) for key, chosen in rows.items()
+    ]
     if not summaries:
         summaries = _unpaired_summaries(ranks)
     summaries.sort(key=lambda item: -item.count * item.mean_seconds)
@@ -87,7 +100,11 @@ def collective_summaries(ranks: list[RankWindow], paired: Paired, view: Waits | 
 
 
 def _paired_summary(
-    ranks: list[RankWindow], paired: Paired, view: Waits | None, key: tuple[str, str, int], rows: NDArray[np.int64]
+    ranks: list[RankWindow],
+    paired: Paired,
+    view: Waits | None,
+    key: tuple[str, str, int],
+    rows: NDArray[np.int64],
 ) -> CollectiveSummary:
     op, group, size = key
     present = paired.takes_part[rows]
@@ -104,7 +121,9 @@ def _paired_summary(
         mean_seconds=float(durations.mean()) * NS,
         wait_seconds=None if view is None else float(view.wait[rows][present].mean()) * NS,
         transfer_seconds=transfer,
-        bus_bytes_per_second=size * factor / transfer if size >= 0 and factor is not None and transfer else None,
+        bus_bytes_per_second=size * factor / transfer
+        if size >= 0 and factor is not None and transfer
+        else None,
         last_rank=ranks[last].trace.rank if view is not None else None,
         last_percent=times / len(rows) * 100 if view is not None else None,
     )
@@ -117,7 +136,10 @@ def _unpaired_summaries(ranks: list[RankWindow]) -> list[CollectiveSummary]:
         collectives = rank.trace.collectives
         for place in range(len(collectives)):
             if rank.start <= collectives.start[place] < rank.end:
-                group, op = collectives.groups[collectives.group[place]], collectives.ops[collectives.op[place]]
+                group, op = (
+                    collectives.groups[collectives.group[place]],
+                    collectives.ops[collectives.op[place]],
+                )
                 length = int(collectives.end[place] - collectives.start[place])
                 durations[op, group, int(collectives.payload_bytes[place])].append(length)
     return [
@@ -147,13 +169,20 @@ def kernel_summaries(ranks: list[RankWindow]) -> tuple[KernelSummary, ...]:
             counts[names[number]] += int(times[number])
     together = sum(seconds.values())
     return tuple(
-        KernelSummary(name=name[:200], count=counts[name], seconds=value, percent_of_compute=value / together * 100)
+        KernelSummary(
+            name=name[:200],
+            count=counts[name],
+            seconds=value,
+            percent_of_compute=value / together * 100,
+        )
         for name, value in sorted(seconds.items(), key=lambda item: -item[1])[:_TOP]
         if together > 0
     )
 
 
-def worst_step(ranks: list[RankWindow], view: Waits | None, offsets: NDArray[np.int64]) -> Timeline | None:
+def worst_step(
+    ranks: list[RankWindow], view: Waits | None, offsets: NDArray[np.int64]
+) -> Timeline | None:
     """The longest step; without steps, the whole window."""
     step: int | None = None
     starts = np.array([rank.start for rank in ranks]) - offsets
@@ -170,14 +199,27 @@ def worst_step(ranks: list[RankWindow], view: Waits | None, offsets: NDArray[np.
     lanes = []
     for column, rank in enumerate(ranks):
         shift = int(offsets[column])
-        stall = view.stalls[column] if view is not None else IntervalSet(rank.compute.start[:0], rank.compute.end[:0])
+        stall = (
+            view.stalls[column]
+            if view is not None
+            else IntervalSet(rank.compute.start[:0], rank.compute.end[:0])
+        )
         exposed = rank.exposed.minus(stall)
         data = rank.input_wait.minus(union([rank.compute, rank.communication]))
         bars: list[TimelineBar] = []
-        for kind, cover in (("compute", rank.compute), ("wait", stall), ("transfer", exposed), ("input", data)):
+        for kind, cover in (
+            ("compute", rank.compute),
+            ("wait", stall),
+            ("transfer", exposed),
+            ("input", data),
+        ):
             clipped = _coarse(cover.clipped(origin + shift, finish + shift), finish - origin)
             bars += [
-                TimelineBar(kind=kind, start=(int(start) - shift - origin) * NS, end=(int(end) - shift - origin) * NS)
+                TimelineBar(
+                    kind=kind,
+                    start=(int(start) - shift - origin) * NS,
+                    end=(int(end) - shift - origin) * NS,
+                )
                 for start, end in zip(clipped.start, clipped.end, strict=True)
             ]
         lanes.append(TimelineRank(rank=rank.trace.rank, bars=tuple(bars)))

@@ -1,4 +1,5 @@
-"""Who waited for whom: waits and transfers of paired collectives, and what of them no compute hides."""
+"""Who waited for whom: waits and transfers of paired collectives, and what of them no compute
+hides."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Waits:
         paired: The collectives, on one clock.
         wait, transfer: Nanoseconds, a row a collective and a column a rank.
         stalls: Per rank: waiting that no compute hides, on the rank's own clock.
-        transfers: Per rank: from the last rank's arrival to the end, whether or not compute hides it, on its own clock.
+        transfers: Per rank: from the last rank's arrival to the end, whether or not compute hides
+            it, on its own clock.
         blame: Per rank: nanoseconds of all stalls for which it was the last to arrive.
         blame_shares: The same as shares of all stalls; all 0 without stalls.
     """
@@ -40,7 +42,9 @@ class Waits:
         present = paired.takes_part
         until = np.minimum(latest, paired.end)
         self.wait = np.where(present, np.maximum(0, until - paired.start), 0)
-        self.transfer = np.where(present, np.maximum(0, paired.end - np.maximum(paired.start, latest)), 0)
+        self.transfer = np.where(
+            present, np.maximum(0, paired.end - np.maximum(paired.start, latest)), 0
+        )
         self.stalls: list[IntervalSet] = []
         self.transfers: list[IntervalSet] = []
         self.blame = np.zeros(len(ranks))
@@ -52,11 +56,17 @@ class Waits:
 
             def exposed(which: NDArray[np.bool_], rank: RankWindow = rank, start: NDArray[np.int64] = start,
                         end: NDArray[np.int64] = end) -> IntervalSet:  # fmt: skip
-                return IntervalSet(start[which], end[which]).clipped(rank.start, rank.end).minus(rank.compute)
+                return (
+                    IntervalSet(start[which], end[which])
+                    .clipped(rank.start, rank.end)
+                    .minus(rank.compute)
+                )
 
             self.stalls.append(exposed(waits))
             done = np.maximum(end, paired.end[:, column] + offsets[column])
-            self.transfers.append(IntervalSet(end[waits], done[waits]).clipped(rank.start, rank.end))
+            self.transfers.append(
+                IntervalSet(end[waits], done[waits]).clipped(rank.start, rank.end)
+            )
             for other in range(len(ranks)):
                 self.blame[other] += exposed(waits & (last == other)).length
         total = self.blame.sum()

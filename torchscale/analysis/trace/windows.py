@@ -17,8 +17,8 @@ from torchscale.schema.profiles.span import RankTrace, SpanKind, Steps, Trace
 NS = 1e-9
 """Seconds in a nanosecond."""
 _MIN_HOST_GAP_NS = 500_000
-"""On CPU: Python takes microseconds to some tens of them from one operator to the next; half a millisecond is work of
-another kind (docs/diagnosis.md)."""
+"""On CPU: Python takes microseconds to some tens of them from one operator to the next; half a
+millisecond is work of another kind (docs/diagnosis.md)."""
 
 
 @dataclass
@@ -76,8 +76,9 @@ class RankWindow:
 
     @cached_property
     def host_bound(self) -> IntervalSet | None:
-        """Gaps before device work whose launch call began after the gap did. On CPU, where the host is the device, gaps
-        longer than Python takes from one operator to the next; ``None`` where launches were not recorded."""
+        """Gaps before device work whose launch call began after the gap did. On CPU, where the host
+        is the device, gaps longer than Python takes from one operator to the next; ``None`` where
+        launches were not recorded."""
         gaps = self.gaps
         if not self.trace.on_device:
             long = gaps.end - gaps.start >= _MIN_HOST_GAP_NS
@@ -86,11 +87,14 @@ class RankWindow:
 
 
 def choose_window(trace: Trace, choice: WindowChoice) -> tuple[WindowKind, list[int], bool]:
-    """The window's kind, the numbers of its steps, and whether the first recorded step was left out."""
+    """The window's kind, the numbers of its steps, and whether the first recorded step was left
+    out."""
     recorded = [{int(number) for number in rank.steps.number} for rank in trace.ranks]
     common = sorted(set.intersection(*recorded)) if recorded else []
     if choice is WindowChoice.STEPS and not common:
-        raise TraceError("the recording has no step that all ranks share", hint="use --window device")
+        raise TraceError(
+            "the recording has no step that all ranks share", hint="use --window device"
+        )
     if choice is WindowChoice.DEVICE or not common:
         return WindowKind.DEVICE_SPAN, [], False
     if len(common) > 1:
@@ -105,7 +109,9 @@ def rank_window(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> RankW
     copies = spans.of(SpanKind.COPY)
     work = chosen | copies
     in_window = np.isin(trace.steps.number, numbers)
-    steps = Steps(trace.steps.start[in_window], trace.steps.end[in_window], trace.steps.number[in_window])
+    steps = Steps(
+        trace.steps.start[in_window], trace.steps.end[in_window], trace.steps.number[in_window]
+    )
     if kind is WindowKind.STEPS:
         start, end = int(steps.start.min()), int(steps.end.max())
     else:
@@ -122,7 +128,9 @@ def rank_window(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> RankW
         end=end,
         steps=steps,
         compute=cover(chosen),
-        communication=IntervalSet(trace.collectives.start, trace.collectives.end).clipped(start, end),
+        communication=IntervalSet(trace.collectives.start, trace.collectives.end).clipped(
+            start, end
+        ),
         copies=cover(copies),
         waiting_for_data=cover(inputs),
         chosen=chosen & (spans.end > start) & (spans.start < end),
@@ -139,8 +147,9 @@ def step_periods(ranks: list[RankWindow]) -> NDArray[np.int64]:
 
 
 def _host_work(trace: RankTrace) -> NDArray[np.bool_]:
-    """The operators that compute: all that hand nothing to the network, the outermost of them. An operator's time is
-    not that of the operators it calls (a convolution asks for memory, then works), so the innermost would miss most."""
+    """The operators that compute: all that hand nothing to the network, the outermost of them. An
+    operator's time is not that of the operators it calls (a convolution asks for memory, then
+    works), so the innermost would miss most."""
     spans, collectives = trace.spans, trace.collectives
     chosen = np.zeros(len(spans), dtype=bool)
     operators = np.flatnonzero(spans.of(SpanKind.OPERATOR, SpanKind.READBACK))

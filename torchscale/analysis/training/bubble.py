@@ -1,4 +1,5 @@
-"""How much of a pipeline's passes its stages idle: as measured, and as the schedule makes unavoidable."""
+"""How much of a pipeline's passes its stages idle: as measured, and as the schedule makes
+unavoidable."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ class Bubble:
     """Shares of the time between a step's data and its optimizer, mean over ranks.
 
     Attributes:
-        measured: In which a rank's stages computed nothing: the schedule's bubble, uneven stages, waits, and transfers
-            that nothing hides.
-        computed: (p - 1) ÷ (v·m + p - 1) for p devices, m micro-batches and v stages a device: what even stages and
-            free transfers would leave (Narayanan et al., 2021, section 2.2).
+        measured: In which a rank's stages computed nothing: the schedule's bubble, uneven stages,
+            waits, and transfers that nothing hides.
+        computed: (p - 1) ÷ (v·m + p - 1) for p devices, m micro-batches and v stages a device: what
+            even stages and free transfers would leave (Narayanan et al., 2021, section 2.2).
     """
 
     measured: float
@@ -32,7 +33,9 @@ def computed_bubble(cell: TrainingCell) -> float | None:
     return (degrees.pipeline - 1) / (turns + degrees.pipeline - 1)
 
 
-def bubble(cell: TrainingCell, *, idle: float | None, forward: float, backward: float) -> Bubble | None:
+def bubble(
+    cell: TrainingCell, *, idle: float | None, forward: float, backward: float
+) -> Bubble | None:
     """From mean seconds per step; ``None`` where nothing was measured."""
     computed = computed_bubble(cell)
     passes = (idle or 0.0) + forward + backward

@@ -1,6 +1,8 @@
-"""By how much other processes delayed a launch, at least and at most. Definitions in ``docs/method.md``.
+"""By how much other processes delayed a launch, at least and at most. Definitions in
+``docs/method.md``.
 
-A thread that could run and has no core waits in the kernel's run queue, and the kernel counts that time. It is the
+A thread that could run and has no core waits in the kernel's run queue, and the kernel counts that
+time. It is the
 direct cost of sharing a core: a rank that sleeps while others use its core waits for nothing.
 """
 
@@ -18,13 +20,16 @@ from torchscale.schema.launch.training import TrainingResult
 def delay_bounds(record: LaunchRecord) -> tuple[float, float] | None:
     """Shares of the measurement by which other processes delayed it: at least, and at most.
 
-    ``None`` where nothing bounds it: processor time was not read, or a GPU was shared or lowered its clocks.
+    ``None`` where nothing bounds it: processor time was not read, or a GPU was shared or lowered
+    its clocks.
     """
     ranks = payload(record, TrainingResult).ranks
     loads = [rank.host_load for rank in ranks]
     if not loads or any(load.wall_seconds <= 0 or load.cores <= 0 for load in loads):
         return None
-    if gpus_are_shared(record.machine_telemetry, ranks) or is_throttled(record.machine_telemetry, ranks):
+    if gpus_are_shared(record.machine_telemetry, ranks) or is_throttled(
+        record.machine_telemetry, ranks
+    ):
         return None
     wall = max(load.wall_seconds for load in loads)
     most = min(1.0, math.fsum(_most_of_host(host) for host in ranks_by_host(ranks)) / wall)
@@ -32,24 +37,30 @@ def delay_bounds(record: LaunchRecord) -> tuple[float, float] | None:
 
 
 def fixed_work(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
-    """Processor time of the fixed work between batches, in seconds: its matrix products and its copy, of the rank where
-    each took longest; ``None`` unless all ranks did it."""
-    known = [load.fixed_work_seconds for rank in ranks if (load := rank.host_load).fixed_work_seconds is not None]
+    """Processor time of the fixed work between batches, in seconds: its matrix products and its
+    copy, of the rank where each took longest; ``None`` unless all ranks did it."""
+    known = [
+        load.fixed_work_seconds
+        for rank in ranks
+        if (load := rank.host_load).fixed_work_seconds is not None
+    ]
     if not known or len(known) < len(ranks):
         return None
     return max(products for products, _ in known), max(copies for _, copies in known)
 
 
 def _least(ranks: Sequence[RankRecord]) -> float:
-    """Seconds that every rank waited for others' threads on its main thread. One rank alone may have waited while it
-    would have waited for another rank anyway; a GPU computes on while its process waits."""
+    """Seconds that every rank waited for others' threads on its main thread. One rank alone may
+    have waited while it would have waited for another rank anyway; a GPU computes on while its
+    process waits."""
     if any(rank.device.kind != "cpu" for rank in ranks):
         return 0.0
     return min(_own_wait(rank.host_load) for rank in ranks)
 
 
 def _own_wait(load: HostLoad) -> float:
-    """Of the main thread, without the time that the rank's other threads and its loader may have kept it waiting."""
+    """Of the main thread, without the time that the rank's other threads and its loader may have
+    kept it waiting."""
     queue = load.run_queue
     if queue is None:
         return 0.0
@@ -76,8 +87,8 @@ def _most(load: HostLoad, foreign: float) -> float:
 
 
 def _delay(waited: float | None, foreign: float, interrupted: float) -> float:
-    """Threads lose no more than they waited, nor than others used of their cores. What a hypervisor or an interrupt
-    took is seen in no run queue."""
+    """Threads lose no more than they waited, nor than others used of their cores. What a hypervisor
+    or an interrupt took is seen in no run queue."""
     if waited is None:
         return foreign
     return min(waited, foreign) + interrupted

@@ -1,4 +1,5 @@
-"""Where a step's time goes beyond the ideal: parts that add up to the measured step by construction."""
+"""Where a step's time goes beyond the ideal: parts that add up to the measured step by
+construction."""
 
 from __future__ import annotations
 
@@ -8,15 +9,16 @@ from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.schema.cells.training import TrainingCell
 
 UNEXPLAINED_LIMIT = 0.05
-"""Of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are compared."""
+"""Of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are
+compared."""
 
 
 @dataclass(frozen=True)
 class Parts:
     """Mean seconds of a step, over ranks and launches.
 
-    ``transfer`` is exposed communication: gradient sync that no compute hides, once all ranks have arrived. Findings
-    about it have the same figure. ``rest`` is what no phase accounts for.
+    ``transfer`` is exposed communication: gradient sync that no compute hides, once all ranks have
+    arrived. Findings about it have the same figure. ``rest`` is what no phase accounts for.
     """
 
     compute: float
@@ -33,8 +35,8 @@ class Parts:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """From the ideal step, which is that of the smallest count, to the measured one; seconds. Parts may be negative
-    (a cell can compute faster than its baseline).
+    """From the ideal step, which is that of the smallest count, to the measured one; seconds. Parts
+    may be negative (a cell can compute faster than its baseline).
 
     Attributes:
         baseline_world_size: Whose step is the ideal.
@@ -58,7 +60,8 @@ class Decomposition:
 
 
 def step_parts(signals: Signals) -> Parts | None:
-    """From a cell's signals; ``None`` where phases were not measured, or several ranks lack exposed gradient sync."""
+    """From a cell's signals; ``None`` where phases were not measured, or several ranks lack exposed
+    gradient sync."""
     if signals.compute is None or signals.data_wait is None:
         return None
     if len(signals.ranks) > 1 and (signals.wait is None or signals.transfer is None):
@@ -72,7 +75,9 @@ def step_parts(signals: Signals) -> Parts | None:
     )
 
 
-def decompose(cell: TrainingCell, parts: Parts, base: TrainingCell, base_parts: Parts) -> Decomposition:
+def decompose(
+    cell: TrainingCell, parts: Parts, base: TrainingCell, base_parts: Parts
+) -> Decomposition:
     """A cell against the smallest count of its series."""
     share = 1.0 if cell.scaling == "weak" else base.world_size / cell.world_size
     return Decomposition(

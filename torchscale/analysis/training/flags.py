@@ -23,14 +23,14 @@ from torchscale.schema.node.environment import RankIdentity
 from torchscale.util.units import format_percent
 
 DRIFT_LIMIT = 0.02
-"""Of the mean step between first and last third: about the noise from launch to launch (2 to 3 %). A larger change
-within one launch is a trend."""
+"""Of the mean step between first and last third: about the noise from launch to launch (2 to 3 %).
+A larger change within one launch is a trend."""
 PHASE_LIMIT = 0.02
-"""Of the step: phases and step are read from the same clock, so what is missing is time that no phase covers. Beyond
-the noise of a launch it would change what a phase's share says."""
+"""Of the step: phases and step are read from the same clock, so what is missing is time that no
+phase covers. Beyond the noise of a launch it would change what a phase's share says."""
 OTHER_PROCESSES_LIMIT = 0.10
-"""Share of the cores' time that went to other processes. Below it the effect is within the noise from launch to launch
-(2 to 3 %)."""
+"""Share of the cores' time that went to other processes. Below it the effect is within the noise
+from launch to launch (2 to 3 %)."""
 MIN_BATCHES = 10
 """As many as a measurement has unless a cap ends it (``worker/measure/stop.py``)."""
 
@@ -48,23 +48,30 @@ class Flag(str, Enum):
 
     @property
     def explanation(self) -> str:
-        """What it says about the figure, and what to do; which key that is depends on the rule that was in force."""
+        """What it says about the figure, and what to do; which key that is depends on the rule that
+        was in force."""
         return _EXPLANATIONS[self]
 
 
 _EXPLANATIONS = {
-    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the cores, or computed "
+    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
+    "cores, or computed "
     "on its GPUs, while it was measured; quiet the machine and measure again",
-    Flag.DRIFTING: f"the first and last third of the steps differ by over {format_percent(DRIFT_LIMIT, 0)}; "
+    Flag.DRIFTING: "the first and last third of the steps differ by over "
+    f"{format_percent(DRIFT_LIMIT, 0)}; "
     "look for heating, throttling or a growing process, or warm up longer",
-    Flag.NOISY: "the interval of its mean step is wider than benchmark.target_half_width allows, or is from fewer than "
+    Flag.NOISY: "the interval of its mean step is wider than benchmark.target_half_width allows, "
+    "or is from fewer than "
     f"{MIN_BATCHES} batches of steps; quiet the machine, or measure longer",
     Flag.NOT_STEADY: "warm-up ended before step times settled; warm up longer",
-    Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each other down, not how "
+    Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each "
+    "other down, not how "
     "training scales",
-    Flag.PHASES_INCONSISTENT: f"the phases of a step do not add up to it within {format_percent(PHASE_LIMIT, 0)}; "
+    Flag.PHASES_INCONSISTENT: "the phases of a step do not add up to it within "
+    f"{format_percent(PHASE_LIMIT, 0)}; "
     "do not rely on the phases",
-    Flag.THROTTLED: "a GPU lowered its clocks for heat or power while it was measured; look at cooling and power, and "
+    Flag.THROTTLED: "a GPU lowered its clocks for heat or power while it was measured; look at "
+    "cooling and power, and "
     "measure again",
 }
 
@@ -80,7 +87,9 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
     seconds = batch_step_seconds(result)
     flags = set()
     half_width = batch_half_width(result)
-    imprecise = half_width is None or half_width > rule.target_half_width or len(seconds) < MIN_BATCHES
+    imprecise = (
+        half_width is None or half_width > rule.target_half_width or len(seconds) < MIN_BATCHES
+    )
     if rank.stop_rule is not StopRule.CONVERGED and imprecise:
         flags.add(Flag.NOISY)
     if not rank.warmup.steady:
@@ -102,8 +111,9 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
 
 
 def _drifts(seconds: Sequence[float]) -> bool:
-    """Whether first and last third differ by more than the limit, and by more than batches scatter: on a busy machine
-    thirds of a few batches differ by more than the limit in most launches, in either direction."""
+    """Whether first and last third differ by more than the limit, and by more than batches scatter:
+    on a busy machine thirds of a few batches differ by more than the limit in most launches, in
+    either direction."""
     drift = relative_drift(seconds)
     if drift is None or abs(drift) <= DRIFT_LIMIT:
         return False
@@ -114,24 +124,33 @@ def _drifts(seconds: Sequence[float]) -> bool:
 
 def is_throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
     """Whether a driver gave a reason at any reading, or between batches."""
-    read = any(use.throttle_reasons for telemetry in machines if telemetry is not None for use in telemetry.gpus)
+    read = any(
+        use.throttle_reasons
+        for telemetry in machines
+        if telemetry is not None
+        for use in telemetry.gpus
+    )
     return read or any(rank.signals is not None and rank.signals.throttle_reasons for rank in ranks)
 
 
 def gpus_are_shared(machines: Sequence[Telemetry | None], ranks: Sequence[RankIdentity]) -> bool:
-    """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a container the driver
-    may give the host's process numbers, or none."""
+    """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a
+    container the driver may give the host's process numbers, or none."""
     ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
     uses = [use for telemetry in machines if telemetry is not None for use in telemetry.gpus]
     return any((use.processes_peak or 0) > ours[use.uuid.removeprefix("GPU-")] > 0 for use in uses)
 
 
 def other_processes_shares(ranks: Sequence[RankRecord]) -> list[float] | None:
-    """:func:`other_processes_share` of each rank; ``None`` unless every rank was bound to cores of its own."""
+    """:func:`other_processes_share` of each rank; ``None`` unless every rank was bound to cores of
+    its own."""
     loads = [rank.host_load for rank in ranks]
     if not all(load.pinned and load.wall_seconds > 0 and load.cores > 0 for load in loads):
         return None
-    return [max(0.0, load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads]
+    return [
+        max(0.0, load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
+        for load in loads
+    ]
 
 
 def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
@@ -139,17 +158,25 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
     return foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
 
 
-def foreign_share(ranks: Sequence[tuple[str, HostLoad | None]], *, interrupts: bool = True) -> float | None:
-    """Share of the cores' time that did not go to the ranks, of which the hosts and loads are given; the worst rank's
-    where ranks are pinned. ``None`` where it was not read of all. Without ``interrupts`` what was spent in their
-    handlers is left out, and what the hypervisor took with it: ranks that only send cause it themselves."""
-    loads = [load for _, load in ranks if load is not None and load.wall_seconds > 0 and load.cores > 0]
+def foreign_share(
+    ranks: Sequence[tuple[str, HostLoad | None]], *, interrupts: bool = True
+) -> float | None:
+    """Share of the cores' time that did not go to the ranks, of which the hosts and loads are
+    given; the worst rank's where ranks are pinned. ``None`` where it was not read of all. Without
+    ``interrupts`` what was spent in their handlers is left out, and what the hypervisor took with
+    it: ranks that only send cause it themselves."""
+    loads = [
+        load for _, load in ranks if load is not None and load.wall_seconds > 0 and load.cores > 0
+    ]
     if not loads or len(loads) < len(ranks):
         return None
     if not interrupts:
         loads = [_in_processes(load) for load in loads]
     if all(load.pinned for load in loads):
-        return max((load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores) for load in loads)
+        return max(
+            (load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
+            for load in loads
+        )
     hosts: dict[str, list[HostLoad]] = {}
     for (host, _), load in zip(ranks, loads, strict=True):
         hosts.setdefault(host, []).append(load)
@@ -170,7 +197,8 @@ def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
 
 
 def _unpinned_share(loads: Sequence[HostLoad]) -> float:
-    """Unpinned ranks of a host share its cores: what its first rank saw busy, less what they all used."""
+    """Unpinned ranks of a host share its cores: what its first rank saw busy, less what they all
+    used."""
     first, used = loads[0], math.fsum(load.process_seconds for load in loads)
     return max(0.0, first.busy_seconds - used) / (first.wall_seconds * first.cores)
 

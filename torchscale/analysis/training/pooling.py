@@ -1,7 +1,8 @@
 """Several launches of a cell as one: each launch counts once, however many steps it measured.
 
-A launch's times are scaled to the cell's step, which is the geometric mean over launches. Shares of the step are then
-means of the launches' shares, and parts add up to the same step that throughput and efficiency are derived from.
+A launch's times are scaled to the cell's step, which is the geometric mean over launches. Shares of
+the step are then means of the launches' shares, and parts add up to the same step that throughput
+and efficiency are derived from.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from torchscale.schema.launch.training import TrainingResult
 def pooled_share(
     results: Sequence[TrainingResult], seconds: Callable[[RankSteps], Sequence[float | None]]
 ) -> float | None:
-    """A phase as a share of the step: per launch the sum over ranks ÷ the sum of the ranks' mean steps, then the mean
-    over launches. ``None`` where a rank of any launch lacks it."""
+    """A phase as a share of the step: per launch the sum over ranks ÷ the sum of the ranks' mean
+    steps, then the mean over launches. ``None`` where a rank of any launch lacks it."""
     shares = []
     for result in results:
         values = seconds(result.rank_steps)
@@ -36,9 +37,9 @@ def pooled_share(
 def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
     """Signals of all launches of a cell, scaled to its step.
 
-    What was not measured in every launch is ``None``. Where a launch gives one value and no series, the result has: for
-    quantiles of exposed communication, those of the launch that varies in the median way; for probes of the link, that
-    with the median time; for counts, the sum.
+    What was not measured in every launch is ``None``. Where a launch gives one value and no series,
+    the result has: for quantiles of exposed communication, those of the launch that varies in the
+    median way; for probes of the link, that with the median time; for counts, the sum.
 
     Args:
         launches: Of the same ranks, at least one.
@@ -51,12 +52,15 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
     typical = _typical_variation(launches)
 
     def series(values: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
-        known = [value * scale for value, scale in zip(values, scales, strict=True) if value is not None]
+        known = [
+            value * scale for value, scale in zip(values, scales, strict=True) if value is not None
+        ]
         return np.concatenate(known, axis=-1) if len(known) == len(values) else None
 
     unsynchronized = [launch.unsynchronized for launch in launches]
     by_rank = [
-        series([None if item is None else item[row] for item in unsynchronized]) for row in range(len(first.ranks))
+        series([None if item is None else item[row] for item in unsynchronized])
+        for row in range(len(first.ranks))
     ]
     return Signals(
         origin=first.origin,
@@ -72,8 +76,12 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         wait=series([launch.wait for launch in launches]),
         blame=_blame(launches),
         transfer=series([launch.transfer for launch in launches]),
-        exposed_p50=None if typical is None else _scaled(launches[typical].exposed_p50, scales[typical]),
-        exposed_p95=None if typical is None else _scaled(launches[typical].exposed_p95, scales[typical]),
+        exposed_p50=None
+        if typical is None
+        else _scaled(launches[typical].exposed_p50, scales[typical]),
+        exposed_p95=None
+        if typical is None
+        else _scaled(launches[typical].exposed_p95, scales[typical]),
         bucket_bytes=first.bucket_bytes,
         probe=_typical_probe([launch.probe for launch in launches]),
         link_bytes_per_second=_least([launch.link_bytes_per_second for launch in launches]),
@@ -82,7 +90,10 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         other_processes=_mean([launch.other_processes for launch in launches]),
         throttled=_reasons([launch.throttled for launch in launches]),
         allocation_retries=_total([launch.allocation_retries for launch in launches]),
-        page_faults=max((launch.page_faults for launch in launches if launch.page_faults is not None), default=None),
+        page_faults=max(
+            (launch.page_faults for launch in launches if launch.page_faults is not None),
+            default=None,
+        ),
         fetched_memory=_fetched_memory([launch.fetched_memory for launch in launches], scales),
         on_device=first.on_device,
         staged=any(launch.staged for launch in launches),
@@ -145,16 +156,23 @@ def _pauses(items: Sequence[Pauses | None], scales: Sequence[float]) -> Pauses |
     return Pauses(
         count=tuple(map(sum, zip(*(item.count for item, _ in known), strict=True))),
         seconds_per_step=statistics.fmean(item.seconds_per_step * scale for item, scale in known),
-        collection_seconds_per_step=statistics.fmean(collection) if len(collection) == len(known) else None,
+        collection_seconds_per_step=statistics.fmean(collection)
+        if len(collection) == len(known)
+        else None,
         by_rank=_mean_by_rank(
-            [None if item.by_rank is None else [seconds * scale for seconds in item.by_rank] for item, scale in known]
+            [
+                None if item.by_rank is None else [seconds * scale for seconds in item.by_rank]
+                for item, scale in known
+            ]
         ),
     )
 
 
 def _mean_by_rank(items: Sequence[Sequence[float] | None]) -> tuple[float, ...] | None:
     known = [item for item in items if item is not None]
-    return tuple(map(statistics.fmean, zip(*known, strict=True))) if len(known) == len(items) else None
+    return (
+        tuple(map(statistics.fmean, zip(*known, strict=True))) if len(known) == len(items) else None
+    )
 
 
 def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Windows | None:
@@ -171,8 +189,11 @@ def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Window
     )
 
 
-def _fetched_memory(items: Sequence[FetchedMemory | None], scales: Sequence[float]) -> FetchedMemory | None:
-    """That of the median launch: the heap ends otherwise in each, and what one of them lost is not the rule."""
+def _fetched_memory(
+    items: Sequence[FetchedMemory | None], scales: Sequence[float]
+) -> FetchedMemory | None:
+    """That of the median launch: the heap ends otherwise in each, and what one of them lost is not
+    the rule."""
     known = [
         replace(item, seconds_per_step=item.seconds_per_step * scale)
         for item, scale in zip(items, scales, strict=True)
@@ -198,9 +219,14 @@ def _total(counts: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _reasons(items: Sequence[tuple[tuple[str, ...], ...] | None]) -> tuple[tuple[str, ...], ...] | None:
+def _reasons(
+    items: Sequence[tuple[tuple[str, ...], ...] | None],
+) -> tuple[tuple[str, ...], ...] | None:
     """Of each rank, every reason of any launch."""
     known = [item for item in items if item is not None]
     if len(known) < len(items):
         return None
-    return tuple(tuple(dict.fromkeys(reason for one in rank for reason in one)) for rank in zip(*known, strict=True))
+    return tuple(
+        tuple(dict.fromkeys(reason for one in rank for reason in one))
+        for rank in zip(*known, strict=True)
+    )

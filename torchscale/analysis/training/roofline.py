@@ -15,17 +15,20 @@ from torchscale.schema.launch.rank import FlopCount
 Bound = Literal["compute", "memory", "overhead", "communication", "input"]
 
 FAR_BELOW_ROOF = 3.0
-"""Roof ÷ achieved from which neither ceiling holds the passes back. Chosen: tuned kernels reach half of a roof or more;
-below a third, most of the time goes to small operators and kernel launches, which a roofline does not model."""
+"""Roof ÷ achieved from which neither ceiling holds the passes back. Chosen: tuned kernels reach
+half of a roof or more; below a third, most of the time goes to small operators and kernel launches,
+which a roofline does not model."""
 
 _BYTES_OF_FP32 = 4
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Of what a step's operators read and write; with fp8 only the inputs of products are smaller than bf16."""
+"""Of what a step's operators read and write; with fp8 only the inputs of products are smaller than
+bf16."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Mean seconds of a step and of its parts, as measured; ``sync`` is ``None`` where backward contains it."""
+    """Mean seconds of a step and of its parts, as measured; ``sync`` is ``None`` where backward
+    contains it."""
 
     step: float
     data_wait: float
@@ -55,9 +58,11 @@ class Compute:
         intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.
         passes_flops_per_second: Achieved over forward and backward passes alone.
         roof: What the measured ceilings allow at this intensity.
-        bound: What holds it back: where most of the step goes; where that is the passes, on which side of the
-            roofline's ridge they lie, or ``overhead`` if they are far below both ceilings.
-        headroom: roof ÷ what the passes achieve; below 1 where caches and fused operators save traffic.
+        bound: What holds it back: where most of the step goes; where that is the passes, on which
+            side of the roofline's ridge they lie, or ``overhead`` if they are far below both
+            ceilings.
+        headroom: roof ÷ what the passes achieve; below 1 where caches and fused operators save
+            traffic.
         roof_source: Which ceilings the roof is made of.
     """
 
@@ -75,14 +80,20 @@ class Compute:
 
 
 def find_peak(
-    precision: Precision, device_name: str, declared: Mapping[MatmulType, float], hardware: HardwareFigures | None
+    precision: Precision,
+    device_name: str,
+    declared: Mapping[MatmulType, float],
+    hardware: HardwareFigures | None,
 ) -> Peak | None:
-    """The user's own, else the device's documented dense figure, else the measured rate of matrix products."""
+    """The user's own, else the device's documented dense figure, else the measured rate of matrix
+    products."""
     if precision in declared:
         return Peak(declared[precision], "declared in the config")
     facts = find_device(device_name)
     if facts is not None and precision in facts.peak_flops:
-        return Peak(facts.peak_flops[precision], f"dense {precision} of the {facts.title} ({facts.source})")
+        return Peak(
+            facts.peak_flops[precision], f"dense {precision} of the {facts.title} ({facts.source})"
+        )
     measured = None if hardware is None else hardware.peak(precision)
     return None if measured is None else Peak(measured, f"measured matrix products in {precision}")
 
@@ -103,7 +114,9 @@ def compute_figures(
     recomputed = {"none": 0.0, "full": flops.blocks_forward}.get(cell.activation_checkpointing)
     # Where backward contains the gradient sync, the passes of several devices are not compute only.
     only_compute = times.sync is not None or cell.world_size == 1
-    passes_rate = per_step / (times.passes * cell.world_size) if only_compute and times.passes > 0 else None
+    passes_rate = (
+        per_step / (times.passes * cell.world_size) if only_compute and times.passes > 0 else None
+    )
     intensity = _intensity(cell, flops)
     roof = _roof(cell, intensity, hardware)
     headroom = None if roof is None or passes_rate is None else roof[0] / passes_rate
@@ -120,7 +133,9 @@ def compute_figures(
         roof=None if roof is None else roof[0],
         bound=_bound(times, None if roof is None else roof[1], headroom) if only_compute else None,
         headroom=headroom,
-        roof_source="" if roof is None else f"measured on {hardware_count} device{'s' * (hardware_count != 1)} at once",
+        roof_source=""
+        if roof is None
+        else f"measured on {hardware_count} device{'s' * (hardware_count != 1)} at once",
     )
 
 
@@ -134,7 +149,9 @@ def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
     return samples * (flops.forward + flops.backward) / moved if moved > 0 else None
 
 
-def _roof(cell: TrainingCell, intensity: float | None, hardware: HardwareFigures | None) -> tuple[float, Bound] | None:
+def _roof(
+    cell: TrainingCell, intensity: float | None, hardware: HardwareFigures | None
+) -> tuple[float, Bound] | None:
     """The lower of what products and what memory allow, and which it is."""
     if intensity is None or hardware is None:
         return None
@@ -146,8 +163,13 @@ def _roof(cell: TrainingCell, intensity: float | None, hardware: HardwareFigures
 
 
 def _bound(times: StepTimes, side: Bound | None, headroom: float | None) -> Bound | None:
-    """The largest part of the step; where that is the passes, the side of the ridge, unless they are far below it."""
-    parts = {"input": times.data_wait, "communication": times.sync or 0.0, "device": times.passes + times.optimizer}
+    """The largest part of the step; where that is the passes, the side of the ridge, unless they
+    are far below it."""
+    parts = {
+        "input": times.data_wait,
+        "communication": times.sync or 0.0,
+        "device": times.passes + times.optimizer,
+    }
     largest = max(parts, key=lambda name: parts[name])
     if largest == "device":
         return "overhead" if headroom is not None and headroom > FAR_BELOW_ROOF else side

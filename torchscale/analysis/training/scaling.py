@@ -24,10 +24,11 @@ class Efficiency:
     """Of one cell against the smallest measured count of its series.
 
     Attributes:
-        value: Ratio of the cells' throughputs, times n₀ ÷ n. 1 is ideal; above 1 is possible (caches) and shown as it
-            is.
+        value: Ratio of the cells' throughputs, times n₀ ÷ n. 1 is ideal; above 1 is possible
+            (caches) and shown as it is.
         baseline_world_size: n₀.
-        interval: 95 %, Welch's from launch to launch; ``None`` with fewer than two launches on either side.
+        interval: 95 %, Welch's from launch to launch; ``None`` with fewer than two launches on
+            either side.
         flags: Of this cell and of the baseline: an efficiency is only as good as both.
     """
 
@@ -38,8 +39,8 @@ class Efficiency:
 
     @property
     def grade(self) -> Grade | None:
-        """``excellent`` above 90 %, ``good`` above 80 %, else ``low``; ``None`` where the interval is unknown or
-        contains one of these limits."""
+        """``excellent`` above 90 %, ``good`` above 80 %, else ``low``; ``None`` where the interval
+        is unknown or contains one of these limits."""
         if self.interval is None:
             return None
         low, high = (_grade(end) for end in self.interval)
@@ -47,7 +48,8 @@ class Efficiency:
 
     @property
     def is_vague(self) -> bool:
-        """Whether the interval reaches further above the value than the value itself: it then says next to nothing."""
+        """Whether the interval reaches further above the value than the value itself: it then says
+        next to nothing."""
         return self.interval is not None and self.interval[1] > 2 * self.value
 
 
@@ -62,7 +64,8 @@ MeasuredCell = tuple[TrainingCell, Sequence[float], Sequence[Flag]]
 
 
 def efficiencies(measured: Iterable[MeasuredCell]) -> dict[str, Efficiency]:
-    """Efficiency by cell id. The baseline itself has efficiency 1 by definition and none is given to a lone count."""
+    """Efficiency by cell id. The baseline itself has efficiency 1 by definition and none is given
+    to a lone count."""
     series: dict[str, list[MeasuredCell]] = {}
     for item in measured:
         series.setdefault(item[0].series, []).append(item)
@@ -80,5 +83,7 @@ def _efficiency(item: MeasuredCell, baseline: MeasuredCell) -> Efficiency:
     if cell.id == base.id:
         return Efficiency(1.0, base.world_size, None, both)
     ratio, share = log_ratio(rates, base_rates), base.world_size / cell.world_size
-    interval = None if ratio.interval is None else (ratio.interval[0] * share, ratio.interval[1] * share)
+    interval = (
+        None if ratio.interval is None else (ratio.interval[0] * share, ratio.interval[1] * share)
+    )
     return Efficiency(ratio.value * share, base.world_size, interval, both)

@@ -1,4 +1,5 @@
-"""The always-on signals of a launch: from the steps of all ranks to a digest, and from records to what rules judge."""
+"""The always-on signals of a launch: from the steps of all ranks to a digest, and from records to
+what rules judge."""
 
 from __future__ import annotations
 
@@ -33,19 +34,25 @@ _DECIMALS = 9
 """Nanoseconds, below what any clock here resolves: half the digits of a record of many ranks."""
 
 
-def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[int]) -> SignalDigest:
+def digest_signals(
+    ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[int]
+) -> SignalDigest:
     """What the diagnosis needs of the steps of all ranks.
 
-    No clock is shared: the rank that waits least for an exchange is the one that came last to it, so its exposed time
-    is the transfer, and what the others' exceed it by is waiting. Both exchanges of a step, that of the buffers before
-    the forward pass and that of the gradients, are taken apart.
+    No clock is shared: the rank that waits least for an exchange is the one that came last to it,
+    so its exposed time is the transfer, and what the others' exceed it by is waiting. Both
+    exchanges of a step, that of the buffers before the forward pass and that of the gradients, are
+    taken apart.
     """
     compute = np.array([[step.compute for step in steps] for steps in ranks])
     data = np.array([[step.data_wait for step in steps] for steps in ranks])
     edges = list(itertools.pairwise([0, *itertools.accumulate(batch_steps)]))
 
     def by_batch(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-        return tuple(tuple(round(float(row[begin:end].mean()), _DECIMALS) for begin, end in edges) for row in values)
+        return tuple(
+            tuple(round(float(row[begin:end].mean()), _DECIMALS) for begin, end in edges)
+            for row in values
+        )
 
     pauses = rare_long_steps(compute + data)
     long_steps = None if pauses is None else pauses.count
@@ -53,11 +60,16 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
     long_by_rank = None if pauses is None else pauses.by_rank
     syncs = [[step.sync for step in steps] for steps in ranks]
     if len(ranks) > 1 and any(value is None for row in syncs for value in row):
-        # Phases then hold waits for other ranks, and a pause of one would be seen in all. In a pipeline waits are
-        # apart, but for those of copies that reduce gradients within the last backward pass: the forward pass has none.
+        # Phases then hold waits for other ranks, and a pause of one would be seen in all. In a
+        # pipeline waits are apart, but for those of copies that reduce gradients within the last
+        # backward pass: the forward pass has none.
         piped = all(step.bubble is not None for row in ranks for step in row)
-        optimizer = np.array([[step.optimizer for step in steps] for steps in ranks])  # clipping waits for all ranks
-        windows = _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False)) if piped else None
+        optimizer = np.array(
+            [[step.optimizer for step in steps] for steps in ranks]
+        )  # clipping waits for all ranks
+        windows = (
+            _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False)) if piped else None
+        )
         return SignalDigest(compute=by_batch(compute), data_wait=by_batch(data), windows=windows)
     if len(ranks) < 2:
         return SignalDigest(
@@ -96,10 +108,14 @@ def digest_signals(ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[
 
 def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
     """Per rank and step, the phases in which no gradient is in transfer."""
-    return np.array([[step.forward + step.optimizer * optimizer for step in steps] for steps in ranks])
+    return np.array(
+        [[step.forward + step.optimizer * optimizer for step in steps] for steps in ranks]
+    )
 
 
-def _windows(ranks: Sequence[Sequence[StepSample]], compute: Matrix, quiet: Matrix) -> StepWindows | None:
+def _windows(
+    ranks: Sequence[Sequence[StepSample]], compute: Matrix, quiet: Matrix
+) -> StepWindows | None:
     wall = np.array([[step.seconds for step in steps] for steps in ranks]).mean(axis=0)
     windows = step_windows(compute, wall, quiet)
     if windows is None or windows.quiet is None:
@@ -133,15 +149,26 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     steps = result.measured_steps
     beside = [rank.signals for rank in ranks]
     unsynchronized = [
-        None if item is None or item.unsynchronized_seconds is None else item.unsynchronized_seconds for item in beside
+        None if item is None or item.unsynchronized_seconds is None else item.unsynchronized_seconds
+        for item in beside
     ]
     first = beside[0]
     collection = [item.collection_seconds for item in beside if item is not None]
     other_processes = other_processes_shares(ranks)
     links = [item.link for item in beside if item is not None and item.link is not None]
-    rates = [link.rated_bytes_per_second for link in links if link.rated_bytes_per_second is not None]
-    throttled = [item.throttle_reasons for item in beside if item is not None and item.throttle_reasons is not None]
-    retries = [item.allocation_retries for item in beside if item is not None and item.allocation_retries is not None]
+    rates = [
+        link.rated_bytes_per_second for link in links if link.rated_bytes_per_second is not None
+    ]
+    throttled = [
+        item.throttle_reasons
+        for item in beside
+        if item is not None and item.throttle_reasons is not None
+    ]
+    retries = [
+        item.allocation_retries
+        for item in beside
+        if item is not None and item.allocation_retries is not None
+    ]
     faults = [item.page_faults for item in beside if item is not None]
     return Signals(
         origin=Origin.LAUNCH,
@@ -179,7 +206,8 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         on_device=ranks[0].device.kind != "cpu",
         staged=cell is not None and cell.degrees.pipeline > 1,
         stages=None if cell is None else _stages(cell.degrees),
-        why_no_stages="forward passes contain collectives of the ranks that share a stage, and so waits for others",
+        why_no_stages="forward passes contain collectives of the ranks that share a stage, and so "
+        "waits for others",
         micro_batches=_micro_batches(cell),
         hosts=tuple(rank.hostname for rank in ranks),
     )
@@ -192,12 +220,14 @@ def _micro_batches(cell: TrainingCell | None) -> int | None:
 
 
 def _stages(degrees: Degrees) -> tuple[tuple[int, ...], ...] | None:
-    """Ranks of each stage; ``None`` without a pipeline, and where forward passes wait for parts of other ranks."""
+    """Ranks of each stage; ``None`` without a pipeline, and where forward passes wait for parts of
+    other ranks."""
     if degrees.pipeline == 1 or degrees.shard > 1 or degrees.tensor > 1:
         return None
     ranks = range(degrees.world_size)
     return tuple(
-        tuple(rank for rank in ranks if degrees.coordinate(rank).pipeline == stage) for stage in range(degrees.pipeline)
+        tuple(rank for rank in ranks if degrees.coordinate(rank).pipeline == stage)
+        for stage in range(degrees.pipeline)
     )
 
 
@@ -208,7 +238,9 @@ def _read_windows(windows: StepWindows | None) -> Windows | None:
         np.array(series, dtype=np.float64)
         for series in (windows.steps, windows.wall_us, windows.compute_us, windows.quiet_us)
     )
-    if min(compute.min(initial=0), quiet.min(initial=0)) < 0:  # a bound on each of many values takes as long as reading
+    if (
+        min(compute.min(initial=0), quiet.min(initial=0)) < 0
+    ):  # a bound on each of many values takes as long as reading
         raise ValueError("times of its windows below 0")
     return Windows(steps, wall * 1e-6, compute * 1e-6, quiet * 1e-6)
 
@@ -231,7 +263,9 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
     """Steps of each batch: what it counts in a mean."""
     steps = result.ranks[0].batches.steps
     if len(steps) != len(digest.compute[0]):
-        raise ValueError(f"signals of {len(digest.compute[0])} batches beside {len(steps)} that were timed")
+        raise ValueError(
+            f"signals of {len(digest.compute[0])} batches beside {len(steps)} that were timed"
+        )
     return np.array(steps, dtype=float)
 
 
@@ -241,13 +275,19 @@ def _check_form(digest: SignalDigest, ranks: int) -> None:
     if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:
         raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")
     if digest.transfer is not None and {len(digest.transfer)} != counts:
-        raise ValueError(f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute")
+        raise ValueError(
+            f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute"
+        )
     if digest.blame is not None and len(digest.blame) != ranks:
         raise ValueError(f"{len(digest.blame)} shares of the blame for {ranks} ranks")
     windows = digest.windows
     if windows is not None:
         lengths = {len(windows.wall_us), *map(len, windows.compute_us), *map(len, windows.quiet_us)}
-        if len(windows.compute_us) != ranks or len(windows.quiet_us) != ranks or lengths != {len(windows.steps)}:
+        if (
+            len(windows.compute_us) != ranks
+            or len(windows.quiet_us) != ranks
+            or lengths != {len(windows.steps)}
+        ):
             raise ValueError(f"its windows are not of {ranks} ranks with as many windows each")
 
 

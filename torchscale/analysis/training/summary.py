@@ -1,4 +1,5 @@
-"""What came of a training cell: its figures over all launches, and what the diagnosis says of them."""
+"""What came of a training cell: its figures over all launches, and what the diagnosis says of
+them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from dataclasses import dataclass
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import LinkProbe, Signals
-from torchscale.analysis.stats.series import geometric_half_width, geometric_mean, lag1_autocorrelation, pooled_digest
+from torchscale.analysis.stats.series import (
+    geometric_half_width,
+    geometric_mean,
+    lag1_autocorrelation,
+    pooled_digest,
+)
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
 from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
@@ -40,10 +46,11 @@ from torchscale.util.units import format_rate
 
 @dataclass(frozen=True)
 class Phases:
-    """Mean seconds of a step's phases, over ranks and launches: shares of each launch's step, times the cell's.
+    """Mean seconds of a step's phases, over ranks and launches: shares of each launch's step, times
+    the cell's.
 
-    ``sync`` is exposed gradient sync, waiting for other ranks included; where it is ``None``, ``backward`` contains it.
-    ``bubble`` is of pipelines alone.
+    ``sync`` is exposed gradient sync, waiting for other ranks included; where it is ``None``,
+    ``backward`` contains it. ``bubble`` is of pipelines alone.
     """
 
     data_wait: float
@@ -56,21 +63,27 @@ class Phases:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a cell's completed launches measured. Definitions: ``docs/method.md``, *Figures of a cell*.
+    """What a cell's completed launches measured. Definitions: ``docs/method.md``, *Figures of a
+    cell*.
 
     Attributes:
-        samples_per_second: Of the group: global samples ÷ summed wall time of the batches; geometric mean over
-            launches.
+        samples_per_second: Of the group: global samples ÷ summed wall time of the batches;
+            geometric mean over launches.
         samples_per_second_per_device: The same ÷ world size.
         tokens_per_second: Of the group; ``None`` where samples have no tokens.
         step_mean: Seconds of the group's step: samples of a step ÷ ``samples_per_second``.
-        steps: All group steps of all launches (per step the slowest rank); quantiles are over all of them.
+        steps: All group steps of all launches (per step the slowest rank); quantiles are over all
+            of them.
         rank_step_means: Mean step of each rank, over launches.
         phases: Where a step goes.
-        half_width: Of the mean step, 95 %, relative, from the batches within a launch; the widest launch's.
-        run_half_width: Of ``samples_per_second``, from launch to launch; ``None`` for a single launch.
-        autocorrelation: Lag-1, of the first launch's batches; near 0 the interval holds, near 0.8 it covers about 85 %.
-        peak_memory_bytes: Largest over ranks and launches: allocator (CUDA) or growth of resident memory (CPU).
+        half_width: Of the mean step, 95 %, relative, from the batches within a launch; the widest
+            launch's.
+        run_half_width: Of ``samples_per_second``, from launch to launch; ``None`` for a single
+            launch.
+        autocorrelation: Lag-1, of the first launch's batches; near 0 the interval holds, near 0.8
+            it covers about 85 %.
+        peak_memory_bytes: Largest over ranks and launches: allocator (CUDA) or growth of resident
+            memory (CPU).
         launch_samples_per_second: Of each launch.
         stop_rule: What ended the first launch's measurement.
         measured_steps: Of all launches together.
@@ -78,17 +91,17 @@ class Figures:
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
         parts: The mean step by what it is spent on; ``None`` where gradient sync was not measured.
         backend: Over which ranks exchange gradients; ``None`` for a single one.
-        link: All-reduces of the gradients with nothing else running, a typical launch's; ``None`` where the gradients
-            are not sent in buckets.
+        link: All-reduces of the gradients with nothing else running, a typical launch's; ``None``
+            where the gradients are not sent in buckets.
         buckets: Their number.
         bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
-        compile_seconds: What torch's compiler took, the slowest rank's, mean over launches; ``None`` where nothing is
-            compiled.
+        compile_seconds: What torch's compiler took, the slowest rank's, mean over launches;
+            ``None`` where nothing is compiled.
         device: Rank 0's, by name.
         on_cuda: Whether it is a GPU, so that ``peak_memory_bytes`` is the allocator's.
         flops: Of the model, from any launch of the run that counted them.
-        joules_per_step, samples_per_joule: Of all GPUs, geometric mean over launches; ``None`` where the driver does
-            not say.
+        joules_per_step, samples_per_joule: Of all GPUs, geometric mean over launches; ``None``
+            where the driver does not say.
         telemetry: Of the first launch, on its first node.
         nodes: Host name and telemetry of each node of the first launch; empty for a single node.
     """
@@ -128,12 +141,15 @@ class Figures:
     def gpus(self) -> tuple[GpuUse, ...]:
         """What was read of the GPUs of all nodes in the first launch."""
         machines = [telemetry for _, telemetry in self.nodes] if self.nodes else [self.telemetry]
-        return tuple(use for telemetry in machines if telemetry is not None for use in telemetry.gpus)
+        return tuple(
+            use for telemetry in machines if telemetry is not None for use in telemetry.gpus
+        )
 
     @property
     def interval_factors(self) -> Interval | None:
-        """Ends of the 95 % interval of throughput, as factors of it: from launch to launch (geometric), or of a single
-        launch from the mean step of its batches of steps (arithmetic, so without an upper end where it reaches 0)."""
+        """Ends of the 95 % interval of throughput, as factors of it: from launch to launch
+        (geometric), or of a single launch from the mean step of its batches of steps (arithmetic,
+        so without an upper end where it reaches 0)."""
         if self.run_half_width is not None:
             return 1 / (1 + self.run_half_width), 1 + self.run_half_width
         if self.half_width is None:
@@ -159,12 +175,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok`` or ``partial``.
+    """A planned cell and what came of it. ``figures`` is ``None`` unless the state is ``ok`` or
+    ``partial``.
 
-    Of ``planned_launches``, ``launches`` are completed. ``decomposition`` needs a measured smaller count of its series,
-    ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose operations can be counted; ``counted`` is
-    set where this cell's own launches counted them, ``profile`` where it was recorded. ``sessions``: in how many
-    commands' time its launches lie. ``flops_unknown``: why its own launches could not count the model's operations.
+    Of ``planned_launches``, ``launches`` are completed. ``decomposition`` needs a measured smaller
+    count of its series, ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose
+    operations can be counted; ``counted`` is set where this cell's own launches counted them,
+    ``profile`` where it was recorded. ``sessions``: in how many commands' time its launches lie.
+    ``flops_unknown``: why its own launches could not count the model's operations.
     """
 
     cell: TrainingCell
@@ -213,21 +231,31 @@ def diagnose_cell(
     findings = tuple(
         _with_doubts(_with_place(item, ranks), flags)
         for item in together.findings
-        if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged) > len(judged) / 2
+        if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged)
+        > len(judged) / 2
     )
     named = {finding.kind for finding in findings}
-    abstained = [item for diagnosis in (together, *judged) for item in diagnosis.abstentions if item.kind not in named]
+    abstained = [
+        item
+        for diagnosis in (together, *judged)
+        for item in diagnosis.abstentions
+        if item.kind not in named
+    ]
     return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
 
 
 def _with_doubts(finding: Finding, flags: Sequence[Flag]) -> Finding:
     doubts = tuple(flag.value for flag in flags if flag in DOUBTING)
-    return finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts}) if doubts else finding
+    return (
+        finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts})
+        if doubts
+        else finding
+    )
 
 
 def _agree(finding: Finding, other: Finding) -> bool:
-    """Whether two findings are of one cause. Pauses of which a launch has too few to name their rank are those of the
-    rank that another names."""
+    """Whether two findings are of one cause. Pauses of which a launch has too few to name their
+    rank are those of the rank that another names."""
     unnamed = finding.kind is FindingKind.PAUSES and None in (finding.rank, other.rank)
     return finding.kind is other.kind and (finding.rank == other.rank or unnamed)
 
@@ -237,12 +265,16 @@ _OF_LINKS = (FindingKind.SLOW_LINK, FindingKind.EXPOSED_COMMUNICATION, FindingKi
 
 
 def _with_place(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
-    """Names the GPU of the rank that a finding blames, so that it can be found in the machine, and in a launch over
-    several machines the host; both ends of the link where the finding is about the link."""
+    """Names the GPU of the rank that a finding blames, so that it can be found in the machine, and
+    in a launch over several machines the host; both ends of the link where the finding is about the
+    link."""
     rank = next((rank for rank in ranks if rank.rank == finding.rank), None)
     evidence, hosts = finding.evidence, tuple(dict.fromkeys(rank.hostname for rank in ranks))
     if rank is not None and rank.device.kind != "cpu":
-        device = f"rank {rank.rank}: GPU {rank.device.index} of {rank.hostname}, {rank.device.uuid or rank.device.name}"
+        device = (
+            f"rank {rank.rank}: GPU {rank.device.index} of {rank.hostname}, "
+            f"{rank.device.uuid or rank.device.name}"
+        )
         evidence = (*evidence, device)
     elif rank is not None and len(hosts) > 1:
         evidence = (*evidence, f"rank {rank.rank} ran on {rank.hostname}")
@@ -251,19 +283,30 @@ def _with_place(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
     if rank is not None:
         return finding.model_copy(update={"evidence": evidence, "hosts": (rank.hostname,)})
     if finding.kind in _OF_LINKS:
-        between = f"between {hosts[0]} and {hosts[1]}" if len(hosts) == 2 else f"among {len(hosts)} nodes"
-        return finding.model_copy(update={"evidence": (*evidence, f"the ranks communicate {between}"), "hosts": hosts})
+        between = (
+            f"between {hosts[0]} and {hosts[1]}" if len(hosts) == 2 else f"among {len(hosts)} nodes"
+        )
+        return finding.model_copy(
+            update={"evidence": (*evidence, f"the ranks communicate {between}"), "hosts": hosts}
+        )
     return finding
 
 
-def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signals: Signals | None) -> Figures:
+def training_figures(
+    cell: TrainingCell, launches: Sequence[LaunchRecord], signals: Signals | None
+) -> Figures:
     """Figures of launches that are all ``ok``; ``signals`` are those of all of them together."""
     results = [payload(record, TrainingResult) for record in launches]
     first = results[0]
     rates = tuple(samples_per_second(result) for result in results)
     rate = geometric_mean(rates)
     tokens = first.ranks[0].tokens_per_step
-    peaks = [peak for result in results for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
+    peaks = [
+        peak
+        for result in results
+        for rank in result.ranks
+        if (peak := rank.memory.peak_bytes) is not None
+    ]
     half_widths = [width for result in results if (width := batch_half_width(result)) is not None]
     step = step_seconds(results)
     phases = _phases(results, step)
@@ -271,9 +314,13 @@ def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signa
     return Figures(
         samples_per_second=rate,
         samples_per_second_per_device=rate / cell.world_size,
-        tokens_per_second=None if tokens is None else rate * tokens / first.ranks[0].samples_per_step,
+        tokens_per_second=None
+        if tokens is None
+        else rate * tokens / first.ranks[0].samples_per_step,
         step_mean=step,
-        steps=pooled_digest([result.steps.seconds for result in results if result.steps is not None]),
+        steps=pooled_digest(
+            [result.steps.seconds for result in results if result.steps is not None]
+        ),
         rank_step_means=_rank_step_means(results, step),
         phases=phases,
         half_width=max(half_widths, default=None),
@@ -289,7 +336,9 @@ def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signa
         parts=None if signals is None else step_parts(signals),
         backend=first.ranks[0].backend,
         link=None if signals is None else signals.probe,
-        buckets=None if signals is None or signals.bucket_bytes is None else len(signals.bucket_bytes),
+        buckets=None
+        if signals is None or signals.bucket_bytes is None
+        else len(signals.bucket_bytes),
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(results),
         device=first.ranks[0].device.name,
@@ -299,7 +348,9 @@ def training_figures(cell: TrainingCell, launches: Sequence[LaunchRecord], signa
         telemetry=launches[0].telemetry,
         nodes=tuple(
             (node.hostname, telemetry)
-            for node, telemetry in zip(launches[0].nodes, launches[0].machine_telemetry, strict=False)
+            for node, telemetry in zip(
+                launches[0].nodes, launches[0].machine_telemetry, strict=False
+            )
         ),
     )
 
@@ -324,13 +375,16 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
     slowest = [
         max(seconds)
         for result in launches
-        if (seconds := [s for rank in result.ranks if (s := rank.setup.compile_seconds) is not None])
+        if (
+            seconds := [s for rank in result.ranks if (s := rank.setup.compile_seconds) is not None]
+        )
     ]
     return statistics.fmean(slowest) if slowest else None
 
 
 def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[float, ...]:
-    """As shares of the group's step in each launch, times the cell's; none where launches have other ranks."""
+    """As shares of the group's step in each launch, times the cell's; none where launches have
+    other ranks."""
     by_launch = []
     for result in launches:
         group = mean_step_seconds(result)

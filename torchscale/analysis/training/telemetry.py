@@ -10,7 +10,8 @@ import numpy as np
 from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
 
 _CLOCK_WENT_BACK = (
-    "the system clock was set back while measuring, so readings cannot be told to lie in the measured steps"
+    "the system clock was set back while measuring, so readings cannot be told to lie in the "
+    "measured steps"
 )
 _NO_GPU = "the driver did not answer (NVML)"
 
@@ -23,14 +24,20 @@ def digest_telemetry(
     gpus: Sequence[str] = (),
     sampler_cpu_seconds: float | None = None,
 ) -> Telemetry | None:
-    """Readings between ``start`` and ``end`` (seconds since the epoch); ``None`` without any. Where the clock was set
-    back meanwhile, what is left is the problem: no reading can be told to lie in the measured steps.
+    """Readings between ``start`` and ``end`` (seconds since the epoch); ``None`` without any. Where
+    the clock was set back meanwhile, what is left is the problem: no reading can be told to lie in
+    the measured steps.
 
-    Counters are taken at both ends, between the readings around each: of the readings alone, a second at either end
-    would be missing. ``gpus`` are the UUIDs that should be there.
+    Counters are taken at both ends, between the readings around each: of the readings alone, a
+    second at either end would be missing. ``gpus`` are the UUIDs that should be there.
     """
     if end <= start:
-        return Telemetry(seconds=0.0, readings=0, sampler_cpu_seconds=sampler_cpu_seconds, problem=_CLOCK_WENT_BACK)
+        return Telemetry(
+            seconds=0.0,
+            readings=0,
+            sampler_cpu_seconds=sampler_cpu_seconds,
+            problem=_CLOCK_WENT_BACK,
+        )
     inside = [reading for reading in readings if start <= reading.time <= end]
     if not inside:
         return None
@@ -42,16 +49,20 @@ def digest_telemetry(
         sampler_cpu_seconds=sampler_cpu_seconds,
         cpu_busy=_mean([reading.cpu_busy for reading in inside]),
         memory_used_peak_bytes=max(reading.memory_used_bytes for reading in inside),
-        sent_bytes_per_second=_rate([(reading.time, reading.sent_bytes) for reading in readings], start, end),
-        received_bytes_per_second=_rate([(reading.time, reading.received_bytes) for reading in readings], start, end),
+        sent_bytes_per_second=_rate(
+            [(reading.time, reading.sent_bytes) for reading in readings], start, end
+        ),
+        received_bytes_per_second=_rate(
+            [(reading.time, reading.received_bytes) for reading in readings], start, end
+        ),
         gpus=uses,
         problem=_NO_GPU if len(gpus) > len(uses) else "",
     )
 
 
 def joules(machines: Sequence[Telemetry | None]) -> float | None:
-    """Energy of all GPUs of all machines over the measured steps: the counters', else mean power × time; ``None`` where
-    a GPU has neither, or a machine has none or was not read."""
+    """Energy of all GPUs of all machines over the measured steps: the counters', else mean power ×
+    time; ``None`` where a GPU has neither, or a machine has none or was not read."""
     if not all(telemetry is not None and telemetry.gpus for telemetry in machines):
         return None
     parts = [
@@ -72,7 +83,9 @@ def _uuids(readings: Sequence[Reading]) -> list[str]:
     return list(dict.fromkeys(gpu.uuid for reading in readings for gpu in reading.gpus))
 
 
-def _gpu_use(uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], start: float, end: float) -> GpuUse:
+def _gpu_use(
+    uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], start: float, end: float
+) -> GpuUse:
     timed = [
         (reading.time if gpu.time is None else gpu.time, gpu)
         for reading in readings
@@ -101,7 +114,9 @@ def _gpu_use(uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], 
         energy_joules=None if rate is None else rate * (end - start),
         temperature_peak_celsius=peak(lambda gpu: gpu.temperature_celsius),
         sm_clock_hertz=mean(lambda gpu: gpu.sm_clock_hertz),
-        throttle_reasons=tuple(sorted({name for names in reasons for name in names})) if reasons else None,
+        throttle_reasons=tuple(sorted({name for names in reasons for name in names}))
+        if reasons
+        else None,
         throttled_share=sum(bool(names) for names in reasons) / len(reasons) if reasons else None,
         new_ecc_errors=max(errors) - errors[0] if errors else None,
         pcie_bytes_per_second=mean(lambda gpu: gpu.pcie_bytes_per_second),
@@ -111,8 +126,8 @@ def _gpu_use(uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], 
 
 
 def _rate(counter: Sequence[tuple[float, float | None]], start: float, end: float) -> float | None:
-    """Growth of a counter per second between two moments; ``None`` where readings do not reach around them, or where
-    the counter fell."""
+    """Growth of a counter per second between two moments; ``None`` where readings do not reach
+    around them, or where the counter fell."""
     known = [(time, value) for time, value in counter if value is not None]
     if len(known) < 2 or known[0][0] > start or known[-1][0] < end:
         return None

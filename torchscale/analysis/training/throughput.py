@@ -10,9 +10,11 @@ from torchscale.schema.launch.training import TrainingResult
 
 
 def batch_step_seconds(result: TrainingResult) -> list[float]:
-    """Mean step of each batch for the group; batches of a fixed number of steps may differ by one step."""
+    """Mean step of each batch for the group; batches of a fixed number of steps may differ by one
+    step."""
     return [
-        seconds / count for seconds, count in zip(result.batch_seconds, result.ranks[0].batches.steps, strict=False)
+        seconds / count
+        for seconds, count in zip(result.batch_seconds, result.ranks[0].batches.steps, strict=False)
     ]
 
 
@@ -22,7 +24,8 @@ def mean_step_seconds(result: TrainingResult) -> float:
 
 
 def batch_half_width(result: TrainingResult) -> float | None:
-    """Half-width of the 95 % interval of the mean step, as a share of it, from the batches of this launch."""
+    """Half-width of the 95 % interval of the mean step, as a share of it, from the batches of this
+    launch."""
     return relative_half_width(batch_step_seconds(result))
 
 
@@ -35,4 +38,6 @@ def samples_per_second(result: TrainingResult) -> float:
 def startup_seconds(record: LaunchRecord) -> float:
     """Wall time of the launch outside warm-up and measurement."""
     result = payload(record, TrainingResult)
-    return max(0.0, record.seconds - result.ranks[0].warmup.seconds - math.fsum(result.batch_seconds))
+    return max(
+        0.0, record.seconds - result.ranks[0].warmup.seconds - math.fsum(result.batch_seconds)
+    )

@@ -10,7 +10,8 @@ from torchscale.cli.options import CONTEXT_SETTINGS
 app = typer.Typer(
     no_args_is_help=True,
     help=(
-        "Measure the machine: collectives over message sizes, peak rates, or the memory of a step.\n\n"
+        "Measure the machine: collectives over message sizes, peak rates, or the memory of a "
+        "step.\n\n"
         "[bold]Examples[/bold]\n\n"
         "[cyan]torchscale measure collectives[/cyan]\n\n"
         "[cyan]torchscale measure hardware --disk /scratch[/cyan]\n\n"

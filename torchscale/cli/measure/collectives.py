@@ -1,4 +1,5 @@
-"""``torchscale measure collectives``: collectives over a range of sizes, as nccl-tests measures them."""
+"""``torchscale measure collectives``: collectives over a range of sizes, as nccl-tests measures
+them."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def collectives(
         typer.Option(
             "--op",
             metavar="NAME,…",
-            help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv (a ring), pairs "
+            help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, "
+            "send_recv (a ring), pairs "
             "(every two devices), barrier; several with commas. Default: all",
         ),
     ] = None,
@@ -42,27 +44,47 @@ def collectives(
     ] = "1KiB",
     max_bytes: Annotated[
         str | None,
-        typer.Option("--max-bytes", "-e", metavar="BYTES", help="Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs"),
+        typer.Option(
+            "--max-bytes",
+            "-e",
+            metavar="BYTES",
+            help="Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs",
+        ),
     ] = None,
     dtypes: Annotated[
         Several,
         typer.Option(
-            "--dtype", "-d", metavar="NAME,…", help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32"
+            "--dtype",
+            "-d",
+            metavar="NAME,…",
+            help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32",
         ),
     ] = None,
     iterations: Annotated[int, typer.Option("--iters", min=1, help="Calls in a timed loop.")] = 20,
     warmup: Annotated[int, typer.Option("--warmup", "-w", min=1, help="Calls before it.")] = 5,
     algorithms: Annotated[
         Several,
-        typer.Option("--algo", metavar="NAME,…", help="Ring, Tree, NVLS …: each is measured separately (NCCL)."),
+        typer.Option(
+            "--algo",
+            metavar="NAME,…",
+            help="Ring, Tree, NVLS …: each is measured separately (NCCL).",
+        ),
     ] = None,
     protocols: Annotated[
         Several,
-        typer.Option("--proto", metavar="NAME,…", help="LL, LL128, Simple: each is measured separately (NCCL)."),
+        typer.Option(
+            "--proto",
+            metavar="NAME,…",
+            help="LL, LL128, Simple: each is measured separately (NCCL).",
+        ),
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option("--link", metavar="NAME", help="What connects the devices, where it is not detected: nvlink4 …"),
+        typer.Option(
+            "--link",
+            metavar="NAME",
+            help="What connects the devices, where it is not detected: nvlink4 …",
+        ),
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,
@@ -73,26 +95,29 @@ def collectives(
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure collectives: time, algorithm and bus bandwidth over sizes, every element of every result checked.
+    """Measure collectives: time, algorithm and bus bandwidth over sizes, every element of every
+    result checked.
 
-    Sizes double from the smallest to the largest. Times are means over ranks of one timed loop, as in nccl-tests; p95
-    is over the same number of calls timed one by one, the slowest rank of each; spread is how much the slowest rank's
-    mean exceeds the fastest's.
+    Sizes double from the smallest to the largest. Times are means over ranks of one timed loop, as
+    in nccl-tests; p95 is over the same number of calls timed one by one, the slowest rank of each;
+    spread is how much the slowest rank's mean exceeds the fastest's.
 
     With [bold]-o results/demo[/bold] the sweep joins the folder and the report of a benchmark.
 
-    Exit codes: 0 all well; 1 a result was wrong, a launch failed or the link is slower than its specification; 2
-    wrong input; 3 fewer than two devices.
+    Exit codes: 0 all well; 1 a result was wrong, a launch failed or the link is slower than its
+    specification; 2 wrong input; 3 fewer than two devices.
 
     [bold]Examples[/bold]
 
     [cyan]torchscale measure collectives[/cyan]
 
-    [cyan]torchscale measure collectives --op all_reduce,all_gather -b 8 -e 1GiB --dtype fp32,bf16[/cyan]
+    [cyan]torchscale measure collectives --op all_reduce,all_gather -b 8 -e 1GiB --dtype
+    fp32,bf16[/cyan]
 
     [cyan]torchscale measure collectives --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
 
-    [cyan]torchscale measure collectives --gpus 16 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500[/cyan]
+    [cyan]torchscale measure collectives --gpus 16 --nnodes 2 --node-rank 0 --master
+    10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure.machine import measure_collectives, plan_machine  # noqa: PLC0415
@@ -101,7 +126,9 @@ def collectives(
     from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
-        raise UsageError(f"{as_typed(context, '--gpus')} 1: a collective needs at least two devices")
+        raise UsageError(
+            f"{as_typed(context, '--gpus')} 1: a collective needs at least two devices"
+        )
     values = config_values(
         context,
         {"measure": ["collectives"]},
@@ -119,13 +146,17 @@ def collectives(
             **workload_values(context, gpus=gpus, device=device),
         },
     )
-    experiment = load_from_options("measure collectives", values, context.args, known_options=known_options(context))
+    experiment = load_from_options(
+        "measure collectives", values, context.args, known_options=known_options(context)
+    )
     experiment, cluster, token = join_cluster(
         experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
     if cluster is not None and not cluster.is_leader:
         raise typer.Exit(follow(experiment, cluster, token, TERMINAL, plan_machine))
-    outcome = measure_collectives(experiment, output_dir=output_dir, observer=TERMINAL, cluster=cluster, token=token)
+    outcome = measure_collectives(
+        experiment, output_dir=output_dir, observer=TERMINAL, cluster=cluster, token=token
+    )
     if as_json:
         typer.echo(ceilings_json(outcome.shown))
     else:

@@ -35,23 +35,34 @@ def hardware(
     sizes: Annotated[
         Several,
         typer.Option(
-            "--size", metavar="N,…", help="Square matrices. Default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs"
+            "--size",
+            metavar="N,…",
+            help="Square matrices. Default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time spent on each figure.")] = 0.5,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.01, help="Time spent on each figure.")
+    ] = 0.5,
     disk: Annotated[
         Path | None,
-        typer.Option("--disk", metavar="DIR", help="Directory whose disk is written and read too.", show_default=False),
+        typer.Option(
+            "--disk",
+            metavar="DIR",
+            help="Directory whose disk is written and read too.",
+            show_default=False,
+        ),
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure peak rates: matmul per dtype, memory and copy bandwidth between host and devices, disk.
+    """Measure peak rates: matmul per dtype, memory and copy bandwidth between host and devices,
+    disk.
 
-    Matrices hold random numbers: zeros would take less power and run faster. All devices measure at the same time, so
-    that a slow device or a shared bus shows. The rates are the roofline of the training cells.
+    Matrices hold random numbers: zeros would take less power and run faster. All devices measure at
+    the same time, so that a slow device or a shared bus shows. The rates are the roofline of the
+    training cells.
 
     Exit codes: 0 all well; 1 a launch failed; 2 wrong input; 3 this machine cannot.
 
@@ -79,7 +90,9 @@ def hardware(
             **workload_values(context, gpus=gpus, device=device),
         },
     )
-    experiment = load_from_options("measure hardware", values, context.args, known_options=known_options(context))
+    experiment = load_from_options(
+        "measure hardware", values, context.args, known_options=known_options(context)
+    )
     outcome = measure_hardware(experiment, output_dir=output_dir, observer=TERMINAL)
     if as_json:
         typer.echo(ceilings_json(outcome.cells))

@@ -40,27 +40,39 @@ def memory(
     strategies: StrategyOption = None,
     limit: Annotated[
         str | None,
-        typer.Option("--limit", metavar="BYTES", help="Bytes that a device may take: 8GiB. Above it is out of memory."),
+        typer.Option(
+            "--limit",
+            metavar="BYTES",
+            help="Bytes that a device may take: 8GiB. Above it is out of memory.",
+        ),
     ] = None,
     find_max_batch: Annotated[
-        bool, typer.Option("--find-max-batch", help="Find the largest batch size that fits, from --batch-size up.")
+        bool,
+        typer.Option(
+            "--find-max-batch", help="Find the largest batch size that fits, from --batch-size up."
+        ),
     ] = False,
-    largest: Annotated[int, typer.Option("--largest", min=1, help="No batch size above this is tried.")] = 65536,
+    largest: Annotated[
+        int, typer.Option("--largest", min=1, help="No batch size above this is tried.")
+    ] = 65536,
     gpus: CountOption = None,
     device: DeviceOption = None,
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what a step takes: parameters, gradients, optimizer states, activations, and the allocator's peak.
+    """Measure what a step takes: parameters, gradients, optimizer states, activations, and the
+    allocator's peak.
 
-    Each measured peak is shown with the peak predicted without running (torch's memory tracker under fake tensors) and
-    its error. Any key of a config can be given as well: [bold]--training.activation_checkpointing=full[/bold].
+    Each measured peak is shown with the peak predicted without running (torch's memory tracker
+    under fake tensors) and
+    its error. Any key of a config can be given as well:
+    [bold]--training.activation_checkpointing=full[/bold].
 
-    With [bold]--find-max-batch[/bold] batch sizes double until one runs out of memory and are bisected from there,
-    each in a launch of its own. On a CPU that needs --limit.
+    With [bold]--find-max-batch[/bold] batch sizes double until one runs out of memory and are
+    bisected from there, each in a launch of its own. On a CPU that needs --limit.
 
-    Exit codes: 0 all well; 1 a cell ran out of memory or failed, or no batch fits; 2 wrong input; 3 this machine
-    cannot.
+    Exit codes: 0 all well; 1 a cell ran out of memory or failed, or no batch fits; 2 wrong input; 3
+    this machine cannot.
 
     [bold]Examples[/bold]
 
@@ -68,7 +80,8 @@ def memory(
 
     [cyan]torchscale measure memory --model gpt2 --find-max-batch --gpus 1[/cyan]
 
-    [cyan]torchscale measure memory --model resnet50 --find-max-batch --device cpu --limit 4GiB[/cyan]
+    [cyan]torchscale measure memory --model resnet50 --find-max-batch --device cpu --limit
+    4GiB[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
 
@@ -91,7 +104,9 @@ def memory(
     )
     if not models:
         TERMINAL.note(f"No --model: measuring {DEFAULT_MODELS[0]}")
-    experiment = load_from_options("measure memory", values, context.args, known_options=known_options(context))
+    experiment = load_from_options(
+        "measure memory", values, context.args, known_options=known_options(context)
+    )
     if find_max_batch:
         _find_max_batch(experiment, output_dir, largest, as_json=as_json)
     _measure(experiment, output_dir, as_json=as_json)
@@ -111,7 +126,9 @@ def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) 
     raise typer.Exit(outcome.exit_code)
 
 
-def _find_max_batch(experiment: Experiment, output_dir: Path | None, largest: int, *, as_json: bool) -> None:
+def _find_max_batch(
+    experiment: Experiment, output_dir: Path | None, largest: int, *, as_json: bool
+) -> None:
     from torchscale.measure import max_batch  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.max_batch import print_max_batch, trial_line  # noqa: PLC0415
 
@@ -126,6 +143,8 @@ def _find_max_batch(experiment: Experiment, output_dir: Path | None, largest: in
         typer.echo(outcome.to_json())
     elif not outcome.interrupted:
         console = result_console()
-        print_max_batch(outcome.batch_size, outcome.model, console, problem=outcome.problem, largest=largest)
+        print_max_batch(
+            outcome.batch_size, outcome.model, console, problem=outcome.problem, largest=largest
+        )
         TERMINAL.results(outcome.directory)
     raise typer.Exit(outcome.exit_code)

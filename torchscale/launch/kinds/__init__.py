@@ -23,10 +23,12 @@ class LaunchKind(Protocol[C_contra, R_contra, P]):
         """Variables that the ranks of ``cell`` need beyond those of every launch."""
 
     def collect_payload(self, directory: Path, ranks: Sequence[R_contra]) -> P:
-        """The payload from the ranks' records and whatever else the launch left in ``directory``."""
+        """The payload from the ranks' records and whatever else the launch left in
+        ``directory``."""
 
     def measured_window(self, payload: P) -> tuple[float, float] | None:
-        """When all ranks measured, in seconds since the epoch; ``None`` where no telemetry is kept or a rank lacks."""
+        """When all ranks measured, in seconds since the epoch; ``None`` where no telemetry is kept
+        or a rank lacks."""
 
     def invalid_reason(self, payload: P) -> str:
         """Why the figures of a complete launch cannot be trusted; empty where they can."""

@@ -13,8 +13,8 @@ from torchscale.util.units import format_bytes
 def environment(cell: CollectivesCell) -> Mapping[str, str]:
     """NCCL's choice of algorithm and protocol, and its log. NCCL reads them once in a process."""
     chosen = {"NCCL_ALGO": cell.algorithm, "NCCL_PROTO": cell.protocol}
-    # Channels and transports are logged while NCCL connects; TUNING adds a line to every call, and COLL the operation,
-    # which TUNING itself does not name before NCCL 2.23.
+    # Channels and transports are logged while NCCL connects; TUNING adds a line to every call, and
+    # COLL the operation, which TUNING itself does not name before NCCL 2.23.
     subsystems = "INIT,GRAPH,TUNING,COLL" if cell.logs_choices else "INIT,GRAPH"
     return {
         **{name: value for name, value in chosen.items() if value is not None},

@@ -52,13 +52,15 @@ def measured_window(payload: TrainingResult) -> tuple[float, float] | None:
 
 
 def invalid_reason(payload: TrainingResult) -> str:
-    """A loss that is not finite, ranks that hold different parameters, or nothing trained; empty otherwise."""
+    """A loss that is not finite, ranks that hold different parameters, or nothing trained; empty
+    otherwise."""
     for record in payload.ranks:
         if not record.losses_finite:
             return f"the loss of rank {record.rank} was not a finite number"
         if record.parameters_equal is False:
             return (
-                f"after the first steps the ranks held different parameters: {record.parameters_differing}; "
+                "after the first steps the ranks held different parameters: "
+                f"{record.parameters_differing}; "
                 "gradients were not reduced"
             )
         if not record.parameters_changed:
@@ -69,12 +71,16 @@ def invalid_reason(payload: TrainingResult) -> str:
 def _digests(
     directory: Path, ranks: Sequence[RankRecord]
 ) -> tuple[StepDigest | None, tuple[StepDigest, ...], SignalDigest | None]:
-    """Digest of the group's steps (per step the slowest rank), of each rank's, and of all for the diagnosis."""
-    series = [_read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks]
+    """Digest of the group's steps (per step the slowest rank), of each rank's, and of all for the
+    diagnosis."""
+    series = [
+        _read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks
+    ]
     if not series or not all(series):
         return None, (), None
     per_rank = tuple(
-        _step_digest(samples, [sample.seconds for sample in samples], keep_values=False) for samples in series
+        _step_digest(samples, [sample.seconds for sample in samples], keep_values=False)
+        for samples in series
     )
     whole = len(ranks) == ranks[0].world_size and len({len(samples) for samples in series}) == 1
     if not whole:
@@ -86,7 +92,9 @@ def _digests(
     return _step_digest(everything, slowest), per_rank, signals
 
 
-def _step_digest(samples: Sequence[StepSample], seconds: Sequence[float], *, keep_values: bool = True) -> StepDigest:
+def _step_digest(
+    samples: Sequence[StepSample], seconds: Sequence[float], *, keep_values: bool = True
+) -> StepDigest:
     count = len(samples)
     syncs = [sample.sync for sample in samples if sample.sync is not None]
     bubbles = [sample.bubble for sample in samples if sample.bubble is not None]

@@ -16,7 +16,8 @@ from torchscale.schema.cells.kinds import AnyCell
 C = TypeVar("C")
 
 START_SECONDS = (4.0, 30.0)
-"""From the launcher to the first step, and from the last one to the record: from small models to large ones."""
+"""From the launcher to the first step, and from the last one to the record: from small models to
+large ones."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,22 @@ class PlanRow:
 class PlanKind(Protocol[C]):
     """What a module of this package provides for its kind of cell."""
 
-    def make_cells(self, experiment: Experiment, device: DeviceKind, counts: Sequence[int]) -> Sequence[C]:
-        """The cells that ``experiment`` asks for on devices of a kind, for these world sizes, in the order to run."""
+    def make_cells(
+        self, experiment: Experiment, device: DeviceKind, counts: Sequence[int]
+    ) -> Sequence[C]:
+        """The cells that ``experiment`` asks for on devices of a kind, for these world sizes, in
+        the order to run."""
 
     def skip_reason(self, cell: C, target: ExecutionTarget) -> str | None:
-        """Why ``cell`` cannot run there, as far as it can be known before it is tried; ``None`` if it can."""
+        """Why ``cell`` cannot run there, as far as it can be known before it is tried; ``None`` if
+        it can."""
 
     def expected_seconds(self, cell: C) -> tuple[float, float]:
         """The least and the most that one launch should take, without a budget."""
 
     def least_step_seconds(self, cell: C, peak_flops: Mapping[str, float]) -> float:
-        """Seconds that a step, or the whole cell, takes at least on devices with these rates by dtype; 0 where that is
-        not known."""
+        """Seconds that a step, or the whole cell, takes at least on devices with these rates by
+        dtype; 0 where that is not known."""
 
     def table_row(self, cell: C) -> PlanRow:
         """The cell in the table of a plan."""

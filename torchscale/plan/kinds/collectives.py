@@ -12,16 +12,21 @@ from torchscale.schema.cells.collectives import CollectivesCell
 
 _MAX_BYTES = {"cpu": 64 << 20}
 _MAX_BYTES_ELSEWHERE = 1 << 30
-"""Large enough for bandwidth rather than latency to set the time; on CPUs a sixteenth, so that a sweep over gloo does
-not take sixteen times as long."""
+"""Large enough for bandwidth rather than latency to set the time; on CPUs a sixteenth, so that a
+sweep over gloo does not take sixteen times as long."""
 _CALL_SECONDS = (5e-5, 5e-3)
 """Mean seconds of a call over all sizes: on NVLink, and over a slow network."""
 
 
-def make_cells(experiment: Experiment, device: DeviceKind, counts: Sequence[int]) -> list[CollectivesCell]:
-    """One cell per world size, algorithm and protocol. On CUDA a short cell before each logs what NCCL chooses."""
+def make_cells(
+    experiment: Experiment, device: DeviceKind, counts: Sequence[int]
+) -> list[CollectivesCell]:
+    """One cell per world size, algorithm and protocol. On CUDA a short cell before each logs what
+    NCCL chooses."""
     settings = experiment.collectives
-    largest = settings.max_bytes or max(settings.min_bytes, _MAX_BYTES.get(device, _MAX_BYTES_ELSEWHERE))
+    largest = settings.max_bytes or max(
+        settings.min_bytes, _MAX_BYTES.get(device, _MAX_BYTES_ELSEWHERE)
+    )
     cells = []
     for count in [count for count in counts if count > 1] or [2]:
         for algorithm in settings.algorithms or (None,):
@@ -39,7 +44,9 @@ def make_cells(experiment: Experiment, device: DeviceKind, counts: Sequence[int]
                     protocol=protocol,
                 )
                 if device == "cuda":
-                    cells.append(cell.model_copy(update={"logs_choices": True, "iterations": 1, "warmup": 1}))
+                    cells.append(
+                        cell.model_copy(update={"logs_choices": True, "iterations": 1, "warmup": 1})
+                    )
                 cells.append(cell)
     return cells
 
@@ -51,7 +58,12 @@ def skip_reason(cell: CollectivesCell, target: ExecutionTarget) -> str | None:
 
 def expected_seconds(cell: CollectivesCell) -> tuple[float, float]:
     """Start-up and all calls: warm-up, the timed loop, and as many calls timed one by one."""
-    calls = len(cell.operations) * len(cell.dtypes) * len(cell.sizes) * (cell.warmup + 2 * cell.iterations)
+    calls = (
+        len(cell.operations)
+        * len(cell.dtypes)
+        * len(cell.sizes)
+        * (cell.warmup + 2 * cell.iterations)
+    )
     return START_SECONDS[0] + calls * _CALL_SECONDS[0], START_SECONDS[1] + calls * _CALL_SECONDS[1]
 
 

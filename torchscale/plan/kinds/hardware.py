@@ -12,10 +12,12 @@ from torchscale.schema.cells.hardware import HardwareCell
 
 _COPY_BYTES = {"cpu": 256 << 20}
 _COPY_BYTES_ELSEWHERE = 1 << 30
-"""Far larger than any cache of the device, so that its memory is measured; less on CPUs, which take longer."""
+"""Far larger than any cache of the device, so that its memory is measured; less on CPUs, which take
+longer."""
 _MATMUL_SIZES = {"cpu": (256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384)}
 _MATMUL_SIZES_ELSEWHERE = (1024, 2048, 4096)
-"""From small products, which latency limits, to large ones, which the multiplication rate limits."""
+"""From small products, which latency limits, to large ones, which the multiplication rate
+limits."""
 _MATMUL_DTYPES: dict[str, tuple[MatmulType, ...]] = {
     "cpu": ("fp32", "bf16"),
     "cuda": ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8"),
@@ -23,16 +25,22 @@ _MATMUL_DTYPES: dict[str, tuple[MatmulType, ...]] = {
 _MATMUL_DTYPES_ELSEWHERE: tuple[MatmulType, ...] = ("fp32", "fp16")
 """The types that training uses on such devices; what one lacks is listed as unsupported."""
 _COPY_FIGURES = 6
-"""Within a device, to and from pinned and pageable host memory, to another device: each timed as long as a shape."""
+"""Within a device, to and from pinned and pageable host memory, to another device: each timed as
+long as a shape."""
 
 
-def make_cells(experiment: Experiment, device: DeviceKind, counts: Sequence[int]) -> list[HardwareCell]:
-    """One cell per world size: devices that work at the same time can be slower than one, as in training."""
+def make_cells(
+    experiment: Experiment, device: DeviceKind, counts: Sequence[int]
+) -> list[HardwareCell]:
+    """One cell per world size: devices that work at the same time can be slower than one, as in
+    training."""
     settings = experiment.hardware
     return [
         HardwareCell(
-            matmul_sizes=settings.matmul_sizes or _MATMUL_SIZES.get(device, _MATMUL_SIZES_ELSEWHERE),
-            matmul_dtypes=settings.matmul_dtypes or _MATMUL_DTYPES.get(device, _MATMUL_DTYPES_ELSEWHERE),
+            matmul_sizes=settings.matmul_sizes
+            or _MATMUL_SIZES.get(device, _MATMUL_SIZES_ELSEWHERE),
+            matmul_dtypes=settings.matmul_dtypes
+            or _MATMUL_DTYPES.get(device, _MATMUL_DTYPES_ELSEWHERE),
             seconds=settings.seconds,
             copy_bytes=settings.copy_bytes or _COPY_BYTES.get(device, _COPY_BYTES_ELSEWHERE),
             disk_path=settings.disk_path,
@@ -50,7 +58,8 @@ def skip_reason(cell: HardwareCell, target: ExecutionTarget) -> str | None:
 
 
 def expected_seconds(cell: HardwareCell) -> tuple[float, float]:
-    """Start-up, and ``cell.seconds`` for every shape and copy; the best shape is timed once more with cold caches."""
+    """Start-up, and ``cell.seconds`` for every shape and copy; the best shape is timed once more
+    with cold caches."""
     figures = len(cell.matmul_dtypes) * (len(cell.matmul_sizes) + 1) + _COPY_FIGURES
     return START_SECONDS[0] + figures * cell.seconds, START_SECONDS[1] + figures * cell.seconds
 

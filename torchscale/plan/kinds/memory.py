@@ -15,10 +15,16 @@ _SECONDS = (4.0, 60.0)
 """Estimates for a few steps of a small model, and of a large one whose memory is also predicted."""
 
 
-def make_cells(experiment: Experiment, device: DeviceKind, counts: Sequence[int]) -> list[MemoryCell]:
-    """One per training setting; cells that differ only in how long training is measured are the same."""
+def make_cells(
+    experiment: Experiment, device: DeviceKind, counts: Sequence[int]
+) -> list[MemoryCell]:
+    """One per training setting; cells that differ only in how long training is measured are the
+    same."""
     limit = experiment.memory.limit
-    cells = [MemoryCell(training=cell, limit_bytes=limit) for cell in training.make_cells(experiment, device, counts)]
+    cells = [
+        MemoryCell(training=cell, limit_bytes=limit)
+        for cell in training.make_cells(experiment, device, counts)
+    ]
     return list({cell.id: cell for cell in cells}.values())
 
 

@@ -67,7 +67,8 @@ def skip_reason(cell: TrainingCell, target: ExecutionTarget) -> str | None:
 
 
 def expected_seconds(cell: TrainingCell) -> tuple[float, float]:
-    """Start-up, warm-up and measurement. An epoch or a number of steps may take any time, up to the rule's cap."""
+    """Start-up, warm-up and measurement. An epoch or a number of steps may take any time, up to the
+    rule's cap."""
     rule = cell.measurement
     measured = (rule.min_seconds, rule.max_seconds)
     if rule.measure_seconds is not None:
@@ -75,14 +76,21 @@ def expected_seconds(cell: TrainingCell) -> tuple[float, float]:
     elif rule.measure_steps is not None:
         measured = (0.0, rule.max_seconds)
     shortest, longest = START_SECONDS
-    return shortest + rule.warmup_seconds + measured[0], longest + rule.warmup_max_seconds + measured[1]
+    return shortest + rule.warmup_seconds + measured[
+        0
+    ], longest + rule.warmup_max_seconds + measured[1]
 
 
 def least_step_seconds(cell: TrainingCell, peak_flops: Mapping[str, float]) -> float:
-    """FLOPs of a step, three times those of its forward pass, at the rate of its dtype; 0 where the model's are known
-    only once it is built."""
+    """FLOPs of a step, three times those of its forward pass, at the rate of its dtype; 0 where the
+    model's are known only once it is built."""
     facts, rate = find_model(cell.model), peak_flops.get(cell.precision)
-    if facts is None or facts.forward_flops is None or rate is None or cell.model_options != facts.options:
+    if (
+        facts is None
+        or facts.forward_flops is None
+        or rate is None
+        or cell.model_options != facts.options
+    ):
         return 0.0
     return 3 * facts.forward_flops * cell.global_batch_size / (rate * cell.world_size)
 

@@ -46,7 +46,8 @@ class ExportedCell:
         state, reason: How it ended.
         flags: By name.
         figures: In the order of the report.
-        parameters: Everything that was asked of the cell, and the machine it was measured on, by dotted name.
+        parameters: Everything that was asked of the cell, and the machine it was measured on, by
+            dotted name.
     """
 
     id: str
@@ -68,7 +69,8 @@ class ExportedRun:
         name: Of the run.
         cells: In plan order.
         checks: Of ``validate``; empty for a run.
-        id: The same for every export of the run, also after its folder was moved or renamed; empty for checks.
+        id: The same for every export of the run, also after its folder was moved or renamed; empty
+            for checks.
     """
 
     name: str
@@ -102,5 +104,6 @@ class Exporter(Protocol):
 
 
 def finite_bounds(interval: Interval | None) -> Interval | None:
-    """An interval, where both of its ends are numbers: formats of other tools have none for infinity."""
+    """An interval, where both of its ends are numbers: formats of other tools have none for
+    infinity."""
     return interval if interval is not None and math.isfinite(interval[1]) else None

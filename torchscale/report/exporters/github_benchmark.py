@@ -1,7 +1,7 @@
 """JSON of github-action-benchmark, for ``tool: customBiggerIsBetter`` or ``customSmallerIsBetter``.
 
-The action compares each entry with the last one of its name and knows neither intervals nor flags: cells with flags are
-left out, and the interval stands in ``range``, which its charts show.
+The action compares each entry with the last one of its name and knows neither intervals nor flags:
+cells with flags are left out, and the interval stands in ``range``, which its charts show.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def render_direction(run: ExportedRun, *, higher_is_better: bool) -> Exported:
     """
     clean = [cell for cell in run.cells if not cell.flags]
     entries = [
-        _entry(cell, figure) for cell in clean for figure in cell.figures if figure.higher_is_better is higher_is_better
+        _entry(cell, figure)
+        for cell in clean
+        for figure in cell.figures
+        if figure.higher_is_better is higher_is_better
     ]
     flagged = [cell for cell in run.cells if cell.flags and cell.figures]
     notes = [f"left out for its flags ({', '.join(cell.flags)}): {cell.id}" for cell in flagged]

@@ -1,6 +1,7 @@
 """The job summary of GitHub Actions: Markdown of at most 900 kB, what failed first.
 
-GitHub refuses a step's whole summary beyond 1,024 kB; other commands of the step may write to it too.
+GitHub refuses a step's whole summary beyond 1,024 kB; other commands of the step may write to it
+too.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ def render(run: ExportedRun) -> Exported:
     rows: list[str] = []
     if run.cells:
         lines += [_counts(run.cells, lambda cell: cell.state.value), ""]
-        lines += _header("cell", "state", *(name.replace("_", " ") for name in _SHOWN), "other figures", "flags")
-        rows = [_cell_row(cell) for cell in sorted(run.cells, key=lambda cell: cell.state is State.OK)]
+        lines += _header(
+            "cell", "state", *(name.replace("_", " ") for name in _SHOWN), "other figures", "flags"
+        )
+        rows = [
+            _cell_row(cell) for cell in sorted(run.cells, key=lambda cell: cell.state is State.OK)
+        ]
     elif run.checks:
         lines += [
             _counts(run.checks, lambda check: check.status.value),
@@ -48,7 +53,9 @@ def render(run: ExportedRun) -> Exported:
 
 def _bounded(lines: Sequence[str], rows: Sequence[str]) -> Exported:
     """As many rows as there is room for, and how many are left out."""
-    left = MAX_BYTES - sum(len(line.encode()) + 1 for line in lines) - 200  # for the line that says what is missing
+    left = (
+        MAX_BYTES - sum(len(line.encode()) + 1 for line in lines) - 200
+    )  # for the line that says what is missing
     kept = []
     for row in rows:
         left -= len(row.encode()) + 1
@@ -58,14 +65,19 @@ def _bounded(lines: Sequence[str], rows: Sequence[str]) -> Exported:
     missing = len(rows) - len(kept)
     note = f"{missing} of {len(rows)} rows do not fit into a job summary and were left out"
     tail = ["", f"*{note}.*"] if missing else []
-    return Exported("".join(f"{line}\n" for line in [*lines, *kept, *tail]), (note,) if missing else ())
+    return Exported(
+        "".join(f"{line}\n" for line in [*lines, *kept, *tail]), (note,) if missing else ()
+    )
 
 
 def _cell_row(cell: ExportedCell) -> str:
     by_name = {figure.name: figure for figure in cell.figures if not figure.labels}
     shown = [_figure(by_name[name]) if name in by_name else "–" for name in _SHOWN]
     others = [] if any(name in by_name for name in _SHOWN) else list(cell.figures)
-    texts = [" ".join([figure.name, *figure.labels.values(), _figure(figure)]) for figure in others[:_MOST_OTHERS]]
+    texts = [
+        " ".join([figure.name, *figure.labels.values(), _figure(figure)])
+        for figure in others[:_MOST_OTHERS]
+    ]
     more = [f"{len(others) - _MOST_OTHERS} more"] if len(others) > _MOST_OTHERS else []
     state = cell.state.value if cell.state is State.OK else f"{cell.state.value}: {cell.reason}"
     return _row(cell.id, state, *shown, ", ".join([*texts, *more]) or "–", ", ".join(cell.flags))

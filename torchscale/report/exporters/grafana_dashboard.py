@@ -1,4 +1,5 @@
-"""A Grafana dashboard for the metrics of :mod:`torchscale.report.exporters.prometheus`, to be imported as JSON.
+"""A Grafana dashboard for the metrics of :mod:`torchscale.report.exporters.prometheus`, to be
+imported as JSON.
 
 Grafana's variables choose the data source, the runs and the models. Needs Grafana 9 or later.
 """
@@ -37,24 +38,31 @@ class _Panel:
     queries: tuple[_Query, ...]
 
 
-def _figure(name: str, legend: str = _SERIES, *, models: bool = True, interval: bool = False) -> tuple[_Query, ...]:
+def _figure(
+    name: str, legend: str = _SERIES, *, models: bool = True, interval: bool = False
+) -> tuple[_Query, ...]:
     chosen = _OF_MODELS if models else _CHOSEN
     ends = ("", "_lower_95", "_upper_95") if interval else ("",)
     return tuple(
-        _Query(f"{metric_name(f'{name}{end}')}{{{chosen}}}", f"{legend}{end.replace('_', ' ')}") for end in ends
+        _Query(f"{metric_name(f'{name}{end}')}{{{chosen}}}", f"{legend}{end.replace('_', ' ')}")
+        for end in ends
     )
 
 
 _PANELS = (
     _Panel(
-        "Cells by state", "none", (_Query(f"count by (state) ({metric_name('cell_state')}{{{_CHOSEN}}})", "{{state}}"),)
+        "Cells by state",
+        "none",
+        (_Query(f"count by (state) ({metric_name('cell_state')}{{{_CHOSEN}}})", "{{state}}"),),
     ),
     _Panel(
         "Reservations (flags)",
         "none",
         (_Query(f"count by (flag) ({metric_name('cell_flag')}{{{_CHOSEN}}})", "{{flag}}"),),
     ),
-    _Panel("Throughput, with its 95 % interval", "none", _figure("samples_per_second", interval=True)),
+    _Panel(
+        "Throughput, with its 95 % interval", "none", _figure("samples_per_second", interval=True)
+    ),
     _Panel("Throughput per device", "none", _figure("samples_per_second_per_device")),
     _Panel("Tokens per second", "none", _figure("tokens_per_second")),
     _Panel("Scaling efficiency", "percentunit", _figure("efficiency")),
@@ -66,10 +74,14 @@ _PANELS = (
     _Panel(
         "Bus bandwidth, the highest over all sizes",
         "Bps",
-        _figure("bus_bandwidth_bytes_per_second", "{{operation}} {{dtype}} {{gpus}} GPUs", models=False),
+        _figure(
+            "bus_bandwidth_bytes_per_second", "{{operation}} {{dtype}} {{gpus}} GPUs", models=False
+        ),
     ),
     _Panel(
-        "Peak rate of matrix products", "none", _figure("matmul_flops_per_second", "{{dtype}} FLOP/s", models=False)
+        "Peak rate of matrix products",
+        "none",
+        _figure("matmul_flops_per_second", "{{dtype}} FLOP/s", models=False),
     ),
     _Panel("Memory bandwidth", "Bps", _figure("memory_bytes_per_second", "{{cell}}", models=False)),
     _Panel(
@@ -86,24 +98,38 @@ def render(run: ExportedRun) -> Exported:
     dashboard = {
         "title": "torchscale",
         "uid": "torchscale",
-        "description": "Scaling benchmarks of torchscale: figures of each cell, with flags as reservations about them.",
+        "description": "Scaling benchmarks of torchscale: figures of each cell, with flags as "
+        "reservations about them.",
         "tags": ["torchscale"],
         "schemaVersion": _SCHEMA_VERSION,
         "editable": True,
         "time": {"from": "now-30d", "to": "now"},
         "refresh": "1m",
-        "templating": {"list": [_data_source(), _variable("run", "cell_state"), _variable("model", "cell_info")]},
+        "templating": {
+            "list": [
+                _data_source(),
+                _variable("run", "cell_state"),
+                _variable("model", "cell_info"),
+            ]
+        },
         "panels": [_panel(place, panel) for place, panel in enumerate(_PANELS)],
     }
     return Exported(json.dumps(dashboard, indent=1) + "\n")
 
 
 def _data_source() -> dict[str, object]:
-    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "hide": 0}
+    return {
+        "name": "datasource",
+        "label": "Data source",
+        "type": "datasource",
+        "query": "prometheus",
+        "hide": 0,
+    }
 
 
 def _variable(label: str, metric: str) -> dict[str, object]:
-    """The values of a label, all of them chosen at first. Cells without the label are matched by ``.*`` too."""
+    """The values of a label, all of them chosen at first. Cells without the label are matched by
+    ``.*`` too."""
     return {
         "name": label,
         "label": label.title(),
@@ -128,7 +154,10 @@ def _panel(place: int, panel: _Panel) -> dict[str, object]:
         "datasource": _SOURCE,
         "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
-        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom"},
+            "tooltip": {"mode": "multi"},
+        },
         "targets": [
             {
                 "refId": chr(ord("A") + number),

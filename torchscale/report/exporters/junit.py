@@ -15,7 +15,8 @@ from torchscale.schema.state import State
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no place for, escaped or not."""
 _FAILURES = frozenset({State.OOM, State.TIMEOUT, State.INVALID})
-"""The cell ran and did not do what it should; any other state but these and those below is an error on its way."""
+"""The cell ran and did not do what it should; any other state but these and those below is an error
+on its way."""
 _NOT_RUN = frozenset({State.SKIPPED, State.WAITING, State.PARTIAL})
 _T = TypeVar("_T")
 
@@ -32,18 +33,35 @@ def render(run: ExportedRun) -> Exported:
         for check in checks:
             _check_case(suite, check)
     for parent in (*root, root):
-        counts = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+        counts = {
+            "tests": "testcase",
+            "failures": "failure",
+            "errors": "error",
+            "skipped": "skipped",
+        }
         for name, tag in counts.items():
-            if parent is not root or name != "skipped":  # the root has no such attribute in the common schemas
+            if (
+                parent is not root or name != "skipped"
+            ):  # the root has no such attribute in the common schemas
                 parent.set(name, str(sum(1 for _ in parent.iter(tag))))
     indent(root)
-    return Exported(f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n')
+    return Exported(
+        f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+    )
 
 
 def _cell_case(suite: Element, run: ExportedRun, cell: ExportedCell) -> None:
-    case = SubElement(suite, "testcase", classname=_clean(f"{run.name}.{cell.kind}"), name=_clean(cell.id))
+    case = SubElement(
+        suite, "testcase", classname=_clean(f"{run.name}.{cell.kind}"), name=_clean(cell.id)
+    )
     if cell.state is not State.OK:
-        tag = "failure" if cell.state in _FAILURES else "skipped" if cell.state in _NOT_RUN else "error"
+        tag = (
+            "failure"
+            if cell.state in _FAILURES
+            else "skipped"
+            if cell.state in _NOT_RUN
+            else "error"
+        )
         element = SubElement(case, tag, message=_clean(cell.reason or cell.state.value))
         if tag != "skipped":
             element.set("type", cell.state.value)
@@ -55,7 +73,9 @@ def _cell_case(suite: Element, run: ExportedRun, cell: ExportedCell) -> None:
 
 
 def _check_case(suite: Element, check: Check) -> None:
-    case = SubElement(suite, "testcase", classname=_clean(f"validate.{check.group}"), name=_clean(check.title))
+    case = SubElement(
+        suite, "testcase", classname=_clean(f"validate.{check.group}"), name=_clean(check.title)
+    )
     if check.status is Status.FAIL:
         element = SubElement(case, "failure", message=_clean(check.seen), type=_clean(check.id))
         element.text = _clean("\n".join(filter(None, (check.seen, check.expected, check.advice))))
@@ -63,7 +83,9 @@ def _check_case(suite: Element, check: Check) -> None:
         SubElement(case, "skipped", message=_clean(check.seen))
     if check.status in (Status.PASS, Status.WARN):
         SubElement(case, "system-out").text = _clean(
-            "\n".join(filter(None, (f"{check.status.value}: {check.seen}", check.expected, check.advice)))
+            "\n".join(
+                filter(None, (f"{check.status.value}: {check.seen}", check.expected, check.advice))
+            )
         )
 
 

@@ -1,10 +1,12 @@
-"""MLflow: a run per cell under one of the sweep, in any store that MLflow knows (a database, a directory, a server).
+"""MLflow: a run per cell under one of the sweep, in any store that MLflow knows (a database, a
+directory, a server).
 
-A run is complete once it has the tag ``torchscale.digest``, which is set last: what was cut short is written anew by
-the next export, and what is there already in the same form is left alone. In a directory, MLflow empties or creates
-the file ``meta.yaml`` of a run, and the file of a metric, before it writes it: a process that is killed in between
-leaves a run with which MLflow can no longer list the experiment. The next export removes such a run if it is of the
-same sweep or holds nothing.
+A run is complete once it has the tag ``torchscale.digest``, which is set last: what was cut short
+is written anew by the next export, and what is there already in the same form is left alone. In a
+directory, MLflow empties or creates the file ``meta.yaml`` of a run, and the file of a metric,
+before it writes it: a process that is killed in between leaves a run with which MLflow can no
+longer list the experiment. The next export removes such a run if it is of the same sweep or holds
+nothing.
 """
 
 from __future__ import annotations
@@ -54,21 +56,22 @@ _LONGEST_VALUE = 500
 _LONGEST_TAG = 5000
 _PAGE = 1000
 _WRITTEN_WITHIN_SECONDS = 2.0
-"""MLflow writes the 400 bytes of a run's ``meta.yaml`` in about a millisecond, a metric in less: the writer of a
-file that stays empty was killed."""
+"""MLflow writes the 400 bytes of a run's ``meta.yaml`` in about a millisecond, a metric in less:
+the writer of a file that stays empty was killed."""
 _BOUNDS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
-"""Where the user has not set them. MLflow's own (120 s, 7 retries, each after twice the time of the one before) wait
-for 20 minutes for a server that does not answer."""
+"""Where the user has not set them. MLflow's own (120 s, 7 retries, each after twice the time of the
+one before) wait for 20 minutes for a server that does not answer."""
 _DATABASES = ("sqlite:", "postgresql", "mysql", "mssql")
 """What addresses of databases begin with, a driver after ``+`` aside."""
 
 
 def store(run: RunToStore, place: str | None) -> Stored:
-    """Write a run to a tracking store: by default the one of ``MLFLOW_TRACKING_URI``, else MLflow's own.
+    """Write a run to a tracking store: by default the one of ``MLFLOW_TRACKING_URI``, else MLflow's
+    own.
 
     Raises:
         MachineError: MLflow, or the library of the store, is not installed.
@@ -84,10 +87,14 @@ def store(run: RunToStore, place: str | None) -> Stored:
 
     address = place if place is not None else mlflow.get_tracking_uri()
     if address.startswith(_DATABASES) and find_spec("sqlalchemy") is None:
-        raise missing_library("mlflow", "sqlalchemy")  # which mlflow-skinny does not bring; its own error hides that
+        raise missing_library(
+            "mlflow", "sqlalchemy"
+        )  # which mlflow-skinny does not bring; its own error hides that
     shown = redact_text(address)
     if address.startswith("sqlite:") and address.partition("://")[2].strip("/") in ("", ":memory:"):
-        raise OutputError(f"the MLflow store {shown} is in memory and would be lost", hint="sqlite:///FILE.db")
+        raise OutputError(
+            f"the MLflow store {shown} is in memory and would be lost", hint="sqlite:///FILE.db"
+        )
     for name, value in _BOUNDS.items():
         os.environ.setdefault(name, value)
     try:
@@ -101,7 +108,8 @@ def store(run: RunToStore, place: str | None) -> Stored:
         changed, unchanged = sweep.write()
     except ModuleNotFoundError as error:  # the driver of a database
         raise MachineError(
-            f"the MLflow store {shown} needs {error.name}, which is not installed", hint=f"pip install {error.name}"
+            f"the MLflow store {shown} needs {error.name}, which is not installed",
+            hint=f"pip install {error.name}",
         ) from error
     except (MlflowException, OSError, sqlite3.Error) as error:
         raise OutputError(f"cannot write to the MLflow store {shown}: {one_line(error)}") from error
@@ -141,7 +149,9 @@ class _Sweep:
         runs: dict[str, list[Run]] = defaultdict(list)
         token = None
         while True:
-            page = self._client.search_runs([self._experiment], wanted, max_results=_PAGE, page_token=token)
+            page = self._client.search_runs(
+                [self._experiment], wanted, max_results=_PAGE, page_token=token
+            )
             for stored in page:
                 runs[stored.data.tags.get(_CELL, "")].append(stored)
             token = page.token
@@ -156,10 +166,11 @@ class _Sweep:
         return self._begin(self._run.exported.name, {_RUN: self._run.exported.id, _CELL: _SWEEP})
 
     def _write_cell(self, cell: ExportedCell, parent: str) -> bool:
-        """Whether it had to be written. Parameters of a run cannot be changed: what differs gets a new run, and the old
-        one is deleted, which MLflow can undo."""
+        """Whether it had to be written. Parameters of a run cannot be changed: what differs gets a
+        new run, and the old one is deleted, which MLflow can undo."""
         tags = {
-            f"torchscale.{name}": value[:_LONGEST_TAG] for name, value in outcome_tags(self._run.exported, cell).items()
+            f"torchscale.{name}": value[:_LONGEST_TAG]
+            for name, value in outcome_tags(self._run.exported, cell).items()
         }
         values = measured_values(cell)
         parameters = {name: value[:_LONGEST_VALUE] for name, value in cell.parameters.items()}
@@ -187,7 +198,9 @@ class _Sweep:
         now = int(time.time() * 1000)
         for some in _portions([Param(_key(name), value) for name, value in parameters.items()]):
             self._client.log_batch(run_id, params=some)
-        self._client.log_batch(run_id, metrics=[Metric(_key(name), value, now, 0) for name, value in values.items()])
+        self._client.log_batch(
+            run_id, metrics=[Metric(_key(name), value, now, 0) for name, value in values.items()]
+        )
         self._client.set_terminated(run_id, "FINISHED" if cell.state is State.OK else "FAILED")
         self._client.log_batch(run_id, tags=[RunTag(_DIGEST, digest)])
 
@@ -198,7 +211,9 @@ class _Sweep:
             self._client.log_artifact(parent, str(path))
 
     def _begin(self, name: str, tags: Mapping[str, str]) -> str:
-        return str(self._client.create_run(self._experiment, tags=dict(tags), run_name=name).info.run_id)
+        return str(
+            self._client.create_run(self._experiment, tags=dict(tags), run_name=name).info.run_id
+        )
 
 
 def _experiment_id(client: MlflowClient, name: str) -> str:
@@ -207,21 +222,26 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
 
 
 def _remove_cut_short(experiment: Path, run: str) -> None:
-    """Remove runs with an empty file that MLflow cannot read, whose writer was killed: those of ``run``, and those that
-    hold nothing.
+    """Remove runs with an empty file that MLflow cannot read, whose writer was killed: those of
+    ``run``, and those that hold nothing.
 
     Raises:
         OutputError: such a run holds what something else has written.
     """
     for meta in experiment.glob("*/meta.yaml"):
         directory = meta.parent
-        empty = next((path for path in (meta, *directory.glob("metrics/**/*")) if _stays_empty(path)), None)
+        empty = next(
+            (path for path in (meta, *directory.glob("metrics/**/*")) if _stays_empty(path)), None
+        )
         if empty is None:
             continue
         tags = list((directory / "tags").glob("*"))
-        if tags and not any(tag.name == _RUN and tag.read_text(encoding="utf-8") == run for tag in tags):
+        if tags and not any(
+            tag.name == _RUN and tag.read_text(encoding="utf-8") == run for tag in tags
+        ):
             raise OutputError(
-                f"MLflow cannot list the runs of the experiment in {experiment}: {empty} is empty, because what wrote "
+                f"MLflow cannot list the runs of the experiment in {experiment}: {empty} is "
+                "empty, because what wrote "
                 f"it was killed; remove the directory {directory}, or restore the file"
             )
         shutil.rmtree(directory)
@@ -248,4 +268,6 @@ def _portions(items: Sequence[Param]) -> Iterator[Sequence[Param]]:
 
 def _key(name: str) -> str:
     """What MLflow takes as a name: letters, digits, and some marks."""
-    return "".join(mark if (mark.isalnum() and mark.isascii()) or mark in "_-. /" else "_" for mark in name)[:250]
+    return "".join(
+        mark if (mark.isalnum() and mark.isascii()) or mark in "_-. /" else "_" for mark in name
+    )[:250]

@@ -1,4 +1,5 @@
-"""Parquet: a run as three tables for a warehouse (cells, launches, steps), with types, and units in the names."""
+"""Parquet: a run as three tables for a warehouse (cells, launches, steps), with types, and units in
+the names."""
 
 from __future__ import annotations
 
@@ -47,18 +48,48 @@ CELLS: Mapping[str, str] = {
 _OF_A_LAUNCH = (
     *("samples_per_second", "samples_per_second_per_gpu", "tokens_per_second"),
     *("step_time_mean_ms", "step_time_p50_ms", "step_time_p95_ms", "step_time_p99_ms"),
-    *("samples_per_second_low", "samples_per_second_high", "peak_memory_bytes", "joules_per_step", "outcome"),
+    *(
+        "samples_per_second_low",
+        "samples_per_second_high",
+        "peak_memory_bytes",
+        "joules_per_step",
+        "outcome",
+    ),
 )
 """Columns of ``summary.csv`` that a single launch has."""
 LAUNCHES: Mapping[str, str] = {
-    **{"run": "string", "cell_id": "string", "kind": "string", "launch": "int64", "state": "string"},
-    **{"reason": "string", "started_at": _MICROSECONDS, "seconds": "double", "exit_code": "int64", "grouped": "bool"},
+    **{
+        "run": "string",
+        "cell_id": "string",
+        "kind": "string",
+        "launch": "int64",
+        "state": "string",
+    },
+    **{
+        "reason": "string",
+        "started_at": _MICROSECONDS,
+        "seconds": "double",
+        "exit_code": "int64",
+        "grouped": "bool",
+    },
     **{name: CELLS[name] for name in _OF_A_LAUNCH},
 }
-_STEP_PHASES = ("data_wait", "forward", "backward", "optimizer", "bubble", "exposed_sync", "buffer_sync")
+_STEP_PHASES = (
+    "data_wait",
+    "forward",
+    "backward",
+    "optimizer",
+    "bubble",
+    "exposed_sync",
+    "buffer_sync",
+)
 STEPS: Mapping[str, str] = {
     **{"run": "string", "cell_id": "string", "launch": "int64", "rank": "int64", "step": "int64"},
-    **{"step_seconds": "double", **{f"{phase}_seconds": "double" for phase in _STEP_PHASES}, "loss": "double"},
+    **{
+        "step_seconds": "double",
+        **{f"{phase}_seconds": "double" for phase in _STEP_PHASES},
+        "loss": "double",
+    },
 }
 
 
@@ -70,7 +101,8 @@ class _Table:
 
 
 def store(run: RunToStore, place: str | None) -> Stored:
-    """Write ``cells.parquet``, ``launches.parquet`` and ``steps.parquet`` to a directory, each replaced as a whole.
+    """Write ``cells.parquet``, ``launches.parquet`` and ``steps.parquet`` to a directory, each
+    replaced as a whole.
 
     Raises:
         MachineError: pyarrow is not installed.
@@ -82,7 +114,9 @@ def store(run: RunToStore, place: str | None) -> Stored:
     except ImportError as error:
         raise missing_library("parquet", "pyarrow") from error
     if place is None:
-        raise UsageError("--to parquet writes three files: which directory?", hint="name it with --output DIR")
+        raise UsageError(
+            "--to parquet writes three files: which directory?", hint="name it with --output DIR"
+        )
     directory = Path(place)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -96,9 +130,15 @@ def store(run: RunToStore, place: str | None) -> Stored:
     )
     counts = {table.name: _write(directory / f"{table.name}.parquet", table) for table in tables}
     notes = (
-        () if counts["steps"] else ("steps.parquet has no rows: no launch kept its steps (benchmark.log_step_times)",)
+        ()
+        if counts["steps"]
+        else ("steps.parquet has no rows: no launch kept its steps (benchmark.log_step_times)",)
     )
-    return Stored(str(directory), tuple(f"{name}.parquet: {count} rows" for name, count in counts.items()), notes)
+    return Stored(
+        str(directory),
+        tuple(f"{name}.parquet: {count} rows" for name, count in counts.items()),
+        notes,
+    )
 
 
 def _write(path: Path, table: _Table) -> int:
@@ -106,10 +146,15 @@ def _write(path: Path, table: _Table) -> int:
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import parquet  # noqa: PLC0415
 
-    schema = pyarrow.schema([pyarrow.field(name, _type(kind)) for name, kind in table.columns.items()])
+    schema = pyarrow.schema(
+        [pyarrow.field(name, _type(kind)) for name, kind in table.columns.items()]
+    )
     rows, count = iter(table.rows), 0
     try:
-        with atomic_path(path) as temporary, parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        with (
+            atomic_path(path) as temporary,
+            parquet.ParquetWriter(temporary, schema, compression="zstd") as writer,
+        ):
             while group := list(islice(rows, _ROWS)):
                 writer.write_table(pyarrow.Table.from_pylist(group, schema=schema))
                 count += len(group)
@@ -121,13 +166,18 @@ def _write(path: Path, table: _Table) -> int:
 def _type(kind: str) -> pyarrow.DataType:
     import pyarrow  # noqa: PLC0415 - an extra
 
-    return pyarrow.timestamp("us", tz="UTC") if kind == _MICROSECONDS else pyarrow.type_for_alias(kind)
+    return (
+        pyarrow.timestamp("us", tz="UTC") if kind == _MICROSECONDS else pyarrow.type_for_alias(kind)
+    )
 
 
 def _cells(run: RunToStore) -> Iterator[Row]:
     for summary in run.summary.in_plan_order:
         row = report_kind(summary.cell.kind).csv_row(summary)
-        yield {"run": run.exported.name, **{name: _as(CELLS[name], value) for name, value in row.items()}}
+        yield {
+            "run": run.exported.name,
+            **{name: _as(CELLS[name], value) for name, value in row.items()},
+        }
 
 
 def _launches(run: RunToStore, folder: RunFolder) -> Iterator[Row]:

@@ -1,6 +1,8 @@
-"""Prometheus' text format (exposition format 0.0.4), for node_exporter's textfile collector, and OpenMetrics 1.0.
+"""Prometheus' text format (exposition format 0.0.4), for node_exporter's textfile collector, and
+OpenMetrics 1.0.
 
-One sample a figure and cell, its interval as metrics of their own, no timestamps: the collector refuses them.
+One sample a figure and cell, its interval as metrics of their own, no timestamps: the collector
+refuses them.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def _text(run: ExportedRun, *, escape_quotes_in_help: bool) -> str:
         help_text = _escaped(metric.definition, quotes=escape_quotes_in_help)
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
         for labels, value in metric.samples:
-            shown = ",".join(f'{label}="{_escaped(text, quotes=True)}"' for label, text in labels.items())
+            shown = ",".join(
+                f'{label}="{_escaped(text, quotes=True)}"' for label, text in labels.items()
+            )
             lines.append(f"{name}{{{shown}}} {_number(value)}")
     return "".join(f"{line}\n" for line in lines)
 
@@ -55,7 +59,9 @@ def _metrics(run: ExportedRun) -> dict[str, _Metric]:
     """Name → metric: all samples of a metric stand together, as the format wants it."""
     metrics: dict[str, _Metric] = {}
     for name, definition, labels, value in _samples(run):
-        metrics.setdefault(metric_name(name), _Metric(definition)).samples.append(({"run": run.name, **labels}, value))
+        metrics.setdefault(metric_name(name), _Metric(definition)).samples.append(
+            ({"run": run.name, **labels}, value)
+        )
     return metrics
 
 
@@ -63,24 +69,41 @@ def _samples(run: ExportedRun) -> Iterator[tuple[str, str, Mapping[str, str], fl
     """Name, definition, labels and value of every sample."""
     for cell in run.cells:
         labels = {"cell": cell.id, **cell.labels}
-        yield "cell_info", "Settings of a cell; always 1.", {**labels, "kind": cell.kind, **cell.properties}, 1
+        yield (
+            "cell_info",
+            "Settings of a cell; always 1.",
+            {**labels, "kind": cell.kind, **cell.properties},
+            1,
+        )
         yield "cell_state", "How a cell ended; always 1.", {**labels, "state": cell.state.value}, 1
         for flag in cell.flags:
-            yield "cell_flag", "A reservation about a cell's figures; always 1.", {**labels, "flag": flag}, 1
+            yield (
+                "cell_flag",
+                "A reservation about a cell's figures; always 1.",
+                {**labels, "flag": flag},
+                1,
+            )
         yield from _figures(cell, labels)
     for check in run.checks:
         labels = {"check": check.id, "group": check.group, "status": check.status.value}
         yield "check", "A check of the node with its outcome; always 1.", labels, 1
 
 
-def _figures(cell: ExportedCell, labels: Mapping[str, str]) -> Iterable[tuple[str, str, Mapping[str, str], float]]:
+def _figures(
+    cell: ExportedCell, labels: Mapping[str, str]
+) -> Iterable[tuple[str, str, Mapping[str, str], float]]:
     for figure in cell.figures:
         told = f"{figure.definition}. In {figure.unit}." if figure.unit else f"{figure.definition}."
         own = {**labels, **figure.labels}
         yield figure.name, told, own, figure.value
         if figure.bounds is not None:
             for end, value in zip(("lower", "upper"), figure.bounds, strict=True):
-                yield f"{figure.name}_{end}_95", f"{end.title()} end of the 95 % interval of {figure.name}.", own, value
+                yield (
+                    f"{figure.name}_{end}_95",
+                    f"{end.title()} end of the 95 % interval of {figure.name}.",
+                    own,
+                    value,
+                )
 
 
 def _escaped(text: str, *, quotes: bool) -> str:

@@ -20,7 +20,15 @@ from torchscale.util.text import strip_control
 _LABELS = {"model": "model", "gpu_count": "gpus"}
 """Columns of ``summary.csv`` that people select by → their names there."""
 _PROPERTIES = (
-    *("batch_size", "precision", "strategy", "scaling", "optimizer", "compile", "gradient_accumulation"),
+    *(
+        "batch_size",
+        "precision",
+        "strategy",
+        "scaling",
+        "optimizer",
+        "compile",
+        "gradient_accumulation",
+    ),
     *("activation_checkpointing", "data_source"),
 )
 """Columns that say what was measured."""
@@ -29,7 +37,8 @@ _OF_A_CELL = frozenset(("id", "kind"))
 
 
 def exported_run(summary: RunSummary, *, parameters: bool = False) -> ExportedRun:
-    """Every cell of a run, those without figures too; with ``parameters``, which take longer, where asked for."""
+    """Every cell of a run, those without figures too; with ``parameters``, which take longer, where
+    asked for."""
     fixed = _texts("config", fixed_values(summary.experiment.config)) if parameters else {}
     cells = tuple(
         _cell(cell, _parameters(summary.experiment, cell, fixed) if parameters else {})
@@ -45,7 +54,9 @@ def exported_checks(validation: Validation, name: str) -> ExportedRun:
 
 def _cell(summary: AnySummary, parameters: Mapping[str, str]) -> ExportedCell:
     kind = report_kind(summary.cell.kind)
-    row = {name: str(value) for name, value in kind.csv_row(summary).items() if value not in (None, "")}
+    row = {
+        name: str(value) for name, value in kind.csv_row(summary).items() if value not in (None, "")
+    }
     return ExportedCell(
         id=summary.cell.id,
         kind=summary.cell.kind,
@@ -53,7 +64,9 @@ def _cell(summary: AnySummary, parameters: Mapping[str, str]) -> ExportedCell:
         properties={name: row[name] for name in _PROPERTIES if name in row},
         state=summary.state,
         reason=strip_control(summary.reason),
-        flags=tuple(sorted({*row.get("flags", "").split(), *row.get("efficiency_flags", "").split()})),
+        flags=tuple(
+            sorted({*row.get("flags", "").split(), *row.get("efficiency_flags", "").split()})
+        ),
         figures=kind.figures(summary),
         parameters=parameters,
     )
@@ -61,17 +74,29 @@ def _cell(summary: AnySummary, parameters: Mapping[str, str]) -> ExportedCell:
 
 def _run_id(file: ExperimentFile) -> str:
     """Of what began the folder and never changes in it: when, where, and the command."""
-    first = [file.created_at, file.environment.hostname, file.environment.command, file.config.experiment_name]
+    first = [
+        file.created_at,
+        file.environment.hostname,
+        file.environment.command,
+        file.config.experiment_name,
+    ]
     return hashlib.sha256(json.dumps(first).encode()).hexdigest()[:16]
 
 
-def _parameters(file: ExperimentFile, summary: AnySummary, fixed: Mapping[str, str]) -> dict[str, str]:
-    """What was asked (``cell.``, ``config.``: only keys that are the same for every session), and where it was measured
-    (``environment.``, of the session of the cell's first launch; ``environment.sessions``: how many it has)."""
+def _parameters(
+    file: ExperimentFile, summary: AnySummary, fixed: Mapping[str, str]
+) -> dict[str, str]:
+    """What was asked (``cell.``, ``config.``: only keys that are the same for every session), and
+    where it was measured (``environment.``, of the session of the cell's first launch;
+    ``environment.sessions``: how many it has)."""
     sessions = file.sessions
     numbers = sorted(set(session_numbers(sessions, summary.facts.launches)))
     session = sessions[numbers[0] if numbers else 0]
-    asked = {name: value for name, value in summary.cell.model_dump(mode="json").items() if name not in _OF_A_CELL}
+    asked = {
+        name: value
+        for name, value in summary.cell.model_dump(mode="json").items()
+        if name not in _OF_A_CELL
+    }
     environment = _environment(session)
     if len(numbers) > 1:
         environment["sessions"] = len(numbers)
@@ -79,9 +104,12 @@ def _parameters(file: ExperimentFile, summary: AnySummary, fixed: Mapping[str, s
 
 
 def _environment(session: Session) -> dict[str, object]:
-    """The machine and its software; variables only where they were recorded, which leaves secrets out."""
+    """The machine and its software; variables only where they were recorded, which leaves secrets
+    out."""
     environment = session.environment
-    content = environment.model_dump(mode="json", exclude={"devices", "env", "command", "cuda_available"})
+    content = environment.model_dump(
+        mode="json", exclude={"devices", "env", "command", "cuda_available"}
+    )
     names = [device.name for device in environment.devices]
     return {
         **content,

@@ -1,4 +1,5 @@
-"""Exporters that write into a directory or a store of runs: what they take, and what they say of it."""
+"""Exporters that write into a directory or a store of runs: what they take, and what they say of
+it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class StoreExporter(Protocol):
 
         Args:
             run: What to write.
-            place: A directory or an address; ``None`` for the one that the program at hand is set up for.
+            place: A directory or an address; ``None`` for the one that the program at hand is set
+                up for.
 
         Raises:
             MachineError: a library is missing.
@@ -71,26 +73,30 @@ class StoreExporter(Protocol):
 def missing_library(target: str, library: str) -> MachineError:
     """The error of a store whose library is not installed."""
     return MachineError(
-        f"--to {target} needs {library}, which is not installed", hint=f"pip install '{DISTRIBUTION}[{target}]'"
+        f"--to {target} needs {library}, which is not installed",
+        hint=f"pip install '{DISTRIBUTION}[{target}]'",
     )
 
 
 def one_line(error: Exception) -> str:
-    """What a library says went wrong, without secrets and line ends; a request's whole address may be in it."""
+    """What a library says went wrong, without secrets and line ends; a request's whole address may
+    be in it."""
     text = " ".join(redact_text(str(error)).split())
     return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
 
 
 def cells_to_store(run: RunToStore) -> tuple[ExportedCell, ...]:
-    """The cells that have ended or were skipped. Those of which some launches are done too, where the run is stored as
-    it is; without the report it is stored on the way, and they would only be replaced soon."""
+    """The cells that have ended or were skipped. Those of which some launches are done too, where
+    the run is stored as it is; without the report it is stored on the way, and they would only be
+    replaced soon."""
     left_out = (State.WAITING,) if run.report is not None else (State.WAITING, State.PARTIAL)
     return tuple(cell for cell in run.exported.cells if cell.state not in left_out)
 
 
 def measured_values(cell: ExportedCell) -> dict[str, float]:
-    """Name → figure, and the ends of its interval as figures of their own: ``step_mean_seconds_upper_95``. Figures of
-    one name are told apart by their labels: ``bus_bandwidth_bytes_per_second/all_reduce``."""
+    """Name → figure, and the ends of its interval as figures of their own:
+    ``step_mean_seconds_upper_95``. Figures of one name are told apart by their labels:
+    ``bus_bandwidth_bytes_per_second/all_reduce``."""
     values: dict[str, float] = {}
     for figure in cell.figures:
         labels = "".join(f"/{value}" for value in figure.labels.values())

@@ -21,7 +21,11 @@ _RATES = (
     ("samples_per_second_per_device", "samples/s", THROUGHPUT_PER_DEVICE),
     ("tokens_per_second", "tokens/s", TOKENS),
 )
-_QUANTILES = (("step_p50_seconds", STEP_P50), ("step_p95_seconds", STEP_P95), ("step_p99_seconds", STEP_P99))
+_QUANTILES = (
+    ("step_p50_seconds", STEP_P50),
+    ("step_p95_seconds", STEP_P95),
+    ("step_p99_seconds", STEP_P99),
+)
 
 
 def training_figures(summary: TrainingSummary) -> tuple[Figure, ...]:
@@ -30,13 +34,29 @@ def training_figures(summary: TrainingSummary) -> tuple[Figure, ...]:
     if figures is None:
         return ()
     listed = [
-        *(_figure(figures, name, unit, quantity, higher_is_better=True) for name, unit, quantity in _RATES),
+        *(
+            _figure(figures, name, unit, quantity, higher_is_better=True)
+            for name, unit, quantity in _RATES
+        ),
         _figure(figures, "step_mean_seconds", "s", STEP_MEAN, higher_is_better=False),
-        *(_figure(figures, name, "s", quantity, higher_is_better=False) for name, quantity in _QUANTILES),
+        *(
+            _figure(figures, name, "s", quantity, higher_is_better=False)
+            for name, quantity in _QUANTILES
+        ),
         *_efficiency(summary),
-        *_plain("peak_memory_bytes", "B", memory_definition(on_cuda=figures.on_cuda), figures.peak_memory_bytes),
+        *_plain(
+            "peak_memory_bytes",
+            "B",
+            memory_definition(on_cuda=figures.on_cuda),
+            figures.peak_memory_bytes,
+        ),
         *_utilization(summary),
-        *_plain("joules_per_step", "J", "of all GPUs; geometric mean over launches", figures.joules_per_step),
+        *_plain(
+            "joules_per_step",
+            "J",
+            "of all GPUs; geometric mean over launches",
+            figures.joules_per_step,
+        ),
     ]
     return tuple(figure for figure in listed if figure is not None)
 

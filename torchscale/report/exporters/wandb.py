@@ -1,7 +1,7 @@
 """W&B: a run per cell and one with the report, always offline; ``wandb sync`` uploads them.
 
-An offline run is made in a temporary directory and takes its name when it is complete, so that nobody finds half of
-one. Ids are made of the run's and the cell's: W&B knows what it has already.
+An offline run is made in a temporary directory and takes its name when it is complete, so that
+nobody finds half of one. Ids are made of the run's and the cell's: W&B knows what it has already.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class _Entry:
 
 
 def store(run: RunToStore, place: str | None) -> Stored:
-    """Write a run below ``place``/wandb: by default below ``WANDB_DIR``, else the current directory.
+    """Write a run below ``place``/wandb: by default below ``WANDB_DIR``, else the current
+    directory.
 
     Raises:
         MachineError: wandb is not installed.
@@ -77,17 +78,30 @@ def store(run: RunToStore, place: str | None) -> Stored:
     except Exception as error:  # errors of wandb have no common base
         raise OutputError(f"cannot write W&B runs to {root}: {one_line(error)}") from error
     notes = (f"to upload them: wandb sync {root}/wandb/offline-run-*",) if written else ()
-    return Stored(str(root / "wandb"), (f"{written} runs", f"{len(entries) - written} were there already"), notes)
+    return Stored(
+        str(root / "wandb"),
+        (f"{written} runs", f"{len(entries) - written} were there already"),
+        notes,
+    )
 
 
 def _entries(run: RunToStore) -> Iterator[_Entry]:
     exported = run.exported
     for cell in cells_to_store(run):
         outcome = outcome_tags(exported, cell)
-        yield _Entry(_id(exported.id, cell.id), cell.id, cell.kind, cell.parameters, measured_values(cell), outcome)
+        yield _Entry(
+            _id(exported.id, cell.id),
+            cell.id,
+            cell.kind,
+            cell.parameters,
+            measured_values(cell),
+            outcome,
+        )
     if run.report is not None:
         name = f"{exported.name} report"
-        yield _Entry(_id(exported.id, _REPORT), name, "report", {}, {}, {"run": exported.id}, run.report())
+        yield _Entry(
+            _id(exported.id, _REPORT), name, "report", {}, {}, {"run": exported.id}, run.report()
+        )
 
 
 def _id(run_id: str, part: str) -> str:
@@ -132,7 +146,10 @@ class _Writer:
             job_type=entry.kind,
             id=entry.id,
             name=entry.name,
-            config={**entry.config, **{f"torchscale.{name}": value for name, value in entry.outcome.items()}},
+            config={
+                **entry.config,
+                **{f"torchscale.{name}": value for name, value in entry.outcome.items()},
+            },
             dir=str(directory),
             mode="offline",
             settings=settings,
@@ -156,12 +173,15 @@ _TEMPORARY = ".torchscale-"
 def _temporary_directory(root: Path) -> Iterator[Path]:
     """A directory beside the results, so that renaming works, named after this process."""
     prefix = f"{_TEMPORARY}{socket.gethostname()}-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=root, ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix=prefix, dir=root, ignore_cleanup_errors=True
+    ) as directory:
         yield Path(directory)
 
 
 def _remove_left_over(root: Path) -> None:
-    """What an export that was killed left, on this machine: processes of others cannot be looked for."""
+    """What an export that was killed left, on this machine: processes of others cannot be looked
+    for."""
     for path in root.glob(f"{_TEMPORARY}{socket.gethostname()}-*"):
         process = path.name.rpartition("-")[0].rpartition("-")[2]
         if process.isdigit() and not psutil.pid_exists(int(process)):

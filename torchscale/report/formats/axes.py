@@ -20,19 +20,23 @@ _LEGEND_WIDTH = 0.45
 _CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "left"))
 """In order of preference where several are equally empty."""
 _ROOM_FOR_WHISKERS = 1.5
-"""Height of an axis over its highest point. An interval that needs more says that the value is nearly unknown; drawn
-whole it would press all points into the lower half."""
+"""Height of an axis over its highest point. An interval that needs more says that the value is
+nearly unknown; drawn whole it would press all points into the lower half."""
 _FEWEST_APART = 2
 _APART, _MOST_APART = 0.012, 0.4
-"""Distance of whiskers side by side: a share of the axis (6 pixels on a screen), and together at most a share of the
-distance of two counts."""
+"""Distance of whiskers side by side: a share of the axis (6 pixels on a screen), and together at
+most a share of the distance of two counts."""
 _MAX_PLACES = 40
 """Lines with more points need no places between them to be seen by the count."""
 
 
 def is_small(chart: Chart) -> bool:
     """Whether half the area shows it as well."""
-    return not chart.prominent and bool(chart.x_ticks) and all(len(series.x) <= _FEW_POINTS for series in chart.series)
+    return (
+        not chart.prominent
+        and bool(chart.x_ticks)
+        and all(len(series.x) <= _FEW_POINTS for series in chart.series)
+    )
 
 
 def x_ticks(chart: Chart) -> tuple[tuple[float, ...], tuple[str, ...]]:
@@ -48,7 +52,8 @@ def x_ticks(chart: Chart) -> tuple[tuple[float, ...], tuple[str, ...]]:
 
 
 def cut_at(chart: Chart) -> float | None:
-    """Upper end of an axis from 0 at which the whisker of an interval is cut, with an arrow; ``None`` where all fit."""
+    """Upper end of an axis from 0 at which the whisker of an interval is cut, with an arrow;
+    ``None`` where all fit."""
     values = [value for series in chart.series for value in (*series.y, *series.launch_points[1])]
     if not values or chart.log_y or not chart.y_from_zero:
         return None
@@ -57,11 +62,18 @@ def cut_at(chart: Chart) -> float | None:
 
 
 def side_by_side(chart: Chart) -> Chart:
-    """Lines that have whiskers at the same x, moved apart by a little where the axis has only some x: whiskers drawn
-    over one another cannot be read."""
-    with_whiskers = [number for number, series in enumerate(chart.series) if series.high and not series.reference]
+    """Lines that have whiskers at the same x, moved apart by a little where the axis has only some
+    x: whiskers drawn over one another cannot be read."""
+    with_whiskers = [
+        number for number, series in enumerate(chart.series) if series.high and not series.reference
+    ]
     places = sorted(chart.x_ticks)
-    if len(with_whiskers) < _FEWEST_APART or len(places) < _FEWEST_APART or chart.log_x or chart.x_names:
+    if (
+        len(with_whiskers) < _FEWEST_APART
+        or len(places) < _FEWEST_APART
+        or chart.log_x
+        or chart.x_names
+    ):
         return chart
     nearest = min(after - before for before, after in itertools.pairwise(places))
     step = min(_APART * (places[-1] - places[0]), _MOST_APART * nearest / len(with_whiskers))
@@ -90,7 +102,8 @@ def byte_ticks(values: Iterable[float]) -> tuple[float, ...]:
 
 
 def legend_corner(chart: Chart) -> tuple[str, str]:
-    """``("top" or "bottom", "left" or "right")``: the corner whose box of legend entries has the most room."""
+    """``("top" or "bottom", "left" or "right")``: the corner whose box of legend entries has the
+    most room."""
     points = [place for series in chart.series for place in _along(series, chart)]
     if not points:
         return _CORNERS[0]
@@ -103,14 +116,16 @@ def legend_corner(chart: Chart) -> tuple[str, str]:
 
 
 def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> float:
-    """How far from the corner, upwards or downwards, the nearest of what is beside it lies; shares of the height."""
+    """How far from the corner, upwards or downwards, the nearest of what is beside it lies; shares
+    of the height."""
     row, column = corner
     beside = [y for x, y in places if (x if column == "left" else 1 - x) <= _LEGEND_WIDTH]
     return min((y if row == "bottom" else 1 - y for y in beside), default=1.0)
 
 
 def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
-    """Its points, the ends of their intervals, and places on the lines between them, in the coordinates of the axes."""
+    """Its points, the ends of their intervals, and places on the lines between them, in the
+    coordinates of the axes."""
     points = [
         (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(y, log=chart.log_y))
         for x, y in zip(series.x, series.y, strict=True)

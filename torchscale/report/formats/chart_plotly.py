@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from torchscale.report.document import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart, log_ticks
-from torchscale.report.formats.axes import cut_at, cut_points, is_small, legend_corner, side_by_side, x_ticks
-from torchscale.report.formats.palette import COLOURS, PLOTLY_MARKERS, REFERENCE_COLOUR, TIMELINE_COLOURS, style_index
+from torchscale.report.document import (
+    AnyChart,
+    Chart,
+    ChartSeries,
+    StackedChart,
+    TimelineChart,
+    log_ticks,
+)
+from torchscale.report.formats.axes import (
+    cut_at,
+    cut_points,
+    is_small,
+    legend_corner,
+    side_by_side,
+    x_ticks,
+)
+from torchscale.report.formats.palette import (
+    COLOURS,
+    PLOTLY_MARKERS,
+    REFERENCE_COLOUR,
+    TIMELINE_COLOURS,
+    style_index,
+)
 from torchscale.util.units import format_bytes
 
 Figure = dict[str, object]
@@ -48,15 +68,23 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
     }
     if chart.byte_sizes:
         trace["customdata"] = [format_bytes(x) for x in series.x]
-        trace["hovertemplate"] = f"%{{y:,.4~g}} at %{{customdata}}<extra>{_escape(series.name)}</extra>"
+        trace["hovertemplate"] = (
+            f"%{{y:,.4~g}} at %{{customdata}}<extra>{_escape(series.name)}</extra>"
+        )
     if series.reference:
         colour = COLOURS[style] if series.follows else REFERENCE_COLOUR
         trace["line"] = {"color": colour, "width": 1.5, "dash": "dash"}
         trace["showlegend"] = series.legend
     if series.marks:
-        trace["marker"] = {"symbol": "x-thin", "size": 11, "line": {"width": 2.5, "color": COLOURS[style]}}
+        trace["marker"] = {
+            "symbol": "x-thin",
+            "size": 11,
+            "line": {"width": 2.5, "color": COLOURS[style]},
+        }
     if series.high:
-        trace["customdata"] = [_with_ends(*point) for point in zip(series.y, series.low, series.high, strict=True)]
+        trace["customdata"] = [
+            _with_ends(*point) for point in zip(series.y, series.low, series.high, strict=True)
+        ]
         trace["hovertemplate"] = f"%{{customdata}}<extra>{_escape(series.name)}</extra>"
         limit = cut_at(chart)
         drawn = [high if limit is None else min(high, _BEYOND * limit) for high in series.high]
@@ -154,7 +182,10 @@ def _timeline(chart: TimelineChart) -> Figure:
                 "y": [chart.rows[stretch.row] for stretch in stretches],
                 "base": [stretch.start for stretch in stretches],
                 "x": [stretch.end - stretch.start for stretch in stretches],
-                "marker": {"color": TIMELINE_COLOURS[number % len(TIMELINE_COLOURS)], "line": {"width": 0}},
+                "marker": {
+                    "color": TIMELINE_COLOURS[number % len(TIMELINE_COLOURS)],
+                    "line": {"width": 0},
+                },
                 "hovertemplate": f"%{{base:,.4~g}} + %{{x:,.4~g}}<extra>{_escape(kind)}</extra>",
             }
         )
@@ -185,13 +216,21 @@ def figure_height(chart: AnyChart) -> int:
 
 
 _HEIGHT, _SMALL_HEIGHT, _LARGE_HEIGHT = 330, 250, 420
-"""Pixels of a chart with its title: about 40 % of a window of 800, and as little as axis labels and a legend allow."""
+"""Pixels of a chart with its title: about 40 % of a window of 800, and as little as axis labels and
+a legend allow."""
 _FRAME, _ROW = 132, 30
 """Pixels of a chart of rows: title, legend and axis, and each row."""
 _FEW_BARS = 4
-_LEGEND_ABOVE: Figure = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}}
+_LEGEND_ABOVE: Figure = {
+    "orientation": "h",
+    "x": 0,
+    "y": 1,
+    "yanchor": "bottom",
+    "font": {"size": 11},
+}
 _LEGEND_BESIDE: Figure = {"x": 1.02, "y": 1, "font": {"size": 11}}
-"""Of bars, which leave no corner free. Above are also the entries of a chart of names, whose points are scattered."""
+"""Of bars, which leave no corner free. Above are also the entries of a chart of names, whose points
+are scattered."""
 
 
 def _legend(chart: Chart) -> Figure:
@@ -229,11 +268,21 @@ def _layout(chart: Chart) -> Figure:
         layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "log", **marks}
     elif places:
         slanted: Figure = {"tickangle": -30, "automargin": True} if chart.x_names else {}
-        layout["xaxis"] = {"title": _axis_title(chart.x_label), "range": chart.x_range, **marks, **slanted}
+        layout["xaxis"] = {
+            "title": _axis_title(chart.x_label),
+            "range": chart.x_range,
+            **marks,
+            **slanted,
+        }
     if chart.log_y:
         ticks = log_ticks(y for s in chart.series for y in s.y)
         texts = tuple(f"{tick:,.12g}" for tick in ticks)
-        layout["yaxis"] = {"title": _axis_title(chart.y_label), "type": "log", "tickvals": ticks, "ticktext": texts}
+        layout["yaxis"] = {
+            "title": _axis_title(chart.y_label),
+            "type": "log",
+            "tickvals": ticks,
+            "ticktext": texts,
+        }
     elif chart.y_from_zero:
         limit = cut_at(chart)
         end: Figure = {"rangemode": "tozero"} if limit is None else {"range": [0, limit]}

@@ -1,7 +1,8 @@
-"""Charts in the page: the drawing that goes on paper, in sizes and colours of the screen, with the values to point at.
+"""Charts in the page: the drawing that goes on paper, in sizes and colours of the screen, with the
+values to point at.
 
-Text, lines and background take the page's colours, so that they follow it into the dark. Without JavaScript charts are
-there all the same; with it, the value next to the pointer or finger is shown.
+Text, lines and background take the page's colours, so that they follow it into the dark. Without
+JavaScript charts are there all the same; with it, the value next to the pointer or finger is shown.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from torchscale.report.formats.chart_svg import BAR, Plot, draw_chart
 from torchscale.util.units import format_bytes
 
 _INCHES = {"small": (3.4, 2.0), "normal": (3.6, 2.4), "large": (3.8, 2.75), "wide": (9.5, 3.0)}
-"""Width and height. A type of 7 points is 10 to 14 pixels high where the page is 1,280 wide, and 8 to 10 on a phone;
-there, wide charts are scrolled."""
+"""Width and height. A type of 7 points is 10 to 14 pixels high where the page is 1,280 wide, and 8
+to 10 on a phone; there, wide charts are scrolled."""
 _ROWS_FRAME, _ROW = 0.85, 0.22
 """Inches of a chart of rows: legend and axis, and each row."""
 _COLOURS = {"#000000": "var(--soft)", "#dddddd": "var(--line)", "#ffffff": "var(--paper)"}
@@ -28,14 +29,16 @@ _COLOURS = {"#000000": "var(--soft)", "#dddddd": "var(--line)", "#ffffff": "var(
 _DIGITS = 5
 """Significant digits of a value that is shown with four."""
 _KEPT = 128
-"""Drawings for a live page, which is rendered again after each launch: most of its charts are as they were."""
+"""Drawings for a live page, which is rendered again after each launch: most of its charts are as
+they were."""
 
 Values = dict[str, object]
 
 
 @dataclass(frozen=True)
 class ScreenChart:
-    """A chart of the page: an ``<svg>`` element, and its values as JSON that is safe inside a script element."""
+    """A chart of the page: an ``<svg>`` element, and its values as JSON that is safe inside a
+    script element."""
 
     svg: str
     values: str
@@ -43,8 +46,8 @@ class ScreenChart:
 
 @lru_cache(maxsize=_KEPT)
 def screen_chart(chart: AnyChart, prefix: str, width: str) -> ScreenChart:
-    """Its title, which the page has above the drawing, is left out; ``prefix`` keeps ids apart; ``width`` as of
-    :func:`screen_width`, or ``large`` on the first screen."""
+    """Its title, which the page has above the drawing, is left out; ``prefix`` keeps ids apart;
+    ``width`` as of :func:`screen_width`, or ``large`` on the first screen."""
     svg, plot = draw_chart(replace(chart, title=""), _inches(chart, width), prefix)
     values = {**_frame(chart, plot), "points": _points(chart), "boxes": _boxes(chart)}
     return ScreenChart(_for_page(svg), script_json(values))
@@ -89,7 +92,8 @@ def _inches(chart: AnyChart, width: str) -> tuple[float, float]:
 
 
 def _for_page(svg: str) -> str:
-    """In the page's colours and fonts, and without what only an SVG file of its own needs: a third of its size."""
+    """In the page's colours and fonts, and without what only an SVG file of its own needs: a third
+    of its size."""
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (?:width|height)="[\d.]+pt"| version="1.1"| xmlns(?::xlink)?="[^"]*"', "", svg)
     svg = re.sub(r"font-family: [^;]*; | transform=\"rotate\(-0 [^)]*\)\"", "", svg)
@@ -103,7 +107,9 @@ def _for_page(svg: str) -> str:
 
 
 _NUMBER = r"(-?[\d.]+)"
-_RECTANGLE = re.compile(rf"M {_NUMBER} {_NUMBER} L {_NUMBER} \2 L \3 {_NUMBER} L \1 \4 (?:L \1 \2 )?z")
+_RECTANGLE = re.compile(
+    rf"M {_NUMBER} {_NUMBER} L {_NUMBER} \2 L \3 {_NUMBER} L \1 \4 (?:L \1 \2 )?z"
+)
 """As bars are drawn."""
 
 
@@ -117,7 +123,12 @@ def _frame(chart: AnyChart, plot: Plot) -> Values:
     log = [isinstance(chart, Chart) and chart.log_x, isinstance(chart, Chart) and chart.log_y]
     left, right = plot.left / plot.width, plot.right / plot.width
     bottom, top = plot.bottom / plot.height, plot.top / plot.height
-    return {"frame": _rounded([left, right, bottom, top]), "x": _rounded(plot.x), "y": _rounded(plot.y), "log": log}
+    return {
+        "frame": _rounded([left, right, bottom, top]),
+        "x": _rounded(plot.x),
+        "y": _rounded(plot.y),
+        "log": log,
+    }
 
 
 def _points(chart: AnyChart) -> list[Values]:
@@ -145,7 +156,8 @@ def _line(name: str, x: Sequence[float], y: Sequence[float], chart: Chart) -> Va
 
 
 def _boxes(chart: AnyChart) -> list[Values]:
-    """Each layer or kind with the rectangles of its bars: left, right, low and high ends, and a text."""
+    """Each layer or kind with the rectangles of its bars: left, right, low and high ends, and a
+    text."""
     if isinstance(chart, StackedChart):
         return _stacked_boxes(chart)
     if isinstance(chart, TimelineChart):
@@ -172,11 +184,23 @@ def _stacked_boxes(chart: StackedChart) -> list[Values]:
             starts.append(side[place])
             side[place] += value
             ends.append(side[place])
-        across = [place - 0.5 for place in range(len(chart.bars))], [place + 0.5 for place in range(len(chart.bars))]
+        across = (
+            [place - 0.5 for place in range(len(chart.bars))],
+            [place + 0.5 for place in range(len(chart.bars))],
+        )
         along = _rounded(starts), _rounded(ends)
         (left, right), (low, high) = (along, across) if chart.horizontal else (across, along)
         texts = [f"{value:,.4g}, {bar}" for value, bar in zip(part.values, chart.bars, strict=True)]
-        found.append({"name": part.name, "left": left, "right": right, "low": low, "high": high, "texts": texts})
+        found.append(
+            {
+                "name": part.name,
+                "left": left,
+                "right": right,
+                "low": low,
+                "high": high,
+                "texts": texts,
+            }
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Charts as vector graphics, for pages and paper: text stays text, and equal input gives equal bytes."""
+"""Charts as vector graphics, for pages and paper: text stays text, and equal input gives equal
+bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from torchscale.report.formats.palette import (
 )
 
 _INCHES = {"small": 2.32, "normal": 3.54, "wide": 7.24}
-"""Widths: three or two in a row of the page, or one; at these sizes the fonts have their size in print."""
+"""Widths: three or two in a row of the page, or one; at these sizes the fonts have their size in
+print."""
 _TOP = 1.05
 """Upper end of an axis from 0, of the largest value."""
 _POINTS_PER_INCH = 72
@@ -43,7 +45,8 @@ _FEW_LINES = 5
 _BEYOND = 1.1
 """Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 _TITLE_CHARACTERS = 80
-"""Of a chart of half a page, at its font size: with a longer one (of long host names) no room is left for the axes."""
+"""Of a chart of half a page, at its font size: with a longer one (of long host names) no room is
+left for the axes."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "torchscale",
@@ -78,8 +81,8 @@ class Plot:
 
 
 def chart_svg(chart: AnyChart, prefix: str) -> str:
-    """An ``<svg>`` element for paper with its summary as title; ``prefix`` keeps its ids apart from those of other
-    charts on the page."""
+    """An ``<svg>`` element for paper with its summary as title; ``prefix`` keeps its ids apart from
+    those of other charts on the page."""
     svg, _ = draw_chart(chart, _size(chart), prefix)
     end = svg.index(">") + 1
     return f"{svg[:end]}<title>{escape(chart.summary)}</title>{svg[end:]}"
@@ -162,7 +165,9 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
     if chart.horizontal:
         _legend_above(axes)
     else:
-        axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderpad=0)
+        axes.legend(
+            frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderpad=0
+        )
 
 
 def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - see _draw
@@ -174,9 +179,13 @@ def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - s
         corners = [
             corner
             for stretch in stretches
-            for corner in _rectangle(stretch.start, stretch.end, stretch.row - BAR / 2, stretch.row + BAR / 2)
+            for corner in _rectangle(
+                stretch.start, stretch.end, stretch.row - BAR / 2, stretch.row + BAR / 2
+            )
         ]
-        steps = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(stretches)
+        steps = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(
+            stretches
+        )
         bars = Path(corners, steps)  # one path: an element a bar would make pages of megabytes
         axes.add_patch(PathPatch(bars, facecolor=colour, edgecolor="none", label=kind))
     axes.autoscale_view()
@@ -226,7 +235,8 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         ticks = log_ticks(y for series in chart.series for y in series.y)
         _make_log(axes.set_yscale, axes.set_yticks, ticks, [f"{tick:,.12g}" for tick in ticks])
     elif chart.y_from_zero:
-        # The default margin is a share of the values' range: marks of values that are nearly equal would be cut off.
+        # The default margin is a share of the values' range: marks of values that are nearly equal
+        # would be cut off.
         axes.set_ylim(0, cut_at(chart) or max(axes.get_ylim()[1], _TOP * axes.dataLim.y1))
     if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
@@ -252,7 +262,9 @@ def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> No
         return
     if series.launches:
         x, y = series.launch_points
-        axes.plot(x, y, color=COLOURS[style], marker=".", markersize=3, linewidth=0, alpha=0.5, label="_")
+        axes.plot(
+            x, y, color=COLOURS[style], marker=".", markersize=3, linewidth=0, alpha=0.5, label="_"
+        )
     if series.high:
         _draw_whiskers(axes, series, cut_at(chart), COLOURS[style])
     axes.plot(
@@ -273,11 +285,20 @@ def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: 
         [y - low for low, y in zip(series.low, series.y, strict=True)],
         [high - y for high, y in zip(drawn, series.y, strict=True)],
     ]
-    axes.errorbar(series.x, series.y, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8)
+    axes.errorbar(
+        series.x, series.y, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8
+    )
     cut = [] if limit is None else [x for x, _, _ in cut_points(series, limit)]
     if cut:
         axes.plot(
-            cut, [limit] * len(cut), color=colour, marker="^", markersize=4, linewidth=0, clip_on=False, label="_"
+            cut,
+            [limit] * len(cut),
+            color=colour,
+            marker="^",
+            markersize=4,
+            linewidth=0,
+            clip_on=False,
+            label="_",
         )
 
 

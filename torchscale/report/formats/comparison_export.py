@@ -65,13 +65,16 @@ def comparison_export(comparison: ComparisonReport) -> ComparisonExport:
     sides = (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
     return ComparisonExport(
         sides=tuple(
-            SideExport(name=side.name, created_at=side.created_at, tool_version=side.tool_version) for side in sides
+            SideExport(name=side.name, created_at=side.created_at, tool_version=side.tool_version)
+            for side in sides
         ),
         threshold=comparison.threshold,
         level=LEVEL,
         prices=comparison.prices or None,
         differences=tuple(
-            DifferenceExport(what=difference.what, values=difference.values, deciding=difference.forbids)
+            DifferenceExport(
+                what=difference.what, values=difference.values, deciding=difference.forbids
+            )
             for difference in comparison.differences
         ),
         left_out=comparison.left_out,
@@ -102,7 +105,11 @@ def _pair(pair: Pair, metrics: Sequence[Metric]) -> PairExport:
         score=None
         if score is None
         else ScoreExport(
-            value=score.value, ratio=score.ratio, measured=score.measured, of=score.of, certain=score.certain
+            value=score.value,
+            ratio=score.ratio,
+            measured=score.measured,
+            of=score.of,
+            certain=score.certain,
         ),
         efficiency_score=None if pair.efficiency is None else _efficiency(pair.efficiency),
         regressions=tuple(pair.regressions(metrics)),
@@ -143,7 +150,10 @@ def _cell(cell: CellComparison) -> ComparedCellExport:
         other_cell_id=None if after is None else after.cell.id,
         outcome=_OUTCOMES[cell.outcome],
         states=(None if before is None else before.state, None if after is None else after.state),
-        reasons=(None if before is None else before.reason, None if after is None else after.reason),
+        reasons=(
+            None if before is None else before.reason,
+            None if after is None else after.reason,
+        ),
         flags=cell.flags,
         disturbances=tuple(
             DisturbanceExport(

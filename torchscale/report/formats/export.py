@@ -25,8 +25,8 @@ def summary_csv(summary: RunSummary) -> str:
 
 
 class SummaryCsv:
-    """:func:`summary_csv` of a run that is being measured: only rows of cells whose summary has changed since the last
-    call are formatted again."""
+    """:func:`summary_csv` of a run that is being measured: only rows of cells whose summary has
+    changed since the last call are formatted again."""
 
     def __init__(self) -> None:
         self._cells: list[AnySummary | None] = []
@@ -38,7 +38,9 @@ class SummaryCsv:
         if not self._cells:
             self._cells, self._lines = [None] * len(cells), [""] * len(cells)
         # Runs through all cells after every launch, so it is left to the interpreter's own loops.
-        for place in itertools.compress(range(len(cells)), map(operator.is_not, cells, self._cells)):
+        for place in itertools.compress(
+            range(len(cells)), map(operator.is_not, cells, self._cells)
+        ):
             self._cells[place], self._lines[place] = cells[place], _line(_row(cells[place]))
         return "".join((_line(SUMMARY_COLUMNS), *self._lines))
 
@@ -54,7 +56,8 @@ def _line(values: Iterable[ColumnValue]) -> str:
 
 
 def machine_row(summary: MachineSummary) -> dict[str, ColumnValue]:
-    """A cell that measured the machine: how it ended, and its main figures as text; all of them are in the JSON."""
+    """A cell that measured the machine: how it ended, and its main figures as text; all of them are
+    in the JSON."""
     return SummaryRow(
         cell_id=summary.cell.id,
         gpu_count=summary.cell.world_size,
@@ -62,13 +65,20 @@ def machine_row(summary: MachineSummary) -> dict[str, ColumnValue]:
         reason=summary.reason,
         launches=summary.launches,
         kind=summary.cell.kind,
-        outcome=report_kind(summary.cell.kind).outcome(summary) if summary.state is State.OK else None,
+        outcome=report_kind(summary.cell.kind).outcome(summary)
+        if summary.state is State.OK
+        else None,
     ).columns()
 
 
 def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
     """The columns of ``summary.csv`` for a training cell."""
-    cell, figures, compute, efficiency = summary.cell, summary.figures, summary.compute, summary.efficiency
+    cell, figures, compute, efficiency = (
+        summary.cell,
+        summary.figures,
+        summary.compute,
+        summary.efficiency,
+    )
     telemetry = None if figures is None else figures.telemetry
     gpus = () if figures is None else figures.gpus
     row = SummaryRow(
@@ -80,7 +90,9 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         strategy=strategy_label(cell.strategy),
         state=summary.state.value,
         samples_per_second=None if figures is None else figures.samples_per_second,
-        samples_per_second_per_gpu=None if figures is None else figures.samples_per_second_per_device,
+        samples_per_second_per_gpu=None
+        if figures is None
+        else figures.samples_per_second_per_device,
         tokens_per_second=None if figures is None else figures.tokens_per_second,
         step_time_p50_ms=None if figures is None else figures.steps.p50 * 1e3,
         step_time_p95_ms=None if figures is None else figures.steps.p95 * 1e3,
@@ -99,7 +111,9 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         activation_checkpointing=cell.activation_checkpointing,
         data_source=cell.data_source,
         launches=summary.launches,
-        efficiency_flags="" if efficiency is None else " ".join(flag.value for flag in efficiency.flags),
+        efficiency_flags=""
+        if efficiency is None
+        else " ".join(flag.value for flag in efficiency.flags),
         kind=cell.kind,
         flops_per_second_per_gpu=None if compute is None else compute.flops_per_second,
         mfu=None if compute is None else compute.mfu,
@@ -112,7 +126,9 @@ def cell_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
         cpu_busy=None if telemetry is None else telemetry.cpu_busy,
         host_memory_peak_bytes=None if telemetry is None else telemetry.memory_used_peak_bytes,
         sent_bytes_per_second=None if telemetry is None else telemetry.sent_bytes_per_second,
-        received_bytes_per_second=None if telemetry is None else telemetry.received_bytes_per_second,
+        received_bytes_per_second=None
+        if telemetry is None
+        else telemetry.received_bytes_per_second,
         step_time_mean_ms=None if figures is None else figures.step_mean * 1e3,
         planned_launches=summary.planned_launches,
         sessions=summary.sessions,
@@ -132,7 +148,10 @@ def _interval_columns(summary: TrainingSummary) -> dict[str, float | None]:
     return {
         **columns,
         **_ends("samples_per_second", figures.rate_interval(figures.samples_per_second)),
-        **_ends("samples_per_second_per_gpu", figures.rate_interval(figures.samples_per_second_per_device)),
+        **_ends(
+            "samples_per_second_per_gpu",
+            figures.rate_interval(figures.samples_per_second_per_device),
+        ),
         **_ends("tokens_per_second", figures.rate_interval(figures.tokens_per_second)),
         **_ends("step_time_mean_ms", None if step is None else (step[0] * 1e3, step[1] * 1e3)),
     }

@@ -28,11 +28,17 @@ from torchscale.report.document import (
     TimelineChart,
     Tone,
 )
-from torchscale.report.formats.chart_screen import ScreenChart, screen_chart, screen_width, script_json
+from torchscale.report.formats.chart_screen import (
+    ScreenChart,
+    screen_chart,
+    screen_width,
+    script_json,
+)
 from torchscale.util.gc import gc_paused
 
 _ROWS_ON_PAGE = 250
-"""A table with more rows is embedded as JSON and shown in pages: thousands of rows in the DOM make a browser slow."""
+"""A table with more rows is embedded as JSON and shown in pages: thousands of rows in the DOM make
+a browser slow."""
 _ROWS_AT_FIRST = 100
 """Rows of a page of such a table; report.js turns pages of the same size."""
 _MAX_EXAMPLES = 4
@@ -54,15 +60,17 @@ _PLAIN = Tone.PLAIN
 def render_html(document: Document, version: str | None = None) -> str:
     """The whole page; equal documents give equal bytes.
 
-    ``version`` makes a live page: it polls its server for the current version, and reloads when that differs. A
-    page without it sends no requests.
+    ``version`` makes a live page: it polls its server for the current version, and reloads when
+    that differs. A page without it sends no requests.
     """
     script = template_environment().get_template("report.js").render()
     live = "" if version is None else template_environment().get_template("live.js").render()
     charts = {id(chart): number for number, chart in enumerate(document.charts)}
 
     def draw(chart: AnyChart, *, first: bool) -> ScreenChart:
-        return screen_chart(chart, f"chart-{charts[id(chart)]}", "large" if first else screen_width(chart))
+        return screen_chart(
+            chart, f"chart-{charts[id(chart)]}", "large" if first else screen_width(chart)
+        )
 
     return (
         template_environment()
@@ -93,7 +101,8 @@ def render_html(document: Document, version: str | None = None) -> str:
 
 
 def _table_json(table: Table) -> str:
-    """All rows for the page's script: a text, or a text with what it sorts by and the number of its tone."""
+    """All rows for the page's script: a text, or a text with what it sorts by and the number of its
+    tone."""
     return script_json([[_compact(value) for value in row] for row in table.rows])
 
 
@@ -109,12 +118,13 @@ def _compact(value: TableValue) -> str | list[object]:
 
 
 def _policy(*scripts: str) -> str:
-    """A content-security policy that allows these scripts by their hash, and no request but that of the last script
-    to its own server, where there is one."""
+    """A content-security policy that allows these scripts by their hash, and no request but that of
+    the last script to its own server, where there is one."""
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts if script)
     connect = "connect-src 'self'; " if scripts[-1] else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "font-src data:; "
         f"{connect}base-uri 'none'; form-action 'none'"
     )
 
@@ -147,10 +157,19 @@ def unbroken_units(text: str) -> str:
 def _filter_examples(table: Table) -> list[str]:
     """``batch:8``: a few questions that the table's first row answers."""
     columns = enumerate(table.columns)
-    named = [(column.aliases[0] if column.aliases else column.title, number) for number, column in columns]
+    named = [
+        (column.aliases[0] if column.aliases else column.title, number)
+        for number, column in columns
+    ]
     first = table.rows[0] if table.rows else ()
-    pairs = [(name.lower(), first[number].text) for number, name in ((n, name) for name, n in named)] if first else []
-    plain = [f"{name}:{text}" for name, text in pairs if " " not in f"{name}{text}" and text != DASH.text]
+    pairs = (
+        [(name.lower(), first[number].text) for number, name in ((n, name) for name, n in named)]
+        if first
+        else []
+    )
+    plain = [
+        f"{name}:{text}" for name, text in pairs if " " not in f"{name}{text}" and text != DASH.text
+    ]
     return plain[:_MAX_EXAMPLES]
 
 

@@ -10,7 +10,12 @@ from pydantic import TypeAdapter
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.analysis.machine.link_verdict import LinkVerdict
-from torchscale.analysis.summary.machine import CollectivesSummary, HardwareSummary, MachineSummary, MemorySummary
+from torchscale.analysis.summary.machine import (
+    CollectivesSummary,
+    HardwareSummary,
+    MachineSummary,
+    MemorySummary,
+)
 from torchscale.report.kinds import report_kind
 from torchscale.schema.exports.machine import (
     AnyMachineExport,
@@ -38,7 +43,9 @@ def ceilings_json(summaries: Iterable[MachineSummary]) -> str:
 
 def machine_export(summary: MachineSummary) -> AnyMachineExport:
     """One cell: what was asked, how it ended, its figures."""
-    return cast(AnyMachineExport, report_kind(summary.cell.kind).export(summary))  # the kinds of a MachineSummary
+    return cast(
+        AnyMachineExport, report_kind(summary.cell.kind).export(summary)
+    )  # the kinds of a MachineSummary
 
 
 def memory_export(summary: MemorySummary) -> MemoryExport:
@@ -119,7 +126,9 @@ def collectives_export(summary: CollectivesSummary) -> CollectivesExport:
     )
 
 
-def _collective_figures(summary: CollectivesSummary, figures: CollectiveFigures) -> CollectiveFiguresExport:
+def _collective_figures(
+    summary: CollectivesSummary, figures: CollectiveFigures
+) -> CollectiveFiguresExport:
     return CollectiveFiguresExport(
         backend=figures.backend,
         curves=tuple(_curve(summary, curve) for curve in figures.curves),
@@ -154,7 +163,9 @@ def _curve(summary: CollectivesSummary, curve: Curve) -> CurveExport:
         fit=None
         if fit is None
         else LatencyFitExport(
-            latency_seconds=fit.latency_seconds, bytes_per_second=fit.bytes_per_second, residual=fit.residual
+            latency_seconds=fit.latency_seconds,
+            bytes_per_second=fit.bytes_per_second,
+            residual=fit.residual,
         ),
     )
 
@@ -165,10 +176,14 @@ def _verdict(verdict: LinkVerdict) -> LinkVerdictExport:
         text=verdict.text,
         share=verdict.share,
         fits=verdict.fits,
-        causes=tuple(LinkCauseExport(text=cause.text, check=cause.check) for cause in verdict.causes),
+        causes=tuple(
+            LinkCauseExport(text=cause.text, check=cause.check) for cause in verdict.causes
+        ),
         ceiling=None
         if ceiling is None
         else LinkCeilingExport(
-            bytes_per_second=ceiling.bytes_per_second, link=ceiling.link, expected_share=ceiling.expected_share
+            bytes_per_second=ceiling.bytes_per_second,
+            link=ceiling.link,
+            expected_share=ceiling.expected_share,
         ),
     )

@@ -1,4 +1,5 @@
-"""The report as Markdown, for pull requests and job summaries: text and tables; charts stay in HTML and PDF."""
+"""The report as Markdown, for pull requests and job summaries: text and tables; charts stay in HTML
+and PDF."""
 
 from __future__ import annotations
 
@@ -42,10 +43,14 @@ def render_markdown(document: Document) -> str:
 
 
 def render_summary(document: Document) -> str:
-    """The first screen and the main table as Markdown of at most :data:`MAX_SUMMARY_LINES` lines, for pull requests and
-    job summaries."""
+    """The first screen and the main table as Markdown of at most :data:`MAX_SUMMARY_LINES` lines,
+    for pull requests and job summaries."""
     section = document.section("all-cells") or document.section("cells")
-    table = next((block for block in section.blocks if isinstance(block, Table)), None) if section else None
+    table = (
+        next((block for block in section.blocks if isinstance(block, Table)), None)
+        if section
+        else None
+    )
     parts = [f"## {_text(document.title)}", *_first(document)]
     lines = "\n\n".join(parts).splitlines()[:_MAX_FIRST_LINES]
     if table is not None:
@@ -63,9 +68,15 @@ def _first(document: Document) -> list[str]:
         return [*map(_text, document.verdict), *([figures] if figures else [])]
     parts = [f"**{_text(overview.headline.text)}**"]
     parts.append(
-        "\n".join(f"- {_text(row.question)} **{_text(row.answer)}** {_text(row.text)}" for row in overview.statuses)
+        "\n".join(
+            f"- {_text(row.question)} **{_text(row.answer)}** {_text(row.text)}"
+            for row in overview.statuses
+        )
     )
-    failed = [f"- **{_text(item.state)}** {_text(item.cells)}: {_text(item.reason)}" for item in overview.failures]
+    failed = [
+        f"- **{_text(item.state)}** {_text(item.cells)}: {_text(item.reason)}"
+        for item in overview.failures
+    ]
     failed = [
         *failed[:_MAX_FAILURES],
         *([f"- and {len(failed) - _MAX_FAILURES} more"] if len(failed) > _MAX_FAILURES else []),
@@ -106,7 +117,9 @@ def _block(block: Block) -> str:
 def _table(whole: Table) -> str:
     table = whole.compact()
     cut = table.truncation_note(MAX_PAPER_ROWS)
-    return "\n".join([f"{_text(table.caption)}:", "", *_rows(table, MAX_PAPER_ROWS)]) + (f"\n\n{cut}" if cut else "")
+    return "\n".join([f"{_text(table.caption)}:", "", *_rows(table, MAX_PAPER_ROWS)]) + (
+        f"\n\n{cut}" if cut else ""
+    )
 
 
 def _rows(table: Table, limit: int) -> list[str]:
@@ -115,13 +128,17 @@ def _rows(table: Table, limit: int) -> list[str]:
     return [
         heading,
         rule,
-        *("| " + " | ".join(_text(value.text) for value in row) + " |" for row in table.rows[:limit]),
+        *(
+            "| " + " | ".join(_text(value.text) for value in row) + " |"
+            for row in table.rows[:limit]
+        ),
     ]
 
 
 def _text(text: str) -> str:
-    """On one line, with what Markdown or HTML would read as markup escaped, and without links or mentions: an address
-    and ``@name`` become ones in GitHub's Markdown, though nothing marks them."""
+    """On one line, with what Markdown or HTML would read as markup escaped, and without links or
+    mentions: an address and ``@name`` become ones in GitHub's Markdown, though nothing marks
+    them."""
     line = strip_control(" ".join(text.split()))
     line = re.sub(r"([\\`*_{}\[\]<>|#~$&])", r"\\\1", line)
     return _LINKED.sub(_NO_LINK, line)
@@ -129,4 +146,6 @@ def _text(text: str) -> str:
 
 _NO_LINK = "\\g<0>\u2060"
 """A word joiner behind: it is not seen, and ends what would be a link, a mention or a reference."""
-_LINKED = re.compile(r"\b(?:https?|ftp|mailto|xmpp)(?=:)|\bwww(?=\.)|@(?=[\w-])|\bGH(?=-\d)", re.IGNORECASE)
+_LINKED = re.compile(
+    r"\b(?:https?|ftp|mailto|xmpp)(?=:)|\bwww(?=\.)|@(?=[\w-])|\bGH(?=-\d)", re.IGNORECASE
+)

@@ -24,8 +24,8 @@ _FIGURES = (THROUGHPUT, STEP_MEAN)
 
 
 def runs_html(runs: Mapping[str, RunSummary]) -> str:
-    """HTML without scripts and styles, so that it looks like the notebook's own tables; every text is
-    escaped."""
+    """HTML without scripts and styles, so that it looks like the notebook's own tables; every text
+    is escaped."""
     return "\n".join(_run(name, summary) for name, summary in runs.items())
 
 
@@ -73,5 +73,7 @@ def _more(summary: RunSummary) -> list[str]:
             outcome = report_kind(cell.cell.kind).outcome(cell)
         lines.append(shortened(f"{what}: {outcome}"))
     if summary.problems:
-        lines.append(f"{plural(len(summary.problems), 'file')} could not be read; .problems names them")
+        lines.append(
+            f"{plural(len(summary.problems), 'file')} could not be read; .problems names them"
+        )
     return lines

@@ -1,11 +1,18 @@
-"""The report as a PDF: pages with numbers, charts as vectors, text that can be searched; needs no browser."""
+"""The report as a PDF: pages with numbers, charts as vectors, text that can be searched; needs no
+browser."""
 
 from __future__ import annotations
 
 from torchscale.errors import MachineError
 from torchscale.report.document import MAX_PAPER_COLUMNS, MAX_PAPER_ROWS, AnyChart, Document
 from torchscale.report.formats.chart_svg import chart_svg, chart_width
-from torchscale.report.formats.html import block_kind, section_groups, template_environment, unbroken, unbroken_units
+from torchscale.report.formats.html import (
+    block_kind,
+    section_groups,
+    template_environment,
+    unbroken,
+    unbroken_units,
+)
 
 
 def render_pdf(document: Document) -> bytes:
@@ -20,7 +27,8 @@ def render_pdf(document: Document) -> bytes:
     except OSError as error:
         raise MachineError(
             f"PDF needs the Pango library, which cannot be loaded: {str(error).splitlines()[0]}",
-            hint="on Debian or Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0; the HTML report needs none",
+            hint="on Debian or Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0; the HTML "
+            "report needs none",
         ) from error
     from markupsafe import Markup  # noqa: PLC0415
 
@@ -34,7 +42,9 @@ def render_pdf(document: Document) -> bytes:
         document=document,
         screen_only=[section.title for section in document.sections if not section.on_paper],
         unfolded=[section for section in document.sections if section.unfolded],
-        groups=section_groups(section for section in document.sections if section.on_paper and not section.unfolded),
+        groups=section_groups(
+            section for section in document.sections if section.on_paper and not section.unfolded
+        ),
         chart_svg=svg,
         chart_width=chart_width,
         kind=block_kind,
@@ -43,8 +53,12 @@ def render_pdf(document: Document) -> bytes:
         unbroken=unbroken,
         unbroken_units=unbroken_units,
     )
-    # Nothing in a page may make weasyprint read a file or ask a network: only inline data is fetched.
+    # Nothing in a page may make weasyprint read a file or ask a network: only inline data is
+    # fetched.
     fetcher = URLFetcher(allowed_protocols={"data"})
-    # PDF/UA-1: headings, lists, tables and charts are tagged, for screen readers and for text that is copied.
-    pdf = HTML(string=page, url_fetcher=fetcher).write_pdf(pdf_identifier=b"torchscale-report", pdf_variant="pdf/ua-1")
+    # PDF/UA-1: headings, lists, tables and charts are tagged, for screen readers and for text that
+    # is copied.
+    pdf = HTML(string=page, url_fetcher=fetcher).write_pdf(
+        pdf_identifier=b"torchscale-report", pdf_variant="pdf/ua-1"
+    )
     return bytes(pdf)

@@ -1,4 +1,5 @@
-"""A recording as a trace for Perfetto (ui.perfetto.dev): all ranks on one page, with the findings marked."""
+"""A recording as a trace for Perfetto (ui.perfetto.dev): all ranks on one page, with the findings
+marked."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ _KINDS = {
 
 def perfetto_json(trace: Trace, analysis: ProfileAnalysis) -> bytes:
     """Chrome trace JSON, compressed; equal input gives equal bytes."""
-    begins = [part.start.min() for rank in trace.ranks for part in (rank.spans, rank.collectives) if len(part)]
+    begins = [
+        part.start.min()
+        for rank in trace.ranks
+        for part in (rank.spans, rank.collectives)
+        if len(part)
+    ]
     origin = int(min(begins, default=0))
     share = _MAX_EVENTS // len(trace.ranks)
     events: list[dict[str, object]] = []
@@ -37,9 +43,14 @@ def perfetto_json(trace: Trace, analysis: ProfileAnalysis) -> bytes:
     content = {
         "traceEvents": events,
         "displayTimeUnit": "ms",
-        "otherData": {"sync_stall_percent": analysis.sync_stall_percent, "recorder": analysis.recorder},
+        "otherData": {
+            "sync_stall_percent": analysis.sync_stall_percent,
+            "recorder": analysis.recorder,
+        },
     }
-    return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
+    return gzip.compress(
+        json.dumps(content, separators=(",", ":")).encode(), compresslevel=6, mtime=0
+    )
 
 
 def _rank_events(rank: RankTrace, origin: int, share: int) -> Iterator[dict[str, object]]:
@@ -58,13 +69,22 @@ def _rank_events(rank: RankTrace, origin: int, share: int) -> Iterator[dict[str,
             int(spans.end[index] - spans.start[index]),
         )
     for index in range(len(rank.steps)):
-        start, length = int(rank.steps.start[index]), int(rank.steps.end[index] - rank.steps.start[index])
-        yield _span((number, -2), f"step {int(rank.steps.number[index])}", "step", start - origin, length)
+        start, length = (
+            int(rank.steps.start[index]),
+            int(rank.steps.end[index] - rank.steps.start[index]),
+        )
+        yield _span(
+            (number, -2), f"step {int(rank.steps.number[index])}", "step", start - origin, length
+        )
     collectives = rank.collectives
     for index in range(min(len(collectives), share)):
-        start, length = int(collectives.start[index]), int(collectives.end[index] - collectives.start[index])
+        start, length = (
+            int(collectives.start[index]),
+            int(collectives.end[index] - collectives.start[index]),
+        )
         name = collectives.ops[int(collectives.op[index])]
-        # Collectives overlap one another, which spans of one lane may not, so each is a pair of async events.
+        # Collectives overlap one another, which spans of one lane may not, so each is a pair of
+        # async events.
         identifier = f"{number}.{index}"
         for phase, time in (("b", start), ("e", start + length)):
             yield {
@@ -100,7 +120,9 @@ def _name(what: str, rank: int, lane: int, value: str | int) -> dict[str, object
     return {"ph": "M", "name": what, "pid": rank, "tid": lane, "args": {key: value}}
 
 
-def _span(place: tuple[int, int], name: str, category: str, start: int, length: int) -> dict[str, object]:
+def _span(
+    place: tuple[int, int], name: str, category: str, start: int, length: int
+) -> dict[str, object]:
     rank, lane = place
     return {
         "ph": "X",

@@ -10,8 +10,11 @@ from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 
 
-def plan_json(plan: Plan, forecast: Forecast, progress: Sequence[CellProgress], estimate: Estimate) -> str:
-    """The plan for machines: each cell with its id, the reason if it is skipped, and its launches done and left."""
+def plan_json(
+    plan: Plan, forecast: Forecast, progress: Sequence[CellProgress], estimate: Estimate
+) -> str:
+    """The plan for machines: each cell with its id, the reason if it is skipped, and its launches
+    done and left."""
     of_cell = {item.cell.id: item for item in progress}
     cells = [
         {

@@ -75,7 +75,9 @@ def cell_export(summary: TrainingSummary, flops_unknown: str | None = None) -> T
         figures=None if summary.figures is None else _figures(summary.figures),
         compute=None if summary.compute is None else _compute(summary.compute),
         flops_unknown=flops_unknown,
-        decomposition=None if summary.decomposition is None else _decomposition(summary.decomposition),
+        decomposition=None
+        if summary.decomposition is None
+        else _decomposition(summary.decomposition),
         diagnosis=summary.diagnosis,
         efficiency=None if summary.efficiency is None else _efficiency(summary.efficiency),
     )
@@ -129,10 +131,15 @@ def _figures(figures: Figures) -> FiguresExport:
             transfer=parts.transfer,
             step=parts.step,
         ),
-        bubble=None if bubble is None else BubbleExport(measured=bubble.measured, computed=bubble.computed),
+        bubble=None
+        if bubble is None
+        else BubbleExport(measured=bubble.measured, computed=bubble.computed),
         flops=figures.flops,
         telemetry=figures.telemetry,
-        nodes=tuple(NodeTelemetryExport(hostname=host, telemetry=telemetry) for host, telemetry in figures.nodes),
+        nodes=tuple(
+            NodeTelemetryExport(hostname=host, telemetry=telemetry)
+            for host, telemetry in figures.nodes
+        ),
         steps=figures.steps,
     )
 
@@ -144,7 +151,9 @@ def _compute(compute: Compute) -> ComputeExport:
         flops_per_second=compute.flops_per_second,
         mfu=compute.mfu,
         hfu=compute.hfu,
-        peak=None if peak is None else PeakExport(flops_per_second=peak.flops_per_second, source=peak.source),
+        peak=None
+        if peak is None
+        else PeakExport(flops_per_second=peak.flops_per_second, source=peak.source),
         intensity=compute.intensity,
         passes_flops_per_second=compute.passes_flops_per_second,
         roof=compute.roof,

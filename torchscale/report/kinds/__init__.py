@@ -26,11 +26,12 @@ class ReportKind(Protocol[C_contra, S_contra]):
     """What a module of this package provides for its kind of cell and summary."""
 
     def launch_label(self, cell: C_contra, devices: str, launch: int, repeats: int) -> str:
-        """A launch in words: the cell on ``devices`` (``4 GPUs``), and which of ``repeats`` launches, from 0."""
+        """A launch in words: the cell on ``devices`` (``4 GPUs``), and which of ``repeats``
+        launches, from 0."""
 
     def outcome(self, summary: S_contra, record: LaunchRecord | None = None) -> str:
-        """The main figures in one line, of the launch in ``record`` or else of all; the state and its reason where
-        there are none."""
+        """The main figures in one line, of the launch in ``record`` or else of all; the state and
+        its reason where there are none."""
 
     def csv_row(self, summary: S_contra) -> dict[str, ColumnValue]:
         """Its row of ``summary.csv``."""

@@ -30,10 +30,17 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
     """``up to 3.1 GB/s bus bandwidth (all_reduce of 64 MiB)``."""
     if summary.state is not State.OK:
         return f"{summary.state.value}: {summary.reason}"
-    curves = [] if summary.figures is None else [c for c in summary.figures.curves if c.operation != "barrier"]
+    curves = (
+        []
+        if summary.figures is None
+        else [c for c in summary.figures.curves if c.operation != "barrier"]
+    )
     if not curves:
         return "ok"
-    best = max([curve for curve in curves if not curve.peak.flags] or curves, key=lambda curve: curve.peak.busbw)
+    best = max(
+        [curve for curve in curves if not curve.peak.flags] or curves,
+        key=lambda curve: curve.peak.busbw,
+    )
     size = format_bytes(best.peak.payload_bytes)
     text = f"up to {format_byte_rate(best.peak.busbw)} bus bandwidth ({best.operation} of {size})"
     left_out = "" if summary.figures is None else flagged_sizes(summary.figures)
@@ -52,7 +59,8 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
         Figure(
             "bus_bandwidth_bytes_per_second",
             "B/s",
-            "the highest bus bandwidth over the sizes without a flag, as nccl-tests defines it; mean over ranks and "
+            "the highest bus bandwidth over the sizes without a flag, as nccl-tests defines it; "
+            "mean over ranks and "
             "launches",
             curve.peak.busbw,
             higher_is_better=True,
@@ -63,7 +71,9 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
     )
 
 
-def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+def sections(
+    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+) -> tuple[Section, ...]:
     """One, with all cells of the kind."""
     return (collectives_section(summary),)
 

@@ -31,7 +31,10 @@ def outcome(summary: HardwareSummary, record: LaunchRecord | None = None) -> str
     if summary.state is not State.OK:
         return f"{summary.state.value}: {summary.reason}"
     figures = summary.figures
-    parts = [f"{rates.dtype} {format_flops(rates.peak)}" for rates in (figures.matmuls if figures else ())]
+    parts = [
+        f"{rates.dtype} {format_flops(rates.peak)}"
+        for rates in (figures.matmuls if figures else ())
+    ]
     copies = None if figures is None else figures.memory_bytes_per_second
     text = ", ".join([*parts, *([f"copies {format_byte_rate(copies)}"] if copies else [])])
     return text + format_warning(summary.flags)
@@ -61,11 +64,19 @@ def figures(summary: HardwareSummary) -> tuple[Figure, ...]:
     memory = measured.memory_bytes_per_second
     if memory is None:
         return tuple(matmuls)
-    definition = "copies within a device's memory, bytes read and written; mean over devices that work at once"
-    return (*matmuls, Figure("memory_bytes_per_second", "B/s", definition, memory, higher_is_better=True))
+    definition = (
+        "copies within a device's memory, bytes read and written; mean over devices that work at "
+        "once"
+    )
+    return (
+        *matmuls,
+        Figure("memory_bytes_per_second", "B/s", definition, memory, higher_is_better=True),
+    )
 
 
-def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+def sections(
+    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+) -> tuple[Section, ...]:
     """One, with all cells of the kind."""
     return (hardware_section(summary),)
 

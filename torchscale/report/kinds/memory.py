@@ -50,10 +50,14 @@ def figures(summary: MemorySummary) -> tuple[Figure, ...]:
     if not summary.state.has_figures or fullest is None:
         return ()
     definition = "most bytes that tensors took of the fullest rank's device"
-    return (Figure("peak_memory_bytes", "B", definition, fullest.peak_bytes, higher_is_better=False),)
+    return (
+        Figure("peak_memory_bytes", "B", definition, fullest.peak_bytes, higher_is_better=False),
+    )
 
 
-def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+def sections(
+    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+) -> tuple[Section, ...]:
     """One, with all cells of the kind."""
     return (memory_section(summary),)
 

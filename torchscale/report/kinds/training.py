@@ -35,7 +35,9 @@ from torchscale.schema.run.experiment_file import PlannedCell
 
 def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) -> str:
     """``ResNet-50, 4 GPUs, batch 128, bf16, launch 2 of 3``."""
-    parts = [f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"]
+    parts = [
+        f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
+    ]
     parts += [cell.precision] if cell.precision != "fp32" else []
     label = strategy_label(cell.strategy)
     parts += [*([label] if label != "ddp" else []), *cell.settings]
@@ -44,10 +46,12 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
 
 
 def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str:
-    """``1,450 samples/s (1,440 to 1,460), 220 ms/step`` with the names of its flags: of the launch alone where one is
-    given."""
+    """``1,450 samples/s (1,440 to 1,460), 220 ms/step`` with the names of its flags: of the launch
+    alone where one is given."""
     if record is not None:
-        summary = analysis.summarize(CellRun(PlannedCell(cell=summary.cell), (record,)), summary.cell)
+        summary = analysis.summarize(
+            CellRun(PlannedCell(cell=summary.cell), (record,)), summary.cell
+        )
     if summary.figures is None:
         return f"{summary.state.value}: {summary.reason}"
     text = throughput_text(summary.figures)
@@ -66,7 +70,9 @@ def figures(summary: TrainingSummary) -> tuple[Figure, ...]:
     return training_figures(summary)
 
 
-def sections(summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None) -> tuple[Section, ...]:
+def sections(
+    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+) -> tuple[Section, ...]:
     """How training scales, what limits it, and what it takes of devices, memory and money."""
     return (
         scaling_section(summary),

@@ -10,7 +10,14 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Cause, shortened
-from torchscale.report.text.labels import batch_label, device_noun, listed, plural, sentence, short_title
+from torchscale.report.text.labels import (
+    batch_label,
+    device_noun,
+    listed,
+    plural,
+    sentence,
+    short_title,
+)
 from torchscale.report.text.profile import confidence_text, finding_title
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -23,14 +30,17 @@ _SLOWER_COMPUTE = 0.05
 """Share of the step from which slower compute is listed as a cause, as for exposed communication
 (``analysis/diagnosis/rules_communication.py``)."""
 _SLOWER_COMPUTE_ADVICE = (
-    "devices that work at once slow each other down; compare the peak rates of one device and of all at once "
-    "(torchscale measure hardware), and look for shared memory bandwidth, clocks, power limits and other processes"
+    "devices that work at once slow each other down; compare the peak rates of one device and of "
+    "all at once "
+    "(torchscale measure hardware), and look for shared memory bandwidth, clocks, power limits "
+    "and other processes"
 )
 
 
 @dataclass(frozen=True)
 class CostlyCell:
-    """A cause in one cell. ``finding`` is ``None`` for slower compute, which the decomposition shows."""
+    """A cause in one cell. ``finding`` is ``None`` for slower compute, which the decomposition
+    shows."""
 
     cell: TrainingSummary
     share: float
@@ -53,17 +63,23 @@ class CauseGroup:
 
 
 def cause_groups(summary: RunSummary) -> tuple[CauseGroup, ...]:
-    """Findings of all cells and compute that slows down with the count, the costliest cause first."""
+    """Findings of all cells and compute that slows down with the count, the costliest cause
+    first."""
     found: dict[str, list[CostlyCell]] = {}
     for cell in summary.cells:
         for finding in _findings(cell):
             title = finding_title(finding)
             share = finding.cost_percent / 100
-            found.setdefault(title, []).append(CostlyCell(cell, share, finding.summary, finding.advice, finding))
+            found.setdefault(title, []).append(
+                CostlyCell(cell, share, finding.summary, finding.advice, finding)
+            )
         slower = _slower_compute(cell)
         if slower is not None:
             found.setdefault("Slower compute", []).append(slower)
-    groups = [CauseGroup(title, tuple(sorted(cells, key=lambda one: -one.share))) for title, cells in found.items()]
+    groups = [
+        CauseGroup(title, tuple(sorted(cells, key=lambda one: -one.share)))
+        for title, cells in found.items()
+    ]
     return tuple(sorted(groups, key=lambda group: -group.largest))
 
 
@@ -105,7 +121,11 @@ def cost_text(group: CauseGroup) -> str:
 def _seen(group: CauseGroup) -> str:
     """What was seen where it costs most, and how sure that is."""
     worst = group.cells[0]
-    where = f" ({short_title(worst.cell.cell)}, {batch_label(worst.cell.cell)})" if len(group.cells) > 1 else ""
+    where = (
+        f" ({short_title(worst.cell.cell)}, {batch_label(worst.cell.cell)})"
+        if len(group.cells) > 1
+        else ""
+    )
     sure = "" if worst.finding is None else f" Confidence: {confidence_text(worst.finding)}."
     return f"{sentence(worst.text).removesuffix('.')}{where}.{sure}"
 
@@ -121,12 +141,15 @@ def _cells_text(summary: RunSummary, group: CauseGroup) -> str:
 
 def _name(summary: RunSummary, cell: TrainingSummary) -> str:
     count = cell.cell.world_size
-    return f"{short_title(cell.cell)} ({batch_label(cell.cell)}, {count} {device_noun(summary, count)})"
+    return (
+        f"{short_title(cell.cell)} ({batch_label(cell.cell)}, {count} "
+        f"{device_noun(summary, count)})"
+    )
 
 
 def _slower_compute(cell: TrainingSummary) -> CostlyCell | None:
-    """Forward, backward and optimizer that take longer than at the smallest count; ``None`` where a straggler, whose
-    compute is in the mean, explains it."""
+    """Forward, backward and optimizer that take longer than at the smallest count; ``None`` where a
+    straggler, whose compute is in the mean, explains it."""
     lost = cell.decomposition
     if lost is None or lost.compute < _SLOWER_COMPUTE * lost.step or _has_straggler(cell):
         return None
@@ -135,12 +158,16 @@ def _slower_compute(cell: TrainingSummary) -> CostlyCell | None:
 
 def _has_straggler(cell: TrainingSummary) -> bool:
     findings = () if cell.diagnosis is None else cell.diagnosis.findings
-    return any(finding.kind in (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER) for finding in findings)
+    return any(
+        finding.kind in (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER)
+        for finding in findings
+    )
 
 
 def _slower_text(lost: Decomposition) -> str:
     count = lost.baseline_world_size
     return (
-        f"forward, backward and optimizer take {format_seconds(lost.compute)} a step longer than on "
+        f"forward, backward and optimizer take {format_seconds(lost.compute)} a step longer than "
+        "on "
         f"{plural(count, 'device')}"
     )

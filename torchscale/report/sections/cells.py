@@ -43,9 +43,12 @@ _MAX_REASON = 240
 
 
 def cells_section(summary: RunSummary) -> Section:
-    """The cells of a run of usual size, else the first of them: speed, efficiency, memory and warnings in one row."""
+    """The cells of a run of usual size, else the first of them: speed, efficiency, memory and
+    warnings in one row."""
     if not summary.cells or profiled_only(summary):
-        return Section("All cells", "cells", tuple(_problems(summary)), Group.RESULTS, _key(summary))
+        return Section(
+            "All cells", "cells", tuple(_problems(summary)), Group.RESULTS, _key(summary)
+        )
     shown = summary.cells[:MAX_FIRST_ROWS]
     everything = len(shown) == len(summary.cells)
     title = "All cells" if everything else f"First {len(shown)} of {len(summary.cells):,} cells"
@@ -68,16 +71,25 @@ def throughput_section(summary: RunSummary) -> Section:
     figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN)
     columns = (*identity_columns(summary), *(quantity.column for quantity in figures))
     rows = tuple(
-        (*identity_values(cell.cell), *(quantity.of(cell) for quantity in figures)) for cell in summary.measured
+        (*identity_values(cell.cell), *(quantity.of(cell) for quantity in figures))
+        for cell in summary.measured
     )
     if not rows:
         return Section("Throughput", "throughput", ())
-    rates = [cell.figures.samples_per_second_per_device for cell in summary.measured if cell.figures is not None]
+    rates = [
+        cell.figures.samples_per_second_per_device
+        for cell in summary.measured
+        if cell.figures is not None
+    ]
     key = f"{format_range(rates, format_rate)} samples/s per device"
-    return Section("Throughput", "throughput", (Table("Throughput", columns, rows),), Group.RESULTS, key)
+    return Section(
+        "Throughput", "throughput", (Table("Throughput", columns, rows),), Group.RESULTS, key
+    )
 
 
-def _cells_table(summary: RunSummary, cells: Sequence[TrainingSummary], caption: str, *, searchable: bool) -> Table:
+def _cells_table(
+    summary: RunSummary, cells: Sequence[TrainingSummary], caption: str, *, searchable: bool
+) -> Table:
     figures = (THROUGHPUT, memory_quantity(summary))
     columns = (
         *identity_columns(summary),
@@ -87,7 +99,9 @@ def _cells_table(summary: RunSummary, cells: Sequence[TrainingSummary], caption:
         memory_quantity(summary).column,
         Column("reason or warnings", prose=True),
     )
-    return Table(caption, columns, tuple(_cell_row(cell, figures) for cell in cells), searchable=searchable)
+    return Table(
+        caption, columns, tuple(_cell_row(cell, figures) for cell in cells), searchable=searchable
+    )
 
 
 def _explanations(summary: RunSummary) -> list[Block]:
@@ -104,7 +118,12 @@ def _problems(summary: RunSummary) -> list[Block]:
     missing = [cell for cell in summary.machine if cell.state is not State.OK]
     if missing:
         rows = tuple(_machine_row(cell) for cell in missing)
-        columns = (Column("measured"), Column("devices", True), Column("state"), Column("reason", prose=True))
+        columns = (
+            Column("measured"),
+            Column("devices", True),
+            Column("state"),
+            Column("reason", prose=True),
+        )
         blocks.append(Table("Machine cells without figures", columns, rows))
     if summary.problems:
         blocks.append(Paragraph("Skipped because they could not be read:"))
@@ -130,10 +149,14 @@ def _machine_row(summary: MachineSummary) -> tuple[TableValue, ...]:
     )
 
 
-def _cell_row(summary: TrainingSummary, figures: tuple[Quantity, Quantity]) -> tuple[TableValue, ...]:
+def _cell_row(
+    summary: TrainingSummary, figures: tuple[Quantity, Quantity]
+) -> tuple[TableValue, ...]:
     warnings = ", ".join(flag.value for flag in summary.flags)
     reason = "" if summary.state is State.PARTIAL else summary.reason
-    remark = TableValue(shortened(reason or warnings, _MAX_REASON), None, Tone.CAUTION if warnings else Tone.PLAIN)
+    remark = TableValue(
+        shortened(reason or warnings, _MAX_REASON), None, Tone.CAUTION if warnings else Tone.PLAIN
+    )
     throughput, memory = (quantity.of(summary) for quantity in figures)
     return (
         *identity_values(summary.cell),

@@ -32,7 +32,8 @@ def efficiency_charts(summary: RunSummary) -> list[Chart]:
 
 
 def distribution_charts(summary: RunSummary) -> list[Chart]:
-    """Step-time distributions: the share of steps up to each time, a panel per model, batch and setting."""
+    """Step-time distributions: the share of steps up to each time, a panel per model, batch and
+    setting."""
     charts = [
         _distribution(f"{title}, {batch_label(line[0].cell)}", line, summary)
         for title, lines in shown_panels(summary)
@@ -41,17 +42,25 @@ def distribution_charts(summary: RunSummary) -> list[Chart]:
     return charts[:MAX_PANELS]
 
 
-def _throughput(title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary) -> Chart:
+def _throughput(
+    title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary
+) -> Chart:
     series = []
     for line in lines:
         counts = tuple(float(cell.cell.world_size) for cell in line)
         rates = tuple(cell.figures.samples_per_second for cell in line if cell.figures)
         low, high = _interval(line)
-        series.append(ChartSeries(batch_label(line[0].cell), counts, rates, low, high, launches=_launches(line)))
+        series.append(
+            ChartSeries(
+                batch_label(line[0].cell), counts, rates, low, high, launches=_launches(line)
+            )
+        )
         if len(line) > 1:
             ideal = tuple(rates[0] * count / counts[0] for count in counts)
             named = not any(one.reference for one in series)
-            series.append(ChartSeries("ideal", counts, ideal, reference=True, legend=named, follows=True))
+            series.append(
+                ChartSeries("ideal", counts, ideal, reference=True, legend=named, follows=True)
+            )
     series += node_boundary(lines, max((value for one in series for value in one.y), default=0.0))
     return Chart(
         name=chart_name("throughput", title),
@@ -67,21 +76,28 @@ def _throughput(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
 def _interval(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """95 % intervals of throughput at each point; of no length where a cell has none."""
     measured = [cell.figures for cell in line if cell.figures is not None]
-    rates = [(figures.samples_per_second, figures.rate_interval(figures.samples_per_second)) for figures in measured]
+    rates = [
+        (figures.samples_per_second, figures.rate_interval(figures.samples_per_second))
+        for figures in measured
+    ]
     return whiskers([rate for rate, _ in rates], [interval for _, interval in rates])
 
 
-def efficiency_ends(efficiencies: Sequence[Efficiency]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def efficiency_ends(
+    efficiencies: Sequence[Efficiency],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """95 % intervals of efficiencies at each point, in percent."""
-    low, high = whiskers([one.value for one in efficiencies], [one.interval for one in efficiencies])
+    low, high = whiskers(
+        [one.value for one in efficiencies], [one.interval for one in efficiencies]
+    )
     return tuple(end * 100 for end in low), tuple(end * 100 for end in high)
 
 
 def whiskers(
     values: Sequence[float], intervals: Sequence[Interval | None]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Ends of the intervals of a line's points, as :class:`ChartSeries` takes them: a point without one has both ends
-    at its value, and a line without any has none."""
+    """Ends of the intervals of a line's points, as :class:`ChartSeries` takes them: a point without
+    one has both ends at its value, and a line without any has none."""
     if not any(intervals):
         return (), ()
     ends = [interval or (value, value) for value, interval in zip(values, intervals, strict=True)]
@@ -94,7 +110,9 @@ def _launches(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], ...]:
     return launches if any(len(values) > 1 for values in launches) else ()
 
 
-def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary) -> Chart:
+def _efficiency(
+    title: str, lines: Sequence[Sequence[TrainingSummary]], summary: RunSummary
+) -> Chart:
     series = []
     for line in lines:
         points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency]
@@ -123,7 +141,8 @@ def _efficiency(title: str, lines: Sequence[Sequence[TrainingSummary]], summary:
 
 
 def _distribution(title: str, line: Sequence[TrainingSummary], summary: RunSummary) -> Chart:
-    """Cumulative over all steps of all launches, so that narrow and wide distributions compare and a tail is seen."""
+    """Cumulative over all steps of all launches, so that narrow and wide distributions compare and
+    a tail is seen."""
     series = []
     for cell in line:
         if cell.figures is None:
@@ -149,7 +168,8 @@ def _distribution(title: str, line: Sequence[TrainingSummary], summary: RunSumma
 
 
 def node_boundary(lines: Sequence[Sequence[TrainingSummary]], height: float) -> list[ChartSeries]:
-    """A vertical line between the counts on one node and those on several; none where all are on one side."""
+    """A vertical line between the counts on one node and those on several; none where all are on
+    one side."""
     cells = [cell for line in lines for cell in line]
     inside = [cell.cell.world_size for cell in cells if nodes_of(cell) <= 1]
     across = [cell.cell.world_size for cell in cells if nodes_of(cell) > 1]

@@ -35,7 +35,8 @@ _MAX_DISTINCT = 12
 
 
 def collectives_section(summary: RunSummary) -> Section:
-    """Bus bandwidth over sizes, the link's latency and bandwidth, pairs and the verdict; empty without any sweep."""
+    """Bus bandwidth over sizes, the link's latency and bandwidth, pairs and the verdict; empty
+    without any sweep."""
     blocks: list[Block] = []
     for sweep in summary.collectives:
         if sweep.figures is not None and not sweep.cell.logs_choices:
@@ -44,8 +45,10 @@ def collectives_section(summary: RunSummary) -> Section:
         blocks.insert(
             0,
             Paragraph(
-                "Bandwidths as defined by nccl-tests: algorithm bandwidth is bytes ÷ time, bus bandwidth is the "
-                "load on the busiest link. Times are means over ranks of one timed loop; every element of every "
+                "Bandwidths as defined by nccl-tests: algorithm bandwidth is bytes ÷ time, bus "
+                "bandwidth is the "
+                "load on the busiest link. Times are means over ranks of one timed loop; every "
+                "element of every "
                 "result was checked."
             ),
         )
@@ -54,7 +57,12 @@ def collectives_section(summary: RunSummary) -> Section:
 
 def _key(summary: RunSummary) -> str:
     """The highest bus bandwidth, of a size without a warning where there is one."""
-    peaks = [curve.peak for sweep in summary.collectives if sweep.figures for curve in sweep.figures.curves]
+    peaks = [
+        curve.peak
+        for sweep in summary.collectives
+        if sweep.figures
+        for curve in sweep.figures.curves
+    ]
     rates = [peak.busbw for peak in peaks if not peak.flags] or [peak.busbw for peak in peaks]
     if not rates:
         return ""
@@ -64,7 +72,9 @@ def _key(summary: RunSummary) -> str:
 
 def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
     cell = sweep.cell
-    title = ", ".join([f"{cell.world_size} ranks over {figures.backend}", *_link_name(sweep), *cell.settings])
+    title = ", ".join(
+        [f"{cell.world_size} ranks over {figures.backend}", *_link_name(sweep), *cell.settings]
+    )
     lines = [
         ChartSeries(
             f"{curve.operation} {curve.dtype}" if len(cell.dtypes) > 1 else curve.operation,
@@ -99,7 +109,9 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
         notes.append(f"NCCL transports: {', '.join(sweep.log.transports)}.")
     if sweep.verdict is not None:
         notes.append(shortened(sweep.verdict.text))
-        notes += [f"Possible cause: {cause.text}; check: {cause.check}" for cause in sweep.verdict.causes]
+        notes += [
+            f"Possible cause: {cause.text}; check: {cause.check}" for cause in sweep.verdict.causes
+        ]
     if notes:
         blocks.append(Bullets(tuple(notes)))
     if sweep.place is not None and sweep.place.topology:
@@ -113,18 +125,26 @@ def _link_name(sweep: CollectivesSummary) -> list[str]:
     if len(hosts) < 2:
         return []
     return [
-        f"between {shortened(hosts[0])} and {shortened(hosts[1])}" if len(hosts) == 2 else f"between {len(hosts)} nodes"
+        f"between {shortened(hosts[0])} and {shortened(hosts[1])}"
+        if len(hosts) == 2
+        else f"between {len(hosts)} nodes"
     ]
 
 
-def _ceiling_line(sweep: CollectivesSummary, lines: Sequence[ChartSeries]) -> tuple[ChartSeries, ...]:
+def _ceiling_line(
+    sweep: CollectivesSummary, lines: Sequence[ChartSeries]
+) -> tuple[ChartSeries, ...]:
     """The link's bandwidth as a line over all sizes; empty where it is unknown."""
     ceiling = sweep.ceiling
     sizes = [x for line in lines for x in line.x]
     if ceiling is None or not sizes:
         return ()
     level = ceiling.bytes_per_second / 1e9
-    return (ChartSeries(shortened(ceiling.link), (min(sizes), max(sizes)), (level, level), reference=True),)
+    return (
+        ChartSeries(
+            shortened(ceiling.link), (min(sizes), max(sizes)), (level, level), reference=True
+        ),
+    )
 
 
 def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) -> Table:
@@ -144,7 +164,9 @@ def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) ->
     rows = []
     for curve in figures.curves:
         first, peak = curve.points[0], curve.peak
-        checked = [point.wrong_elements for point in curve.points if point.wrong_elements is not None]
+        checked = [
+            point.wrong_elements for point in curve.points if point.wrong_elements is not None
+        ]
         spread = max(point.rank_spread for point in curve.points)
         rows.append(
             (
@@ -154,7 +176,9 @@ def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) ->
                 TableValue(format_seconds(first.p95), first.p95),
                 _busbw_value(peak),
                 *((_link_value(sweep, peak),) if sweep.ceiling is not None else ()),
-                TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes) if peak.payload_bytes else DASH,
+                TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes)
+                if peak.payload_bytes
+                else DASH,
                 TableValue(format_percent(spread, 0), spread),
                 TableValue(format_fit(curve) or "–"),
                 TableValue(str(sum(checked)), sum(checked)) if checked else DASH,
@@ -171,7 +195,11 @@ def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], 
     """Bus bandwidth and mean time of each dtype: a row a size, a column an operation."""
     rates, times = [], []
     for dtype in dict.fromkeys(curve.dtype for curve in figures.curves):
-        curves = [curve for curve in figures.curves if curve.dtype == dtype and curve.points[0].payload_bytes]
+        curves = [
+            curve
+            for curve in figures.curves
+            if curve.dtype == dtype and curve.points[0].payload_bytes
+        ]
         if curves:
             which = f"{dtype}, {title}"
             rates.append(_sizes_table(f"Bus bandwidth by size, {which}", curves, _busbw_value))
@@ -179,7 +207,9 @@ def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], 
     return rates, times
 
 
-def _sizes_table(caption: str, curves: Sequence[Curve], value: Callable[[CollectivePoint], TableValue]) -> Table:
+def _sizes_table(
+    caption: str, curves: Sequence[Curve], value: Callable[[CollectivePoint], TableValue]
+) -> Table:
     by_size: dict[int, dict[str, TableValue]] = {}
     for curve in curves:
         for point in curve.points:
@@ -187,7 +217,10 @@ def _sizes_table(caption: str, curves: Sequence[Curve], value: Callable[[Collect
     operations = [curve.operation for curve in curves]
     columns = (Column("size", True), *(Column(operation, True) for operation in operations))
     rows = tuple(
-        (TableValue(format_bytes(size), size), *(values.get(operation, DASH) for operation in operations))
+        (
+            TableValue(format_bytes(size), size),
+            *(values.get(operation, DASH) for operation in operations),
+        )
         for size, values in sorted(by_size.items())
     )
     return Table(caption, columns, rows)
@@ -220,4 +253,6 @@ def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
         rows.append(tuple(row))
     columns = (Column("rank"), *(Column(f"to {rank}", True) for rank in ranks))
     size = format_bytes(figures.pairs[0].payload_bytes)
-    return Table(f"Bandwidth of {size} messages between each pair of ranks, {title}", columns, tuple(rows))
+    return Table(
+        f"Bandwidth of {size} messages between each pair of ranks, {title}", columns, tuple(rows)
+    )

@@ -1,4 +1,5 @@
-"""A comparison as a document: what changed, by how much, how sure, and in what else the sides differ."""
+"""A comparison as a document: what changed, by how much, how sure, and in what else the sides
+differ."""
 
 from __future__ import annotations
 
@@ -15,8 +16,14 @@ from torchscale.report.document import (
     Section,
     shortened,
 )
-from torchscale.report.sections.comparison_cells import compared_cells_section, deciding_cells_section
-from torchscale.report.sections.comparison_conditions import comparison_method_section, differences_section
+from torchscale.report.sections.comparison_cells import (
+    compared_cells_section,
+    deciding_cells_section,
+)
+from torchscale.report.sections.comparison_conditions import (
+    comparison_method_section,
+    differences_section,
+)
 from torchscale.report.sections.comparison_overall import change_charts, overall_section
 from torchscale.report.sections.comparison_overview import comparison_overview
 from torchscale.report.sections.comparison_ranking import (
@@ -50,7 +57,8 @@ class ComparisonReport:
         metrics: What decides; empty for the headline of each cell.
         threshold: A change up to this share counts as no change.
         prices: Of a device and hour on each side; empty where none was given.
-        matched_by_name: Whether cells that differ were asked to be compared, so that what differs comes first.
+        matched_by_name: Whether cells that differ were asked to be compared, so that what differs
+            comes first.
         left_out: Sentences on sources that are not compared.
     """
 
@@ -70,9 +78,11 @@ class ComparisonReport:
 
 
 def comparison_document(comparison: ComparisonReport, *, brief: bool = False) -> Document:
-    """A comparison as a report for people; a ``brief`` one, for a pull request, has the verdicts and what decides."""
+    """A comparison as a report for people; a ``brief`` one, for a pull request, has the verdicts
+    and what decides."""
     return Document(
-        title=f"Comparison: {' and '.join(shortened(name) for name in comparison.names[1:])} against "
+        title=f"Comparison: {' and '.join(shortened(name) for name in comparison.names[1:])} "
+        "against "
         f"{shortened(comparison.names[0])}",
         subtitle=_subtitle(comparison),
         verdict=(
@@ -83,7 +93,8 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
         key_figures=() if brief or len(comparison.pairs) == 1 else _key_figures(comparison),
         overview=_overview(comparison, brief=brief),
         sections=_brief_sections(comparison) if brief else comparison_sections(comparison),
-        footer="Figures of each side were measured; changes, intervals, p-values and scores are computed from them. "
+        footer="Figures of each side were measured; changes, intervals, p-values and scores are "
+        "computed from them. "
         "– means not measured.",
     )
 
@@ -93,8 +104,12 @@ def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
     if len(comparison.pairs) > 1:
         return None
     (pair,) = comparison.pairs
-    charts = [] if brief else change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
-    return comparison_overview(pair, comparison.metrics, comparison.differences, charts[0] if charts else None)
+    charts = (
+        [] if brief else change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
+    )
+    return comparison_overview(
+        pair, comparison.metrics, comparison.differences, charts[0] if charts else None
+    )
 
 
 def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
@@ -103,10 +118,14 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     sections = (
         ranking_section(comparison.ranking, comparison.names[0]),
         *([differing] if comparison.matched_by_name else []),
-        overall_section(comparison.pairs, comparison.names, comparison.metrics, comparison.threshold),
+        overall_section(
+            comparison.pairs, comparison.names, comparison.metrics, comparison.threshold
+        ),
         compared_cells_section(comparison.pairs),
         *([] if comparison.matched_by_name else [differing]),
-        comparison_method_section(comparison.pairs, comparison.names, comparison.threshold, comparison.prices),
+        comparison_method_section(
+            comparison.pairs, comparison.names, comparison.threshold, comparison.prices
+        ),
     )
     return tuple(section for section in sections if section.blocks)
 
@@ -114,7 +133,9 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
 def _brief_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     sections = (
         ranking_section(comparison.ranking, comparison.names[0]),
-        deciding_cells_section(comparison.pairs, comparison.metrics, with_cost=bool(comparison.prices)),
+        deciding_cells_section(
+            comparison.pairs, comparison.metrics, with_cost=bool(comparison.prices)
+        ),
         differences_section(comparison.differences, comparison.names, _BRIEF_DIFFERENCES),
     )
     return tuple(section for section in sections if section.blocks)
@@ -137,7 +158,10 @@ def _key_figures(comparison: ComparisonReport) -> tuple[KeyFigure, ...]:
             change = f"{format_ratio_change(overall.ratio)}, {format_interval(overall.ratio)}"
             cells = plural(overall.cells, "cell")
             if overall.verdict.decided:
-                value, note = format_ratio_change(overall.ratio), f"{format_interval(overall.ratio)} over {cells}"
+                value, note = (
+                    format_ratio_change(overall.ratio),
+                    f"{format_interval(overall.ratio)} over {cells}",
+                )
                 note += f": {overall.verdict.value}"
             else:
                 value, note = format_verdict(overall), f"{change} over {cells}"
@@ -151,7 +175,9 @@ def _key_figures(comparison: ComparisonReport) -> tuple[KeyFigure, ...]:
 
 def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> KeyFigure:
     decided = pair.decided_by(metrics)
-    counts = [(verdict, sum(change.verdict is verdict for _, change in decided)) for verdict in Verdict]
+    counts = [
+        (verdict, sum(change.verdict is verdict for _, change in decided)) for verdict in Verdict
+    ]
     notes = [f"{count} {verdict.value}" for verdict, count in counts if count]
     lost = sum(cell.outcome is Outcome.LOST for cell in pair.cells)
     missing = len(pair.missing(metrics))

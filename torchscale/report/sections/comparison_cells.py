@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.comparison.pair import CellComparison, Change, Outcome, Overall, Pair, Verdict
+from torchscale.analysis.comparison.pair import (
+    CellComparison,
+    Change,
+    Outcome,
+    Overall,
+    Pair,
+    Verdict,
+)
 from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Block,
@@ -37,7 +44,8 @@ _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone
 
 
 def compared_cells_section(pairs: Sequence[Pair]) -> Section:
-    """A table of changes and one of cells that were not compared, for each pair; then the meaning of the verdicts."""
+    """A table of changes and one of cells that were not compared, for each pair; then the meaning
+    of the verdicts."""
     blocks: list[Block] = []
     for pair in pairs:
         names = (shortened(pair.reference.name), shortened(pair.other.name))
@@ -61,17 +69,32 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
             blocks.append(_others_table(others, names))
         blocks += [Bullets(tuple(f"{note}." for note in pair.notes))] if pair.notes else []
         problems = (*pair.reference.problems, *pair.other.problems)
-        blocks += [Bullets(tuple(shortened(f"Skipped: {problem}") for problem in problems))] if problems else []
-    used = dict.fromkeys(change.verdict for pair in pairs for cell in pair.cells for change in cell.changes)
+        blocks += (
+            [Bullets(tuple(shortened(f"Skipped: {problem}") for problem in problems))]
+            if problems
+            else []
+        )
+    used = dict.fromkeys(
+        change.verdict for pair in pairs for cell in pair.cells for change in cell.changes
+    )
     if used:
         blocks.append(
-            Bullets(tuple(f"{verdict.value}: {verdict.explanation}." for verdict in Verdict if verdict in used))
+            Bullets(
+                tuple(
+                    f"{verdict.value}: {verdict.explanation}."
+                    for verdict in Verdict
+                    if verdict in used
+                )
+            )
         )
     return Section("Cells", "cells", tuple(blocks))
 
 
-def deciding_cells_section(pairs: Sequence[Pair], metrics: Sequence[Metric], *, with_cost: bool) -> Section:
-    """A short table of what decides, regressions first, for each pair; and the cells that were not compared."""
+def deciding_cells_section(
+    pairs: Sequence[Pair], metrics: Sequence[Metric], *, with_cost: bool
+) -> Section:
+    """A short table of what decides, regressions first, for each pair; and the cells that were not
+    compared."""
     blocks: list[Block] = []
     for pair in pairs:
         names = (shortened(pair.reference.name), shortened(pair.other.name))
@@ -99,7 +122,9 @@ def deciding_cells_section(pairs: Sequence[Pair], metrics: Sequence[Metric], *, 
     return Section("Cells", "cells", tuple(blocks))
 
 
-def shown_changes(pair: Pair, metrics: Sequence[Metric], *, with_cost: bool) -> list[tuple[CellComparison, Change]]:
+def shown_changes(
+    pair: Pair, metrics: Sequence[Metric], *, with_cost: bool
+) -> list[tuple[CellComparison, Change]]:
     """What decides; the cost too where prices were given, although it decides nothing by itself."""
     changes = pair.decided_by(metrics)
     if with_cost and Metric.COST not in metrics:
@@ -134,7 +159,8 @@ def _launches(change: Change) -> str:
     """``3, 3``, or ``6 in 2 sessions, 3``."""
     sides = zip(change.launches, change.sessions, strict=True)
     return ", ".join(
-        f"{launches} in {sessions} sessions" if sessions > 1 else str(launches) for launches, sessions in sides
+        f"{launches} in {sessions} sessions" if sessions > 1 else str(launches)
+        for launches, sessions in sides
     )
 
 
@@ -154,4 +180,6 @@ def _others_table(cells: Sequence[CellComparison], names: tuple[str, str]) -> Ta
         for cell in cells
     )
     columns = (Column("cell", prose=True), Column("outcome"), Column("why", prose=True))
-    return Table(f"Cells without a comparison, {names[1]} against {names[0]}", columns, rows, searchable=True)
+    return Table(
+        f"Cells without a comparison, {names[1]} against {names[0]}", columns, rows, searchable=True
+    )

@@ -40,19 +40,27 @@ _MAX_POINTS = 60
 _MAX_TICKS = 10
 """Labels of the x axis that fit side by side."""
 _VAGUE = 4.0
-"""Intervals whose ends are further apart than this factor are cut: drawn in full they would compress all others."""
+"""Intervals whose ends are further apart than this factor are cut: drawn in full they would
+compress all others."""
 _DRAWN_OF_VAGUE = 1.5
 """Factor to either side that is drawn of such an interval: longer than most others."""
 _NAME = 40
 """Characters of a cell's name under the chart; more would take the height of the chart."""
-_GROUPS = ("95 % interval", "unclear", "interval cut: too wide to draw", "no interval: too few launches")
-"""Of points, from the most to the least certain; each has its own marker, and the last two are crosses."""
+_GROUPS = (
+    "95 % interval",
+    "unclear",
+    "interval cut: too wide to draw",
+    "no interval: too few launches",
+)
+"""Of points, from the most to the least certain; each has its own marker, and the last two are
+crosses."""
 
 
 def overall_section(
     pairs: Sequence[Pair], names: Sequence[str], metrics: Sequence[Metric], threshold: float
 ) -> Section:
-    """The geometric mean change of each metric, the changes of all cells as a chart, and the scores."""
+    """The geometric mean change of each metric, the changes of all cells as a chart, and the
+    scores."""
     columns = (
         Column("against " + shortened(names[0])),
         Column("metric"),
@@ -82,26 +90,34 @@ def overall_section(
         return Section("Overall", "overall", (Bullets(reasons),))
     blocks: list[Block] = [
         Paragraph(
-            "The geometric mean of the cells' ratios, each cell with equal weight; higher is better except for step "
-            "p95 and memory. Left out are cells with too few launches where others have enough, and those of which one "
+            "The geometric mean of the cells' ratios, each cell with equal weight; higher is "
+            "better except for step "
+            "p95 and memory. Left out are cells with too few launches where others have enough, "
+            "and those of which one "
             "side was contended or throttled and nothing bounds what that did."
         ),
         Table("Overall", columns, tuple(rows)),
     ]
-    charts = change_charts(pairs, metrics, threshold) if len(pairs) > 1 else []  # of two sides: on the first screen
+    charts = (
+        change_charts(pairs, metrics, threshold) if len(pairs) > 1 else []
+    )  # of two sides: on the first screen
     if charts:
         blocks.append(ChartGrid(tuple(charts)))
     scores = [
-        f"{pair.other.name}: {score}" if len(pairs) > 1 else score for pair in pairs for score in format_scores(pair)
+        f"{pair.other.name}: {score}" if len(pairs) > 1 else score
+        for pair in pairs
+        for score in format_scores(pair)
     ]
     if scores:
         text = (
-            "Score: 100 × speed relative to the reference over the cells measured on both sides × the share of the "
+            "Score: 100 × speed relative to the reference over the cells measured on both sides × "
+            "the share of the "
             "reference's "
         )
         blocks += [
             Paragraph(
-                text + "cells that were also measured on this side. Efficiency score: 100 × the scaling efficiency of "
+                text + "cells that were also measured on this side. Efficiency score: 100 × the "
+                "scaling efficiency of "
                 "this side relative to the reference's, over the counts that both measured."
             ),
             Bullets(tuple(map(shortened, scores))),
@@ -109,7 +125,9 @@ def overall_section(
     return Section("Overall", "overall", tuple(blocks))
 
 
-def change_charts(pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float) -> list[Chart]:
+def change_charts(
+    pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float
+) -> list[Chart]:
     """Every cell's change with its interval, from the lowest to the highest."""
     charts = []
     for pair in pairs:
@@ -122,17 +140,23 @@ def change_charts(pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: f
         ticks = spread_out(list(zip(places, changes, strict=True)), _MAX_TICKS)
         title = f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}"
         groups = [
-            _points(group, [(place, change) for place, (_, change) in zip(places, changes, strict=True)])
+            _points(
+                group, [(place, change) for place, (_, change) in zip(places, changes, strict=True)]
+            )
             for group in _GROUPS
         ]
         charts.append(
             Chart(
                 name=chart_name("changes", title),
                 title=title,
-                summary=f"The change of each cell with its interval, {title}, from lowest to highest.",
+                summary=f"The change of each cell with its interval, {title}, from lowest to "
+                "highest.",
                 x_label="",
                 y_label="change, %",
-                series=(*(series for series in groups if series.x), *_limits(threshold, places[-1])),
+                series=(
+                    *(series for series in groups if series.x),
+                    *_limits(threshold, places[-1]),
+                ),
                 x_ticks=tuple(place for place, _ in ticks),
                 prominent=True,
                 x_names=tuple(_short_label(cell, change) for _, (cell, change) in ticks),
@@ -145,7 +169,11 @@ def change_charts(pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: f
 
 def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
     """Those of a group; the uncertain ones are crosses."""
-    drawn = [(place, change, _drawn_interval(change)) for place, change in changes if _group(change) == group]
+    drawn = [
+        (place, change, _drawn_interval(change))
+        for place, change in changes
+        if _group(change) == group
+    ]
     return ChartSeries(
         group,
         tuple(place for place, _, _ in drawn),
@@ -159,7 +187,11 @@ def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
 def _limits(threshold: float, last: float) -> list[ChartSeries]:
     return [
         ChartSeries(
-            f"threshold {format_change(share)}", (0.5, last + 0.5), (share * 100,) * 2, reference=True, legend=False
+            f"threshold {format_change(share)}",
+            (0.5, last + 0.5),
+            (share * 100,) * 2,
+            reference=True,
+            legend=False,
         )
         for share in (-threshold, threshold)
     ]
@@ -178,14 +210,21 @@ def _drawn_interval(change: Change) -> tuple[float, float]:
     value, group = change.ratio.value, _group(change)
     if change.ratio.interval is None or group == _GROUPS[3]:
         return value, value
-    return (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE) if group == _GROUPS[2] else change.ratio.interval
+    return (
+        (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
+        if group == _GROUPS[2]
+        else change.ratio.interval
+    )
 
 
 def _short_label(cell: CellComparison, change: Change) -> str:
     """``tiny ResNet b8 n2``, with ``b16 | b8`` where the sides differ."""
     sides = [_short_parts(side) for side in (cell.before, cell.after) if side is not None]
     parts = [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]
-    return shortened(" ".join([*(part for part in parts if part), *([change.detail] if change.detail else [])]), _NAME)
+    return shortened(
+        " ".join([*(part for part in parts if part), *([change.detail] if change.detail else [])]),
+        _NAME,
+    )
 
 
 def _short_parts(cell: ResultCell) -> tuple[str, str, str]:

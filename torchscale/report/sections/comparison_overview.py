@@ -1,4 +1,5 @@
-"""The first screen of a comparison of two sides: the answer, what it rests on, the chart that shows it."""
+"""The first screen of a comparison of two sides: the answer, what it rests on, the chart that shows
+it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def comparison_overview(
     text = format_headline(pair, metrics)
     if regressions and tone is not Tone.BAD:
         text, tone = f"{plural(regressions, 'cell')} worse or lost. {text}", Tone.BAD
-    rows = (_changed(pair, metrics), _measured(pair, metrics), _conditions(pair, metrics, differences))
+    rows = (
+        _changed(pair, metrics),
+        _measured(pair, metrics),
+        _conditions(pair, metrics, differences),
+    )
     certain = [_certain(pair, metrics)] if overall else []
     return Overview(Headline(text, tone), (*rows, *certain), chart)
 
@@ -56,9 +61,15 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
     elif better:
         answer, tone = f"{len(better):,} better", Tone.GOOD
     else:
-        answer, tone = ("no", Tone.GOOD) if same == len(decided) > 0 else (Verdict.UNCLEAR.value, Tone.CAUTION)
+        answer, tone = (
+            ("no", Tone.GOOD) if same == len(decided) > 0 else (Verdict.UNCLEAR.value, Tone.CAUTION)
+        )
     return Status(
-        "Cells changed?", answer, shortened("; ".join(texts) or "no cell shows a change by itself"), tone, "cells"
+        "Cells changed?",
+        answer,
+        shortened("; ".join(texts) or "no cell shows a change by itself"),
+        tone,
+        "cells",
     )
 
 
@@ -82,12 +93,28 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
     decided = pair.decided_by(metrics)
     unequal = [change for _, change in decided if change.conditions]
     flags = sorted({flag for cell, _ in decided for flag in cell.flags})
-    texts = [f"{plural(len(differences), 'difference')} in cells, machine, software or settings"] if differences else []
+    texts = (
+        [f"{plural(len(differences), 'difference')} in cells, machine, software or settings"]
+        if differences
+        else []
+    )
     if unequal:
-        conditions = " or ".join(dict.fromkeys(flag for change in unequal for flag in change.conditions))
-        texts.insert(0, f"{plural(len(unequal), 'change')} bounded or unclear, because one side was {conditions}")
+        conditions = " or ".join(
+            dict.fromkeys(flag for change in unequal for flag in change.conditions)
+        )
+        texts.insert(
+            0,
+            f"{plural(len(unequal), 'change')} bounded or unclear, because one side was "
+            f"{conditions}",
+        )
     texts += [f"warnings of launches: {', '.join(flags)}"] if flags else []
-    answer, tone = ("differ", Tone.CAUTION) if unequal else ("listed", Tone.PLAIN) if texts else ("yes", Tone.GOOD)
+    answer, tone = (
+        ("differ", Tone.CAUTION)
+        if unequal
+        else ("listed", Tone.PLAIN)
+        if texts
+        else ("yes", Tone.GOOD)
+    )
     text = "; ".join(texts) or "machines, software and settings are the same"
     return Status("Same conditions?", answer, shortened(text), tone, "differences")
 
@@ -102,7 +129,13 @@ def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
     answer, tone = ("in part", Tone.CAUTION) if unclear else ("yes", Tone.GOOD)
     if unclear == len(changes):
         answer = "no"
-    return Status("Certain?", answer, shortened(f"{'; '.join(texts)}. {noise}".removesuffix(".")), tone, "method")
+    return Status(
+        "Certain?",
+        answer,
+        shortened(f"{'; '.join(texts)}. {noise}".removesuffix(".")),
+        tone,
+        "method",
+    )
 
 
 def _some(labels: Sequence[str]) -> str:

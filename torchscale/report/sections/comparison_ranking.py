@@ -23,8 +23,8 @@ class RankedSide:
     Attributes:
         name: Of the side.
         price: Of a device and hour.
-        speed, cost: Samples per second, and per dollar, against the reference over the cells that both measured;
-            ``None`` for the reference, and where nothing was compared.
+        speed, cost: Samples per second, and per dollar, against the reference over the cells that
+            both measured; ``None`` for the reference, and where nothing was compared.
     """
 
     name: str
@@ -38,8 +38,11 @@ class RankedSide:
         return _SAME if self.cost is None else self.cost.ratio
 
 
-def ranked_sides(pairs: Sequence[Pair], names: Sequence[str], prices: Sequence[float]) -> list[RankedSide]:
-    """Sides by samples per dollar, those of which nothing was compared last; empty without a price for each.
+def ranked_sides(
+    pairs: Sequence[Pair], names: Sequence[str], prices: Sequence[float]
+) -> list[RankedSide]:
+    """Sides by samples per dollar, those of which nothing was compared last; empty without a price
+    for each.
 
     Args:
         pairs: Each other side against the reference.
@@ -109,5 +112,9 @@ def best_sentence(sides: Sequence[RankedSide]) -> str:
         sure = runner is not None and runner.verdict is Verdict.WORSE
     else:
         sure = cost.verdict is Verdict.BETTER
-    words = "Most samples per dollar" if sure else "Most samples per dollar as measured, which is unclear"
+    words = (
+        "Most samples per dollar"
+        if sure
+        else "Most samples per dollar as measured, which is unclear"
+    )
     return f"{words}: {shortened(best.name)}."

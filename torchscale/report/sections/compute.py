@@ -24,7 +24,13 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import format_range, identity_columns, identity_values, panel_title, plural
+from torchscale.report.text.labels import (
+    format_range,
+    identity_columns,
+    identity_values,
+    panel_title,
+    plural,
+)
 from torchscale.report.text.machine import copy_label, format_slowest_share
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 
@@ -35,7 +41,11 @@ _DASH = TableValue("–")
 
 def hardware_section(summary: RunSummary) -> Section:
     """Matmuls, copies and disks; empty where no peak rate was measured."""
-    measured = [(ceilings, ceilings.figures) for ceilings in summary.hardware if ceilings.figures is not None]
+    measured = [
+        (ceilings, ceilings.figures)
+        for ceilings in summary.hardware
+        if ceilings.figures is not None
+    ]
     if not measured:
         return Section("Peak rates", "ceilings", ())
     columns = (
@@ -61,8 +71,10 @@ def hardware_section(summary: RunSummary) -> Section:
         for rates in figures.matmuls
     ]
     note = (
-        "Rates of one device while the given number of devices work at once: matmuls of random numbers (peak: the "
-        "fastest shape; typical: the median over shapes; both medians over time), and copies. Slowest device: "
+        "Rates of one device while the given number of devices work at once: matmuls of random "
+        "numbers (peak: the "
+        "fastest shape; typical: the median over shapes; both medians over time), and copies. "
+        "Slowest device: "
         "relative to the mean."
     )
     copies = tuple(row for ceilings, figures in measured for row in _copy_rows(ceilings, figures))
@@ -106,7 +118,9 @@ def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tupl
     ]
     disk = figures.disk
     if disk is not None:
-        warm = f", {format_percent(disk.resident_share, 0)} in memory" if disk.resident_share else ""
+        warm = (
+            f", {format_percent(disk.resident_share, 0)} in memory" if disk.resident_share else ""
+        )
         for what, seconds in (("written", disk.write_seconds), (f"read{warm}", disk.read_seconds)):
             rate = disk.payload_bytes / seconds
             rows.append(
@@ -121,12 +135,15 @@ def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tupl
 
 
 def compute_section(summary: RunSummary) -> Section:
-    """FLOP/s, MFU and the roofline of every training cell; empty where no operations were counted."""
+    """FLOP/s, MFU and the roofline of every training cell; empty where no operations were
+    counted."""
     cells = [(cell, cell.compute) for cell in summary.measured if cell.compute is not None]
     unknown = _unknown(summary)
     if not cells:
         blocks: tuple[Block, ...] = (Bullets(unknown),) if unknown else ()
-        return Section("Compute", "compute", blocks, Group.CAUSES, "FLOPs unknown" if unknown else "")
+        return Section(
+            "Compute", "compute", blocks, Group.CAUSES, "FLOPs unknown" if unknown else ""
+        )
     recomputed = any(compute.hfu is not None and compute.hfu != compute.mfu for _, compute in cells)
     columns = (
         *identity_columns(summary),
@@ -147,39 +164,56 @@ def compute_section(summary: RunSummary) -> Section:
         if compute.peak is not None
     )
     note = (
-        "Model FLOPs of the forward and backward passes are counted, not measured, and exclude recomputation by "
-        "activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = FLOP/s ÷ the device's peak; HFU, shown "
-        "where activations are computed again, includes that. FLOP/byte counts the bytes that every operator reads "
-        "and writes, without caches. The roof is the lower of the measured matmul rate and FLOP/byte × measured copy "
-        "bandwidth. Roof ÷ achieved compares it with the forward and backward passes: below 1, caches or fused "
-        f"operators save memory traffic; above {FAR_BELOW_ROOF:g}, small operators and kernel launches are the limit "
+        "Model FLOPs of the forward and backward passes are counted, not measured, and exclude "
+        "recomputation by "
+        "activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = FLOP/s ÷ the "
+        "device's peak; HFU, shown "
+        "where activations are computed again, includes that. FLOP/byte counts the bytes that "
+        "every operator reads "
+        "and writes, without caches. The roof is the lower of the measured matmul rate and "
+        "FLOP/byte × measured copy "
+        "bandwidth. Roof ÷ achieved compares it with the forward and backward passes: below 1, "
+        "caches or fused "
+        f"operators save memory traffic; above {FAR_BELOW_ROOF:g}, small operators and kernel "
+        "launches are the limit "
         "(overhead), not compute or memory."
     )
     missing = (
-        "The peak FLOP/s of this device is unknown, so MFU is not available: set hardware.peak_flops, or measure it "
+        "The peak FLOP/s of this device is unknown, so MFU is not available: set "
+        "hardware.peak_flops, or measure it "
         "with `torchscale measure hardware`."
     )
     notes = (*(tuple(peaks) or (missing,)), *_without_bytes(cells), *unknown)
     chart = _roofline(summary, cells)
     charts = () if chart is None else (ChartGrid((chart,)),)
     parts = (Paragraph(note), *charts, Table("Compute", columns, rows), Bullets(notes))
-    return Section("Compute", "compute", parts, Group.CAUSES, _compute_key([one for _, one in cells]))
+    return Section(
+        "Compute", "compute", parts, Group.CAUSES, _compute_key([one for _, one in cells])
+    )
 
 
 def _unknown(summary: RunSummary) -> tuple[str, ...]:
     """Why models have no MFU and no roofline, each once."""
-    reasons = {cell.cell.title: reason for cell in summary.measured if (reason := summary.flops_unknown(cell))}
+    reasons = {
+        cell.cell.title: reason
+        for cell in summary.measured
+        if (reason := summary.flops_unknown(cell))
+    }
     return tuple(f"{shortened(title)}: {shortened(reason)}." for title, reason in reasons.items())
 
 
 def _without_bytes(cells: Sequence[tuple[TrainingSummary, Compute]]) -> tuple[str, ...]:
     """Why some have no roofline; empty where all have."""
-    titles = dict.fromkeys(shortened(cell.cell.title) for cell, compute in cells if compute.intensity is None)
+    titles = dict.fromkeys(
+        shortened(cell.cell.title) for cell, compute in cells if compute.intensity is None
+    )
     if not titles:
         return ()
     return (
-        f"No FLOP/byte, and so no roof, of {', '.join(titles)}: the bytes are known neither of experts "
-        "(whose weights a batch reads depends on the data), nor of models split over devices or with "
+        f"No FLOP/byte, and so no roof, of {', '.join(titles)}: the bytes are known neither of "
+        "experts "
+        "(whose weights a batch reads depends on the data), nor of models split over devices or "
+        "with "
         "flops_per_sample.",
     )
 
@@ -188,11 +222,17 @@ def _compute_key(computes: Sequence[Compute]) -> str:
     utilizations = [compute.mfu for compute in computes if compute.mfu is not None]
     if utilizations:
         return f"MFU {format_range(utilizations, format_percent)}"
-    return f"{format_range([compute.flops_per_second for compute in computes], format_flops)} per device"
+    return (
+        f"{format_range([compute.flops_per_second for compute in computes], format_flops)} per "
+        "device"
+    )
 
 
-def _compute_row(cell: TrainingSummary, compute: Compute, *, recomputed: bool) -> tuple[TableValue, ...]:
-    """``recomputed``: whether any cell computes activations again, so that its HFU differs from its MFU."""
+def _compute_row(
+    cell: TrainingSummary, compute: Compute, *, recomputed: bool
+) -> tuple[TableValue, ...]:
+    """``recomputed``: whether any cell computes activations again, so that its HFU differs from its
+    MFU."""
     return (
         *identity_values(cell.cell),
         TableValue(format_flops(compute.flops_per_step).replace("/s", ""), compute.flops_per_step),
@@ -206,7 +246,9 @@ def _compute_row(cell: TrainingSummary, compute: Compute, *, recomputed: bool) -
     )
 
 
-def _roofline(summary: RunSummary, cells: Sequence[tuple[TrainingSummary, Compute]]) -> Chart | None:
+def _roofline(
+    summary: RunSummary, cells: Sequence[tuple[TrainingSummary, Compute]]
+) -> Chart | None:
     """The ceilings of the largest count, and the cells at it."""
     known = [ceilings for ceilings in summary.hardware if ceilings.figures is not None]
     if not known:
@@ -229,7 +271,12 @@ def _roofline(summary: RunSummary, cells: Sequence[tuple[TrainingSummary, Comput
             ridge = peak / memory
             x = (min(*places, ridge) / 2, ridge, max(*places, ridge) * 2)
             roofs.append(
-                ChartSeries(f"roof {dtype}", x, tuple(min(peak, at * memory) / 1e9 for at in x), reference=True)
+                ChartSeries(
+                    f"roof {dtype}",
+                    x,
+                    tuple(min(peak, at * memory) / 1e9 for at in x),
+                    reference=True,
+                )
             )
     by_panel: dict[str, list[tuple[float, float]]] = {}
     for cell, at, rate in placed:
@@ -241,7 +288,8 @@ def _roofline(summary: RunSummary, cells: Sequence[tuple[TrainingSummary, Comput
     return Chart(
         name="roofline",
         title="Roofline: forward and backward passes",
-        summary="Achieved FLOP/s of every training cell over its arithmetic intensity, under the measured ceilings.",
+        summary="Achieved FLOP/s of every training cell over its arithmetic intensity, under the "
+        "measured ceilings.",
         x_label="FLOP per byte",
         y_label="GFLOP/s per device",
         series=(*roofs, *points),

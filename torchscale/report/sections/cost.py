@@ -21,22 +21,36 @@ from torchscale.report.document import (
     optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
-from torchscale.report.text.labels import batch_label, cell_label, chart_name, device_noun, format_range
+from torchscale.report.text.labels import (
+    batch_label,
+    cell_label,
+    chart_name,
+    device_noun,
+    format_range,
+)
 from torchscale.util.units import format_rate
 
 
 def cost_section(summary: RunSummary, price: float | None) -> Section:
-    """Samples and tokens per dollar and per joule; empty where neither a price nor energy is known."""
-    costs = [(cell, cost) for cell in summary.measured if (cost := cost_of(cell, price)) is not None]
+    """Samples and tokens per dollar and per joule; empty where neither a price nor energy is
+    known."""
+    costs = [
+        (cell, cost) for cell in summary.measured if (cost := cost_of(cell, price)) is not None
+    ]
     if not costs:
         return Section("Cost", "cost", ())
     energy = any(cost.samples_per_joule is not None for _, cost in costs)
     columns = [Column("cell", prose=True)]
     if price is not None:
-        columns += [Column(title, True) for title in ("$/hour", "samples/$", "tokens/$", "$ per million samples")]
+        columns += [
+            Column(title, True)
+            for title in ("$/hour", "samples/$", "tokens/$", "$ per million samples")
+        ]
     if energy:
         columns += [Column(title, True) for title in ("samples/joule", "kWh per million samples")]
-    rows = tuple(_row(cell, cost, with_price=price is not None, with_energy=energy) for cell, cost in costs)
+    rows = tuple(
+        _row(cell, cost, with_price=price is not None, with_energy=energy) for cell, cost in costs
+    )
     blocks: list[Block] = [Paragraph(_note(summary, price, energy=energy))]
     if price is not None:
         charts = [_chart(title, lines, price, summary) for title, lines in shown_panels(summary)]
@@ -46,7 +60,11 @@ def cost_section(summary: RunSummary, price: float | None) -> Section:
 
 
 def _key(costs: Sequence[Cost]) -> str:
-    dollars = [cost.dollars_per_million_samples for cost in costs if cost.dollars_per_million_samples is not None]
+    dollars = [
+        cost.dollars_per_million_samples
+        for cost in costs
+        if cost.dollars_per_million_samples is not None
+    ]
     if dollars:
         return f"${format_range(dollars, format_rate)} per million samples"
     rates = [cost.samples_per_joule for cost in costs if cost.samples_per_joule is not None]
@@ -57,15 +75,22 @@ def _note(summary: RunSummary, price: float | None, *, energy: bool) -> str:
     parts = []
     if price is not None:
         noun = device_noun(summary, 1)
-        parts.append(f"At ${price:.2f} per {noun} and hour, from measured throughput; start-up time is not included.")
+        parts.append(
+            f"At ${price:.2f} per {noun} and hour, from measured throughput; start-up time is not "
+            "included."
+        )
     if energy:
-        parts.append("Energy covers only the GPUs over the measured steps, not CPUs, fans and cooling.")
+        parts.append(
+            "Energy covers only the GPUs over the measured steps, not CPUs, fans and cooling."
+        )
     else:
         parts.append("Energy was not measured.")
     return " ".join(parts)
 
 
-def _row(cell: TrainingSummary, cost: Cost, *, with_price: bool, with_energy: bool) -> tuple[TableValue, ...]:
+def _row(
+    cell: TrainingSummary, cost: Cost, *, with_price: bool, with_energy: bool
+) -> tuple[TableValue, ...]:
     prices = (
         cost.dollars_per_hour,
         cost.samples_per_dollar,
@@ -74,22 +99,31 @@ def _row(cell: TrainingSummary, cost: Cost, *, with_price: bool, with_energy: bo
     )
     energies = (cost.samples_per_joule, cost.kwh_per_million_samples)
     shown = (*(prices if with_price else ()), *(energies if with_energy else ()))
-    return (TableValue(cell_label(cell.cell)), *(optional_value(value, format_rate) for value in shown))
+    return (
+        TableValue(cell_label(cell.cell)),
+        *(optional_value(value, format_rate) for value in shown),
+    )
 
 
 def _chart(title: str, lines: Sequence[Line], price: float, summary: RunSummary) -> Chart:
-    """Dollars per million samples against the number of devices: flat where training scales ideally."""
+    """Dollars per million samples against the number of devices: flat where training scales
+    ideally."""
     series = []
     for line in lines:
         costs = [(cell.cell.world_size, cost_of(cell, price)) for cell in line]
         points = [(float(n), c.dollars_per_million_samples) for n, c in costs if c is not None]
         known = [(n, dollars) for n, dollars in points if dollars is not None]
-        series.append(ChartSeries(batch_label(line[0].cell), tuple(n for n, _ in known), tuple(y for _, y in known)))
+        series.append(
+            ChartSeries(
+                batch_label(line[0].cell), tuple(n for n, _ in known), tuple(y for _, y in known)
+            )
+        )
     counts = tuple(sorted({float(cell.cell.world_size) for line in lines for cell in line}))
     return Chart(
         name=chart_name("cost", title),
         title=title,
-        summary=f"Dollars per million samples against the number of {device_noun(summary)} for {title}.",
+        summary=f"Dollars per million samples against the number of {device_noun(summary)} for "
+        f"{title}.",
         x_label=device_noun(summary),
         y_label="$ per million samples",
         series=tuple(series),

@@ -1,4 +1,5 @@
-"""What the always-on signals found: causes with cost and advice, the evidence in each cell, what was not judged."""
+"""What the always-on signals found: causes with cost and advice, the evidence in each cell, what
+was not judged."""
 
 from __future__ import annotations
 
@@ -19,13 +20,30 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
-from torchscale.report.sections.causes import CauseGroup, CostlyCell, cause_groups, causes, top_groups
-from torchscale.report.text.labels import cell_label, format_range, identity_columns, identity_values, listed, plural
+from torchscale.report.sections.causes import (
+    CauseGroup,
+    CostlyCell,
+    cause_groups,
+    causes,
+    top_groups,
+)
+from torchscale.report.text.labels import (
+    cell_label,
+    format_range,
+    identity_columns,
+    identity_values,
+    listed,
+    plural,
+)
 from torchscale.report.text.profile import confidence_text, not_judged
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_percent, format_seconds
 
-_CONFIDENCE_TONE = {Confidence.HIGH: Tone.PLAIN, Confidence.MEDIUM: Tone.PLAIN, Confidence.LOW: Tone.DIM}
+_CONFIDENCE_TONE = {
+    Confidence.HIGH: Tone.PLAIN,
+    Confidence.MEDIUM: Tone.PLAIN,
+    Confidence.LOW: Tone.DIM,
+}
 _MAX_CELLS = 3
 """Cells that a rule without a judgement names."""
 
@@ -38,14 +56,17 @@ def diagnosis_section(summary: RunSummary) -> Section:
         return Section("What holds it back", "diagnosis", ())
     blocks: list[Block] = [
         Paragraph(
-            "Based on signals recorded in every launch with several ranks, without a profiler. A cost is the upper "
+            "Based on signals recorded in every launch with several ranks, without a profiler. A "
+            "cost is the upper "
             "limit of the gain from a fix, as a share of the step; costs overlap and do not add up."
         )
     ]
     if len(top_groups(groups)) < len(groups):
         blocks.append(_causes_table(summary, groups))
     if groups:
-        blocks.append(Details("Where each cause was seen", (_cells_table(summary, groups),), unfolded=True))
+        blocks.append(
+            Details("Where each cause was seen", (_cells_table(summary, groups),), unfolded=True)
+        )
     clean = _clean_text(diagnosed, groups)
     if clean:
         blocks.append(Paragraph(clean))
@@ -55,18 +76,22 @@ def diagnosis_section(summary: RunSummary) -> Section:
 
 
 def _clean_text(diagnosed: Sequence[TrainingSummary], groups: Sequence[CauseGroup]) -> str:
-    """In how many cells no cause was seen, apart from cells of one rank that others are compared with: most rules are
-    about several ranks. Empty where every cell is listed under a cause."""
+    """In how many cells no cause was seen, apart from cells of one rank that others are compared
+    with: most rules are about several ranks. Empty where every cell is listed under a cause."""
     listed = {costly.cell.cell.id for group in groups for costly in group.cells}
     compared = {cell.cell.series for cell in diagnosed if cell.cell.world_size > 1}
     clean = [cell for cell in diagnosed if cell.cell.id not in listed]
-    references = [cell for cell in clean if cell.cell.world_size == 1 and cell.cell.series in compared]
+    references = [
+        cell for cell in clean if cell.cell.world_size == 1 and cell.cell.series in compared
+    ]
     judged, found = len(diagnosed) - len(references), len(clean) - len(references)
     sentences = [f"No bottleneck found in {found} of {plural(judged, 'cell')}."] if found else []
     if references:
         count = len(references)
         verb = "is" if count == 1 else "are"
-        sentences.append(f"{plural(count, 'one-rank cell')} {verb} the reference: nothing was found there.")
+        sentences.append(
+            f"{plural(count, 'one-rank cell')} {verb} the reference: nothing was found there."
+        )
     return " ".join(sentences)
 
 
@@ -78,7 +103,12 @@ def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _causes_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
-    columns = (Column("cause"), Column("cost", True), Column("cells", True), Column("what to do", prose=True))
+    columns = (
+        Column("cause"),
+        Column("cost", True),
+        Column("cells", True),
+        Column("what to do", prose=True),
+    )
     rows = tuple(
         (
             TableValue(cause.title),
@@ -105,7 +135,11 @@ def _cells_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
 
 def _row(title: str, costly: CostlyCell) -> tuple[TableValue, ...]:
     finding = costly.finding
-    evidence = f" Evidence: {'; '.join(finding.evidence)}." if finding is not None and finding.evidence else ""
+    evidence = (
+        f" Evidence: {'; '.join(finding.evidence)}."
+        if finding is not None and finding.evidence
+        else ""
+    )
     sure = DASH
     if finding is not None:
         tone = Tone.CAUTION if costly.cell.flags else _CONFIDENCE_TONE[finding.confidence]
@@ -120,7 +154,8 @@ def _row(title: str, costly: CostlyCell) -> tuple[TableValue, ...]:
 
 
 def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[Block]:
-    """Which rules gave no judgement of which cells, and what the windows without gradient sync took."""
+    """Which rules gave no judgement of which cells, and what the windows without gradient sync
+    took."""
     cells: dict[tuple[str, str], list[TrainingSummary]] = {}
     for cell in diagnosed:
         for item in cell.diagnosis.abstentions if cell.diagnosis else ():
@@ -129,15 +164,22 @@ def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[B
     if cells:
         columns = (Column("rule"), Column("why not", prose=True), Column("cells", prose=True))
         rows = tuple(
-            (TableValue(rule), TableValue(shortened(reason)), TableValue(_names(found, len(diagnosed))))
+            (
+                TableValue(rule),
+                TableValue(shortened(reason)),
+                TableValue(_names(found, len(diagnosed))),
+            )
             for (rule, reason), found in sorted(cells.items())
         )
         blocks.append(Table("Rules without a judgement", columns, rows))
-    windows = [seconds for cell in summary.cells for seconds in cell.facts.unsynchronized_wall_seconds]
+    windows = [
+        seconds for cell in summary.cells for seconds in cell.facts.unsynchronized_wall_seconds
+    ]
     if windows:
         blocks.append(
             Paragraph(
-                "Each rank's compute was also timed without gradient sync, before and after the measured steps: "
+                "Each rank's compute was also timed without gradient sync, before and after the "
+                "measured steps: "
                 f"{format_range(windows, format_seconds)} per launch, excluded from throughput."
             )
         )

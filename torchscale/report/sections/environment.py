@@ -9,7 +9,17 @@ from datetime import datetime
 from torchscale.analysis.comparison.conditions import over_sessions, session_facts
 from torchscale.analysis.summary.facts import Node
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import DASH, Block, Column, Group, Paragraph, Section, Table, TableValue, shortened
+from torchscale.report.document import (
+    DASH,
+    Block,
+    Column,
+    Group,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    shortened,
+)
 from torchscale.report.text.labels import device_names, format_minute, listed, run_period
 from torchscale.util.units import format_seconds
 
@@ -18,21 +28,27 @@ _MAX_CONDITIONS = 4
 
 
 def environment_section(summary: RunSummary) -> Section:
-    """The machine and its software; each session where there were several; each machine where there were several."""
+    """The machine and its software; each session where there were several; each machine where there
+    were several."""
     facts = over_sessions([session_facts(entry.session) for entry in summary.sessions])
     facts["threads per rank"] = str(summary.experiment.threads_per_rank)
-    allocators = dict.fromkeys(_allocator(node) for cell in summary.in_plan_order for node in cell.facts.nodes)
+    allocators = dict.fromkeys(
+        _allocator(node) for cell in summary.in_plan_order for node in cell.facts.nodes
+    )
     if allocators:
         facts["host memory allocator"] = listed([*allocators])
     facts |= _period(summary)
-    rows = tuple((TableValue(shortened(name)), TableValue(shortened(text))) for name, text in facts.items())
+    rows = tuple(
+        (TableValue(shortened(name)), TableValue(shortened(text))) for name, text in facts.items()
+    )
     table = Table("Environment", (Column("property"), Column("value", prose=True)), rows)
     return Section(
         "Environment",
         "environment",
         (table, *_sessions(summary), *_nodes(summary)),
         Group.MACHINE,
-        f"{device_names(summary)}, PyTorch {shortened(summary.experiment.environment.versions.torch)}",
+        f"{device_names(summary)}, PyTorch "
+        f"{shortened(summary.experiment.environment.versions.torch)}",
     )
 
 
@@ -48,13 +64,18 @@ def _allocator(node: Node) -> str:
     """``glibc 2.36, default settings``; a dash where ranks did not note it."""
     if node.allocator is None:
         return "–"
-    return ", ".join(filter(None, (shortened(node.allocator.name), _ALLOCATOR_SETTINGS[node.allocator.setting])))
+    return ", ".join(
+        filter(None, (shortened(node.allocator.name), _ALLOCATOR_SETTINGS[node.allocator.setting]))
+    )
 
 
 def _period(summary: RunSummary) -> dict[str, str]:
     """When the first launch began and the last ended, and the time between."""
     start, end = run_period(summary)
-    texts = {"first launch began": f"{format_minute(start)} UTC", "last launch ended": f"{format_minute(end)} UTC"}
+    texts = {
+        "first launch began": f"{format_minute(start)} UTC",
+        "last launch ended": f"{format_minute(end)} UTC",
+    }
     try:
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
     except (ValueError, TypeError):  # a time of a damaged record, or without its zone
@@ -63,8 +84,12 @@ def _period(summary: RunSummary) -> dict[str, str]:
 
 
 def changed_conditions(summary: RunSummary) -> str:
-    """``driver and variable NCCL_ALGO``: conditions that changed between sessions; empty where none did."""
-    names = [shortened(name) for name in dict.fromkeys(name for entry in summary.sessions for name in entry.changed)]
+    """``driver and variable NCCL_ALGO``: conditions that changed between sessions; empty where none
+    did."""
+    names = [
+        shortened(name)
+        for name in dict.fromkeys(name for entry in summary.sessions for name in entry.changed)
+    ]
     beyond = len(names) - _MAX_CONDITIONS
     return listed([*names[:_MAX_CONDITIONS], f"{beyond} more"] if beyond > 1 else names)
 
@@ -90,13 +115,17 @@ def _sessions(summary: RunSummary) -> list[Block]:
     )
     changed = changed_conditions(summary)
     note = f"Changed between sessions: {changed}." if changed else "No recorded condition changed."
-    return [Table("Sessions", columns, rows), Paragraph(f"Launches were measured in several sessions. {note}")]
+    return [
+        Table("Sessions", columns, rows),
+        Paragraph(f"Launches were measured in several sessions. {note}"),
+    ]
 
 
 def _nodes(summary: RunSummary) -> list[Block]:
     """The machines of a multi-node run, and the properties in which they differ."""
     nodes = sorted(
-        {node for cell in summary.in_plan_order for node in cell.facts.nodes}, key=lambda node: node.hostname
+        {node for cell in summary.in_plan_order for node in cell.facts.nodes},
+        key=lambda node: node.hostname,
     )
     if len({node.hostname for node in nodes}) < 2:
         return []
@@ -110,10 +139,15 @@ def _nodes(summary: RunSummary) -> list[Block]:
     }
     columns = (Column("host"), *(Column(name) for name in parts))
     rows = dict.fromkeys(  # one row for a machine that all cells describe alike
-        (TableValue(shortened(node.hostname)), *(TableValue(shortened(text_of(node))) for text_of in parts.values()))
+        (
+            TableValue(shortened(node.hostname)),
+            *(TableValue(shortened(text_of(node))) for text_of in parts.values()),
+        )
         for node in nodes
     )
-    differing = [name for name, text_of in parts.items() if len({text_of(node) for node in nodes}) > 1]
+    differing = [
+        name for name, text_of in parts.items() if len({text_of(node) for node in nodes}) > 1
+    ]
     note = (
         (f"The machines differ in {listed(differing)}.")
         if differing

@@ -23,7 +23,9 @@ def failures(summary: RunSummary) -> tuple[Failure, ...]:
         if cell.state.has_failed:
             groups.setdefault((cell.state.value, cell.reason), []).append(cell)
     return tuple(
-        Failure(_names(cells), state, shortened(reason or "no reason was recorded"), _excerpt(cells[0]))
+        Failure(
+            _names(cells), state, shortened(reason or "no reason was recorded"), _excerpt(cells[0])
+        )
         for (state, reason), cells in groups.items()
     )
 
@@ -44,4 +46,8 @@ def _label(cell: AnySummary) -> str:
     trained = as_kind(cell.cell, TrainingCell)
     if trained is not None:
         return cell_label(trained)
-    return shortened(", ".join([cell.cell.title, *cell.cell.settings, f"{plural(cell.cell.world_size, 'device')}"]))
+    return shortened(
+        ", ".join(
+            [cell.cell.title, *cell.cell.settings, f"{plural(cell.cell.world_size, 'device')}"]
+        )
+    )

@@ -21,19 +21,28 @@ _PHASES = ("data wait", "forward", "backward", "exposed sync", "optimizer", "pip
 
 
 def first_chart(summary: RunSummary) -> AnyChart | None:
-    """Efficiency over device counts; without several counts the phases of a step; for profiles alone a timeline."""
+    """Efficiency over device counts; without several counts the phases of a step; for profiles
+    alone a timeline."""
     scaled = [cell for cell in summary.measured if cell.efficiency is not None]
-    if any(cell.efficiency and cell.efficiency.baseline_world_size < cell.cell.world_size for cell in scaled):
+    if any(
+        cell.efficiency and cell.efficiency.baseline_world_size < cell.cell.world_size
+        for cell in scaled
+    ):
         return _efficiency(summary, scaled)
     if summary.measured:
         return _phases(summary)
     profiled = next((cell for cell in summary.cells if cell.profile is not None), None)
-    return None if profiled is None or profiled.profile is None else first_timeline(profiled.profile)
+    return (
+        None if profiled is None or profiled.profile is None else first_timeline(profiled.profile)
+    )
 
 
 def shows_every_series(summary: RunSummary) -> bool:
     """Whether the chart of efficiency has a line for each series."""
-    return len({cell.cell.series for cell in summary.measured if cell.efficiency is not None}) <= MAX_LINES
+    return (
+        len({cell.cell.series for cell in summary.measured if cell.efficiency is not None})
+        <= MAX_LINES
+    )
 
 
 def _efficiency(summary: RunSummary, scaled: Sequence[TrainingSummary]) -> Chart:
@@ -43,7 +52,9 @@ def _efficiency(summary: RunSummary, scaled: Sequence[TrainingSummary]) -> Chart
         series.setdefault(cell.cell.series, []).append(cell)
     lines = [sorted(line, key=lambda cell: cell.cell.world_size) for line in series.values()]
     counts = tuple(sorted({float(cell.cell.world_size) for line in lines for cell in line}))
-    measured = [_line(line, lines) for line in lines] if len(lines) <= MAX_LINES else [_median(scaled)]
+    measured = (
+        [_line(line, lines) for line in lines] if len(lines) <= MAX_LINES else [_median(scaled)]
+    )
     return Chart(
         name=_NAME,
         title=f"Scaling efficiency over {device_noun(summary)}",
@@ -60,8 +71,12 @@ def _efficiency(summary: RunSummary, scaled: Sequence[TrainingSummary]) -> Chart
     )
 
 
-def _line(line: Sequence[TrainingSummary], lines: Sequence[Sequence[TrainingSummary]]) -> ChartSeries:
-    points = [(cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency is not None]
+def _line(
+    line: Sequence[TrainingSummary], lines: Sequence[Sequence[TrainingSummary]]
+) -> ChartSeries:
+    points = [
+        (cell.cell.world_size, cell.efficiency) for cell in line if cell.efficiency is not None
+    ]
     low, high = efficiency_ends([efficiency for _, efficiency in points])
     return ChartSeries(
         _name(line[0], lines),
@@ -86,7 +101,9 @@ def _median(scaled: Sequence[TrainingSummary]) -> ChartSeries:
         if cell.efficiency is not None:
             by_count.setdefault(cell.cell.world_size, []).append(cell.efficiency.value * 100)
     counts = sorted(by_count)
-    lows, middles, highs = zip(*(np.quantile(by_count[count], (0.1, 0.5, 0.9)) for count in counts), strict=True)
+    lows, middles, highs = zip(
+        *(np.quantile(by_count[count], (0.1, 0.5, 0.9)) for count in counts), strict=True
+    )
     return ChartSeries(
         "median of all series, with the middle 80 %",
         tuple(map(float, counts)),
@@ -98,7 +115,9 @@ def _median(scaled: Sequence[TrainingSummary]) -> ChartSeries:
 
 def _phases(summary: RunSummary) -> StackedChart | None:
     """Where the step of each cell goes, as shares."""
-    cells = [(cell, cell.figures.phases) for cell in summary.measured if cell.figures is not None][:_MAX_BARS]
+    cells = [(cell, cell.figures.phases) for cell in summary.measured if cell.figures is not None][
+        :_MAX_BARS
+    ]
     shares = [_shares(phases) for _, phases in cells]
     parts = [
         Part(name, values, style)

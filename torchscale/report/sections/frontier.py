@@ -28,18 +28,27 @@ from torchscale.util.units import byte_unit
 
 
 def frontier_section(summary: RunSummary) -> Section:
-    """Throughput and peak memory over batch sizes; empty where each model has one and none ran out of memory."""
+    """Throughput and peak memory over batch sizes; empty where each model has one and none ran out
+    of memory."""
     groups: dict[str, list[TrainingSummary]] = {}
     for cell in summary.cells:
         groups.setdefault(panel_title(cell.cell), []).append(cell)
-    drawn = [(title, cells) for title, cells in groups.items() if _batches(cells) > 1 and _measured(cells)]
+    drawn = [
+        (title, cells)
+        for title, cells in groups.items()
+        if _batches(cells) > 1 and _measured(cells)
+    ]
     blocks: list[Block] = []
     if drawn:
         text = "Total throughput, and peak memory of the device that uses most, by batch size."
         if any(cell.state is State.OOM for _, cells in drawn for cell in cells):
             text += " A cross on the axis marks a batch size that ran out of memory."
         blocks.append(Paragraph(text, of_charts=True))
-        charts = [_chart(title, cells, summary, memory=memory) for title, cells in drawn for memory in (False, True)]
+        charts = [
+            _chart(title, cells, summary, memory=memory)
+            for title, cells in drawn
+            for memory in (False, True)
+        ]
         blocks.append(ChartGrid(tuple(chart for chart in charts if chart is not None)[:MAX_PANELS]))
     table = _edge_table(summary)
     if table is not None:
@@ -63,14 +72,27 @@ def _measured(cells: Sequence[TrainingSummary]) -> bool:
     return any(cell.figures is not None for cell in cells)
 
 
-def _chart(title: str, cells: Sequence[TrainingSummary], summary: RunSummary, *, memory: bool) -> Chart | None:
+def _chart(
+    title: str, cells: Sequence[TrainingSummary], summary: RunSummary, *, memory: bool
+) -> Chart | None:
     series = []
-    for count in spread_out(sorted({cell.cell.world_size for cell in cells if cell.figures}), MAX_LINES):
-        here = sorted((cell for cell in cells if cell.cell.world_size == count), key=lambda cell: cell.cell.batch_size)
-        points = [(float(cell.cell.batch_size), value) for cell in here if (value := _level(cell, memory)) is not None]
+    for count in spread_out(
+        sorted({cell.cell.world_size for cell in cells if cell.figures}), MAX_LINES
+    ):
+        here = sorted(
+            (cell for cell in cells if cell.cell.world_size == count),
+            key=lambda cell: cell.cell.batch_size,
+        )
+        points = [
+            (float(cell.cell.batch_size), value)
+            for cell in here
+            if (value := _level(cell, memory)) is not None
+        ]
         if points:
             name = f"{count} {device_noun(summary, count)}"
-            series.append(ChartSeries(name, tuple(x for x, _ in points), tuple(y for _, y in points)))
+            series.append(
+                ChartSeries(name, tuple(x for x, _ in points), tuple(y for _, y in points))
+            )
         failed = [float(cell.cell.batch_size) for cell in here if cell.state is State.OOM]
         if failed and not memory:
             name = f"{count} {device_noun(summary, count)}: out of memory"
@@ -117,7 +139,14 @@ def _edge_table(summary: RunSummary) -> Table | None:
         if failed:
             fitted = max((batch for batch, state in found if state is State.OK), default=None)
             smallest = TableValue(str(min(failed)), min(failed))
-            rows.append((TableValue(title), TableValue(str(count), count), optional_value(fitted, str), smallest))
+            rows.append(
+                (
+                    TableValue(title),
+                    TableValue(str(count), count),
+                    optional_value(fitted, str),
+                    smallest,
+                )
+            )
     if not rows:
         return None
     columns = (Column("model and setting", prose=True), Column("devices", True), Column("largest that ran", True),

@@ -22,7 +22,8 @@ GRADE_TONE: dict[Grade, Tone] = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low
 _MAX_MODELS = 2
 """Named with their efficiencies: more make no sentence that is read at a glance."""
 _WORTH_NAMING = 0.03
-"""Mean loss of a step, as a share: below it, parts are within the noise from launch to launch (2 to 3 %)."""
+"""Mean loss of a step, as a share: below it, parts are within the noise from launch to launch (2 to
+3 %)."""
 _MOST = 0.5
 _NEARLY_ALL = 0.8
 """Shares of the loss from which one part "costs most of the rest", or "the rest"."""
@@ -41,13 +42,19 @@ def headline(summary: RunSummary) -> Headline:
     measured = [cell for cell in summary.machine if cell.state is State.OK]
     if measured and not summary.cells:
         cell = measured[-1]
-        return Headline(shortened(f"{_capital(cell.cell.title)}: {report_kind(cell.cell.kind).outcome(cell)}."))
+        return Headline(
+            shortened(f"{_capital(cell.cell.title)}: {report_kind(cell.cell.kind).outcome(cell)}.")
+        )
     return _nothing(summary)
 
 
 def at_largest_count(cells: Sequence[TrainingSummary]) -> list[TrainingSummary]:
     """Cells at the largest count that has an efficiency against a smaller one."""
-    scaled = [cell for cell in cells if cell.efficiency and cell.efficiency.baseline_world_size < cell.cell.world_size]
+    scaled = [
+        cell
+        for cell in cells
+        if cell.efficiency and cell.efficiency.baseline_world_size < cell.cell.world_size
+    ]
     largest = max((cell.cell.world_size for cell in scaled), default=0)
     return [cell for cell in scaled if cell.cell.world_size == largest]
 
@@ -55,29 +62,47 @@ def at_largest_count(cells: Sequence[TrainingSummary]) -> list[TrainingSummary]:
 def common_grade(cells: Sequence[TrainingSummary]) -> Grade | None:
     """The lowest grade of cells that all have one; else ``None``."""
     grades = {None if cell.efficiency is None else cell.efficiency.grade for cell in cells}
-    return None if None in grades else next((word for word in reversed(GRADE_TONE) if word in grades), None)
+    return (
+        None
+        if None in grades
+        else next((word for word in reversed(GRADE_TONE) if word in grades), None)
+    )
 
 
 def loss_parts(cells: Sequence[TrainingSummary]) -> list[tuple[str, float]]:
-    """What scaling adds to the step, as mean shares of it, the largest first; empty where it was not measured."""
+    """What scaling adds to the step, as mean shares of it, the largest first; empty where it was
+    not measured."""
     lost = [cell.decomposition for cell in cells if cell.decomposition is not None]
     if not lost or len(lost) < len(cells):
         return []
-    parts = [(part.phrase, statistics.fmean(part.share(item) for item in lost)) for part in LOST_PARTS]
+    parts = [
+        (part.phrase, statistics.fmean(part.share(item) for item in lost)) for part in LOST_PARTS
+    ]
     return sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])
 
 
 def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
     count = cells[0].cell.world_size
-    decided = [cell for cell in cells if cell.efficiency is not None and not cell.efficiency.is_vague]
+    decided = [
+        cell for cell in cells if cell.efficiency is not None and not cell.efficiency.is_vague
+    ]
     where = f"to {count} {device_noun(summary, count)}"
     if len(decided) * 2 < len(cells):
-        which = "" if not decided else f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
+        which = (
+            ""
+            if not decided
+            else f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
+        )
         return Headline(
-            f"Scaling {where} cannot be judged{which}: launches differ by more than the efficiency itself, "
+            f"Scaling {where} cannot be judged{which}: launches differ by more than the "
+            "efficiency itself, "
             f"{_values([cell for cell in cells if cell not in decided])}."
         )
-    once = "" if any(cell.efficiency and cell.efficiency.interval for cell in decided) else ", in single launches"
+    once = (
+        ""
+        if any(cell.efficiency and cell.efficiency.interval for cell in decided)
+        else ", in single launches"
+    )
     word = common_grade(cells)
     return Headline(
         f"Scales {where} at {_values(decided)}{once}{_left_out(cells, decided)}{_loss(decided)}.",
@@ -94,14 +119,19 @@ def _values(cells: Sequence[TrainingSummary]) -> str:
     if len(by_model) == 1:
         return _range(next(iter(by_model.values())))
     if len(by_model) <= _MAX_MODELS:
-        return listed([f"{_range(efficiencies)} ({title})" for title, efficiencies in by_model.items()])
+        return listed(
+            [f"{_range(efficiencies)} ({title})" for title, efficiencies in by_model.items()]
+        )
     every = [efficiency for efficiencies in by_model.values() for efficiency in efficiencies]
     middle = format_percent(statistics.median(efficiency.value for efficiency in every))
     return f"{_range(every)} (median {middle}, {len(by_model)} models)"
 
 
 def _range(efficiencies: Sequence[Efficiency]) -> str:
-    low, high = min(efficiencies, key=lambda one: one.value), max(efficiencies, key=lambda one: one.value)
+    low, high = (
+        min(efficiencies, key=lambda one: one.value),
+        max(efficiencies, key=lambda one: one.value),
+    )
     if low is high:
         return format_efficiency(low)
     return f"{format_efficiency(low)} to {format_efficiency(high)}"
@@ -116,7 +146,11 @@ def _loss(cells: Sequence[TrainingSummary]) -> str:
     """What most of the loss is; empty where it is small or was not measured."""
     parts = loss_parts(cells)
     total = sum(share for _, share in parts)
-    if not parts or total < _WORTH_NAMING or all(cell.efficiency and cell.efficiency.value > 1 for cell in cells):
+    if (
+        not parts
+        or total < _WORTH_NAMING
+        or all(cell.efficiency and cell.efficiency.value > 1 for cell in cells)
+    ):
         return ""
     name, share = parts[0]
     if share >= _NEARLY_ALL * total:
@@ -127,14 +161,22 @@ def _loss(cells: Sequence[TrainingSummary]) -> str:
 
 
 def _throughput(summary: RunSummary) -> str:
-    """The highest throughput of each model: the first of what a run without efficiencies measured."""
+    """The highest throughput of each model: the first of what a run without efficiencies
+    measured."""
     best: dict[str, TrainingSummary] = {}
     for cell in summary.measured:
         known = best.get(cell.cell.model)
         if known is None or _rate(cell) > _rate(known):
             best[cell.cell.model] = cell
-    texts = [_rate_text(summary, cell, several=len(best) > 1) for cell in list(best.values())[:_MAX_MODELS]]
-    more = f"; {plural(len(best) - _MAX_MODELS, 'more model')} below" if len(best) > _MAX_MODELS else ""
+    texts = [
+        _rate_text(summary, cell, several=len(best) > 1)
+        for cell in list(best.values())[:_MAX_MODELS]
+    ]
+    more = (
+        f"; {plural(len(best) - _MAX_MODELS, 'more model')} below"
+        if len(best) > _MAX_MODELS
+        else ""
+    )
     return f"{listed(texts)}{more}."
 
 
@@ -156,12 +198,20 @@ def _nothing(summary: RunSummary) -> Headline:
     cells = summary.cells or summary.everything
     states = Counter(cell.state for cell in cells)
     waiting = states[State.WAITING]
-    failed = [f"{states[state]:,} {state.value}" for state in states if state not in (State.WAITING, State.SKIPPED)]
+    failed = [
+        f"{states[state]:,} {state.value}"
+        for state in states
+        if state not in (State.WAITING, State.SKIPPED)
+    ]
     if failed:
         return Headline(f"No cell was measured: {listed(failed)}.", Tone.BAD)
     if waiting:
         return Headline(f"Nothing has been measured yet: {plural(waiting, 'cell')} waiting.")
-    return Headline("Nothing was measured: every planned cell was skipped." if cells else "The plan holds no cell.")
+    return Headline(
+        "Nothing was measured: every planned cell was skipped."
+        if cells
+        else "The plan holds no cell."
+    )
 
 
 def _capital(text: str) -> str:

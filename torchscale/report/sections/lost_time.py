@@ -1,4 +1,5 @@
-"""Where the time of a step goes at each device count: the step of the smallest count, and what larger counts add."""
+"""Where the time of a step goes at each device count: the step of the smallest count, and what
+larger counts add."""
 
 from __future__ import annotations
 
@@ -34,17 +35,24 @@ from torchscale.report.text.labels import (
 from torchscale.util.units import format_percent, format_seconds
 
 _DRAWN_SHARE = 0.001
-"""A part below this share of the step would be thinner than a pixel in the chart; the table lists it."""
+"""A part below this share of the step would be thinner than a pixel in the chart; the table lists
+it."""
 
 
 def lost_time_section(summary: RunSummary) -> Section:
     """Where the time goes at each count, stacked."""
     lines = [line for found in panels(summary.measured).values() for line in found]
     lossy = [line for line in lines if any(cell.decomposition for cell in line)]
-    drawn = lossy if len(lossy) <= MAX_PANELS else sorted(lossy, key=_most_lost, reverse=True)[:MAX_PANELS]
+    drawn = (
+        lossy
+        if len(lossy) <= MAX_PANELS
+        else sorted(lossy, key=_most_lost, reverse=True)[:MAX_PANELS]
+    )
     if not lossy:
         return Section("Where the time goes", "lost", ())
-    rows = tuple(_lost_row(cell) for line in lossy for cell in line if cell.decomposition is not None)
+    rows = tuple(
+        _lost_row(cell) for line in lossy for cell in line if cell.decomposition is not None
+    )
     columns = (
         *identity_columns(summary),
         STEP_MEAN.column,
@@ -52,22 +60,35 @@ def lost_time_section(summary: RunSummary) -> Section:
         *(part.column for part in LOST_PARTS),
     )
     text = (
-        "The mean step at each device count: the ideal is the step at the smallest count; the other parts are the "
-        "time added at this count, as means over ranks and launches. Compute: forward, backward and optimizer take "
-        "longer. Straggler wait: waiting in gradient sync for ranks that arrive later. Exposed communication: gradient "
-        "sync that does not overlap with compute, once all ranks have arrived. The parts add up to the measured step, "
+        "The mean step at each device count: the ideal is the step at the smallest count; the "
+        "other parts are the "
+        "time added at this count, as means over ranks and launches. Compute: forward, backward "
+        "and optimizer take "
+        "longer. Straggler wait: waiting in gradient sync for ranks that arrive later. Exposed "
+        "communication: gradient "
+        "sync that does not overlap with compute, once all ranks have arrived. The parts add up "
+        "to the measured step, "
         "and ideal ÷ mean step is the efficiency."
     )
-    blocks: list[Block] = [Paragraph(text), ChartGrid(tuple(_lost_chart(line, summary) for line in drawn))]
+    blocks: list[Block] = [
+        Paragraph(text),
+        ChartGrid(tuple(_lost_chart(line, summary) for line in drawn)),
+    ]
     if len(lossy) > MAX_PANELS:
-        words = f"Charts show the {MAX_PANELS} of {len(lossy)} series that lose most; the table lists all."
+        words = (
+            f"Charts show the {MAX_PANELS} of {len(lossy)} series that lose most; the table lists "
+            "all."
+        )
         blocks.append(Paragraph(words, of_charts=True))
     blocks.append(Table("Parts of the mean step", columns, rows))
     unexplained = [cell for line in lossy for cell in line if _unexplained(cell)]
     if unexplained:
         names = ", ".join(shortened(cell.cell.id) for cell in unexplained[:4])
         blocks.append(
-            Paragraph(f"More than {format_percent(UNEXPLAINED_LIMIT, 0)} of the step is unexplained in {names}.")
+            Paragraph(
+                f"More than {format_percent(UNEXPLAINED_LIMIT, 0)} of the step is unexplained in "
+                f"{names}."
+            )
         )
     return Section("Where the time goes", "lost", tuple(blocks), Group.CAUSES, _key(lossy))
 
@@ -82,12 +103,19 @@ def _key(lines: Sequence[Sequence[TrainingSummary]]) -> str:
         for part in LOST_PARTS
     ]
     share, name = max(parts)
-    return f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step" if share > 0 else "no part grew"
+    return (
+        f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step"
+        if share > 0
+        else "no part grew"
+    )
 
 
 def _most_lost(line: Sequence[TrainingSummary]) -> float:
     """The largest share of a step that a count adds to the ideal."""
-    return max((1 - lost.ideal / lost.step for cell in line if (lost := cell.decomposition) is not None), default=0.0)
+    return max(
+        (1 - lost.ideal / lost.step for cell in line if (lost := cell.decomposition) is not None),
+        default=0.0,
+    )
 
 
 def _unexplained(cell: TrainingSummary) -> bool:
@@ -97,14 +125,28 @@ def _unexplained(cell: TrainingSummary) -> bool:
 
 def _lost_chart(line: Sequence[TrainingSummary], summary: RunSummary) -> StackedChart:
     cell = line[0].cell
-    found = [(item.cell.world_size, item.decomposition) for item in line if item.decomposition is not None]
+    found = [
+        (item.cell.world_size, item.decomposition)
+        for item in line
+        if item.decomposition is not None
+    ]
     base_count = found[0][1].baseline_world_size
-    base = next(item.figures.parts.step for item in line if item.figures is not None and item.figures.parts is not None)
+    base = next(
+        item.figures.parts.step
+        for item in line
+        if item.figures is not None and item.figures.parts is not None
+    )
     bars = (str(base_count), *(str(count) for count, _ in found))
     gains = [sum(min(0.0, part.seconds(lost)) for part in LOST_PARTS) for _, lost in found]
-    ideal = (base * 1e3, *((lost.ideal + gain) * 1e3 for (_, lost), gain in zip(found, gains, strict=True)))
-    # Parts below zero would hang under the axis beneath a full ideal step; taken off it, the bar ends at the step.
-    shorter = any(-gain >= _DRAWN_SHARE * lost.step for (_, lost), gain in zip(found, gains, strict=True))
+    ideal = (
+        base * 1e3,
+        *((lost.ideal + gain) * 1e3 for (_, lost), gain in zip(found, gains, strict=True)),
+    )
+    # Parts below zero would hang under the axis beneath a full ideal step; taken off it, the bar
+    # ends at the step.
+    shorter = any(
+        -gain >= _DRAWN_SHARE * lost.step for (_, lost), gain in zip(found, gains, strict=True)
+    )
     parts = [Part(f"step at {base_count}" + ", less what is faster" * shorter, ideal)]
     for style, part in enumerate(LOST_PARTS):
         if any(part.share(lost) >= _DRAWN_SHARE for _, lost in found):

@@ -20,40 +20,57 @@ def method_section(summary: RunSummary) -> Section:
         *_rules(summary),
         "Throughput is global samples ÷ wall time of the measured batches, so stalls are included.",
         _intervals_note(summary),
-        "After the first step and after warm-up, the parameters of all ranks are compared bit by bit; if they "
+        "After the first step and after warm-up, the parameters of all ranks are compared bit by "
+        "bit; if they "
         "differ, the cell is invalid.",
         "Step times come from CUDA events on GPUs and from the host clock on CPUs."
-        + (" sync_cuda was on: the device was synchronized around every phase." if rule.sync_cuda else ""),
+        + (
+            " sync_cuda was on: the device was synchronized around every phase."
+            if rule.sync_cuda
+            else ""
+        ),
         "Peak memory is the allocator's peak on GPUs and the growth of resident memory on CPUs.",
-        "Straggler wait and exposed communication are separated without a shared clock: the rank that waits least "
-        "in a collective arrived last. Unsynchronized compute of each rank is timed in windows without gradient "
+        "Straggler wait and exposed communication are separated without a shared clock: the rank "
+        "that waits least "
+        "in a collective arrived last. Unsynchronized compute of each rank is timed in windows "
+        "without gradient "
         "sync, before and after the measured steps; these windows are excluded from throughput.",
         "Profiles are recorded in separate launches, so profiler overhead affects no other figure.",
-        "FLOPs are counted on torch's meta device: a multiply-add counts as two, attention as its matrix products. "
+        "FLOPs are counted on torch's meta device: a multiply-add counts as two, attention as its "
+        "matrix products. "
         "MFU = model FLOPs ÷ (step time × peak FLOP/s of the dtype).",
         "Telemetry is sampled by a separate process.",
     ]
     if any(Flag.CONTENDED in cell.flags for cell in summary.cells):
         items.append(
-            "Contended cells shared their CPU cores with other processes; measure them again on an idle machine."
+            "Contended cells shared their CPU cores with other processes; measure them again on "
+            "an idle machine."
         )
     items.append(
-        "Definition of every figure: torchscale docs method. How causes are found: torchscale docs diagnosis. Peak "
+        "Definition of every figure: torchscale docs method. How causes are found: torchscale "
+        "docs diagnosis. Peak "
         "rates, MFU and memory: torchscale docs ceilings."
     )
     shown = tuple(item for item in items if item)
-    return Section("Method and caveats", "method", (Bullets(shown),), Group.METHOD, f"preset {rule.preset}")
+    return Section(
+        "Method and caveats", "method", (Bullets(shown),), Group.METHOD, f"preset {rule.preset}"
+    )
 
 
 def _rules(summary: RunSummary) -> list[str]:
-    """When warm-up and measurement ended: by the rules of the recorded cells, all of which a run shares."""
+    """When warm-up and measurement ended: by the rules of the recorded cells, all of which a run
+    shares."""
     if not summary.cells:
         return []
-    rule, budget = summary.cells[0].cell.measurement, summary.experiment.config.benchmark.cell_seconds
+    rule, budget = (
+        summary.cells[0].cell.measurement,
+        summary.experiment.config.benchmark.cell_seconds,
+    )
     items = [f"{warmup_rule(rule)}.", f"{stop_rule(rule)}."]
     if budget is not None:
         items.append(
-            f"A launch has {budget:g} s with start-up (benchmark.cell_seconds): warm-up and measurement are shortened "
+            f"A launch has {budget:g} s with start-up (benchmark.cell_seconds): warm-up and "
+            "measurement are shortened "
             "to fit."
         )
     ended = endings(summary.measured)
@@ -66,13 +83,16 @@ def _intervals_note(summary: RunSummary) -> str:
     items = []
     if True in launches:
         items.append(
-            "Brackets hold the ends of 95 % intervals over launches: of throughput the t-interval of the mean "
+            "Brackets hold the ends of 95 % intervals over launches: of throughput the t-interval "
+            "of the mean "
             "logarithm, of efficiency Welch's on the logarithm of the ratio."
         )
     if False in launches:
         items.append(
-            "Of a single launch, brackets hold the ends of the 95 % t-interval of the mean step over its batches of "
-            "steps: what another launch would give is not in it. It treats batches as independent; at a lag-1 "
+            "Of a single launch, brackets hold the ends of the 95 % t-interval of the mean step "
+            "over its batches of "
+            "steps: what another launch would give is not in it. It treats batches as "
+            "independent; at a lag-1 "
             "autocorrelation of 0.8 it covers about 85 %."
         )
     return " ".join(items)
@@ -81,10 +101,14 @@ def _intervals_note(summary: RunSummary) -> str:
 def _isolation_note(summary: RunSummary) -> str:
     facts = [cell.facts for cell in summary.in_plan_order]
     if any(cell.grouped for cell in facts):
-        return "Cells ran one after another in the same processes of one torchrun (launch.isolation: group)."
+        return (
+            "Cells ran one after another in the same processes of one torchrun (launch.isolation: "
+            "group)."
+        )
     if any(cell.forked for cell in facts):
         return (
-            "Every launch ran under torchrun's agent, in forks of a process that had imported PyTorch "
+            "Every launch ran under torchrun's agent, in forks of a process that had imported "
+            "PyTorch "
             "(launch.isolation: group)."
         )
     return "Every launch was a torchrun command."

@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.analysis.training.throughput import batch_step_seconds
-from torchscale.report.document import AnyChart, Block, Chart, ChartGrid, ChartSeries, Group, Paragraph, Section
+from torchscale.report.document import (
+    AnyChart,
+    Block,
+    Chart,
+    ChartGrid,
+    ChartSeries,
+    Group,
+    Paragraph,
+    Section,
+)
 from torchscale.report.sections.selection import MAX_LINES, detailed_cells, spread_out
 from torchscale.report.text.labels import batch_label, chart_name, device_noun, panel_title, plural
 from torchscale.schema.launch.telemetry import GpuReading, Reading
@@ -30,10 +39,14 @@ def over_time_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) 
     if not charts:
         return Section("Ranks and time", "time", ())
     text = (
-        "The first launch of selected cells: for each model and setting, the cell with the costliest finding at the "
-        "largest device count. Step by rank: step times of each rank. Over the measurement: mean step time of each "
-        "batch of steps, and each rank's compute time; a straggler lies above the others, drift is a slope. "
-        "Telemetry: sampled about once a second, including start-up and warm-up; the dashed lines mark the measured "
+        "The first launch of selected cells: for each model and setting, the cell with the "
+        "costliest finding at the "
+        "largest device count. Step by rank: step times of each rank. Over the measurement: mean "
+        "step time of each "
+        "batch of steps, and each rank's compute time; a straggler lies above the others, drift "
+        "is a slope. "
+        "Telemetry: sampled about once a second, including start-up and warm-up; the dashed lines "
+        "mark the measured "
         "steps."
     )
     blocks: tuple[Block, ...] = (Paragraph(text, of_charts=True), ChartGrid(tuple(charts)))
@@ -43,8 +56,14 @@ def over_time_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) 
 
 def _cell_charts(cell: TrainingSummary, detail: LaunchDetail, summary: RunSummary) -> list[Chart]:
     count = cell.cell.world_size
-    title = f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
-    charts = [_by_rank(title, detail.result), _over_batches(title, detail.result), *_telemetry(title, detail)]
+    title = (
+        f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
+    )
+    charts = [
+        _by_rank(title, detail.result),
+        _over_batches(title, detail.result),
+        *_telemetry(title, detail),
+    ]
     return [chart for chart in charts if chart is not None]
 
 
@@ -54,7 +73,10 @@ def _by_rank(title: str, result: TrainingResult) -> Chart | None:
         return None
     ranks = tuple(float(rank.rank) for rank in result.ranks)
     quantiles = (("median", steps.p50), ("p95", steps.p95), ("slowest", steps.maximum))
-    series = tuple(ChartSeries(name, ranks, tuple(seconds * 1e3 for seconds in values)) for name, values in quantiles)
+    series = tuple(
+        ChartSeries(name, ranks, tuple(seconds * 1e3 for seconds in values))
+        for name, values in quantiles
+    )
     return Chart(
         name=chart_name("rank-steps", title),
         title=f"{title}: step by rank",
@@ -73,7 +95,11 @@ def _over_batches(title: str, result: TrainingResult) -> Chart | None:
         return None
     ends = list(itertools.accumulate(result.ranks[0].batches.seconds))[: len(means)]
     times = tuple(spread_out(ends, _MAX_POINTS))
-    series = [ChartSeries("step", times, tuple(seconds * 1e3 for seconds in spread_out(means, _MAX_POINTS)))]
+    series = [
+        ChartSeries(
+            "step", times, tuple(seconds * 1e3 for seconds in spread_out(means, _MAX_POINTS))
+        )
+    ]
     compute = () if result.signals is None else result.signals.compute
     if compute and all(len(rank) == len(means) for rank in compute):
         slowest = sorted(range(len(compute)), key=lambda rank: -statistics.fmean(compute[rank]))
@@ -83,7 +109,8 @@ def _over_batches(title: str, result: TrainingResult) -> Chart | None:
     return Chart(
         name=chart_name("over-time", title),
         title=f"{title}: over the measurement",
-        summary=f"Mean step of each batch of steps, and each rank's compute time, over the measurement of {title}.",
+        summary="Mean step of each batch of steps, and each rank's compute time, over the "
+        f"measurement of {title}.",
         x_label="s since the first measured step",
         y_label="mean step, ms",
         series=tuple(series),
@@ -148,14 +175,24 @@ def _uuids(readings: Sequence[Reading]) -> list[str]:
     return list(dict.fromkeys(gpu.uuid for reading in readings for gpu in reading.gpus))
 
 
-def _of_gpu(uuid: str, pick: Callable[[GpuReading], float | None]) -> Callable[[Reading], float | None]:
+def _of_gpu(
+    uuid: str, pick: Callable[[GpuReading], float | None]
+) -> Callable[[Reading], float | None]:
     return lambda reading: next((pick(gpu) for gpu in reading.gpus if gpu.uuid == uuid), None)
 
 
 def _line(
-    name: str, readings: Sequence[Reading], zero: float, pick: Callable[[Reading], float | None], scale: float
+    name: str,
+    readings: Sequence[Reading],
+    zero: float,
+    pick: Callable[[Reading], float | None],
+    scale: float,
 ) -> ChartSeries:
-    points = [(reading.time - zero, value * scale) for reading in readings if (value := pick(reading)) is not None]
+    points = [
+        (reading.time - zero, value * scale)
+        for reading in readings
+        if (value := pick(reading)) is not None
+    ]
     return ChartSeries(name, tuple(time for time, _ in points), tuple(value for _, value in points))
 
 
@@ -167,4 +204,9 @@ def _throttled(readings: Sequence[Reading], zero: float) -> ChartSeries:
         for gpu in reading.gpus
         if gpu.throttle_reasons
     ]
-    return ChartSeries("throttled", tuple(time for time, _ in clocks), tuple(clock for _, clock in clocks), marks=True)
+    return ChartSeries(
+        "throttled",
+        tuple(time for time, _ in clocks),
+        tuple(clock for _, clock in clocks),
+        marks=True,
+    )

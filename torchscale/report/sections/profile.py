@@ -1,4 +1,5 @@
-"""Recordings: the sync stall time, the findings, where each rank's time went, the longest step as a timeline."""
+"""Recordings: the sync stall time, the findings, where each rank's time went, the longest step as a
+timeline."""
 
 from __future__ import annotations
 
@@ -46,11 +47,17 @@ MAX_PROFILES = 12
 """Each profile has a timeline of the full page width and two tables."""
 _MAX_ROWS = 20
 """Operations are sorted by time; further rows take a negligible share."""
-_TIMELINE_KINDS = {"compute": "compute", "wait": "waiting for ranks", "transfer": "transfer", "input": "data wait"}
+_TIMELINE_KINDS = {
+    "compute": "compute",
+    "wait": "waiting for ranks",
+    "transfer": "transfer",
+    "input": "data wait",
+}
 
 
 def profile_section(summary: RunSummary) -> Section:
-    """Each profiled cell: sync stall time, findings, time by rank, and the longest step as a timeline."""
+    """Each profiled cell: sync stall time, findings, time by rank, and the longest step as a
+    timeline."""
     blocks: list[Block] = []
     profiled = [(cell, cell.profile) for cell in summary.cells if cell.profile is not None]
     advised: set[str] = set()
@@ -62,23 +69,30 @@ def profile_section(summary: RunSummary) -> Section:
             blocks.append(Details(f"Collectives and kernels: {title}", tables))
     if len(profiled) > MAX_PROFILES:
         blocks.append(Paragraph(f"Showing the first {MAX_PROFILES} of {len(profiled)} profiles."))
-    return Section("Profiles", "profiles", tuple(blocks), Group.CAUSES, _key([one for _, one in profiled]))
+    return Section(
+        "Profiles", "profiles", tuple(blocks), Group.CAUSES, _key([one for _, one in profiled])
+    )
 
 
 def _key(analyses: Sequence[ProfileAnalysis]) -> str:
     """The range of sync stall times."""
-    stalls = [one.sync_stall_percent / 100 for one in analyses if one.sync_stall_percent is not None]
+    stalls = [
+        one.sync_stall_percent / 100 for one in analyses if one.sync_stall_percent is not None
+    ]
     return format_range(stalls, format_percent, "sync stall ") if stalls else ""
 
 
-def profile_blocks(analysis: ProfileAnalysis, title: str, advised: set[str] | None = None) -> list[Block]:
-    """The blocks of one recording: sync stall time, findings, timeline and time by rank. Advice that is in ``advised``
-    was given before and is left out; what is given here is added."""
+def profile_blocks(
+    analysis: ProfileAnalysis, title: str, advised: set[str] | None = None
+) -> list[Block]:
+    """The blocks of one recording: sync stall time, findings, timeline and time by rank. Advice
+    that is in ``advised`` was given before and is left out; what is given here is added."""
     given = set() if advised is None else advised
     sentences = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
     if analysis.sync_stall_percent is not None:
         sentences.append(
-            "That is the mean over ranks; the table has the stall of each. A cost is the time by which the step would "
+            "That is the mean over ranks; the table has the stall of each. A cost is the time by "
+            "which the step would "
             "be shorter, and the same wherever the cause is named."
         )
     if analysis.window.reasons:
@@ -93,7 +107,9 @@ def profile_blocks(analysis: ProfileAnalysis, title: str, advised: set[str] | No
         blocks.append(ChartGrid((chart,), wide=True))
     columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
     rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
-    blocks.append(Table(f"Where the time goes, share of each rank's window: {title}", columns, rows))
+    blocks.append(
+        Table(f"Where the time goes, share of each rank's window: {title}", columns, rows)
+    )
     blocks += _predictions(analysis, title)
     return blocks
 
@@ -116,7 +132,8 @@ def _predictions(analysis: ProfileAnalysis, title: str) -> list[Block]:
         return []
     numeric = [heading.startswith("predicted") for heading in WHAT_IF_HEADINGS]
     columns = tuple(
-        Column(name, number, prose=not number) for name, number in zip(WHAT_IF_HEADINGS, numeric, strict=True)
+        Column(name, number, prose=not number)
+        for name, number in zip(WHAT_IF_HEADINGS, numeric, strict=True)
     )
     return [Table(f"{what_if_line(what_if)}: {title}", columns, rows)]
 
@@ -128,7 +145,9 @@ def _finding_line(finding: Finding, given: set[str]) -> str:
 
 
 def operation_tables(analysis: ProfileAnalysis) -> tuple[Table, ...]:
-    return tuple(table for table in (_collectives(analysis), _kernels(analysis)) if table is not None)
+    return tuple(
+        table for table in (_collectives(analysis), _kernels(analysis)) if table is not None
+    )
 
 
 def _collectives(analysis: ProfileAnalysis) -> Table | None:
@@ -139,7 +158,8 @@ def _collectives(analysis: ProfileAnalysis) -> Table | None:
         last = DASH
         if item.last_rank is not None and item.last_percent is not None:
             last = TableValue(
-                f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})", item.last_percent
+                f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})",
+                item.last_percent,
             )
         times = (item.mean_seconds, item.wait_seconds, item.transfer_seconds)
         rows.append(
@@ -168,7 +188,10 @@ def _kernels(analysis: ProfileAnalysis) -> Table | None:
         )
         for kernel in analysis.kernels
     )
-    columns = (Column("kernel or operator", prose=True), *(Column(name, True) for name in ("count", "time", "share")))
+    columns = (
+        Column("kernel or operator", prose=True),
+        *(Column(name, True) for name in ("count", "time", "share")),
+    )
     return Table("Kernels or operators by total time, summed over ranks", columns, rows)
 
 
@@ -178,7 +201,8 @@ def _rank_row(rank: RankBreakdown) -> tuple[TableValue, ...]:
 
 
 def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
-    """The activity of each rank in the longest recorded step; ``None`` where nothing can be drawn."""
+    """The activity of each rank in the longest recorded step; ``None`` where nothing can be
+    drawn."""
     timeline = analysis.timeline
     if timeline is None:
         return None
@@ -192,11 +216,14 @@ def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | Non
         )
         if stretches:
             kinds.append((words, stretches))
-    what = "the recording" if timeline.step is None else f"the longest recorded step ({timeline.step})"
+    what = (
+        "the recording" if timeline.step is None else f"the longest recorded step ({timeline.step})"
+    )
     return TimelineChart(
         name=chart_name("timeline", title),
         title=f"{title}: {what}",
-        summary=f"Activity of each rank in {what} of {title}, {format_seconds(timeline.seconds)} long.",
+        summary=f"Activity of each rank in {what} of {title}, {format_seconds(timeline.seconds)} "
+        "long.",
         x_label="ms",
         rows=tuple(f"rank {rank.rank}" for rank in timeline.ranks),
         kinds=tuple(kinds),

@@ -19,7 +19,10 @@ def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
     sections = [Section("Recording", "recording", tuple(blocks))]
     if notes:
         sections.append(Section("Notes", "notes", (Bullets(notes),)))
-    where = "How recordings are read: torchscale docs profile. How causes are found: torchscale docs diagnosis."
+    where = (
+        "How recordings are read: torchscale docs profile. How causes are found: torchscale docs "
+        "diagnosis."
+    )
     sections.append(Section("Method", "method", (Paragraph(where),)))
     return Document(
         title=f"Training profile: {shortened(name)}",

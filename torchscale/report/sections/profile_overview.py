@@ -1,4 +1,5 @@
-"""The first screen of recordings without a benchmark: the same questions, answered by what a profiler saw."""
+"""The first screen of recordings without a benchmark: the same questions, answered by what a
+profiler saw."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 COSTLY = 0.10
-"""Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the devices."""
+"""Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the
+devices."""
 _MAX_CAUSES = 3
 """On the first screen, side by side."""
 _NEXT = 2
@@ -36,7 +38,8 @@ def recorded_headline(analyses: Sequence[ProfileAnalysis]) -> Headline:
 
 
 def recorded_statuses(analyses: Sequence[ProfileAnalysis], anchor: str) -> tuple[Status, ...]:
-    """Measured? Fits? Scales? Limited by? Certain? ``anchor`` is the section that holds the recordings."""
+    """Measured? Fits? Scales? Limited by? Certain? ``anchor`` is the section that holds the
+    recordings."""
     scales = "a recording is of one device count; torchscale benchmark measures several"
     return (
         _recorded(analyses, anchor),
@@ -100,14 +103,19 @@ def _fits(analyses: Sequence[ProfileAnalysis]) -> Status:
     known = [peak for peak in peaks if peak is not None]
     text = "the recorded steps ran; how much memory they took was not recorded (--target memory)"
     if known:
-        text = f"the recorded steps ran; at most {format_bytes(max(known))} allocated at once on a rank"
+        text = (
+            f"the recorded steps ran; at most {format_bytes(max(known))} allocated at once on a "
+            "rank"
+        )
     return Status("Fits?", "yes", text, Tone.GOOD)
 
 
 def _limited(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
     found = _findings(analyses)
     if not found:
-        return Status("Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, anchor)
+        return Status(
+            "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, anchor
+        )
     worst = found[0]
     titles = list(dict.fromkeys(finding_title(item).lower() for item in found))
     text = cost_words(worst) or "cost unknown"
@@ -117,21 +125,37 @@ def _limited(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
 
 
 def _certain(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
-    reasons = list(dict.fromkeys(reason for analysis in analyses for reason in analysis.window.reasons))
+    reasons = list(
+        dict.fromkeys(reason for analysis in analyses for reason in analysis.window.reasons)
+    )
     shortest = min(_seconds(analysis) for analysis in analyses)
     if shortest < LASTING_SECONDS:
         least = format_seconds(LASTING_SECONDS)
-        reasons.append(f"less than {least} were recorded, which cannot tell what lasts from what passes")
+        reasons.append(
+            f"less than {least} were recorded, which cannot tell what lasts from what passes"
+        )
     if reasons:
-        return Status("Certain?", "with caution", shortened("; ".join(reasons)), Tone.CAUTION, anchor)
-    return Status("Certain?", "yes", f"no doubts about the recording{_replayed(analyses)}", Tone.GOOD, anchor)
+        return Status(
+            "Certain?", "with caution", shortened("; ".join(reasons)), Tone.CAUTION, anchor
+        )
+    return Status(
+        "Certain?", "yes", f"no doubts about the recording{_replayed(analyses)}", Tone.GOOD, anchor
+    )
 
 
 def _replayed(analyses: Sequence[ProfileAnalysis]) -> str:
     """How well the replay that gives the costs repeats what was measured."""
-    errors = [analysis.what_if.replay_error_percent for analysis in analyses if analysis.what_if is not None]
+    errors = [
+        analysis.what_if.replay_error_percent
+        for analysis in analyses
+        if analysis.what_if is not None
+    ]
     known = [abs(error) / 100 for error in errors if error is not None]
-    return f"; replays repeat the measured step within {format_range(known, format_percent)}" if known else ""
+    return (
+        f"; replays repeat the measured step within {format_range(known, format_percent)}"
+        if known
+        else ""
+    )
 
 
 def _seconds(analysis: ProfileAnalysis) -> float:

@@ -22,7 +22,9 @@ from torchscale.report.document import (
 def reproduce_section(summary: RunSummary) -> Section:
     """The commands, the config without defaults, the plan's hash and the version."""
     experiment = summary.experiment
-    commands = dict.fromkeys(shlex.join(entry.session.environment.command) for entry in summary.sessions)
+    commands = dict.fromkeys(
+        shlex.join(entry.session.environment.command) for entry in summary.sessions
+    )
     command = shortened("\n".join(commands), MAX_BLOCK) or "torchscale benchmark"
     config = shortened(_config_yaml(experiment.config), MAX_BLOCK)
     return Section(
@@ -45,6 +47,10 @@ def _config_yaml(config: Experiment) -> str:
     preset = PRESETS[config.benchmark.preset]
     benchmark = content.get("benchmark")
     if isinstance(benchmark, dict):
-        content["benchmark"] = {key: value for key, value in benchmark.items() if preset.get(key) != value}
+        content["benchmark"] = {
+            key: value for key, value in benchmark.items() if preset.get(key) != value
+        }
     kept = {key: value for key, value in content.items() if value != {}}
-    return yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+    return yaml.safe_dump(
+        kept, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100
+    )

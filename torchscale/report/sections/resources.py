@@ -33,7 +33,14 @@ from torchscale.report.text.labels import (
 )
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
-from torchscale.util.units import byte_unit, format_byte_rate, format_bytes, format_change, format_percent, format_rate
+from torchscale.util.units import (
+    byte_unit,
+    format_byte_rate,
+    format_bytes,
+    format_change,
+    format_percent,
+    format_rate,
+)
 
 _MAX_HOSTS = 16
 """Of a cell over many: those that differ are on top, and more rows would bury the other cells."""
@@ -48,10 +55,14 @@ def memory_section(summary: RunSummary) -> Section:
     if measured:
         blocks.append(
             Paragraph(
-                "Bytes of tensors on the device that uses most. Activations are the most that autograd saved for the "
-                "backward pass (where unknown, they are part of the rest). Tensor peak: the peak over two steps, "
-                "including model construction. Predicted: computed without running; error: relative to the peak. "
-                "What training takes in all, in Cells, also contains what libraries and the allocator hold."
+                "Bytes of tensors on the device that uses most. Activations are the most that "
+                "autograd saved for the "
+                "backward pass (where unknown, they are part of the rest). Tensor peak: the peak "
+                "over two steps, "
+                "including model construction. Predicted: computed without running; error: "
+                "relative to the peak. "
+                "What training takes in all, in Cells, also contains what libraries and the "
+                "allocator hold."
             )
         )
         blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),), on_paper=False))
@@ -61,7 +72,9 @@ def memory_section(summary: RunSummary) -> Section:
 
 def _memory_key(measured: Sequence[MemorySummary]) -> str:
     """The range of peaks, and how far predictions are off."""
-    text = format_range([cell.fullest.peak_bytes for cell in measured if cell.fullest], format_bytes, "peak ")
+    text = format_range(
+        [cell.fullest.peak_bytes for cell in measured if cell.fullest], format_bytes, "peak "
+    )
     errors = [abs(error) for cell in measured if (error := cell.prediction_error) is not None]
     return text + (f", predicted within {format_percent(max(errors))}" if errors else "")
 
@@ -78,7 +91,9 @@ def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
             rank.parts.optimizer_states,
             rank.parts.activations or 0,
         )
-        for values, count in zip(parts, (*known_parts, max(0, rank.peak_bytes - sum(known_parts))), strict=True):
+        for values, count in zip(
+            parts, (*known_parts, max(0, rank.peak_bytes - sum(known_parts))), strict=True
+        ):
             values.append(count)
     unit, size = byte_unit(max(map(sum, zip(*parts, strict=True)), default=0.0))
     return StackedChart(
@@ -89,7 +104,11 @@ def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
         y_label="",
         bars=tuple(_bar_name(cell.cell.training) for cell in measured),
         parts=tuple(
-            Part(name, tuple(value / size for value in values), None if number == len(names) - 1 else number)
+            Part(
+                name,
+                tuple(value / size for value in values),
+                None if number == len(names) - 1 else number,
+            )
             for number, (name, values) in enumerate(zip(names, parts, strict=True))
         ),
         horizontal=True,
@@ -116,8 +135,18 @@ def _memory_table(summary: RunSummary, measured: Sequence[MemorySummary]) -> Tab
     for cell in measured:
         rank, predicted = cell.fullest, cell.predicted
         assert rank is not None  # noqa: S101 - only measured ones come here
-        parts = (rank.parts.parameters, rank.parts.gradients, rank.parts.optimizer_states, rank.parts.activations)
-        counts = (*parts, rank.peak_bytes, rank.reserved_bytes, None if predicted is None else predicted.peak_bytes)
+        parts = (
+            rank.parts.parameters,
+            rank.parts.gradients,
+            rank.parts.optimizer_states,
+            rank.parts.activations,
+        )
+        counts = (
+            *parts,
+            rank.peak_bytes,
+            rank.reserved_bytes,
+            None if predicted is None else predicted.peak_bytes,
+        )
         error = cell.prediction_error
         rows.append(
             (
@@ -183,8 +212,10 @@ def telemetry_section(summary: RunSummary) -> Section:
             )
         )
     note = (
-        "Sampled about once a second by a separate process over the measured steps: means, except peaks for memory "
-        "and temperature. Energy comes from the GPUs' energy counters where available. Network counts all "
+        "Sampled about once a second by a separate process over the measured steps: means, except "
+        "peaks for memory "
+        "and temperature. Energy comes from the GPUs' energy counters where available. Network "
+        "counts all "
         "interfaces, including loopback."
     )
     if with_hosts:
@@ -210,19 +241,26 @@ def telemetry_section(summary: RunSummary) -> Section:
 
 
 def _machines(figures: Figures) -> Sequence[tuple[str, Telemetry | None]]:
-    """Host and telemetry of each node, those first that differ most from the median of all; of a single node, without
-    its name."""
+    """Host and telemetry of each node, those first that differ most from the median of all; of a
+    single node, without its name."""
     if not figures.nodes:
         return [("", figures.telemetry)]
     read = [(host, telemetry) for host, telemetry in figures.nodes if telemetry is not None]
     medians = [
-        statistics.median(values) if (values := [value for _, use in read if (value := pick(use)) is not None]) else 0.0
+        statistics.median(values)
+        if (values := [value for _, use in read if (value := pick(use)) is not None])
+        else 0.0
         for pick in _COMPARED
     ]
 
     def difference(machine: tuple[str, Telemetry]) -> float:
-        values = [(pick(machine[1]), median) for pick, median in zip(_COMPARED, medians, strict=True)]
-        return max((abs(value / median - 1) for value, median in values if value is not None and median), default=0.0)
+        values = [
+            (pick(machine[1]), median) for pick, median in zip(_COMPARED, medians, strict=True)
+        ]
+        return max(
+            (abs(value / median - 1) for value, median in values if value is not None and median),
+            default=0.0,
+        )
 
     return sorted(read, key=difference, reverse=True)[:_MAX_HOSTS]
 
@@ -256,7 +294,13 @@ def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:
         optional_value(mean(lambda gpu: gpu.busy), lambda share: format_percent(share, 0)),
         optional_value(highest(lambda gpu: gpu.memory_used_peak_bytes), format_bytes),
         optional_value(mean(lambda gpu: gpu.power_watts), lambda watts: f"{watts:.0f} W"),
-        optional_value(mean(lambda gpu: gpu.sm_clock_hertz), lambda hertz: f"{hertz / 1e6:.0f} MHz"),
-        optional_value(highest(lambda gpu: gpu.temperature_peak_celsius), lambda degrees: f"{degrees:.0f} °C"),
-        optional_value(highest(lambda gpu: gpu.throttled_share), lambda share: format_percent(share, 0)),
+        optional_value(
+            mean(lambda gpu: gpu.sm_clock_hertz), lambda hertz: f"{hertz / 1e6:.0f} MHz"
+        ),
+        optional_value(
+            highest(lambda gpu: gpu.temperature_peak_celsius), lambda degrees: f"{degrees:.0f} °C"
+        ),
+        optional_value(
+            highest(lambda gpu: gpu.throttled_share), lambda share: format_percent(share, 0)
+        ),
     )

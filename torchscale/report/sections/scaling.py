@@ -5,13 +5,28 @@ from __future__ import annotations
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import DASH, Block, ChartGrid, Column, Group, Paragraph, Section, Table
+from torchscale.report.document import (
+    DASH,
+    Block,
+    ChartGrid,
+    Column,
+    Group,
+    Paragraph,
+    Section,
+    Table,
+)
 from torchscale.report.sections.charts import efficiency_charts, throughput_charts
 from torchscale.report.sections.first_chart import shows_every_series
 from torchscale.report.sections.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
 from torchscale.report.text.figures import efficiency_value
-from torchscale.report.text.labels import device_noun, format_range, identity_columns, identity_values, nodes_of
+from torchscale.report.text.labels import (
+    device_noun,
+    format_range,
+    identity_columns,
+    identity_values,
+    nodes_of,
+)
 from torchscale.util.units import format_percent
 
 
@@ -25,10 +40,16 @@ def scaling_section(summary: RunSummary) -> Section:
         kinds = " and ".join(f"{label} scaling ({fixed[label]})" for label in labels)
         blocks.append(
             Paragraph(
-                f"Total throughput of all devices, {kinds}. Dashed: linear scaling from the smallest count."
-                " Whiskers: 95 % intervals, over launches or, of a single launch, over its batches of steps; one that "
+                f"Total throughput of all devices, {kinds}. Dashed: linear scaling from the "
+                "smallest count."
+                " Whiskers: 95 % intervals, over launches or, of a single launch, over its "
+                "batches of steps; one that "
                 "goes on above the frame ends there in an arrow."
-                + (" Small dots: single launches." if any(cell.launches > 1 for cell in summary.measured) else ""),
+                + (
+                    " Small dots: single launches."
+                    if any(cell.launches > 1 for cell in summary.measured)
+                    else ""
+                ),
                 of_charts=True,
             )
         )
@@ -39,8 +60,10 @@ def scaling_section(summary: RunSummary) -> Section:
     if efficiency:
         blocks.append(
             Paragraph(
-                "Efficiency: throughput at n devices ÷ (n × throughput at the smallest count ÷ that count). Above "
-                f"{format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} good."
+                "Efficiency: throughput at n devices ÷ (n × throughput at the smallest count ÷ "
+                "that count). Above "
+                f"{format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} "
+                "good."
             )
         )
         blocks.append(_table(summary))
@@ -49,7 +72,8 @@ def scaling_section(summary: RunSummary) -> Section:
     elif throughput:
         blocks.append(
             Paragraph(
-                "No scaling efficiency: it needs two measured device counts of the same model, batch size and setting."
+                "No scaling efficiency: it needs two measured device counts of the same model, "
+                "batch size and setting."
             )
         )
     return Section("Scaling", "scaling", tuple(blocks), Group.RESULTS, _key(summary))
@@ -69,8 +93,14 @@ def _table(summary: RunSummary) -> Table:
         )
         for line in series.values()
     )
-    nodes = {count: max(nodes_of(cell) for cell in scaled if cell.cell.world_size == count) for count in counts}
-    by_count = (Column(f"{count} {device_noun(summary, count)}{_on_nodes(nodes[count])}", True) for count in counts)
+    nodes = {
+        count: max(nodes_of(cell) for cell in scaled if cell.cell.world_size == count)
+        for count in counts
+    }
+    by_count = (
+        Column(f"{count} {device_noun(summary, count)}{_on_nodes(nodes[count])}", True)
+        for count in counts
+    )
     columns = (*identity_columns(summary)[:-1], *by_count)
     return Table("Efficiency by device count", columns, rows)
 
@@ -86,8 +116,15 @@ def _nodes_note(summary: RunSummary) -> str:
     if not across:
         return ""
     noun = device_noun(summary)
-    within = f"Up to {max(inside)} {noun} the link is within one node (intra); from " if inside else "From "
-    return f"{within}{min(across)} {noun} on it is between nodes (inter); the charts draw the boundary."
+    within = (
+        f"Up to {max(inside)} {noun} the link is within one node (intra); from "
+        if inside
+        else "From "
+    )
+    return (
+        f"{within}{min(across)} {noun} on it is between nodes (inter); the charts draw the "
+        "boundary."
+    )
 
 
 def _key(summary: RunSummary) -> str:
@@ -105,6 +142,7 @@ def _wide_intervals_note(summary: RunSummary) -> str:
     if not any(wide):
         return ""
     return (
-        "Some intervals are wider than the value itself; more launches (benchmark.repeats) or an idle machine narrow "
+        "Some intervals are wider than the value itself; more launches (benchmark.repeats) or an "
+        "idle machine narrow "
         "them."
     )

@@ -1,4 +1,5 @@
-"""Which of many cells are drawn: the panels, lines and cells that matter most. Tables list every cell."""
+"""Which of many cells are drawn: the panels, lines and cells that matter most. Tables list every
+cell."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ MAX_PANELS = 12
 MAX_LINES = 6
 """The palette has seven colours; one is left for a reference or a mark."""
 MAX_DETAILED = 6
-"""Cells drawn in detail: up to six charts each, and each needs the whole record of a launch in memory."""
+"""Cells drawn in detail: up to six charts each, and each needs the whole record of a launch in
+memory."""
 
 Line = Sequence[TrainingSummary]
 """Cells of one series, by world size."""
@@ -22,7 +24,8 @@ T = TypeVar("T")
 
 
 def shown_panels(summary: RunSummary) -> tuple[tuple[str, tuple[Line, ...]], ...]:
-    """Panels by title: all of a few in plan order, else those that scale worst; in each of them a few lines."""
+    """Panels by title: all of a few in plan order, else those that scale worst; in each of them a
+    few lines."""
     found = [(title, tuple(map(tuple, lines))) for title, lines in panels(summary.measured).items()]
     if len(found) > MAX_PANELS:
         found = sorted(found, key=lambda panel: _worst_efficiency(panel[1]))[:MAX_PANELS]
@@ -39,10 +42,14 @@ def selection_note(summary: RunSummary) -> str:
     found = panels(summary.measured)
     count = len(found)
     sentences = (
-        [f"Charts show the {MAX_PANELS} of {count} models and settings that scale worst."] if count > MAX_PANELS else []
+        [f"Charts show the {MAX_PANELS} of {count} models and settings that scale worst."]
+        if count > MAX_PANELS
+        else []
     )
     if any(len(lines) > MAX_LINES for lines in found.values()):
-        sentences.append(f"Charts show at most {MAX_LINES} batch sizes each, from the smallest to the largest.")
+        sentences.append(
+            f"Charts show at most {MAX_LINES} batch sizes each, from the smallest to the largest."
+        )
     return " ".join([*sentences, *(["The tables list every cell."] if sentences else [])])
 
 
@@ -65,9 +72,15 @@ def spread_out(items: Sequence[T], limit: int) -> list[T]:
 
 
 def _cost(cell: TrainingSummary) -> float:
-    return max((finding.cost_percent for finding in cell.diagnosis.findings), default=0.0) if cell.diagnosis else 0.0
+    return (
+        max((finding.cost_percent for finding in cell.diagnosis.findings), default=0.0)
+        if cell.diagnosis
+        else 0.0
+    )
 
 
 def _worst_efficiency(lines: Sequence[Line]) -> float:
-    values = [cell.efficiency.value for line in lines for cell in line if cell.efficiency is not None]
+    values = [
+        cell.efficiency.value for line in lines for cell in line if cell.efficiency is not None
+    ]
     return min(values, default=1.0)

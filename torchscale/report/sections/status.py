@@ -1,4 +1,5 @@
-"""The questions that readers of a report come with, each with a word and the line that it rests on."""
+"""The questions that readers of a report come with, each with a word and the line that it rests
+on."""
 
 from __future__ import annotations
 
@@ -22,17 +23,23 @@ from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent
 
-_FIT = {True: ("as rated", Tone.GOOD), False: ("below its rate", Tone.CAUTION), None: ("not judged", Tone.PLAIN)}
+_FIT = {
+    True: ("as rated", Tone.GOOD),
+    False: ("below its rate", Tone.CAUTION),
+    None: ("not judged", Tone.PLAIN),
+}
 _ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory"}
 _MAX_MACHINE_ROWS = 5
 """Rows beside the first chart; the sections have all cells."""
 
 
 def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Status, ...]:
-    """Measured? Fits? Scales? Limited by? Certain? Questions that this run cannot answer are left out; for a run of
-    machine cells alone, what each of them measured."""
+    """Measured? Fits? Scales? Limited by? Certain? Questions that this run cannot answer are left
+    out; for a run of machine cells alone, what each of them measured."""
     if profiled_only(summary):
-        return recorded_statuses([cell.profile for cell in summary.cells if cell.profile is not None], "profiles")
+        return recorded_statuses(
+            [cell.profile for cell in summary.cells if cell.profile is not None], "profiles"
+        )
     trained = (_fits(summary), _scales(summary), _limited(summary, groups), _certain(summary))
     rows = (_measured(summary), *(trained if summary.cells else _machine(summary)))
     return tuple(row for row in rows if row is not None)
@@ -40,7 +47,9 @@ def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Status,
 
 def profiled_only(summary: RunSummary) -> bool:
     """Whether its cells were recorded by a profiler and never measured."""
-    return bool(summary.cells) and all(cell.profile is not None and cell.figures is None for cell in summary.cells)
+    return bool(summary.cells) and all(
+        cell.profile is not None and cell.figures is None for cell in summary.cells
+    )
 
 
 def _machine(summary: RunSummary) -> list[Status]:
@@ -48,7 +57,9 @@ def _machine(summary: RunSummary) -> list[Status]:
     rows = []
     for verdict in (cell.verdict for cell in summary.collectives if cell.verdict is not None):
         answer, tone = _FIT[verdict.fits]
-        rows.append(Status("Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives"))
+        rows.append(
+            Status("Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives")
+        )
     for kind, cells in (("Peak rates?", summary.hardware), ("Memory?", summary.memory)):
         measured = [cell for cell in cells if cell.state is State.OK]
         if measured:
@@ -66,7 +77,11 @@ def _measured(summary: RunSummary) -> Status:
     pending = any(state.is_pending or state is State.INTERRUPTED for state in states)
     parts = [*_partial(summary), *_failed(states), *_skipped(cells)]
     if done or not states[State.PARTIAL]:
-        parts.insert(0, f"{done} of {plural(total, 'cell')}" + (_launches(cells) if done and not pending else ""))
+        parts.insert(
+            0,
+            f"{done} of {plural(total, 'cell')}"
+            + (_launches(cells) if done and not pending else ""),
+        )
     if states[State.WAITING]:
         parts.append(f"{states[State.WAITING]:,} waiting")
     if states[State.INTERRUPTED]:
@@ -145,17 +160,30 @@ def _scales(summary: RunSummary) -> Status | None:
         return None
     cells = at_largest_count(summary.measured)
     if not cells:
-        return Status("Scales?", "not measured", "only one device count was measured; efficiency needs two")
+        return Status(
+            "Scales?", "not measured", "only one device count was measured; efficiency needs two"
+        )
     count, word = cells[0].cell.world_size, common_grade(cells)
     kinds = listed(sorted({cell.cell.scaling for cell in cells}))
-    text = f"{kinds} scaling to {count} {device_noun(summary, count)}, {plural(len(cells), 'series')}"
+    text = (
+        f"{kinds} scaling to {count} {device_noun(summary, count)}, {plural(len(cells), 'series')}"
+    )
     if len(cells) > MAX_LINES:
         text += f"; lowest: {_series_name(min(cells, key=_efficiency))}"
     if word is not None:
-        limits = f"above {format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} good"
+        limits = (
+            f"above {format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} "
+            "good"
+        )
         return Status("Scales?", word, shortened(f"{text}; {limits}"), GRADE_TONE[word], "scaling")
-    launched_once = all(cell.efficiency is None or cell.efficiency.interval is None for cell in cells)
-    why = "one launch each gives no interval" if launched_once else "launches differ too much for a grade"
+    launched_once = all(
+        cell.efficiency is None or cell.efficiency.interval is None for cell in cells
+    )
+    why = (
+        "one launch each gives no interval"
+        if launched_once
+        else "launches differ too much for a grade"
+    )
     return Status("Scales?", "no grade", shortened(f"{text}; {why}"), Tone.PLAIN, "scaling")
 
 
@@ -177,7 +205,9 @@ def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None
         tone = Tone.CAUTION if first.largest >= COSTLY else Tone.PLAIN
         return Status("Limited by?", first.title.lower(), shortened(text), tone, "diagnosis")
     if any(cell.diagnosis is not None for cell in summary.measured):
-        return Status("Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis")
+        return Status(
+            "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis"
+        )
     return None
 
 
@@ -197,7 +227,9 @@ def _certain(summary: RunSummary) -> Status | None:
         doubts.append(f"{which} launched once{remedy} between launches is unknown")
     if doubts:
         anchor = "method" if not changed else "environment"
-        return Status("Certain?", "with caution", shortened("; ".join(doubts)), Tone.CAUTION, anchor)
+        return Status(
+            "Certain?", "with caution", shortened("; ".join(doubts)), Tone.CAUTION, anchor
+        )
     intervals = [cell.figures.interval_factors for cell in measured if cell.figures]
     widest = max((one for one in intervals if one is not None), key=_width, default=None)
     text = "no warnings"
@@ -222,4 +254,8 @@ def _flagged(measured: Sequence[TrainingSummary]) -> list[str]:
 def _vague(measured: Sequence[TrainingSummary]) -> list[str]:
     vague = sum(cell.efficiency is not None and cell.efficiency.is_vague for cell in measured)
     noun = "efficiency is" if vague == 1 else "efficiencies are"
-    return [f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"] if vague else []
+    return (
+        [f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"]
+        if vague
+        else []
+    )

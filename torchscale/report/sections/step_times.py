@@ -24,7 +24,9 @@ def step_times_section(summary: RunSummary) -> Section:
     charts = distribution_charts(summary)
     if not charts:
         return Section("Step times", "steps", ())
-    piped = any(cell.figures is not None and cell.figures.bubble is not None for cell in summary.measured)
+    piped = any(
+        cell.figures is not None and cell.figures.bubble is not None for cell in summary.measured
+    )
     compiled = any(cell.cell.compile for cell in summary.measured)
     rows = tuple(_step_row(cell, piped=piped, compiled=compiled) for cell in summary.measured)
     columns = (
@@ -34,15 +36,21 @@ def step_times_section(summary: RunSummary) -> Section:
         *((COMPILING.column,) if compiled else ()),
     )
     note = (
-        "A step lasts from the end of one optimizer step to the end of the next; with several ranks, the slowest "
-        "rank counts. Quantiles and distributions are over all steps of all launches of a cell; the mean step is the "
-        "one that throughput is derived from, where each launch counts once. Phases are means over ranks. Backward "
-        "ends when the last gradient is computed. Exposed sync is gradient sync that does not overlap with backward, "
-        "waiting for other ranks included, plus the sync of buffers; where it is –, backward includes it."
+        "A step lasts from the end of one optimizer step to the end of the next; with several "
+        "ranks, the slowest "
+        "rank counts. Quantiles and distributions are over all steps of all launches of a cell; "
+        "the mean step is the "
+        "one that throughput is derived from, where each launch counts once. Phases are means "
+        "over ranks. Backward "
+        "ends when the last gradient is computed. Exposed sync is gradient sync that does not "
+        "overlap with backward, "
+        "waiting for other ranks included, plus the sync of buffers; where it is –, backward "
+        "includes it."
     )
     if piped:
         note += (
-            " Bubble: share of the pipeline's passes in which a rank's stages are idle; scheduled: the share that "
+            " Bubble: share of the pipeline's passes in which a rank's stages are idle; "
+            "scheduled: the share that "
             "the schedule implies."
         )
     if compiled:
@@ -50,7 +58,11 @@ def step_times_section(summary: RunSummary) -> Section:
     return Section(
         "Step times",
         "steps",
-        (Paragraph(note), ChartGrid(tuple(charts), on_paper=False), Table("Step times and phases", columns, rows)),
+        (
+            Paragraph(note),
+            ChartGrid(tuple(charts), on_paper=False),
+            Table("Step times and phases", columns, rows),
+        ),
         Group.RESULTS,
         _key(summary),
     )

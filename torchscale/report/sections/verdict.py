@@ -14,7 +14,8 @@ from torchscale.report.sections.status import statuses
 
 
 def overview(summary: RunSummary) -> Overview:
-    """The result in a sentence, the questions with their answers, a chart, what costs most and what failed."""
+    """The result in a sentence, the questions with their answers, a chart, what costs most and what
+    failed."""
     groups = cause_groups(summary)
     failed = failures(summary)
     return Overview(
@@ -30,11 +31,16 @@ def overview(summary: RunSummary) -> Overview:
 def _rerun(summary: RunSummary) -> str:
     """The last command, asking for what failed."""
     command = summary.sessions[-1].session.environment.command
-    return shortened(shlex.join([*command, *([] if "--rerun" in command else ["--rerun", "failed"])]))
+    return shortened(
+        shlex.join([*command, *([] if "--rerun" in command else ["--rerun", "failed"])])
+    )
 
 
 def verdict(summary: RunSummary) -> tuple[str, ...]:
-    """The same as lines of text, for the terminal and for other programs: the result, then a line per question."""
+    """The same as lines of text, for the terminal and for other programs: the result, then a line
+    per question."""
     groups = cause_groups(summary)
-    lines = [f"{status.question} {status.answer}: {status.text}." for status in statuses(summary, groups)]
+    lines = [
+        f"{status.question} {status.answer}: {status.text}." for status in statuses(summary, groups)
+    ]
     return (headline(summary).text, *lines)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Column, Group, Paragraph, Section, Table, TableValue, shortened
+from torchscale.report.document import (
+    Column,
+    Group,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    shortened,
+)
 from torchscale.report.text.labels import cell_label, plural
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 _COLD = 0.05
-"""Reads count as cold up to this share of pages in the page cache: the kernel keeps some pages (directory blocks, file
-headers) after it was asked to drop them."""
+"""Reads count as cold up to this share of pages in the page cache: the kernel keeps some pages
+(directory blocks, file headers) after it was asked to drop them."""
 
 
 def data_section(summary: RunSummary) -> Section:
     """Which files batches came from, and whether they were read from disk; empty without any."""
-    rows = tuple(_data_row(cell, use) for cell in summary.measured if (use := cell.facts.data) is not None)
+    rows = tuple(
+        _data_row(cell, use) for cell in summary.measured if (use := cell.facts.data) is not None
+    )
     if not rows:
         return Section("Data", "data", ())
     columns = (
@@ -29,8 +39,10 @@ def data_section(summary: RunSummary) -> Section:
         Column("data wait", True),
     )
     note = (
-        "Passes: how often the launch read the whole data set, including warm-up. Reads are cold if the files were "
-        "not in the page cache before the first step, and only in the first pass. Data wait is a mean per step and "
+        "Passes: how often the launch read the whole data set, including warm-up. Reads are cold "
+        "if the files were "
+        "not in the page cache before the first step, and only in the first pass. Data wait is a "
+        "mean per step and "
         "rank."
     )
     return Section(
@@ -47,7 +59,8 @@ def bubble_values(cell: TrainingSummary) -> tuple[TableValue, TableValue]:
     bubble = None if cell.figures is None else cell.figures.bubble
     shares = (None, None) if bubble is None else (bubble.measured, bubble.computed)
     measured, computed = (
-        TableValue("–") if share is None else TableValue(format_percent(share), share) for share in shares
+        TableValue("–") if share is None else TableValue(format_percent(share), share)
+        for share in shares
     )
     return measured, computed
 
@@ -67,7 +80,11 @@ def _data_row(cell: TrainingSummary, use: DataUse) -> tuple[TableValue, ...]:
 
 
 def _files(use: DataUse) -> str:
-    counts = {"written": use.shards_written, "repaired": use.shards_repaired, "reused": use.shards_reused}
+    counts = {
+        "written": use.shards_written,
+        "repaired": use.shards_repaired,
+        "reused": use.shards_reused,
+    }
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "–"
 
 

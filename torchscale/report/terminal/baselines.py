@@ -41,13 +41,19 @@ def print_baselines(rows: Sequence[BaselineRow], console: Console) -> None:
     """One row for each baseline."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for heading in ("name", "measured", "cells", "launches", "device"):
-        table.add_column(heading, justify="right" if heading in ("cells", "launches") else "left", overflow="fold")
+        table.add_column(
+            heading,
+            justify="right" if heading in ("cells", "launches") else "left",
+            overflow="fold",
+        )
     for row in rows:
         if row.problem:
             table.add_row(escape(row.name), f"[red]{escape(row.problem)}[/red]", "–", "–", "–")
         else:
             day = row.measured_at[:10]
-            table.add_row(escape(row.name), day, str(row.cells), str(row.launches), escape(row.device))
+            table.add_row(
+                escape(row.name), day, str(row.cells), str(row.launches), escape(row.device)
+            )
     console.print(table)
 
 

@@ -18,7 +18,12 @@ _JSON_ONLY = {"models": ("meaning", "splits"), "strategies": ("signals",)}
 def print_catalog(title: str, rows: Sequence[Mapping[str, Value]], console: Console) -> None:
     """One kind of names as a table; ``title`` is the kind, ``rows`` have equal columns."""
     table = Table(
-        box=None, pad_edge=False, title=title, title_justify="left", title_style="bold", show_header=len(rows[0]) > 2
+        box=None,
+        pad_edge=False,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        show_header=len(rows[0]) > 2,
     )
     columns = [column for column in rows[0] if column not in _JSON_ONLY.get(title, ())]
     for column in columns:

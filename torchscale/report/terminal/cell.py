@@ -59,7 +59,10 @@ def _machine_rows(summary: RunSummary, cell: AnySummary) -> _Rows:
         ("hardware", device_names(summary)),
         ("state", cell.state.value),
         ("launches", str(cell.launches)),
-        ("result" if cell.state.has_figures else "reason", report_kind(cell.cell.kind).outcome(cell)),
+        (
+            "result" if cell.state.has_figures else "reason",
+            report_kind(cell.cell.kind).outcome(cell),
+        ),
     ]
 
 

@@ -44,8 +44,8 @@ _MAX_DIFFERENCES = 12
 
 
 def print_comparison(comparison: ComparisonReport, console: Console) -> None:
-    """The change of each cell, the verdict, and what differs between the sides; this first where cells that differ were
-    asked to be compared."""
+    """The change of each cell, the verdict, and what differs between the sides; this first where
+    cells that differ were asked to be compared."""
     if comparison.matched_by_name:
         _print_differences(comparison, console)
         console.print()
@@ -62,7 +62,10 @@ def print_comparison(comparison: ComparisonReport, console: Console) -> None:
 def _print_ranking(comparison: ComparisonReport, console: Console) -> None:
     table = ranking_table(comparison.ranking, comparison.names[0])
     shown = Table(
-        *(Column(column.title, justify="right" if column.numeric else "left") for column in table.columns),
+        *(
+            Column(column.title, justify="right" if column.numeric else "left")
+            for column in table.columns
+        ),
         box=None,
         pad_edge=False,
         padding=(0, 1, 0, 0),
@@ -80,7 +83,10 @@ def _print_differences(comparison: ComparisonReport, console: Console) -> None:
         console.print("Differences:", markup=False)
         for difference in comparison.differences[:_MAX_DIFFERENCES]:
             console.print(
-                shortened(f"  {difference.what}: {' | '.join(value or '–' for value in difference.values)}"),
+                shortened(
+                    f"  {difference.what}: "
+                    f"{' | '.join(value or '–' for value in difference.values)}"
+                ),
                 markup=False,
                 soft_wrap=True,
             )
@@ -103,7 +109,9 @@ def _print_pair(pair: Pair, comparison: ComparisonReport, console: Console) -> N
     others: dict[str, list[ResultCell]] = {}
     for cell in pair.cells:
         if cell.outcome is not Outcome.COMPARED:
-            others.setdefault(f"{cell.outcome.value}: {format_outcome(cell, names)}", []).append(cell.cell)
+            others.setdefault(f"{cell.outcome.value}: {format_outcome(cell, names)}", []).append(
+                cell.cell
+            )
     if others:
         _print_grouped(others, console)
         console.print()
@@ -112,7 +120,9 @@ def _print_pair(pair: Pair, comparison: ComparisonReport, console: Console) -> N
     for score in format_scores(pair):
         console.print(score, markup=False, soft_wrap=True)
     if decided:
-        console.print(format_session_noise([change for _, change in decided]), markup=False, soft_wrap=True)
+        console.print(
+            format_session_noise([change for _, change in decided]), markup=False, soft_wrap=True
+        )
     for note in pair.notes:
         console.print(f"{note}.", markup=False, soft_wrap=True)
     if any(change.conditions for _, change in shown):
@@ -134,19 +144,33 @@ def _print_grouped(cells: Mapping[str, Sequence[ResultCell]], console: Console) 
     """Cells grouped by outcome, a line per group."""
     for outcome, results in list(cells.items())[:_MAX_DIFFERENCES]:
         more = f" and {plural(len(results) - 1, 'other cell')}" if len(results) > 1 else ""
-        console.print(shortened(f"{result_label(results[0])}{more}: {outcome}"), markup=False, soft_wrap=True)
+        console.print(
+            shortened(f"{result_label(results[0])}{more}: {outcome}"), markup=False, soft_wrap=True
+        )
     left = sum(map(len, list(cells.values())[_MAX_DIFFERENCES:]))
     if left:
         console.print(f"… and {plural(left, 'other cell')}", markup=False)
 
 
-def _cell_table(cells: Sequence[Sequence[AnyCell]], columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
-    """One row per cell, or pair of cells: title, batch if any has one, device count; then ``rows`` in ``columns``."""
+def _cell_table(
+    cells: Sequence[Sequence[AnyCell]], columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> Table:
+    """One row per cell, or pair of cells: title, batch if any has one, device count; then ``rows``
+    in ``columns``."""
     heads = [[_head(cell) for cell in sides] for sides in cells]
-    both = [[both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)] for sides in heads]
+    both = [
+        [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]
+        for sides in heads
+    ]
     with_batch = any(batch for _, batch, _ in both)
-    first = [Column("cell", overflow="fold"), *([_narrow("batch")] if with_batch else []), _narrow("n")]
-    table = Table(*first, *columns, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    first = [
+        Column("cell", overflow="fold"),
+        *([_narrow("batch")] if with_batch else []),
+        _narrow("n"),
+    ]
+    table = Table(
+        *first, *columns, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
     for (title, batch, count), row in zip(both, rows, strict=True):
         table.add_row(escape(title), *([batch] if with_batch else []), count, *row)
     return table
@@ -191,7 +215,10 @@ def print_result_set(results: ResultSet, console: Console) -> None:
     """The machine, and the figures of each cell."""
     device = ", ".join(sorted({cell.device for cell in results.cells if cell.device}))
     host = "" if results.environment is None else f" on {results.environment.hostname}"
-    console.print(shortened(f"{results.name}: measured {measured_days(results)}{host}, {device}"), markup=False)
+    console.print(
+        shortened(f"{results.name}: measured {measured_days(results)}{host}, {device}"),
+        markup=False,
+    )
     console.print()
     by_metric: dict[MetricKey, list[ResultCell]] = {}
     others: dict[str, list[ResultCell]] = {}

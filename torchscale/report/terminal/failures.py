@@ -16,7 +16,9 @@ _SHOWN = 3
 """Excerpts of ten lines each: a screen. The report has all."""
 
 
-def print_failures(failed: Sequence[LaunchRecord], cells: int, directory: Path, console: Console) -> None:
+def print_failures(
+    failed: Sequence[LaunchRecord], cells: int, directory: Path, console: Console
+) -> None:
     """The failed launches, those of one cause together.
 
     Args:
@@ -34,9 +36,15 @@ def print_failures(failed: Sequence[LaunchRecord], cells: int, directory: Path, 
     for (state, reason), records in list(causes.items())[:_SHOWN]:
         record = records[0]
         others = f" and {plural(len(records) - 1, 'other cell')}" if len(records) > 1 else ""
-        console.print(f"{record.cell_id}{others}: {state.value}: {reason}", markup=False, soft_wrap=True)
+        console.print(
+            f"{record.cell_id}{others}: {state.value}: {reason}", markup=False, soft_wrap=True
+        )
         for line in failure_excerpt(record):
-            text = f"log: {directory}/{line.removeprefix('log: ')}" if line.startswith("log: ") else line
+            text = (
+                f"log: {directory}/{line.removeprefix('log: ')}"
+                if line.startswith("log: ")
+                else line
+            )
             console.print(f"    {text}", markup=False, soft_wrap=True, style="dim")
     if len(causes) > _SHOWN:
         console.print(f"… and {plural(len(causes) - _SHOWN, 'other cause')}, in the report")

@@ -29,7 +29,8 @@ from torchscale.schema.state import State
 from torchscale.util.units import format_rate
 
 _REFRESH_PER_SECOND = 2
-"""The view shares the cores with what is measured; twice a second costs well under a thousandth of one."""
+"""The view shares the cores with what is measured; twice a second costs well under a thousandth of
+one."""
 _LINE_SECONDS = 10.0
 """Longest silence in a log while a launch runs."""
 _BAR_COLUMNS = 100
@@ -48,16 +49,30 @@ class LaunchLines:
     """
 
     def __init__(
-        self, console: Console, device: DeviceKind, total: int, repeats: int, detail: Callable[[str], None]
+        self,
+        console: Console,
+        device: DeviceKind,
+        total: int,
+        repeats: int,
+        detail: Callable[[str], None],
     ) -> None:
-        self._console, self._device, self._total, self._repeats, self._detail = console, device, total, repeats, detail
+        self._console, self._device, self._total, self._repeats, self._detail = (
+            console,
+            device,
+            total,
+            repeats,
+            detail,
+        )
         self._done = 0
         self._running = self._phase = ""
         self._time_left = TimeLeft(total, time.monotonic)
 
     def launch_started(self, cell: AnyCell, launch: int) -> None:
         """Remember what runs, for the lines on the way."""
-        self._running, self._phase = launch_label(cell, self._device, launch, self._repeats), "starting"
+        self._running, self._phase = (
+            launch_label(cell, self._device, launch, self._repeats),
+            "starting",
+        )
         self._time_left.started(cell.id)
 
     def launch_progress(self, progress: LaunchProgress) -> None:
@@ -75,13 +90,21 @@ class LaunchLines:
         counter = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         label = launch_label(cell, self._device, record.launch, self._repeats)
         outcome = report_kind(cell.kind).outcome(summary, record)
-        self._print(f"[dim]{escape(counter)}[/dim] {escape(label)} … {escape(outcome)}", failed=not _is_fine(record))
+        self._print(
+            f"[dim]{escape(counter)}[/dim] {escape(label)} … {escape(outcome)}",
+            failed=not _is_fine(record),
+        )
 
     def profile_started(self, cell: TrainingCell) -> None:
         """Remember what runs, for the lines on the way."""
-        self._running, self._phase = f"profile of {launch_label(cell, self._device, 0, 1)}", "starting"
+        self._running, self._phase = (
+            f"profile of {launch_label(cell, self._device, 0, 1)}",
+            "starting",
+        )
 
-    def profile_finished(self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str) -> None:
+    def profile_finished(
+        self, cell: TrainingCell, analysis: ProfileAnalysis | None, problem: str
+    ) -> None:
         """Print the sync stall share, or why there is none."""
         self._running = ""
         outcome = f"no profile: {problem}" if analysis is None else split_line(analysis)
@@ -93,21 +116,31 @@ class LaunchLines:
         if self._running:
             left = self._time_left.text
             more = f" ({left})" if left else ""
-            self._print(f"{self._done + 1}/{self._total} {escape(self._running)}: {escape(self._phase)}{more}")
+            self._print(
+                f"{self._done + 1}/{self._total} {escape(self._running)}: "
+                f"{escape(self._phase)}{more}"
+            )
 
     def _print(self, text: str, *, failed: bool = False) -> None:
         """On a terminal wrapped between words; in a log on one line."""
-        self._console.print(text, style="red" if failed else "", soft_wrap=not self._console.is_terminal)
+        self._console.print(
+            text, style="red" if failed else "", soft_wrap=not self._console.is_terminal
+        )
 
 
 def _started_by(cell: AnyCell, record: LaunchRecord) -> str:
     """The command that ran, and what ran in forks of it."""
     command = shlex.join(record.command)
-    return f"{command} (in its forks: torchrun's agent, world size {cell.world_size})" if record.forked else command
+    return (
+        f"{command} (in its forks: torchrun's agent, world size {cell.world_size})"
+        if record.forked
+        else command
+    )
 
 
 class LaunchBar(LaunchLines):
-    """The lines of :class:`LaunchLines` above a line with the counter, the running launch and the time left."""
+    """The lines of :class:`LaunchLines` above a line with the counter, the running launch and the
+    time left."""
 
     def __init__(
         self,
@@ -162,8 +195,8 @@ class _Left(ProgressColumn):
 def live_view(
     console: Console, device: DeviceKind, total: int, repeats: int, detail: Callable[[str], None]
 ) -> Iterator[LaunchLines]:
-    """A line with counter and time left where ``console`` is a terminal, else lines. Arguments as of
-    :class:`LaunchLines`."""
+    """A line with counter and time left where ``console`` is a terminal, else lines. Arguments as
+    of :class:`LaunchLines`."""
     if not console.is_terminal:
         lines = LaunchLines(console, device, total, repeats, detail)
         with _printed_regularly(lines):
@@ -173,12 +206,18 @@ def live_view(
     columns: list[ProgressColumn] = [
         SpinnerColumn(table_column=fixed),
         _Counter(table_column=Column(no_wrap=True)),
-        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        TextColumn(
+            "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
         *([BarColumn(bar_width=20)] if console.width >= _BAR_COLUMNS else []),
         _Left(table_column=Column(no_wrap=True)),
     ]
     with Progress(
-        *columns, console=console, transient=True, expand=True, refresh_per_second=_REFRESH_PER_SECOND
+        *columns,
+        console=console,
+        transient=True,
+        expand=True,
+        refresh_per_second=_REFRESH_PER_SECOND,
     ) as bar:
         yield LaunchBar(console, device, total, repeats, detail, bar=bar)
 

@@ -1,4 +1,5 @@
-"""Collectives, ceilings and memory as tables on the terminal; collectives as users of nccl-tests know them."""
+"""Collectives, ceilings and memory as tables on the terminal; collectives as users of nccl-tests
+know them."""
 
 from __future__ import annotations
 
@@ -29,11 +30,22 @@ from torchscale.util.units import (
     format_seconds,
 )
 
-_HEADINGS = ("size (B)", "count", "type", "time (µs)", "algbw (GB/s)", "busbw (GB/s)", "p95 (µs)", "spread", "#wrong")
+_HEADINGS = (
+    "size (B)",
+    "count",
+    "type",
+    "time (µs)",
+    "algbw (GB/s)",
+    "busbw (GB/s)",
+    "p95 (µs)",
+    "spread",
+    "#wrong",
+)
 
 
 def print_collectives(summaries: Sequence[CollectivesSummary], console: Console) -> None:
-    """Of each sweep a table for each operation and dtype, the link's fit, pairs, and the verdict."""
+    """Of each sweep a table for each operation and dtype, the link's fit, pairs, and the
+    verdict."""
     for summary in summaries:
         _print_sweep(summary, console)
 
@@ -42,7 +54,11 @@ def _print_sweep(summary: CollectivesSummary, console: Console) -> None:
     cell, figures = summary.cell, summary.figures
     words = ", ".join([f"{cell.world_size} ranks", *cell.settings])
     if figures is None:
-        console.print(f"collectives ({words}): {summary.state.value}: {summary.reason}", markup=False, soft_wrap=True)
+        console.print(
+            f"collectives ({words}): {summary.state.value}: {summary.reason}",
+            markup=False,
+            soft_wrap=True,
+        )
         return
     console.print(f"\n[bold]Collectives[/bold] ({escape(words)}, {escape(figures.backend)})")
     for curve in figures.curves:
@@ -55,11 +71,17 @@ def _print_sweep(summary: CollectivesSummary, console: Console) -> None:
     if summary.place is not None and summary.place.topology:
         console.print(f"\n{summary.place.topology}", markup=False, soft_wrap=True)
     if summary.log is not None and summary.log.transports:
-        console.print(f"NCCL transports: {', '.join(summary.log.transports)}", markup=False, soft_wrap=True)
+        console.print(
+            f"NCCL transports: {', '.join(summary.log.transports)}", markup=False, soft_wrap=True
+        )
     if summary.verdict is not None:
         console.print(f"\n{summary.verdict.text}", markup=False, soft_wrap=True)
         for cause in summary.verdict.causes:
-            console.print(f"  possible cause: {cause.text}; check: {cause.check}", markup=False, soft_wrap=True)
+            console.print(
+                f"  possible cause: {cause.text}; check: {cause.check}",
+                markup=False,
+                soft_wrap=True,
+            )
 
 
 def print_hardware(summaries: Sequence[HardwareSummary], console: Console) -> None:
@@ -72,7 +94,11 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
     cell, figures = summary.cell, summary.figures
     where = f"{cell.world_size} device{'s' * (cell.world_size > 1)} at once"
     if figures is None:
-        console.print(f"hardware ({where}): {summary.state.value}: {summary.reason}", markup=False, soft_wrap=True)
+        console.print(
+            f"hardware ({where}): {summary.state.value}: {summary.reason}",
+            markup=False,
+            soft_wrap=True,
+        )
         return
     console.print(f"\n[bold]Peak rates of a device[/bold] ({where})\n")
     table = _table("matmuls", "peak", "at m×n×k", "cold caches", "typical", "slowest device")
@@ -80,12 +106,16 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
         shape = "×".join(map(str, rates.peak_shape))
         cold = "–" if rates.cold is None else format_flops(rates.cold)
         slowest = format_slowest_share(rates.slowest_device)
-        table.add_row(rates.dtype, format_flops(rates.peak), shape, cold, format_flops(rates.typical), slowest)
+        table.add_row(
+            rates.dtype, format_flops(rates.peak), shape, cold, format_flops(rates.typical), slowest
+        )
     console.print(table)
     copies = _table("copies", "rate", "slowest device")
     for rate in figures.copies:
         copies.add_row(
-            copy_label(rate), format_byte_rate(rate.bytes_per_second), format_slowest_share(rate.slowest_device)
+            copy_label(rate),
+            format_byte_rate(rate.bytes_per_second),
+            format_slowest_share(rate.slowest_device),
         )
     console.print()
     console.print(copies)
@@ -93,8 +123,16 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
         disk = figures.disk
         written = format_byte_rate(disk.payload_bytes / disk.write_seconds)
         read = format_byte_rate(disk.payload_bytes / disk.read_seconds)
-        warm = "" if not disk.resident_share else f" ({format_percent(disk.resident_share, 0)} in the page cache)"
-        console.print(f"\ndisk at {disk.path}: written {written}, read {read}{warm}", markup=False, soft_wrap=True)
+        warm = (
+            ""
+            if not disk.resident_share
+            else f" ({format_percent(disk.resident_share, 0)} in the page cache)"
+        )
+        console.print(
+            f"\ndisk at {disk.path}: written {written}, read {read}{warm}",
+            markup=False,
+            soft_wrap=True,
+        )
     for dtype, said in figures.unsupported:
         console.print(f"not measured: {dtype}: {said}", markup=False, soft_wrap=True)
     for flag in summary.flags:
@@ -103,8 +141,19 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
 
 def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
     """One row per cell, of the rank that uses most; then the reasons of cells without figures."""
-    reserves = any(summary.fullest and summary.fullest.reserved_bytes is not None for summary in summaries)
-    headings = ("batch", "n", "params", "grads", "optim.", "activ.", "peak", *(["reserved"] if reserves else []))
+    reserves = any(
+        summary.fullest and summary.fullest.reserved_bytes is not None for summary in summaries
+    )
+    headings = (
+        "batch",
+        "n",
+        "params",
+        "grads",
+        "optim.",
+        "activ.",
+        "peak",
+        *(["reserved"] if reserves else []),
+    )
     table = _table("model", *headings, "predicted")
     for summary in summaries:
         rank = summary.fullest
@@ -119,7 +168,10 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             escape(" ".join(words)),
             str(training.batch_size),
             str(training.world_size),
-            *(format_bytes(part) for part in (parts.parameters, parts.gradients, parts.optimizer_states)),
+            *(
+                format_bytes(part)
+                for part in (parts.parameters, parts.gradients, parts.optimizer_states)
+            ),
             _or_dash(parts.activations),
             format_bytes(rank.peak_bytes),
             *([_or_dash(rank.reserved_bytes)] if reserves else []),
@@ -130,9 +182,15 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
         console.print(table)
     for summary in summaries:
         if summary.state is not State.OK:
-            console.print(f"{summary.state.value}: {summary.cell.id}: {summary.reason}", markup=False, soft_wrap=True)
+            console.print(
+                f"{summary.state.value}: {summary.cell.id}: {summary.reason}",
+                markup=False,
+                soft_wrap=True,
+            )
         elif summary.ranks and summary.ranks[0].not_predicted:
-            console.print(f"no prediction: {summary.ranks[0].not_predicted}", markup=False, soft_wrap=True)
+            console.print(
+                f"no prediction: {summary.ranks[0].not_predicted}", markup=False, soft_wrap=True
+            )
 
 
 def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) -> None:
@@ -140,7 +198,9 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
     if curve.operation == "barrier":
         point = curve.points[0]
         warning = format_warning(point.flags)
-        console.print(f"\nbarrier: {format_seconds(point.seconds)}, p95 {format_seconds(point.p95)}{warning}")
+        console.print(
+            f"\nbarrier: {format_seconds(point.seconds)}, p95 {format_seconds(point.p95)}{warning}"
+        )
         return
     console.print(f"\n{curve.operation}, {placed}")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -162,13 +222,17 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
     console.print(table)
     clean = [point for point in curve.points if not point.flags]
     average = statistics.fmean(point.busbw for point in clean or curve.points)
-    line = f"average busbw {format_byte_rate(average)}, highest {format_byte_rate(curve.peak.busbw)}"
+    line = (
+        f"average busbw {format_byte_rate(average)}, highest {format_byte_rate(curve.peak.busbw)}"
+    )
     if flagged:
         line += f" ({_counted(len(clean), len(curve.points))})"
     share, fit = summary.link_share(curve.peak), format_fit(curve)
     if share is not None and summary.ceiling is not None:
         line += f" ({format_percent(share, 0)} of {summary.ceiling.link})"
-    console.print(line + (f"; time ≈ {fit}" if fit else ""), style="dim", markup=False, soft_wrap=True)
+    console.print(
+        line + (f"; time ≈ {fit}" if fit else ""), style="dim", markup=False, soft_wrap=True
+    )
 
 
 def _counted(clean: int, sizes: int) -> str:
@@ -176,7 +240,8 @@ def _counted(clean: int, sizes: int) -> str:
 
 
 def _gigabytes(per_second: float) -> str:
-    """GB/s with three decimals, or three significant digits where these would all be zeros or nearly so."""
+    """GB/s with three decimals, or three significant digits where these would all be zeros or
+    nearly so."""
     value = per_second / 1e9
     return f"{value:.3f}" if value >= 0.1 else f"{value:#.3g}"
 
@@ -190,7 +255,10 @@ def _print_pairs(figures: CollectiveFigures, console: Console) -> None:
     size = format_bytes(figures.pairs[0].payload_bytes)
     rates = {key: f"{pair.payload_bytes / pair.seconds / 1e9:.3f}" for key, pair in by_pair.items()}
     latencies = {key: f"{pair.latency_seconds * 1e6:,.1f}" for key, pair in by_pair.items()}
-    for title, words in ((f"pairs, {size}, GB/s from row to column", rates), ("pairs, latency in µs", latencies)):
+    for title, words in (
+        (f"pairs, {size}, GB/s from row to column", rates),
+        ("pairs, latency in µs", latencies),
+    ):
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
         table.add_column("")
         for rank in ranks:

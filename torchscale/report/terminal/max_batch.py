@@ -19,11 +19,15 @@ def trial_line(cell: MemoryCell, record: LaunchRecord) -> str:
     return f"batch {cell.training.batch_size}: {outcome}"
 
 
-def print_max_batch(batch_size: int | None, model: str, console: Console, *, problem: str, largest: int) -> None:
+def print_max_batch(
+    batch_size: int | None, model: str, console: Console, *, problem: str, largest: int
+) -> None:
     """Print the result of a search: the batch size that fits, or why there is none."""
     if batch_size is not None:
         limit = " (nothing larger was tried)" if batch_size == largest else ""
-        console.print(f"The largest batch of {model} that fits is {batch_size}{limit}.", markup=False)
+        console.print(
+            f"The largest batch of {model} that fits is {batch_size}{limit}.", markup=False
+        )
     elif problem:
         console.print(f"The search ended early: {problem}", markup=False, soft_wrap=True)
     else:

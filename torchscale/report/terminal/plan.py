@@ -29,7 +29,8 @@ def print_plan(
     progress: Sequence[CellProgress],
     estimate: Estimate,
 ) -> None:
-    """One row a cell: what is done and left, what is skipped and why, what should not fit, how long the rest may take.
+    """One row a cell: what is done and left, what is skipped and why, what should not fit, how long
+    the rest may take.
 
     Args:
         plan: The cells.
@@ -55,25 +56,39 @@ def print_plan(
         peak = forecast.peak_bytes(entry.cell)
         memory = "" if peak is None else format_bytes(peak)
         action = _action(entry, of_cell.get(entry.cell.id), forecast, reasons)
-        table.add_row(str(number), *_row(entry), memory, action, style="dim" if entry.skip_reason else None)
+        table.add_row(
+            str(number), *_row(entry), memory, action, style="dim" if entry.skip_reason else None
+        )
     console.print(table)
     for reason, mark in reasons.items():
-        console.print(f"{mark}  {reason}", soft_wrap=True, markup=False, highlight=False, style="dim")
+        console.print(
+            f"{mark}  {reason}", soft_wrap=True, markup=False, highlight=False, style="dim"
+        )
     console.print(f"\n{_counts_line(plan, progress)} On {device_label}.", markup=False)
     for line in _time_lines(progress, estimate):
         console.print(line, markup=False)
     if forecast.predicted:
         whose = "all ranks of a cell together" if forecast.shared else "one device"
-        console.print(f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top.")
-    missing = sum(forecast.peak_bytes(cell) is None for cell in plan.to_run if training_workload(cell) is not None)
+        console.print(
+            f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top."
+        )
+    missing = sum(
+        forecast.peak_bytes(cell) is None
+        for cell in plan.to_run
+        if training_workload(cell) is not None
+    )
     if missing and forecast.predicted:
         cells = f"{missing} cell{'s have' if missing > 1 else ' has'}"
-        console.print(f"{cells} no memory prediction: not possible for the setting, or out of time.", style="dim")
+        console.print(
+            f"{cells} no memory prediction: not possible for the setting, or out of time.",
+            style="dim",
+        )
     misfits = sum(forecast.fits(cell) is False for cell in plan.to_run)
     if misfits and forecast.device_bytes is not None:
         what = "all ranks together" if forecast.shared else "a device"
         console.print(
-            f"{misfits} {'cell is' if misfits == 1 else 'cells are'} predicted to take more than the "
+            f"{misfits} {'cell is' if misfits == 1 else 'cells are'} predicted to take more than "
+            "the "
             f"{format_bytes(forecast.device_bytes)} that {what} can have.",
             style="yellow",
         )
@@ -85,7 +100,11 @@ def _counts_line(plan: Plan, progress: Sequence[CellProgress]) -> str:
     to_run = sum(item.left > 0 for item in progress)
     complete = len(progress) - to_run
     done, left = sum(item.done for item in progress), sum(item.left for item in progress)
-    launches = f"{plural(done + left, 'launch')}: {done} done, {left} left" if done else plural(left, "launch")
+    launches = (
+        f"{plural(done + left, 'launch')}: {done} done, {left} left"
+        if done
+        else plural(left, "launch")
+    )
     parts = [
         *([f"{complete} done"] if complete else []),
         f"{to_run} to run ({launches})" if left or not complete else f"none to run ({launches})",
@@ -103,16 +122,22 @@ def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[st
     if estimate.from_earlier == left:
         return [f"Estimated time: {high}, as long as earlier launches of these cells took."]
     lines = [
-        f"Estimated time: {low} (shortest warm-up and measurement) to {high} (both at their limit). How long a step "
+        f"Estimated time: {low} (shortest warm-up and measurement) to {high} (both at their "
+        "limit). How long a step "
         "takes is not known before it is measured."
     ]
     if estimate.from_earlier:
-        lines.append(f"{estimate.from_earlier} of the {left} launches are taken to last as long as earlier ones did.")
+        lines.append(
+            f"{estimate.from_earlier} of the {left} launches are taken to last as long as earlier "
+            "ones did."
+        )
     if estimate.long_steps:
         slowest = format_coarse_seconds(max(estimate.long_steps.values()))
         lines.append(
-            f"{plural(len(estimate.long_steps), 'cell')} may reach a timeout (launch.timeout_seconds, "
-            f"launch.stall_timeout_seconds): a step takes at least {slowest} at the peak rate of the devices."
+            f"{plural(len(estimate.long_steps), 'cell')} may reach a timeout "
+            "(launch.timeout_seconds, "
+            f"launch.stall_timeout_seconds): a step takes at least {slowest} at the peak rate of "
+            "the devices."
         )
     return lines
 
@@ -122,14 +147,18 @@ def _row(entry: PlannedCell) -> tuple[str, ...]:
     return escape(row.name), row.batch, row.devices, row.precision, escape(row.strategy)
 
 
-def _action(entry: PlannedCell, progress: CellProgress | None, forecast: Forecast, reasons: dict[str, str]) -> str:
+def _action(
+    entry: PlannedCell, progress: CellProgress | None, forecast: Forecast, reasons: dict[str, str]
+) -> str:
     """What will be done with the cell; a new reason for skipping gets the next letter."""
     if entry.skip_reason:
         return f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
     if progress is not None and not progress.left:
         return "[green]done[/green]"
     done = (
-        f", {progress.done} of {progress.done + progress.left} done" if progress is not None and progress.done else ""
+        f", {progress.done} of {progress.done + progress.left} done"
+        if progress is not None and progress.done
+        else ""
     )
     if forecast.fits(entry.cell) is False:
         return f"[yellow]run, may not fit{done}[/yellow]"

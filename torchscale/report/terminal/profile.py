@@ -1,4 +1,5 @@
-"""An analysis on the terminal: the one figure, then causes by cost, then where each rank's time went."""
+"""An analysis on the terminal: the one figure, then causes by cost, then where each rank's time
+went."""
 
 from __future__ import annotations
 
@@ -28,11 +29,17 @@ _FIGURES_WIDTH = 38
 """Columns of a kernel's count, time and share; its name has the rest of the line."""
 
 
-def print_analysis(analysis: ProfileAnalysis, console: Console, target: ProfileTarget = ProfileTarget.ALL) -> None:
+def print_analysis(
+    analysis: ProfileAnalysis, console: Console, target: ProfileTarget = ProfileTarget.ALL
+) -> None:
     """The whole analysis, with the tables that ``target`` asks for."""
     console.print(stall_line(analysis), markup=False, soft_wrap=True, style="bold")
     if analysis.window.confidence is not Confidence.HIGH:
-        console.print("Low confidence: " + "; ".join(analysis.window.reasons) + ".", markup=False, soft_wrap=True)
+        console.print(
+            "Low confidence: " + "; ".join(analysis.window.reasons) + ".",
+            markup=False,
+            soft_wrap=True,
+        )
     for line in finding_lines(Diagnosis(findings=analysis.findings)):
         console.print(line, markup=False, soft_wrap=True)
     for note in analysis.notes:
@@ -61,13 +68,21 @@ def print_predictions(analysis: ProfileAnalysis, console: Console) -> None:
     if rows:
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
         for heading in WHAT_IF_HEADINGS:
-            table.add_column(heading, justify="right" if heading.startswith("predicted") else "left")
+            table.add_column(
+                heading, justify="right" if heading.startswith("predicted") else "left"
+            )
         for row in rows:
             gain = format_percent(row.gain_percent / 100)
-            table.add_row(Text(row.label), format_seconds(row.step_seconds), gain, Text(row.assumption))
+            table.add_row(
+                Text(row.label), format_seconds(row.step_seconds), gain, Text(row.assumption)
+            )
         console.print(table)
     elif what_if.refused is None:
-        console.print(f"No change would gain {MIN_GAIN_PERCENT:g} % of the step or more.", markup=False, soft_wrap=True)
+        console.print(
+            f"No change would gain {MIN_GAIN_PERCENT:g} % of the step or more.",
+            markup=False,
+            soft_wrap=True,
+        )
     for note in what_if.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
 
@@ -97,7 +112,10 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
         table.add_row(
             str(rank.rank),
             *shares,
-            *([_DASH if rank.peak_memory_bytes is None else format_bytes(rank.peak_memory_bytes)] * with_memory),
+            *(
+                [_DASH if rank.peak_memory_bytes is None else format_bytes(rank.peak_memory_bytes)]
+                * with_memory
+            ),
         )
     return table
 
@@ -105,7 +123,9 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
 def _collectives_table(analysis: ProfileAnalysis) -> Table:
     table = _table("Collectives, mean over ranks")
     for heading in ("operation", "size", "count", "time", "wait", "transfer", "busbw", "last"):
-        table.add_column(heading, justify="left" if heading == "operation" else "right", no_wrap=True)
+        table.add_column(
+            heading, justify="left" if heading == "operation" else "right", no_wrap=True
+        )
     for item in analysis.collectives[:10]:
         last = _DASH
         if item.last_rank is not None and item.last_percent is not None:
@@ -117,7 +137,9 @@ def _collectives_table(analysis: ProfileAnalysis) -> Table:
             format_seconds(item.mean_seconds),
             _DASH if item.wait_seconds is None else format_seconds(item.wait_seconds),
             _DASH if item.transfer_seconds is None else format_seconds(item.transfer_seconds),
-            _DASH if item.bus_bytes_per_second is None else format_byte_rate(item.bus_bytes_per_second),
+            _DASH
+            if item.bus_bytes_per_second is None
+            else format_byte_rate(item.bus_bytes_per_second),
             last,
         )
     return table
@@ -125,7 +147,9 @@ def _collectives_table(analysis: ProfileAnalysis) -> Table:
 
 def _kernels_table(analysis: ProfileAnalysis, width: int) -> Table:
     table = _table("Kernels or operators by total time")
-    table.add_column("name", overflow="ellipsis", no_wrap=True, max_width=max(20, width - _FIGURES_WIDTH))
+    table.add_column(
+        "name", overflow="ellipsis", no_wrap=True, max_width=max(20, width - _FIGURES_WIDTH)
+    )
     for heading in ("count", "time", "share of compute"):
         table.add_column(heading, justify="right", no_wrap=True)
     for kernel in analysis.kernels[:10]:
@@ -135,4 +159,11 @@ def _kernels_table(analysis: ProfileAnalysis, width: int) -> Table:
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )

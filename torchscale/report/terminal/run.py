@@ -22,21 +22,37 @@ from torchscale.report.text.figures import (
     memory_quantity,
     state_value,
 )
-from torchscale.report.text.labels import batch_label, panel_title, plural, short_batch, short_title, variants
+from torchscale.report.text.labels import (
+    batch_label,
+    panel_title,
+    plural,
+    short_batch,
+    short_title,
+    variants,
+)
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
 
-_STYLE = {Tone.PLAIN: "", Tone.GOOD: "green", Tone.CAUTION: "yellow", Tone.BAD: "red", Tone.DIM: "dim"}
+_STYLE = {
+    Tone.PLAIN: "",
+    Tone.GOOD: "green",
+    Tone.CAUTION: "yellow",
+    Tone.BAD: "red",
+    Tone.DIM: "dim",
+}
 _MODEL_WIDTH = 12
-"""Wide enough for a short model name; longer ones are folded into lines where the terminal is narrow."""
+"""Wide enough for a short model name; longer ones are folded into lines where the terminal is
+narrow."""
 _FOLDED_MODEL_WIDTH = 8
 """Where a row has two lines anyway."""
 _WIDE = 100
-"""Columns from which there is room for tokens/s; the line of each launch and the report have them in any case."""
+"""Columns from which there is room for tokens/s; the line of each launch and the report have them
+in any case."""
 _ONE_LINE = 116
-"""Columns from which intervals stand beside their values; on a narrower terminal they stand below."""
+"""Columns from which intervals stand beside their values; on a narrower terminal they stand
+below."""
 _MAX_BOTTLENECKS = 8
 """A third of a screen, below the table of cells; the report lists all."""
 
@@ -44,15 +60,23 @@ _MAX_BOTTLENECKS = 8
 def print_results(summary: RunSummary, console: Console) -> None:
     """One row per cell, then skipped cells, failed cells and the meaning of the flags."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    with_mfu = any(cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells)
+    with_mfu = any(
+        cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells
+    )
     with_tokens = console.width >= _WIDE and any(
-        cell.figures is not None and cell.figures.tokens_per_second is not None for cell in summary.cells
+        cell.figures is not None and cell.figures.tokens_per_second is not None
+        for cell in summary.cells
     )
     figures = [THROUGHPUT, *([TOKENS] if with_tokens else []), STEP_MEAN, memory_quantity(summary)]
     one_line = console.width >= _ONE_LINE
     model_width = _MODEL_WIDTH if one_line else _FOLDED_MODEL_WIDTH
     table.add_column(_heading("model"), overflow="fold", min_width=model_width)
-    headings = ["batch", "devices" if one_line else "n", *(quantity.heading for quantity in figures), "efficiency"]
+    headings = [
+        "batch",
+        "devices" if one_line else "n",
+        *(quantity.heading for quantity in figures),
+        "efficiency",
+    ]
     for heading in headings:
         table.add_column(_heading(heading), justify="right", no_wrap=True)
     if with_mfu:
@@ -81,7 +105,11 @@ def print_results(summary: RunSummary, console: Console) -> None:
 
 def _uncounted_lines(summary: RunSummary) -> list[str]:
     """Why models have no MFU, each once."""
-    reasons = {cell.cell.title: shortened(reason) for cell in summary.cells if (reason := summary.flops_unknown(cell))}
+    reasons = {
+        cell.cell.title: shortened(reason)
+        for cell in summary.cells
+        if (reason := summary.flops_unknown(cell))
+    }
     return [f"No MFU of {title}: {reason}." for title, reason in reasons.items()]
 
 
@@ -89,7 +117,8 @@ def _machine_lines(summary: RunSummary) -> list[str]:
     """A line for each machine cell; failed ones are listed below with their reasons."""
     shown = [cell for cell in summary.machine if cell.state is State.OK]
     return [
-        f"{cell.cell.title}, n={cell.cell.world_size}: {report_kind(cell.cell.kind).outcome(cell)}" for cell in shown
+        f"{cell.cell.title}, n={cell.cell.world_size}: {report_kind(cell.cell.kind).outcome(cell)}"
+        for cell in shown
     ]
 
 
@@ -105,21 +134,30 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     ]
     if not lines:
         return []
-    more = [f"  … and {len(lines) - _MAX_BOTTLENECKS} more in the report"] if len(lines) > _MAX_BOTTLENECKS else []
+    more = (
+        [f"  … and {len(lines) - _MAX_BOTTLENECKS} more in the report"]
+        if len(lines) > _MAX_BOTTLENECKS
+        else []
+    )
     return [f"Largest cost at {largest} devices:", *lines[:_MAX_BOTTLENECKS], *more]
 
 
 def _pending_lines(summary: RunSummary) -> list[str]:
     """How much is still to run: a resumed command goes on with it."""
     states = Counter(cell.state for cell in summary.everything if cell.state.is_pending)
-    lines = [f"partial: {plural(states[State.PARTIAL], 'cell')} with some launches done, the others still to run"]
+    lines = [
+        f"partial: {plural(states[State.PARTIAL], 'cell')} with some launches done, the others "
+        "still to run"
+    ]
     waiting = [f"waiting: {plural(states[State.WAITING], 'cell')} not run yet"]
     return [*(lines if states[State.PARTIAL] else []), *(waiting if states[State.WAITING] else [])]
 
 
 def _skipped_lines(summary: RunSummary) -> list[str]:
     reasons = Counter(cell.reason for cell in summary.everything if cell.state is State.SKIPPED)
-    return [f"skipped {count} cell{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()]
+    return [
+        f"skipped {count} cell{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()
+    ]
 
 
 def _failed_lines(summary: RunSummary) -> list[str]:
@@ -137,18 +175,25 @@ def _failed_lines(summary: RunSummary) -> list[str]:
 
 def _flag_lines(summary: RunSummary) -> list[str]:
     flags = Counter(flag for cell in summary.cells for flag in cell.flags)
-    lines = [f"{flag.value} ({count}): {flag_text(flag, summary.cells)}." for flag, count in sorted(flags.items())]
+    lines = [
+        f"{flag.value} ({count}): {flag_text(flag, summary.cells)}."
+        for flag, count in sorted(flags.items())
+    ]
     return ["* has a warning, or is based on a cell with one:", *lines] if lines else []
 
 
-def _row(summary: TrainingSummary, figures: Sequence[Quantity], *, with_mfu: bool, one_line: bool) -> list[str]:
+def _row(
+    summary: TrainingSummary, figures: Sequence[Quantity], *, with_mfu: bool, one_line: bool
+) -> list[str]:
     cell, state = summary.cell, state_value(summary)
     efficiency = efficiency_value(summary)
     texts = [quantity.of(summary).text for quantity in figures]
     if not one_line:
         efficiency = efficiency._replace(text=_interval_below(efficiency.text))
         texts = [_interval_below(text) for text in texts]
-    state = state._replace(text=state.text.removesuffix(" launches"))  # 80 columns; the lines below say the rest
+    state = state._replace(
+        text=state.text.removesuffix(" launches")
+    )  # 80 columns; the lines below say the rest
     return [
         escape(short_title(cell)),
         short_batch(cell),

@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-_STYLES = {"done": "green", "running": "cyan", "partial": "yellow", "failed": "red", "unreadable": "red"}
+_STYLES = {
+    "done": "green",
+    "running": "cyan",
+    "partial": "yellow",
+    "failed": "red",
+    "unreadable": "red",
+}
 
 
 def print_runs(rows: Sequence[tuple[str, str, str, int, int, str]], console: Console) -> None:
-    """Two lines a run: id, time in UTC (ISO 8601), state, measured and planned cells; and the headline."""
+    """Two lines a run: id, time in UTC (ISO 8601), state, measured and planned cells; and the
+    headline."""
     if not rows:
         console.print("No run here yet. Measure one: torchscale benchmark")
         return

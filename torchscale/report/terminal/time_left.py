@@ -10,8 +10,10 @@ from torchscale.util.units import format_coarse_seconds
 class TimeLeft:
     """An estimate that follows the sweep.
 
-    A cell that was launched before should take as long again; any other as long as the mean of those that have ended.
-    The running launch counts down, and never below 0: one that takes longer than expected delays the rest.
+    A cell that was launched before should take as long again; any other as long as the mean of
+    those that have ended.
+    The running launch counts down, and never below 0: one that takes longer than expected delays
+    the rest.
 
     Args:
         total: Launches of the sweep.
@@ -50,6 +52,9 @@ class TimeLeft:
 
     @property
     def text(self) -> str:
-        """``about 12 min left``; empty before the first launch has ended, and where nothing is left of the estimate."""
+        """``about 12 min left``; empty before the first launch has ended, and where nothing is left
+        of the estimate."""
         seconds = self.seconds
-        return "" if seconds is None or seconds < 1 else f"about {format_coarse_seconds(seconds)} left"
+        return (
+            "" if seconds is None or seconds < 1 else f"about {format_coarse_seconds(seconds)} left"
+        )

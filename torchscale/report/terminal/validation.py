@@ -10,8 +10,8 @@ from torchscale.schema.node.check import Check, Status, Validation
 
 
 def print_validation(validation: Validation, console: Console) -> None:
-    """Checks by group, what was expected and what to do under those that did not pass; what this node has nothing to
-    check for, by reason; the verdict last."""
+    """Checks by group, what was expected and what to do under those that did not pass; what this
+    node has nothing to check for, by reason; the verdict last."""
     styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
@@ -27,7 +27,9 @@ def print_validation(validation: Validation, console: Console) -> None:
             group = check.group
             table.add_row(f"[bold]{escape(group)}[/bold]", "", "")
         style = styles[check.status.value]
-        table.add_row(f"  [{style}]{check.status.value:<4}[/{style}]", escape(check.title), _result(check))
+        table.add_row(
+            f"  [{style}]{check.status.value:<4}[/{style}]", escape(check.title), _result(check)
+        )
     console.print(table)
     for reason, titles in not_checked.items():
         console.print(f"not checked: {', '.join(titles)} ({reason})", style="dim", markup=False)
@@ -36,7 +38,8 @@ def print_validation(validation: Validation, console: Console) -> None:
 
 
 def print_fixes(validation: Validation, console: Console) -> None:
-    """The commands of each check that did not pass, one a line, to be copied; nothing where all passed."""
+    """The commands of each check that did not pass, one a line, to be copied; nothing where all
+    passed."""
     for check in validation.checks:
         if check.status not in (Status.WARN, Status.FAIL):
             continue

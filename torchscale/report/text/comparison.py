@@ -68,13 +68,17 @@ def measured_at(sides: Sequence[ResultSet]) -> list[str]:
     """When each side was measured: days; to the minute where two sides have the same days."""
     days = [measured_days(side) for side in sides]
     return (
-        days if len(set(days)) == len(days) else [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
+        days
+        if len(set(days)) == len(days)
+        else [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
     )
 
 
 def _minutes(side: ResultSet) -> str:
     """``2026-11-20 10:01 to 10:25 UTC``; empty where unknown."""
-    times = sorted(launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at)
+    times = sorted(
+        launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at
+    )
     if not times:
         return ""
     first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
@@ -84,7 +88,9 @@ def _minutes(side: ResultSet) -> str:
 
 def measured_days(side: ResultSet) -> str:
     """``2026-11-20``, or ``2026-11-20 to 2026-11-22``; empty where unknown."""
-    launches = (launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at)
+    launches = (
+        launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at
+    )
     return format_days(launches) or side.created_at[:10]
 
 
@@ -111,7 +117,8 @@ def format_interval(ratio: LogRatio) -> str:
 
 
 def format_p(p: float) -> str:
-    """``0.012``; with as many digits as it takes to be on the side of the level that it is on, such as ``0.0497``."""
+    """``0.012``; with as many digits as it takes to be on the side of the level that it is on, such
+    as ``0.0497``."""
     smallest = 10**-_DIGITS_OF_P
     if p < smallest:
         return f"< {smallest:g}"
@@ -122,15 +129,20 @@ def format_p(p: float) -> str:
 
 
 def format_verdict(one: Change | Overall) -> str:
-    """``better``, or ``unclear (contended)``, ``unclear (launches)`` where it is not noise alone."""
+    """``better``, or ``unclear (contended)``, ``unclear (launches)`` where it is not noise
+    alone."""
     if one.reason is Reason.CONDITIONS:
         return f"{one.verdict.value} ({', '.join(one.conditions)})"
-    return f"{one.verdict.value} (launches)" if one.reason is Reason.FEW_LAUNCHES else one.verdict.value
+    return (
+        f"{one.verdict.value} (launches)"
+        if one.reason is Reason.FEW_LAUNCHES
+        else one.verdict.value
+    )
 
 
 def format_possible(one: Change | Overall) -> str:
-    """Between which changes it lies without what disturbed a side: ``-24.1 to -12.3 %``, ``-12.3 % or less``; empty
-    where nothing bounds it."""
+    """Between which changes it lies without what disturbed a side: ``-24.1 to -12.3 %``, ``-12.3 %
+    or less``; empty where nothing bounds it."""
     low, high = (None if end is None else end.interval for end in (one.low, one.high))
     if low is not None and high is not None:
         ends = [format_change(end - 1) for end in (low[0], high[1])]
@@ -141,22 +153,31 @@ def format_possible(one: Change | Overall) -> str:
 
 
 def change_ends(one: Change | Overall) -> str:
-    """The interval; of a change with a disturbed side between which ends it lies without that, in brackets."""
+    """The interval; of a change with a disturbed side between which ends it lies without that, in
+    brackets."""
     if not one.conditions:
         return format_interval(one.ratio)
     return f"[{format_possible(one) or UNBOUNDED}]"
 
 
 def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
-    """``launches 1 and 3 of 3 of after were contended (other processes took up to 96 % of the cores)``."""
+    """``launches 1 and 3 of 3 of after were contended (other processes took up to 96 % of the
+    cores)``."""
     side = shortened(names[disturbance.side])
     if disturbance.fixed_work is not None:
         longer = format_percent(disturbance.fixed_work, 1)
-        return f"the machine itself was slower during {side} (fixed work between batches took {longer} longer)"
+        return (
+            f"the machine itself was slower during {side} (fixed work between batches took {longer} "
+            "longer)"
+        )
     numbers = [str(number) for number in disturbance.launches]
     which = f"{'launch' if len(numbers) == 1 else 'launches'} {listed(numbers)} of {disturbance.of}"
     share = disturbance.other_processes
-    took = "" if share is None else f" (other processes took up to {format_percent(share, 0)} of the cores)"
+    took = (
+        ""
+        if share is None
+        else f" (other processes took up to {format_percent(share, 0)} of the cores)"
+    )
     verb = "was" if len(numbers) == 1 else "were"
     return f"{which} of {side} {verb} {disturbance.condition}{took}"
 
@@ -178,7 +199,9 @@ def comparison_label(cell: CellComparison) -> str:
     sides = [_label_parts(side.cell) for side in (cell.before, cell.after)]
     if len(sides[0]) != len(sides[1]):
         return shortened(" | ".join(", ".join(parts) for parts in sides))
-    return shortened(", ".join(both_values(ours, theirs) for ours, theirs in zip(*sides, strict=True)))
+    return shortened(
+        ", ".join(both_values(ours, theirs) for ours, theirs in zip(*sides, strict=True))
+    )
 
 
 def both_values(before: str, after: str) -> str:
@@ -218,38 +241,59 @@ def format_overall(overall: Overall) -> str:
 
 
 def _overall_change(overall: Overall) -> str:
-    interval = "" if overall.ratio.interval is None else f" (95 % interval {format_interval(overall.ratio)})"
+    interval = (
+        ""
+        if overall.ratio.interval is None
+        else f" (95 % interval {format_interval(overall.ratio)})"
+    )
     change = f"{METRIC_LABELS[overall.metric]} {format_ratio_change(overall.ratio)}"
     return f"{change} over {plural(overall.cells, 'cell')}{interval}"
 
 
 def format_score(score: Score) -> str:
-    """``98.7 = 100 × 1.013 (speed) × 38 of 39 cells``; without a verdict on the speed there is none."""
-    terms = f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of {plural(score.of, 'cell')}"
+    """``98.7 = 100 × 1.013 (speed) × 38 of 39 cells``; without a verdict on the speed there is
+    none."""
+    terms = (
+        f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of "
+        f"{plural(score.of, 'cell')}"
+    )
     return terms if score.certain else f"unclear, as the change of speed is ({terms})"
 
 
 def format_scores(pair: Pair) -> list[str]:
     """A line for each score that there is."""
     lines = [] if pair.score is None else [f"Score: {format_score(pair.score)}."]
-    return [*lines, *([] if pair.efficiency is None else [f"Efficiency score: {_format_efficiency(pair.efficiency)}."])]
+    return [
+        *lines,
+        *(
+            []
+            if pair.efficiency is None
+            else [f"Efficiency score: {_format_efficiency(pair.efficiency)}."]
+        ),
+    ]
 
 
 def _format_efficiency(score: EfficiencyScore) -> str:
-    """``98.7 (95 % interval 96.1 to 101.4) = 100 × scaling efficiency against the reference's, mean of 2 cells``."""
+    """``98.7 (95 % interval 96.1 to 101.4) = 100 × scaling efficiency against the reference's, mean
+    of 2 cells``."""
     interval = score.ratio.interval
     ends = "unknown" if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
     of = f"geometric mean of {plural(score.cells, 'cell')}"
-    return f"{score.value:.1f} (95 % interval {ends}) = 100 × scaling efficiency against the reference's, {of}"
+    return (
+        f"{score.value:.1f} (95 % interval {ends}) = 100 × scaling efficiency against the "
+        f"reference's, {of}"
+    )
 
 
 def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
-    """The result of a pair in sentences: the overall change, which cells changed, which failed or were not measured,
-    which are unclear."""
+    """The result of a pair in sentences: the overall change, which cells changed, which failed or
+    were not measured, which are unclear."""
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     overall = pair.overall_by(metrics)
     sentences = [format_headline(pair, metrics)]
-    sentences += [f"{'; '.join(format_overall(one) for one in overall[1:])}."] if overall[1:] else []
+    sentences += (
+        [f"{'; '.join(format_overall(one) for one in overall[1:])}."] if overall[1:] else []
+    )
     decided = pair.decided_by(metrics)
     for verdict in (Verdict.WORSE, Verdict.BETTER):
         labels = [
@@ -264,7 +308,9 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
         if cell.outcome is Outcome.LOST and cell.after is not None
     ]
     sentences += [f"Measured in {reference} and failed in {name}: {_some(lost)}."] if lost else []
-    missing = [f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)]
+    missing = [
+        f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)
+    ]
     sentences += [f"{name} measured less than {reference}: {_some(missing)}."] if missing else []
     return [*sentences, *_bounded_sentences(pair, decided), *_unclear_sentences(pair, decided)]
 
@@ -292,27 +338,38 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
         case Verdict.WORSE:
             return f"{name} is {'slower' if speed else 'worse'} than {reference}: {change}."
         case Verdict.SAME:
-            return f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: {change}."
+            return (
+                f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: "
+                f"{change}."
+            )
     return f"Unclear whether {name} differs from {reference}: {change}."
 
 
 def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
-    """Why no change decides: ``nothing to compare: a holds 4 collectives cells, b 2 training cells``."""
+    """Why no change decides: ``nothing to compare: a holds 4 collectives cells, b 2 training
+    cells``."""
     sides = (pair.reference, pair.other)
     if any(cell.outcome is Outcome.COMPARED for cell in pair.cells):
         wanted = " or ".join(METRIC_LABELS[metric] for metric in metrics) or "speed"
         return (
-            f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}: no cell has {wanted} on both sides"
+            f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}: no cell has "
+            f"{wanted} on both sides"
         )
     held = ", ".join(f"{shortened(side.name)} holds {format_held(side)}" for side in sides)
     matched = any(cell.outcome is not Outcome.UNMATCHED for cell in pair.cells)
-    return f"No cell was measured on both sides: {held}" if matched else f"No cell of one side is in the other: {held}"
+    return (
+        f"No cell was measured on both sides: {held}"
+        if matched
+        else f"No cell of one side is in the other: {held}"
+    )
 
 
 def format_held(side: ResultSet) -> str:
     """``4 training cells and 1 hardware cell, 3 measured``."""
     kinds = Counter(cell.cell.kind for cell in side.cells)
-    listed_kinds = listed([plural(count, f"{kind} cell") for kind, count in kinds.items()]) or "no cell"
+    listed_kinds = (
+        listed([plural(count, f"{kind} cell") for kind, count in kinds.items()]) or "no cell"
+    )
     return f"{listed_kinds}, {sum(bool(cell.launches) for cell in side.cells)} measured"
 
 
@@ -332,7 +389,8 @@ def _some(labels: Sequence[str]) -> str:
 
 
 def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
-    """Changes with a verdict although a side was disturbed, and between which ends they lie without that."""
+    """Changes with a verdict although a side was disturbed, and between which ends they lie without
+    that."""
     labels = [
         f"{comparison_label(cell)} ({format_possible(change)})"
         for cell, change in decided
@@ -340,7 +398,10 @@ def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Chang
     ]
     if not labels:
         return []
-    return [f"Without what disturbed one side: {_some(labels)}. {_disturbed(pair, decided, unclear=False)}"]
+    return [
+        f"Without what disturbed one side: {_some(labels)}. "
+        f"{_disturbed(pair, decided, unclear=False)}"
+    ]
 
 
 def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
@@ -350,27 +411,36 @@ def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Chang
     sentences = []
     if counts[Reason.FEW_LAUNCHES]:
         sentences.append(
-            f"{counts[Reason.FEW_LAUNCHES]} {of} unclear: fewer than {MIN_LAUNCHES} launches on a side; set "
+            f"{counts[Reason.FEW_LAUNCHES]} {of} unclear: fewer than {MIN_LAUNCHES} launches on a "
+            "side; set "
             "benchmark.repeats: 5."
         )
     if counts[Reason.CONDITIONS]:
-        flags = " or ".join(dict.fromkeys(flag for _, change in decided for flag in change.conditions))
+        flags = " or ".join(
+            dict.fromkeys(flag for _, change in decided for flag in change.conditions)
+        )
         sentences.append(
-            f"{counts[Reason.CONDITIONS]} {of} unclear because one side was {flags}, by more than the change. "
-            f"{_disturbed(pair, decided, unclear=True)} Measure again on a quiet machine, or pass --accept flags."
+            f"{counts[Reason.CONDITIONS]} {of} unclear because one side was {flags}, by more than "
+            "the change. "
+            f"{_disturbed(pair, decided, unclear=True)} Measure again on a quiet machine, or pass "
+            "--accept flags."
         )
     if counts[Reason.NOISE]:
         sentences.append(f"{counts[Reason.NOISE]} {of} unclear: a change could be hidden by noise.")
     return sentences
 
 
-def _disturbed(pair: Pair, decided: Sequence[tuple[CellComparison, Change]], *, unclear: bool) -> str:
+def _disturbed(
+    pair: Pair, decided: Sequence[tuple[CellComparison, Change]], *, unclear: bool
+) -> str:
     """Which launches of which side, for the first of the cells."""
     names = (pair.reference.name, pair.other.name)
     cells = [
         cell
         for cell, change in decided
-        if change.conditions and (change.reason is Reason.CONDITIONS) == unclear and cell.disturbances
+        if change.conditions
+        and (change.reason is Reason.CONDITIONS) == unclear
+        and cell.disturbances
     ]
     if not cells:
         return ""
@@ -386,11 +456,19 @@ def format_session_noise(changes: Sequence[Change]) -> str:
     if not uncovered:
         text = "Intervals cover the noise between launches and between sessions"
     else:
-        some = "" if uncovered == len(changes) else f" for {uncovered} of {plural(len(changes), 'change')}"
+        some = (
+            ""
+            if uncovered == len(changes)
+            else f" for {uncovered} of {plural(len(changes), 'change')}"
+        )
         text = (
-            "Intervals cover the noise between launches; the noise between sessions (time of day, temperature, other "
+            "Intervals cover the noise between launches; the noise between sessions (time of day, "
+            "temperature, other "
             f"jobs) is unknown{some}: a side was measured in one session"
         )
     if any(spreads):
-        text += f". Where it is estimated, levels of sessions spread by up to {format_percent(max(spreads))}"
+        text += (
+            ". Where it is estimated, levels of sessions spread by up to "
+            f"{format_percent(max(spreads))}"
+        )
     return f"{text}."

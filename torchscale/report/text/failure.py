@@ -11,7 +11,13 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
-_LIBRARY = ("/site-packages/", "/dist-packages/", "/torchscale/worker/", "<frozen ", "/lib/python3.")
+_LIBRARY = (
+    "/site-packages/",
+    "/dist-packages/",
+    "/torchscale/worker/",
+    "<frozen ",
+    "/lib/python3.",
+)
 """Parts of paths of code that is not the user's: an error is looked for in the user's first."""
 _EVIDENCE_LINES = 12
 """Ranks in the same place share a line, so most hangs need three."""
@@ -20,8 +26,8 @@ _EXCERPT_LINES = 8
 
 
 def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
-    """What a person needs to find the cause: its place, the last lines of the traceback or of the log, and the log's
-    path in the run folder; empty for a launch that did not fail."""
+    """What a person needs to find the cause: its place, the last lines of the traceback or of the
+    log, and the log's path in the run folder; empty for a launch that did not fail."""
     cause = failure_cause(record)
     autopsy = () if record.autopsy is None else autopsy_lines(record.autopsy)
     if record.autopsy is not None and record.state is State.TIMEOUT:
@@ -41,22 +47,32 @@ def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
 def autopsy_lines(autopsy: Autopsy) -> tuple[str, ...]:
     """What the verdict on a hang rests on: which ranks, how sure, and where each rank was."""
     label = f" ({ranks_label(autopsy.ranks)})" if autopsy.ranks else ""
-    cause = f"cause: {autopsy.cause.value.replace('_', ' ')}{label}, confidence {autopsy.confidence.value}"
+    cause = (
+        f"cause: {autopsy.cause.value.replace('_', ' ')}{label}, confidence "
+        f"{autopsy.confidence.value}"
+    )
     evidence = autopsy.evidence[:_EVIDENCE_LINES]
     more = len(autopsy.evidence) - len(evidence)
     return (cause, *evidence, *([f"… and {more} more lines in record.json"] if more else []))
 
 
 def failure_cause(record: LaunchRecord) -> RankFailure | None:
-    """What broke first by itself: not the ranks that lost their peer; ``None`` where no rank said anything."""
-    by_itself = [failure for failure in record.failures if failure.kind is not FailureKind.PEER_LOST]
+    """What broke first by itself: not the ranks that lost their peer; ``None`` where no rank said
+    anything."""
+    by_itself = [
+        failure for failure in record.failures if failure.kind is not FailureKind.PEER_LOST
+    ]
     return next(iter(by_itself or record.failures), None)
 
 
 def failure_place(failure: RankFailure) -> str:
-    """``/home/me/net.py:12 in forward``: the innermost line of the user's own code, else of any; empty without a
-    traceback."""
-    frames = [match for line in failure.traceback.splitlines() if (match := _FRAME.match(line)) is not None]
+    """``/home/me/net.py:12 in forward``: the innermost line of the user's own code, else of any;
+    empty without a traceback."""
+    frames = [
+        match
+        for line in failure.traceback.splitlines()
+        if (match := _FRAME.match(line)) is not None
+    ]
     chosen = ([frame for frame in frames if _is_own(frame)] or frames)[-1:]
     return "".join(f"{frame['file']}:{frame['line']} in {frame['function']}" for frame in chosen)
 
@@ -67,14 +83,22 @@ def log_path(record: LaunchRecord, rank: int) -> str:
 
 
 def _last_lines(traceback: str) -> list[str]:
-    """The end of a traceback: without frames of libraries where there are others, and without lines that only point at
-    a column."""
-    lines = [line for line in traceback.splitlines() if line.strip() and set(line.strip()) - set("^~")]
-    starts = [(number, match) for number, line in enumerate(lines) if (match := _FRAME.match(line)) is not None]
+    """The end of a traceback: without frames of libraries where there are others, and without lines
+    that only point at a column."""
+    lines = [
+        line for line in traceback.splitlines() if line.strip() and set(line.strip()) - set("^~")
+    ]
+    starts = [
+        (number, match)
+        for number, line in enumerate(lines)
+        if (match := _FRAME.match(line)) is not None
+    ]
     if any(_is_own(match) for _, match in starts):
         of_libraries = {number for number, match in starts if not _is_own(match)}
         of_libraries |= {
-            number + 1 for number in of_libraries if number + 1 < len(lines) and _is_code(lines[number + 1])
+            number + 1
+            for number in of_libraries
+            if number + 1 < len(lines) and _is_code(lines[number + 1])
         }
         lines = [line for number, line in enumerate(lines) if number not in of_libraries]
     return lines[-_EXCERPT_LINES:]

@@ -1,7 +1,8 @@
-"""The figures of a training cell as text: one heading, one definition and one format each, for every table and format.
+"""The figures of a training cell as text: one heading, one definition and one format each, for
+every table and format.
 
-Sections, the terminal, live lines and charts take values and texts from here, so that a figure reads the same wherever
-it is shown. ``docs/method.md`` lists the definitions.
+Sections, the terminal, live lines and charts take values and texts from here, so that a figure
+reads the same wherever it is shown. ``docs/method.md`` lists the definitions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import DASH, Column, TableValue, Tone, optional_value
 from torchscale.report.text.labels import on_cuda
 from torchscale.schema.state import State
-from torchscale.util.interval_text import Interval, format_interval, format_share_interval, with_interval
+from torchscale.util.interval_text import (
+    Interval,
+    format_interval,
+    format_share_interval,
+    with_interval,
+)
 from torchscale.util.units import format_bytes, format_percent, format_rate, format_seconds
 
 
@@ -30,8 +36,8 @@ class Quantity:
         value: In SI units, bytes or as a share; ``None`` was not measured.
         text: A value as people read it, with its unit unless the heading has it.
         interval: Its 95 % interval; ``None`` for a figure that has none.
-        end_text: Writes an end of it with so many digits; ``None`` where the value is shown without its interval, since
-            another figure shows the same.
+        end_text: Writes an end of it with so many digits; ``None`` where the value is shown without
+            its interval, since another figure shows the same.
     """
 
     heading: str
@@ -46,7 +52,9 @@ class Quantity:
         if summary.figures is None:
             return DASH
         ends = self.interval_text(summary.figures)
-        return optional_value(self.value(summary.figures), lambda value: with_interval(self.text(value), ends))
+        return optional_value(
+            self.value(summary.figures), lambda value: with_interval(self.text(value), ends)
+        )
 
     def interval_text(self, figures: Figures) -> str:
         """``1,200 to 1,260``; empty where there is none, or it is not shown."""
@@ -67,7 +75,8 @@ class Quantity:
 
 THROUGHPUT = Quantity(
     "samples/s",
-    "samples of all devices ÷ summed wall time of the batches of steps; geometric mean over launches. In brackets the "
+    "samples of all devices ÷ summed wall time of the batches of steps; geometric mean over "
+    "launches. In brackets the "
     "ends of its 95 % interval: over launches, or of a single launch over its batches of steps",
     lambda figures: figures.samples_per_second,
     format_rate,
@@ -90,7 +99,8 @@ TOKENS = Quantity(
 )
 STEP_MEAN = Quantity(
     "mean step",
-    "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step. Its interval is that "
+    "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step. "
+    "Its interval is that "
     "of samples/s, inverted",
     lambda figures: figures.step_mean,
     format_seconds,
@@ -102,10 +112,17 @@ STEP_P50 = Quantity(
     lambda figures: figures.steps.p50,
     format_seconds,
 )
-STEP_P95 = Quantity("p95", "95th percentile of the same steps", lambda figures: figures.steps.p95, format_seconds)
-STEP_P99 = Quantity("p99", "99th percentile of the same steps", lambda figures: figures.steps.p99, format_seconds)
+STEP_P95 = Quantity(
+    "p95", "95th percentile of the same steps", lambda figures: figures.steps.p95, format_seconds
+)
+STEP_P99 = Quantity(
+    "p99", "99th percentile of the same steps", lambda figures: figures.steps.p99, format_seconds
+)
 STEP_MAXIMUM = Quantity(
-    "slowest", "the longest of the same steps", lambda figures: figures.steps.maximum, format_seconds
+    "slowest",
+    "the longest of the same steps",
+    lambda figures: figures.steps.maximum,
+    format_seconds,
 )
 _PEAK_ALLOCATED = Quantity(
     "peak allocated",
@@ -115,7 +132,8 @@ _PEAK_ALLOCATED = Quantity(
 )
 _PROCESS_GROWTH = Quantity(
     "RSS growth",
-    "growth of a process's resident memory from before the model was built to its peak; the largest over ranks and "
+    "growth of a process's resident memory from before the model was built to its peak; the "
+    "largest over ranks and "
     "launches",
     lambda figures: figures.peak_memory_bytes,
     format_bytes,
@@ -126,9 +144,14 @@ DATA_WAIT = Quantity(
     lambda figures: figures.phases.data_wait,
     format_seconds,
 )
-FORWARD = Quantity("forward", "until the loss is computed", lambda figures: figures.phases.forward, format_seconds)
+FORWARD = Quantity(
+    "forward", "until the loss is computed", lambda figures: figures.phases.forward, format_seconds
+)
 BACKWARD = Quantity(
-    "backward", "until the last gradient is computed", lambda figures: figures.phases.backward, format_seconds
+    "backward",
+    "until the last gradient is computed",
+    lambda figures: figures.phases.backward,
+    format_seconds,
 )
 EXPOSED_SYNC = Quantity(
     "exposed sync",
@@ -137,7 +160,10 @@ EXPOSED_SYNC = Quantity(
     format_seconds,
 )
 OPTIMIZER = Quantity(
-    "optimizer", "clipping, step, clearing the gradients", lambda figures: figures.phases.optimizer, format_seconds
+    "optimizer",
+    "clipping, step, clearing the gradients",
+    lambda figures: figures.phases.optimizer,
+    format_seconds,
 )
 COMPILING = Quantity(
     "compiling",
@@ -166,7 +192,8 @@ class LostPart:
     """A part of the time that a device count adds to the mean step.
 
     Attributes:
-        heading: Of its column and of its layer in charts; ``+`` marks what is added to the ideal step.
+        heading: Of its column and of its layer in charts; ``+`` marks what is added to the ideal
+            step.
         phrase: What costs this time, as a sentence names it.
         seconds: Of a step; negative where the larger count is faster.
     """
@@ -187,17 +214,22 @@ class LostPart:
     def of(self, lost: Decomposition) -> TableValue:
         """Seconds and share as a table shows them."""
         seconds = self.seconds(lost)
-        return TableValue(f"{format_seconds(seconds)} ({format_percent(self.share(lost))})", seconds)
+        return TableValue(
+            f"{format_seconds(seconds)} ({format_percent(self.share(lost))})", seconds
+        )
 
 
 LOST_PARTS = (
     LostPart("+ compute", "slower compute", lambda lost: lost.compute),
     LostPart("+ data wait", "waiting for data", lambda lost: lost.data_wait),
     LostPart("+ straggler wait", "waiting for slower ranks", lambda lost: lost.straggler_wait),
-    LostPart("+ exposed communication", "exposed communication", lambda lost: lost.exposed_communication),
+    LostPart(
+        "+ exposed communication", "exposed communication", lambda lost: lost.exposed_communication
+    ),
     LostPart("unexplained", "unexplained time", lambda lost: lost.unexplained),
 )
-"""With the ideal step they add up to the mean step (``docs/diagnosis.md``, The loss decomposition)."""
+"""With the ideal step they add up to the mean step (``docs/diagnosis.md``, The loss
+decomposition)."""
 
 _GRADE_TONE: dict[Grade, Tone] = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _STATE_TONE = {
@@ -221,19 +253,24 @@ def memory_definition(*, on_cuda: bool) -> str:
 
 
 def efficiency_value(summary: TrainingSummary) -> TableValue:
-    """Scaling efficiency with its 95 % interval: – without a baseline, ``*`` where it is based on a flagged cell. It
-    has a tone only where its interval is certain of it."""
+    """Scaling efficiency with its 95 % interval: – without a baseline, ``*`` where it is based on a
+    flagged cell. It has a tone only where its interval is certain of it."""
     efficiency = summary.efficiency
     if efficiency is None:
         return DASH
     if efficiency.baseline_world_size == summary.cell.world_size:
         return TableValue("baseline", efficiency.value, Tone.DIM)
     text = format_efficiency(efficiency, mark="*" * bool(efficiency.flags))
-    return TableValue(text, efficiency.value, Tone.PLAIN if efficiency.grade is None else _GRADE_TONE[efficiency.grade])
+    return TableValue(
+        text,
+        efficiency.value,
+        Tone.PLAIN if efficiency.grade is None else _GRADE_TONE[efficiency.grade],
+    )
 
 
 def format_efficiency(efficiency: Efficiency, *, mark: str = "") -> str:
-    """``52.3 % (25 to 84 %)``, with ``mark`` after the value; without the interval where there is none."""
+    """``52.3 % (25 to 84 %)``, with ``mark`` after the value; without the interval where there is
+    none."""
     value = f"{format_percent(efficiency.value)}{mark}"
     if efficiency.interval is None:
         return value

@@ -37,7 +37,8 @@ def nodes_of(summary: AnySummary) -> int:
 
 
 def run_period(summary: RunSummary) -> tuple[str, str]:
-    """When its first launch began and its last ended, as ISO 8601 in UTC; both when the folder was made without any."""
+    """When its first launch began and its last ended, as ISO 8601 in UTC; both when the folder was
+    made without any."""
     facts = [cell.facts for cell in summary.in_plan_order if cell.facts.started_at]
     if not facts:
         return summary.experiment.created_at, summary.experiment.created_at
@@ -79,21 +80,29 @@ def panel_title(cell: TrainingCell) -> str:
 
 def batch_label(cell: TrainingCell) -> str:
     """``batch 32`` per device, or ``global batch 256``."""
-    return f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
+    return (
+        f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
+    )
 
 
 def short_title(cell: TrainingCell) -> str:
-    """The model and the settings that are not at their defaults, for tables with columns for batch and count."""
+    """The model and the settings that are not at their defaults, for tables with columns for batch
+    and count."""
     label = strategy_label(cell.strategy)
-    settings = [*([cell.precision] if cell.precision != "fp32" else []), *([label] if label != "ddp" else [])]
+    settings = [
+        *([cell.precision] if cell.precision != "fp32" else []),
+        *([label] if label != "ddp" else []),
+    ]
     return shortened(" ".join([cell.title, *settings, *cell.settings]))
 
 
 def variants(cells: Iterable[TrainingCell]) -> list[str]:
-    """``decoder dm256 l2 h4: d_model=256, num_layers=2, num_heads=4`` for each name that only stands for its
-    options."""
+    """``decoder dm256 l2 h4: d_model=256, num_layers=2, num_heads=4`` for each name that only
+    stands for its options."""
     named = {cell.model_name: cell.options_text for cell in cells if cell.options_text}
-    return [shortened(f"{name}: {options}") for name, options in named.items() if options not in name]
+    return [
+        shortened(f"{name}: {options}") for name, options in named.items() if options not in name
+    ]
 
 
 def short_batch(cell: TrainingCell) -> str:
@@ -132,7 +141,8 @@ def cell_label(cell: TrainingCell) -> str:
 
 
 def chart_name(kind: str, title: str) -> str:
-    """A chart's name in the document, of letters, digits and dashes; long titles that begin alike differ in a hash."""
+    """A chart's name in the document, of letters, digits and dashes; long titles that begin alike
+    differ in a hash."""
     name = f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
     if len(name) <= _NAME_CHARACTERS:
         return name
@@ -141,11 +151,19 @@ def chart_name(kind: str, title: str) -> str:
 
 def plural(count: int, noun: str) -> str:
     """``1 cell``, ``2 cells``, ``2 launches``, ``2 epochs``, ``2 series``."""
-    ending = "" if count == 1 or noun.endswith("series") else "es" if noun.endswith(("nch", "tch", "s")) else "s"
+    ending = (
+        ""
+        if count == 1 or noun.endswith("series")
+        else "es"
+        if noun.endswith(("nch", "tch", "s"))
+        else "s"
+    )
     return f"{count:,} {noun}{ending}"
 
 
-def format_range(values: Sequence[float], format_value: Callable[[float], str], before: str = "") -> str:
+def format_range(
+    values: Sequence[float], format_value: Callable[[float], str], before: str = ""
+) -> str:
     """``median 12.0 ms to 45.1 ms``; one value where the ends look alike, nothing without any."""
     if not values:
         return ""
@@ -155,16 +173,23 @@ def format_range(values: Sequence[float], format_value: Callable[[float], str], 
 
 def listed(items: Sequence[str]) -> str:
     """``a, b and c``."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+    return (
+        items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+    )
 
 
 def panels(cells: Sequence[TrainingSummary]) -> dict[str, list[list[TrainingSummary]]]:
     """Measured cells by panel, and there by series, each in order of world size."""
     found: dict[str, dict[str, list[TrainingSummary]]] = {}
     for summary in cells:
-        found.setdefault(panel_title(summary.cell), {}).setdefault(summary.cell.series, []).append(summary)
+        found.setdefault(panel_title(summary.cell), {}).setdefault(summary.cell.series, []).append(
+            summary
+        )
     return {
-        title: [sorted(members, key=lambda member: member.cell.world_size) for members in series.values()]
+        title: [
+            sorted(members, key=lambda member: member.cell.world_size)
+            for members in series.values()
+        ]
         for title, series in found.items()
     }
 

@@ -18,7 +18,10 @@ def format_fit(curve: Curve) -> str:
     if fit is None:
         return ""
     rate = format_byte_rate(fit.bytes_per_second)
-    return f"{format_seconds(fit.latency_seconds)} + bytes ÷ {rate} (off by {format_percent(fit.residual, 0)})"
+    return (
+        f"{format_seconds(fit.latency_seconds)} + bytes ÷ {rate} (off by "
+        f"{format_percent(fit.residual, 0)})"
+    )
 
 
 def copy_label(rate: CopyRate) -> str:
@@ -38,8 +41,8 @@ def format_slowest_share(share: float) -> str:
 
 
 def flagged_sizes(figures: CollectiveFigures) -> str:
-    """``5 of 14 sizes contended or noisy, left out of the highest bandwidth``, of all operations together; empty where
-    none is."""
+    """``5 of 14 sizes contended or noisy, left out of the highest bandwidth``, of all operations
+    together; empty where none is."""
     points = [point for curve in figures.curves for point in curve.points]
     flagged = [point for point in points if point.flags]
     names = " or ".join(sorted({flag.value for point in flagged for flag in point.flags}))
@@ -47,19 +50,27 @@ def flagged_sizes(figures: CollectiveFigures) -> str:
         return ""
     if len(flagged) == len(points):
         return f"every size {names}"
-    text = f"{len(flagged)} of {plural(len(points), 'size')} {names}, left out of the highest bandwidth"
-    without_others = list(dict.fromkeys(curve.operation for curve in figures.curves if curve.peak.flags))
+    text = (
+        f"{len(flagged)} of {plural(len(points), 'size')} {names}, left out of the highest "
+        "bandwidth"
+    )
+    without_others = list(
+        dict.fromkeys(curve.operation for curve in figures.curves if curve.peak.flags)
+    )
     if not without_others:
         return text
     return f"{text} where others are left: not of {listed(without_others)}"
 
 
 def point_flag_lines(figures: CollectiveFigures) -> list[str]:
-    """``noisy (its calls scatter …): all_reduce of 2 KiB``: each flag that a size has, what it says, and where."""
+    """``noisy (its calls scatter …): all_reduce of 2 KiB``: each flag that a size has, what it
+    says, and where."""
     lines = []
     for flag, text in _POINT_FLAGS.items():
         named = [
-            f"{curve.operation} of {_sizes(curve, flag)}" if curve.points[-1].payload_bytes else curve.operation
+            f"{curve.operation} of {_sizes(curve, flag)}"
+            if curve.points[-1].payload_bytes
+            else curve.operation
             for curve in figures.curves
             if any(flag in point.flags for point in curve.points)
         ]
@@ -77,7 +88,10 @@ def _sizes(curve: Curve, flag: Flag) -> str:
             start = ranges.pop()[0] if ranges and place == before + 1 else point.payload_bytes
             ranges.append((start, point.payload_bytes))
             before = place
-    return ", ".join(_whole(first) if first == last else f"{_whole(first)} to {_whole(last)}" for first, last in ranges)
+    return ", ".join(
+        _whole(first) if first == last else f"{_whole(first)} to {_whole(last)}"
+        for first, last in ranges
+    )
 
 
 def _whole(size: int) -> str:
@@ -91,9 +105,11 @@ def format_warning(flags: Sequence[Flag]) -> str:
 
 
 _POINT_FLAGS = {
-    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the cores while it was "
+    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
+    "cores while it was "
     "measured",
-    Flag.NOISY: "its calls scatter (the 95 % interval of their mean reaches over a third from it), the timed loop took "
+    Flag.NOISY: "its calls scatter (the 95 % interval of their mean reaches over a third from "
+    "it), the timed loop took "
     "over twice the median call, or a larger message took clearly less time",
 }
 """What they say of one size of a collective (``docs/method.md``)."""

@@ -1,4 +1,5 @@
-"""The rules by which a cell was measured, in words, and the key that makes it longer: of the rule that was in force."""
+"""The rules by which a cell was measured, in words, and the key that makes it longer: of the rule
+that was in force."""
 
 from __future__ import annotations
 
@@ -30,16 +31,21 @@ def warmup_rule(rule: Measurement) -> str:
     if rule.warmup_epochs == 0:
         return "Warm-up: the three steps that always run (training.warmup_epochs: 0)"
     if rule.warmup_epochs is not None:
-        return f"Warm-up: {plural(rule.warmup_epochs, 'epoch')} of the data (training.warmup_epochs)"
+        return (
+            f"Warm-up: {plural(rule.warmup_epochs, 'epoch')} of the data (training.warmup_epochs)"
+        )
     return (
-        f"Warm-up: at least {plural(rule.warmup_steps, 'step')} and {rule.warmup_seconds:g} s, then until the mean "
-        f"step times of two batches of steps agree within {format_percent(rule.steady_tolerance, 0)}, but at most "
+        f"Warm-up: at least {plural(rule.warmup_steps, 'step')} and {rule.warmup_seconds:g} s, "
+        "then until the mean "
+        "step times of two batches of steps agree within "
+        f"{format_percent(rule.steady_tolerance, 0)}, but at most "
         f"{rule.warmup_max_seconds:g} s"
     )
 
 
 def stop_rule(rule: Measurement) -> str:
-    """``Measurement: for 2 s (benchmark.measure_seconds), …``: what was asked, and of an adaptive rule all limits."""
+    """``Measurement: for 2 s (benchmark.measure_seconds), …``: what was asked, and of an adaptive
+    rule all limits."""
     cut = f"in {MIN_BATCHES} or more batches of steps, where there are as many steps"
     if rule.epochs is not None:
         return f"Measurement: {plural(rule.epochs, 'epoch')} of the data (training.epochs), {cut}"
@@ -48,19 +54,25 @@ def stop_rule(rule: Measurement) -> str:
     if rule.measure_seconds is not None:
         return f"Measurement: for {rule.measure_seconds:g} s (benchmark.measure_seconds), {cut}"
     return (
-        f"Measurement: batches of steps, at least {plural(rule.min_steps, 'step')} and {rule.min_seconds:g} s, until "
+        f"Measurement: batches of steps, at least {plural(rule.min_steps, 'step')} and "
+        f"{rule.min_seconds:g} s, until "
         "the 95 % interval of the mean step reaches to no more than "
-        f"{format_percent(rule.target_half_width, 1)} from it (benchmark.target_half_width), but at most "
+        f"{format_percent(rule.target_half_width, 1)} from it (benchmark.target_half_width), but "
+        "at most "
         f"{plural(rule.max_steps, 'step')} or {rule.max_seconds:g} s"
     )
 
 
 def endings(cells: Sequence[TrainingSummary]) -> str:
-    """What ended an adaptive measurement, or one that a budget cut short; empty where all took what was asked."""
+    """What ended an adaptive measurement, or one that a budget cut short; empty where all took what
+    was asked."""
     counts = Counter(cell.figures.stop_rule for cell in cells if cell.figures is not None)
     if not counts or set(counts) <= _ASKED:
         return ""
-    parts = [f"by {_ENDINGS[ending]} in {plural(count, 'cell')}" for ending, count in sorted(counts.items())]
+    parts = [
+        f"by {_ENDINGS[ending]} in {plural(count, 'cell')}"
+        for ending, count in sorted(counts.items())
+    ]
     return f"The first launch of each cell was ended {listed(parts)}"
 
 
@@ -71,9 +83,14 @@ def flag_text(flag: Flag, cells: Sequence[TrainingSummary]) -> str:
         case Flag.NOISY:
             keys = [key for cell in flagged for key in _longer(cell)]
         case Flag.NOT_STEADY:
-            keys = [_warmup_key(cell.cell.measurement, "benchmark.warmup_max_seconds") for cell in flagged]
+            keys = [
+                _warmup_key(cell.cell.measurement, "benchmark.warmup_max_seconds")
+                for cell in flagged
+            ]
         case Flag.DRIFTING:
-            keys = [_warmup_key(cell.cell.measurement, "benchmark.warmup_seconds") for cell in flagged]
+            keys = [
+                _warmup_key(cell.cell.measurement, "benchmark.warmup_seconds") for cell in flagged
+            ]
         case _:
             keys = []
     if not keys:
@@ -82,7 +99,8 @@ def flag_text(flag: Flag, cells: Sequence[TrainingSummary]) -> str:
 
 
 def _longer(cell: TrainingSummary) -> tuple[str, ...]:
-    """Keys that ended the measurement; where its first launch reached the target, those that end others."""
+    """Keys that ended the measurement; where its first launch reached the target, those that end
+    others."""
     figures = cell.figures
     if figures is not None and figures.stop_rule in _KEYS:
         return (_KEYS[figures.stop_rule],)

@@ -22,7 +22,8 @@ RANK_HEADINGS = (
     "blame",
 )
 """The rank, and what :func:`rank_shares` gives."""
-"""Conditions that slow ranks down from outside: a rank that waits or lags may do so for them alone."""
+"""Conditions that slow ranks down from outside: a rank that waits or lags may do so for them
+alone."""
 
 
 MIN_GAIN_PERCENT = 0.5
@@ -37,7 +38,8 @@ def what_if_line(what_if: WhatIf) -> str:
         return f"Nothing predicted: {what_if.refused or 'the recording was not replayed'}"
     error = what_if.replay_error_percent or 0.0
     return (
-        f"Predicted by replay (measured step {format_seconds(what_if.measured_step_seconds)}, replayed as recorded "
+        f"Predicted by replay (measured step {format_seconds(what_if.measured_step_seconds)}, "
+        "replayed as recorded "
         f"within {max(0.1, abs(error)):.1f} %); gains overlap and do not add up"
     )
 
@@ -54,14 +56,19 @@ def stall_line(analysis: ProfileAnalysis) -> str:
     over = "recorded time" if analysis.window.kind is WindowKind.DEVICE_SPAN else "step time"
     scope = ranks if steps is None else f"{ranks}, {steps} step{'s' * (steps > 1)}"
     if analysis.sync_stall_percent is None:
-        why = "only one rank" if analysis.world_size == 1 else "; ".join(analysis.window.reasons) or "no collectives"
+        why = (
+            "only one rank"
+            if analysis.world_size == 1
+            else "; ".join(analysis.window.reasons) or "no collectives"
+        )
         return f"Sync stall time: not measured ({scope}: {why})"
     return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
 
 
 def split_line(analysis: ProfileAnalysis) -> str:
-    """``1 rank, 212 steps: compute 91.2 %, host-bound 3.0 %, input 1.1 %, other 4.7 % of its time``: what a
-    rank tells by itself, with nobody to stall for. Of several ranks :func:`stall_line`."""
+    """``1 rank, 212 steps: compute 91.2 %, host-bound 3.0 %, input 1.1 %, other 4.7 % of its
+    time``: what a rank tells by itself, with nobody to stall for. Of several ranks
+    :func:`stall_line`."""
     if len(analysis.per_rank) != 1 or analysis.world_size != 1:
         return stall_line(analysis)
     shares = zip(RANK_HEADINGS[1:], rank_shares(analysis.per_rank[0]), strict=True)
@@ -76,8 +83,8 @@ def split_line(analysis: ProfileAnalysis) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay predicts say so; the
-    others are sums of the times that were waited or spent."""
+    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay
+    predicts say so; the others are sums of the times that were waited or spent."""
     predicted = ", predicted by replay" if finding.cost_basis is CostBasis.REPLAY else ""
     cost = f"costs {cost_words(finding)}{predicted}; " if finding.cost_percent else ""
     return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding)})"
@@ -85,12 +92,16 @@ def finding_text(finding: Finding) -> str:
 
 def finding_title(finding: Finding) -> str:
     """``Straggler: rank 1``."""
-    return finding.kind.label if finding.rank is None else f"{finding.kind.label}: rank {finding.rank}"
+    return (
+        finding.kind.label if finding.rank is None else f"{finding.kind.label}: rank {finding.rank}"
+    )
 
 
 def cost_words(finding: Finding) -> str:
     """``51.4 % of the step``: the one value of a cause. Empty where it cannot be told."""
-    return f"{format_percent(finding.cost_percent / 100)} of the step" if finding.cost_percent else ""
+    return (
+        f"{format_percent(finding.cost_percent / 100)} of the step" if finding.cost_percent else ""
+    )
 
 
 def confidence_text(finding: Finding) -> str:
@@ -101,11 +112,14 @@ def confidence_text(finding: Finding) -> str:
 
 def not_judged(abstentions: Sequence[Abstention]) -> str:
     """``Not judged: slow link (not measured: …); …``."""
-    return "Not judged: " + "; ".join(f"{item.kind.label.lower()} ({item.reason})" for item in abstentions)
+    return "Not judged: " + "; ".join(
+        f"{item.kind.label.lower()} ({item.reason})" for item in abstentions
+    )
 
 
 def rank_shares(rank: RankBreakdown) -> list[float | None]:
-    """Shares of the rank's window, of its communication, and of all waiting; ``None`` was not measured."""
+    """Shares of the rank's window, of its communication, and of all waiting; ``None`` was not
+    measured."""
     parts = (
         rank.compute_seconds,
         rank.sync_stall_seconds,
@@ -116,4 +130,8 @@ def rank_shares(rank: RankBreakdown) -> list[float | None]:
         rank.idle.other_seconds,
     )
     blame = None if rank.blame_percent is None else rank.blame_percent / 100
-    return [*(None if part is None else part / rank.window_seconds for part in parts), rank.overlap, blame]
+    return [
+        *(None if part is None else part / rank.window_seconds for part in parts),
+        rank.overlap,
+        blame,
+    ]

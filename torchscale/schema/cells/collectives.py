@@ -20,7 +20,8 @@ class CollectivesCell(Frozen):
 
     Attributes:
         algorithm, protocol: Forced on NCCL; ``None`` lets NCCL choose.
-        logs_choices: NCCL logs the algorithm of every call, which slows small ones: its times are not shown.
+        logs_choices: NCCL logs the algorithm of every call, which slows small ones: its times are
+            not shown.
     """
 
     kind: Literal["collectives"] = "collectives"
@@ -71,16 +72,16 @@ class CollectiveSample(Frozen):
     """One operation at one size, as one rank timed it; seconds.
 
     Attributes:
-        payload_bytes: As nccl-tests counts: the buffer; for all-gather and reduce-scatter n times the shard; 0 for a
-            barrier.
+        payload_bytes: As nccl-tests counts: the buffer; for all-gather and reduce-scatter n times
+            the shard; 0 for a barrier.
         elements: Of that payload.
         in_place: Whether the result overwrites the input.
         mean_seconds: Of a call: one timed loop, divided by its calls.
         call_seconds: Of calls timed one by one, in a second pass.
-        wrong_elements: Of this rank's result that are not exactly what they should be; ``None`` where there is no
-            result to check.
-        host_load: Of the stretch of time in which it was measured, with its neighbours where it took too short to be
-            read alone. ``None`` in records of versions that did not read it.
+        wrong_elements: Of this rank's result that are not exactly what they should be; ``None``
+            where there is no result to check.
+        host_load: Of the stretch of time in which it was measured, with its neighbours where it
+            took too short to be read alone. ``None`` in records of versions that did not read it.
     """
 
     operation: Operation
@@ -97,7 +98,8 @@ class CollectiveSample(Frozen):
 class PairSample(Frozen):
     """Messages from one rank to another while all others wait, timed by who receives; seconds.
 
-    ``latency_seconds`` is of a message of the sweep's smallest size, ``seconds`` of one of its largest.
+    ``latency_seconds`` is of a message of the sweep's smallest size, ``seconds`` of one of its
+    largest.
     """
 
     source: int
@@ -111,8 +113,9 @@ class PairSample(Frozen):
 class CollectivesRank(RankIdentity):
     """What one rank measured in a sweep: ``rank-R.json``.
 
-    ``unsupported`` names operations that the backend does not have, each with what it said. On NVIDIA GPUs rank 0 adds
-    what the driver says and the ``topology`` as ``nvidia-smi topo -m`` prints it.
+    ``unsupported`` names operations that the backend does not have, each with what it said. On
+    NVIDIA GPUs rank 0 adds what the driver says and the ``topology`` as ``nvidia-smi topo -m``
+    prints it.
     """
 
     kind: Literal["collectives"] = "collectives"
@@ -128,8 +131,10 @@ class NcclLog(Frozen):
     """What NCCL wrote about its choices.
 
     Attributes:
-        transports: How channels reach their peers: ``P2P/CUMEM``, ``SHM/direct``, ``NET/IB/0/GDRDMA`` …
-        choices: Operation, payload in bytes, algorithm and protocol of each call, as rank 0 logged them.
+        transports: How channels reach their peers: ``P2P/CUMEM``, ``SHM/direct``,
+            ``NET/IB/0/GDRDMA`` …
+        choices: Operation, payload in bytes, algorithm and protocol of each call, as rank 0 logged
+            them.
         nvls: Whether multicast in the switch is available.
     """
 

@@ -53,7 +53,8 @@ class HardwareCell(Frozen):
 class MatmulSample(Frozen):
     """Products of an m×k and a k×n matrix of random numbers; seconds of each.
 
-    ``warm_seconds`` is of products that follow each other, ``cold_seconds`` of some with the caches emptied before.
+    ``warm_seconds`` is of products that follow each other, ``cold_seconds`` of some with the caches
+    emptied before.
     """
 
     dtype: MatmulType
@@ -65,8 +66,8 @@ class MatmulSample(Frozen):
 
 
 class CopySample(Frozen):
-    """Copies of so many bytes; seconds of each. ``pinned`` tells host memory that the device reads by itself; ``peer``
-    is the other device's index, where there is one."""
+    """Copies of so many bytes; seconds of each. ``pinned`` tells host memory that the device reads
+    by itself; ``peer`` is the other device's index, where there is one."""
 
     kind: CopyKind
     payload_bytes: Count
@@ -78,7 +79,8 @@ class CopySample(Frozen):
 class DiskSample(Frozen):
     """A file written (until the disk has it) and read back.
 
-    ``resident_share`` is the share of its pages in memory when reading began; ``None`` where the kernel does not say.
+    ``resident_share`` is the share of its pages in memory when reading began; ``None`` where the
+    kernel does not say.
     """
 
     path: str
@@ -89,9 +91,9 @@ class DiskSample(Frozen):
 
 
 class HardwareRank(RankIdentity):
-    """What one rank measured of its device: ``rank-R.json``. ``unsupported`` names dtypes that it cannot multiply, and
-    GPUs that it cannot copy to. ``host_load`` is of products and copies together, without the disk; ``None`` in records
-    of versions that did not read it."""
+    """What one rank measured of its device: ``rank-R.json``. ``unsupported`` names dtypes that it
+    cannot multiply, and GPUs that it cannot copy to. ``host_load`` is of products and copies
+    together, without the disk; ``None`` in records of versions that did not read it."""
 
     kind: Literal["hardware"] = "hardware"
     schema_version: int = SCHEMA_VERSION

@@ -1,4 +1,5 @@
-"""The kinds of cells: the one table of them, and the only code that tells cells or records of different kinds apart.
+"""The kinds of cells: the one table of them, and the only code that tells cells or records of
+different kinds apart.
 
 A kind is an entry here and a module of its name in every ``torchscale/<room>/kinds/``.
 """
@@ -19,17 +20,22 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.training import TrainingResult
 
-AnyCell = Annotated[HardwareCell | CollectivesCell | MemoryCell | TrainingCell, Field(discriminator="kind")]
+AnyCell = Annotated[
+    HardwareCell | CollectivesCell | MemoryCell | TrainingCell, Field(discriminator="kind")
+]
 """A cell of any kind."""
 AnyRank = HardwareRank | CollectivesRank | MemoryRank | RankRecord
 """What one rank of a launch of any kind measured."""
-AnyPayload = Annotated[HardwareResult | CollectivesResult | MemoryResult | TrainingResult, Field(discriminator="kind")]
+AnyPayload = Annotated[
+    HardwareResult | CollectivesResult | MemoryResult | TrainingResult, Field(discriminator="kind")
+]
 """What all ranks of a launch of any kind measured."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of cell: what is asked for, what each rank writes, and what the launch's record carries."""
+    """A kind of cell: what is asked for, what each rank writes, and what the launch's record
+    carries."""
 
     name: CellKind
     cell: type[AnyCell]
@@ -46,13 +52,15 @@ KINDS: dict[CellKind, Kind] = {
         Kind("training", TrainingCell, RankRecord, TrainingResult),
     )
 }
-"""By name, in the order in which they are measured: peak rates before the training that is compared with them."""
+"""By name, in the order in which they are measured: peak rates before the training that is compared
+with them."""
 
 T = TypeVar("T")
 
 
 def as_kind(value: object, kind_class: type[T]) -> T | None:
-    """``value`` if it is a ``kind_class``, else ``None``: for a cell, a rank's record, a payload or a summary."""
+    """``value`` if it is a ``kind_class``, else ``None``: for a cell, a rank's record, a payload or
+    a summary."""
     return value if isinstance(value, kind_class) else None
 
 
@@ -62,6 +70,7 @@ def of_kind(values: Iterable[object], kind_class: type[T]) -> tuple[T, ...]:
 
 
 def training_workload(cell: AnyCell) -> TrainingCell | None:
-    """The training setting that a cell trains, or whose memory it measures; ``None`` for other kinds."""
+    """The training setting that a cell trains, or whose memory it measures; ``None`` for other
+    kinds."""
     memory = as_kind(cell, MemoryCell)
     return as_kind(cell, TrainingCell) if memory is None else memory.training

@@ -15,7 +15,8 @@ from torchscale.schema.node.environment import RankIdentity
 
 
 class MemoryCell(Frozen):
-    """A few steps of a training cell, for their memory alone. ``limit_bytes`` is what a device may take of it."""
+    """A few steps of a training cell, for their memory alone. ``limit_bytes`` is what a device may
+    take of it."""
 
     kind: Literal["memory"] = "memory"
     training: TrainingCell
@@ -57,7 +58,8 @@ class MemoryCell(Frozen):
 class MemoryParts(Frozen):
     """Bytes of tensors on one device; ``None`` where a part is unknown.
 
-    ``activations`` is the most that autograd kept at any time for the backward pass, inputs and parameters left out.
+    ``activations`` is the most that autograd kept at any time for the backward pass, inputs and
+    parameters left out.
     """
 
     parameters: Count
@@ -68,8 +70,8 @@ class MemoryParts(Frozen):
 
 
 class PredictedMemory(Frozen):
-    """The same without running: from torch's memory tracker under fake tensors, for one device, and arithmetic for
-    what a strategy shares out.
+    """The same without running: from torch's memory tracker under fake tensors, for one device, and
+    arithmetic for what a strategy shares out.
 
     Attributes:
         parts: Where the peak's bytes are.
@@ -87,10 +89,11 @@ class MemoryRank(RankIdentity):
 
     Attributes:
         parts: Tensor bytes.
-        peak_bytes: Most bytes that the allocator had given out in the steps: of CUDA, or of the CPU as torch's profiler
-            records it.
+        peak_bytes: Most bytes that the allocator had given out in the steps: of CUDA, or of the CPU
+            as torch's profiler records it.
         reserved_bytes: What the allocator held of the device at most; ``None`` on CPU.
-        predicted: Rank 0's alone; ``None`` where it cannot be predicted, and ``not_predicted`` says why.
+        predicted: Rank 0's alone; ``None`` where it cannot be predicted, and ``not_predicted`` says
+            why.
     """
 
     kind: Literal["memory"] = "memory"

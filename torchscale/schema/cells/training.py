@@ -8,7 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_serializer
 
-from torchscale.catalog.models import OptionValue, changed_options, model_title, options_suffix, options_text
+from torchscale.catalog.models import (
+    OptionValue,
+    changed_options,
+    model_title,
+    options_suffix,
+    options_text,
+)
 from torchscale.config.choices import (
     Checkpointing,
     CompileMode,
@@ -26,7 +32,8 @@ from torchscale.schema.ident import content_hash, file_name
 
 
 class Measurement(Frozen):
-    """When warm-up and measurement end; the fields are those of ``benchmark:`` and ``training.epochs``."""
+    """When warm-up and measurement end; the fields are those of ``benchmark:`` and
+    ``training.epochs``."""
 
     preset: Preset
     warmup_steps: int
@@ -62,7 +69,8 @@ class Loader(Frozen):
 class TrainingCell(Frozen):
     """One training cell. Its id says what was asked, never where it ran.
 
-    ``batch_size`` is per device under weak scaling and global under strong scaling, as the user wrote it.
+    ``batch_size`` is per device under weak scaling and global under strong scaling, as the user
+    wrote it.
     """
 
     kind: Literal["training"] = "training"
@@ -107,7 +115,8 @@ class TrainingCell(Frozen):
 
     @property
     def copy_batch_size(self) -> int:
-        """Samples that one copy of the model processes per step: all devices that work on the same samples."""
+        """Samples that one copy of the model processes per step: all devices that work on the same
+        samples."""
         return self.global_batch_size // self.degrees.data
 
     @property
@@ -137,27 +146,38 @@ class TrainingCell(Frozen):
 
     @cached_property
     def setting(self) -> str:
-        """What sets a cell apart besides model, batch and count, in words: precision, strategy, switches."""
+        """What sets a cell apart besides model, batch and count, in words: precision, strategy,
+        switches."""
         label = strategy_label(self.strategy)
         return " ".join([self.precision, *([label] if label != "ddp" else []), *self.settings])
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What sets the cell apart besides model, batch, count, precision and strategy, in words; empty by default."""
+        """What sets the cell apart besides model, batch, count, precision and strategy, in words;
+        empty by default."""
         words: list[str] = [self.optimizer] if self.optimizer != "adamw" else []
         words += ["fused"] if self.fused else []
         words += ["channels_last"] if self.channels_last else []
         if self.compile:
-            words.append("compile" if self.compile in (True, "default") else f"compile={self.compile}")
-        words += [f"accumulate={self.gradient_accumulation}"] if self.gradient_accumulation > 1 else []
-        words += [f"checkpoint={self.activation_checkpointing}"] if self.activation_checkpointing != "none" else []
+            words.append(
+                "compile" if self.compile in (True, "default") else f"compile={self.compile}"
+            )
+        words += (
+            [f"accumulate={self.gradient_accumulation}"] if self.gradient_accumulation > 1 else []
+        )
+        words += (
+            [f"checkpoint={self.activation_checkpointing}"]
+            if self.activation_checkpointing != "none"
+            else []
+        )
         words += [f"clip={self.gradient_clipping:g}"] if self.gradient_clipping is not None else []
         words += ["deterministic"] if self.deterministic else []
         return (*words, *([self.data_source] if self.data_source != "synthetic" else []))
 
     @cached_property
     def id(self) -> str:
-        """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole content."""
+        """Readable and stable: ``resnet50-b64-n4-fp32-ddp-1a2b3c4d``; ends in a hash of the whole
+        content."""
         digest = content_hash(_without_unset(self.model_dump(mode="json")))
         name = file_name(self.model) or "model"
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
@@ -185,10 +205,15 @@ _LATER_FIELDS = {
 
 
 def _without_unset(content: dict[str, Any]) -> dict[str, Any]:
-    """Fields that a later version added count only where they are set, so that cells of earlier runs keep their id."""
-    kept = {name: value for name, value in content.items() if _LATER_FIELDS.get(name, _ABSENT) != value}
+    """Fields that a later version added count only where they are set, so that cells of earlier
+    runs keep their id."""
+    kept = {
+        name: value for name, value in content.items() if _LATER_FIELDS.get(name, _ABSENT) != value
+    }
     measurement = {
-        name: value for name, value in content["measurement"].items() if name != "warmup_epochs" or value is not None
+        name: value
+        for name, value in content["measurement"].items()
+        if name != "warmup_epochs" or value is not None
     }
     return {**kept, "measurement": measurement}
 

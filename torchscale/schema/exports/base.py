@@ -9,13 +9,14 @@ from pydantic import ConfigDict
 from torchscale.schema.base import Frozen
 
 RESULTS_SCHEMA_VERSION: Literal[1] = 1
-"""Of the JSON that commands print and write for other programs. It grows when a key is removed, renamed or changes its
-meaning, and not when one is added. The records in a run folder have a version of their own."""
+"""Of the JSON that commands print and write for other programs. It grows when a key is removed,
+renamed or changes its meaning, and not when one is added. The records in a run folder have a
+version of their own."""
 
 
 class Export(Frozen):
-    """Part of a published JSON document. Its keys are the fields here and nothing else: they are filled one by one, so
-    that renaming an attribute inside torchscale changes nothing outside. The text under a field is its description in
-    the published JSON Schema."""
+    """Part of a published JSON document. Its keys are the fields here and nothing else: they are
+    filled one by one, so that renaming an attribute inside torchscale changes nothing outside. The
+    text under a field is its description in the published JSON Schema."""
 
     model_config = ConfigDict(strict=True, use_attribute_docstrings=True)

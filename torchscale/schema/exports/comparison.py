@@ -43,12 +43,13 @@ class OverallExport(Export):
     flagged: int
     """Of these cells, those with flags."""
     withheld: int
-    """Cells that do not count: with too few launches where others have enough, or one side was contended or throttled
-    and nothing bounds what that did."""
+    """Cells that do not count: with too few launches where others have enough, or one side was
+    contended or throttled and nothing bounds what that did."""
     conditions: tuple[str, ...]
     """Under which one side of cells that count was measured."""
     possible: tuple[float | None, float | None] | None
-    """The least and the most that ``ratio`` may be without ``conditions``, at 95 %; null under equal conditions."""
+    """The least and the most that ``ratio`` may be without ``conditions``, at 95 %; null under
+    equal conditions."""
     verdict: VerdictName
     reason: ReasonName | None
     """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
@@ -100,11 +101,14 @@ class ChangeExport(Export):
     session_spread: float | None
     """Standard deviation of a session's level, as a share; null where it is not estimated."""
     conditions: tuple[str, ...]
-    """Flags of one side's launches, so that ``ratio`` alone decides nothing: ``contended``, ``throttled``."""
+    """Flags of one side's launches, so that ``ratio`` alone decides nothing: ``contended``,
+    ``throttled``."""
     possible: tuple[float | None, float | None] | None
-    """The least and the most that ``ratio`` may be without them, at 95 %; null under equal conditions."""
+    """The least and the most that ``ratio`` may be without them, at 95 %; null under equal
+    conditions."""
     basis: str | None
-    """What that rests on: ``quiet launches``, ``delay`` (time that ranks waited for a core), ``direction``."""
+    """What that rests on: ``quiet launches``, ``delay`` (time that ranks waited for a core),
+    ``direction``."""
     verdict: VerdictName
     reason: ReasonName | None
     """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
@@ -123,12 +127,13 @@ class DisturbanceExport(Export):
     other_processes: float | None
     """Largest share of the cores' time that went to other processes; null where it was not read."""
     fixed_work: float | None
-    """Share by which the fixed work between batches took longer than on the other side, where the condition is
-    ``slowed``; else null."""
+    """Share by which the fixed work between batches took longer than on the other side, where the
+    condition is ``slowed``; else null."""
 
 
 class ComparedCellExport(Export):
-    """A cell of either side; lists of two hold the reference first, null where that side lacks the cell."""
+    """A cell of either side; lists of two hold the reference first, null where that side lacks the
+    cell."""
 
     cell_id: str
     other_cell_id: str | None
@@ -166,7 +171,8 @@ class PairExport(Export):
 
 
 class RankedSideExport(Export):
-    """A side with its price, against the reference over the cells that both measured; null for the reference itself."""
+    """A side with its price, against the reference over the cells that both measured; null for the
+    reference itself."""
 
     name: str
     price: float

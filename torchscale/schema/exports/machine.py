@@ -29,9 +29,11 @@ class MachineCellExport(Export):
     hosts: tuple[str, ...]
     """Machines that its ranks ran on, by name."""
     autopsy: Autopsy | None
-    """Of a launch that made no progress, or whose ranks called collectives that do not fit together."""
+    """Of a launch that made no progress, or whose ranks called collectives that do not fit
+    together."""
     flags: tuple[str, ...]
-    """Cautions about its figures; of collectives about the highest bandwidths, as each size has its own."""
+    """Cautions about its figures; of collectives about the highest bandwidths, as each size has its
+    own."""
 
 
 class CollectivePointExport(Export):
@@ -112,7 +114,8 @@ class LinkVerdictExport(Export):
 
     text: str
     share: float | None
-    """Of the link's bandwidth; null where the two cannot be compared, for the reason in ``text``."""
+    """Of the link's bandwidth; null where the two cannot be compared, for the reason in
+    ``text``."""
     fits: bool | None
     causes: tuple[LinkCauseExport, ...]
     ceiling: LinkCeilingExport | None
@@ -148,7 +151,8 @@ class MatmulRatesExport(Export):
 
 
 class CopyRateExport(Export):
-    """A copy; mean over devices. Within a device both the bytes read and the bytes written count."""
+    """A copy; mean over devices. Within a device both the bytes read and the bytes written
+    count."""
 
     kind: CopyKind
     bytes_per_second: float

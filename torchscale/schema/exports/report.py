@@ -91,11 +91,13 @@ class FiguresExport(Export):
     rank_step_means: tuple[float, ...]
     """Mean step of each rank, over launches."""
     half_width: float | None
-    """Relative half width of the 95 % interval of the mean step, from the batches of a launch; the widest launch's."""
+    """Relative half width of the 95 % interval of the mean step, from the batches of a launch; the
+    widest launch's."""
     run_half_width: float | None
     """Of ``samples_per_second``, from launch to launch; null for a single launch."""
     samples_per_second_low: float | None
-    """Lower end of the 95 % interval: over launches, or of a single launch over its batches of steps."""
+    """Lower end of the 95 % interval: over launches, or of a single launch over its batches of
+    steps."""
     samples_per_second_high: float | None
     """Its upper end; null where it has none."""
     step_mean_low: float | None
@@ -129,7 +131,8 @@ class FiguresExport(Export):
     nodes: tuple[NodeTelemetryExport, ...]
     """The same for each node of a launch over several."""
     steps: Digest
-    """Step times of all launches together; ``values`` are all of them in ascending order, or 500 at equal distances."""
+    """Step times of all launches together; ``values`` are all of them in ascending order, or 500 at
+    equal distances."""
 
 
 class PeakExport(Export):
@@ -201,13 +204,15 @@ class TrainingCellExport(Export):
     hosts: tuple[str, ...]
     """Machines that its ranks ran on, by name."""
     sessions: int
-    """In how many sessions these lie: commands that measured, such as a sweep and its resumption."""
+    """In how many sessions these lie: commands that measured, such as a sweep and its
+    resumption."""
     planned_launches: int | None
     """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]
     """Cautions of the measurement, such as ``noisy``."""
     autopsy: Autopsy | None
-    """Of a launch that made no progress, or whose ranks called collectives that do not fit together."""
+    """Of a launch that made no progress, or whose ranks called collectives that do not fit
+    together."""
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
     compute: ComputeExport | None

@@ -9,12 +9,12 @@ ColumnValue = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One cell. The fields are the columns, in their order; new ones go to the end. ``None`` was not measured, or is
-    nothing that a cell of this kind has.
+    """One cell. The fields are the columns, in their order; new ones go to the end. ``None`` was
+    not measured, or is nothing that a cell of this kind has.
 
-    Times are in the unit of the name, rates per second, memory in bytes. Columns that begin with ``gpu_`` are means
-    over GPUs, read beside the ranks. ``x_low`` and ``x_high`` are the ends of the 95 % interval of ``x``; ``x_high`` is
-    ``None`` where the interval has no upper end.
+    Times are in the unit of the name, rates per second, memory in bytes. Columns that begin with
+    ``gpu_`` are means over GPUs, read beside the ranks. ``x_low`` and ``x_high`` are the ends of
+    the 95 % interval of ``x``; ``x_high`` is ``None`` where the interval has no upper end.
     """
 
     cell_id: str

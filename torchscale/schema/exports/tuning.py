@@ -38,14 +38,16 @@ class TuningTrialExport(Export):
     """``ok``, ``skipped``, or how its last launch failed."""
     reason: str
     throughput: float | None
-    """Samples per second of the whole world, the geometric mean over launches; null where none succeeded."""
+    """Samples per second of the whole world, the geometric mean over launches; null where none
+    succeeded."""
     launches: int
     seconds: float
     """Wall time of its launches."""
     gain: RatioExport | None
     """Over the start, of the means of all launches; null for the start, and where it failed."""
     verdict: str
-    """``faster``, ``slower`` or ``no gain`` (less than 1 %) where that is known (95 %, one-sided); else ``open``."""
+    """``faster``, ``slower`` or ``no gain`` (less than 1 %) where that is known (95 %, one-sided);
+    else ``open``."""
 
 
 class ContributionExport(Export):
@@ -65,15 +67,17 @@ class TuningExport(Export):
     winner: tuple[ChangeExport, ...]
     """The changes of the fastest setting that was found, verified or not; empty for the start."""
     verified: RatioExport | None
-    """The winner over the start, in launches by turns that decided nothing else; null where it was not verified."""
+    """The winner over the start, in launches by turns that decided nothing else; null where it was
+    not verified."""
     contributions: tuple[ContributionExport, ...]
     interaction: float | None
-    """The winner's gain over the product of the gains of its changes alone, minus 1; null for fewer than two changes,
-    and where its 95 % interval holds 0."""
+    """The winner's gain over the product of the gains of its changes alone, minus 1; null for fewer
+    than two changes, and where its 95 % interval holds 0."""
     exposed_communication: RatioExport | None
     """A run that exchanges nothing over the start; null where it was not measured."""
     predicted_exposed_seconds: dict[str, float]
-    """Bucket size: predicted exposed gradient sync of a step; empty where gradients were not timed."""
+    """Bucket size: predicted exposed gradient sync of a step; empty where gradients were not
+    timed."""
     smallest_visible_gain: float | None
     """The smallest gain that would have been seen with a probability of 80 %, as a share."""
     skipped: dict[str, str]
@@ -85,7 +89,8 @@ class TuningExport(Export):
     launch_seconds: float | None
     """Wall time of a launch, the median over settings; null before the first."""
     launches_needed: int
-    """Launches that an answer takes at least: of all that is untried one each, and of a verification."""
+    """Launches that an answer takes at least: of all that is untried one each, and of a
+    verification."""
     seconds_needed: float
     """Wall time that these are expected to take."""
     trials: tuple[TuningTrialExport, ...]

@@ -41,7 +41,8 @@ class CollectiveCall:
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """A process group that a recorder knows: its description (``default_pg``, ``mesh_dp``) and its global ranks."""
+    """A process group that a recorder knows: its description (``default_pg``, ``mesh_dp``) and its
+    global ranks."""
 
     description: str = ""
     ranks: tuple[int, ...] = ()
@@ -51,7 +52,8 @@ class ProcessGroup:
 class CollectiveLog:
     """The latest collectives of a rank, oldest first, and its process groups by name.
 
-    ``is_complete``: whether none since the groups were made is missing; the recorder keeps the latest alone.
+    ``is_complete``: whether none since the groups were made is missing; the recorder keeps the
+    latest alone.
     """
 
     calls: tuple[CollectiveCall, ...] = ()

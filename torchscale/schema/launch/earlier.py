@@ -6,8 +6,9 @@ from typing import Any, TypeGuard
 
 
 def in_current_form(content: object) -> object:
-    """The content of a JSON file with what has become columns since: batches of steps and digests of ranks, each of
-    which was an object. What is in no such form stays as it is, for the schema to refuse."""
+    """The content of a JSON file with what has become columns since: batches of steps and digests
+    of ranks, each of which was an object. What is in no such form stays as it is, for the schema to
+    refuse."""
     if isinstance(content, list):
         return [in_current_form(item) for item in content]
     if not isinstance(content, dict):
@@ -17,8 +18,13 @@ def in_current_form(content: object) -> object:
     if _are_objects(batches):
         converted["batches"] = _columns(batches)
     if _are_objects(digests):
-        phases = [{key: value for key, value in digest.items() if key != "seconds"} for digest in digests]
-        times = [{key: value for key, value in digest["seconds"].items() if key != "values"} for digest in digests]
+        phases = [
+            {key: value for key, value in digest.items() if key != "seconds"} for digest in digests
+        ]
+        times = [
+            {key: value for key, value in digest["seconds"].items() if key != "values"}
+            for digest in digests
+        ]
         converted["rank_steps"] = {**_columns(times), **_columns(phases)}
     return converted
 

@@ -1,4 +1,5 @@
-"""A launch that makes no progress: what each rank left when it was asked, and what was concluded from it."""
+"""A launch that makes no progress: what each rank left when it was asked, and what was concluded
+from it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def dump_file(rank: int | str) -> str:
 
 
 class StackFrame(Frozen):
-    """One Python frame. ``file`` is the path as Python knows it, ``line`` the line that it executes."""
+    """One Python frame. ``file`` is the path as Python knows it, ``line`` the line that it
+    executes."""
 
     file: str
     line: Count
@@ -48,10 +50,12 @@ class RankDump(Frozen):
         rank: Global rank.
         pid: Process id.
         time: When it was written, in seconds since the epoch.
-        since: Start of the launch, in seconds since the epoch: the recorder may hold collectives of launches before.
+        since: Start of the launch, in seconds since the epoch: the recorder may hold collectives of
+            launches before.
         threads: Python stacks.
         groups: Name of each process group that the rank is in → its global ranks.
-        flight_recorder: What torch's flight recorder holds, as torch writes it; ``None`` without a recorder.
+        flight_recorder: What torch's flight recorder holds, as torch writes it; ``None`` without a
+            recorder.
         problem: Why no collectives are in it; empty where some are.
         error: Message of what the rank raised, if that is why it wrote this.
     """
@@ -80,7 +84,8 @@ class RankCondition(str, Enum):
 
 
 class RankProcess(Frozen):
-    """A rank's process when the launcher looked for it; ``pid`` is ``None`` where there was none."""
+    """A rank's process when the launcher looked for it; ``pid`` is ``None`` where there was
+    none."""
 
     rank: Count
     pid: Count | None = None
@@ -132,7 +137,11 @@ class HangCause(str, Enum):
     @property
     def is_mismatch(self) -> bool:
         """Whether ranks met in one collective with different arguments."""
-        return self in (HangCause.COLLECTIVE_MISMATCH, HangCause.SIZE_MISMATCH, HangCause.DTYPE_MISMATCH)
+        return self in (
+            HangCause.COLLECTIVE_MISMATCH,
+            HangCause.SIZE_MISMATCH,
+            HangCause.DTYPE_MISMATCH,
+        )
 
 
 class StuckCollective(Frozen):
@@ -140,10 +149,12 @@ class StuckCollective(Frozen):
 
     Attributes:
         operation: As torch names it: ``all_reduce``.
-        sequence: Its number in the group, as the flight recorder counts; ``None`` where only stacks are known.
+        sequence: Its number in the group, as the flight recorder counts; ``None`` where only stacks
+            are known.
         group: Name of the process group; empty for the default group.
         group_ranks: Global ranks of that group.
-        payload_bytes: Of the tensors that a rank passed; ``None`` where unknown or different between ranks.
+        payload_bytes: Of the tensors that a rank passed; ``None`` where unknown or different
+            between ranks.
         dtype: Of these tensors; ``None`` where unknown or different between ranks.
         purpose: What it is for, where the stacks tell: ``gradients``, ``barrier``.
     """
@@ -164,7 +175,8 @@ class RankPosition(Frozen):
         rank: Global rank.
         condition: Of its process.
         place: Its Python line, as ``dataset.py:88 `read```; empty where unknown.
-        collective: The collective it waits in, as ``all_reduce #57``; empty where it waits in none or that is unknown.
+        collective: The collective it waits in, as ``all_reduce #57``; empty where it waits in none
+            or that is unknown.
     """
 
     rank: Count
@@ -179,7 +191,8 @@ class Autopsy(Frozen):
     Attributes:
         schema_version: Of this document.
         cause: What kind.
-        ranks: At fault; both sides where the evidence does not say which one is wrong; empty for an unknown cause.
+        ranks: At fault; both sides where the evidence does not say which one is wrong; empty for an
+            unknown cause.
         collective: That the others wait in; ``None`` where no rank is known to wait in one.
         confidence: That ``ranks`` are the right ones: low where the flight recorder is missing.
         summary: One line.

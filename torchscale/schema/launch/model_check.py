@@ -11,7 +11,8 @@ class ModelCheck(Frozen):
     Attributes:
         problem: Why no launch can build it; empty where none is known.
         built: Whether it was built, so that the following is known.
-        heads: Attention heads that tensor parallelism splits; ``None`` where its layers cannot be split.
+        heads: Attention heads that tensor parallelism splits; ``None`` where its layers cannot be
+            split.
         takes_sequence: Whether the rest of its layers can be split along the sequence.
         layers: That can be cut into pipeline stages; ``None`` where it cannot be cut.
     """

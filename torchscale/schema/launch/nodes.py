@@ -1,6 +1,8 @@
-"""What the nodes of a sweep tell each other: each message is one frame of JSON on the channel between them.
+"""What the nodes of a sweep tell each other: each message is one frame of JSON on the channel
+between them.
 
-Everything here comes from another machine: lengths and counts are bounded, and unknown fields are errors.
+Everything here comes from another machine: lengths and counts are bounded, and unknown fields are
+errors.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ Text = Annotated[str, Field(max_length=2000)]
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 MAX_CLOCK_OFFSET_SECONDS = 5.0
-"""Failures of ranks are put in order by their times, and the earliest is taken for the cause. A rank fails within a few
-seconds of another; clocks that NTP keeps differ by milliseconds."""
+"""Failures of ranks are put in order by their times, and the earliest is taken for the cause. A
+rank fails within a few seconds of another; clocks that NTP keeps differ by milliseconds."""
 Number = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
@@ -51,7 +53,8 @@ class NodeDescription(Frozen):
 
 
 class CheckDescription(Frozen):
-    """The same for ``validate``, where nodes may differ: what differs is its result. Only the command must be equal.
+    """The same for ``validate``, where nodes may differ: what differs is its result. Only the
+    command must be equal.
 
     Attributes:
         hostname: Of the machine.
@@ -67,7 +70,8 @@ Description = NodeDescription | CheckDescription
 
 
 class Join(Frozen):
-    """Node → first node: asks to take part. ``port`` is that of this node's listener for the check of pairs."""
+    """Node → first node: asks to take part. ``port`` is that of this node's listener for the check
+    of pairs."""
 
     type: Literal["join"] = "join"
     description: Description
@@ -95,7 +99,8 @@ class Clock(Frozen):
 
 
 class Reached(Frozen):
-    """Node → first node: which peers it could not connect to, by node rank, each with the reason."""
+    """Node → first node: which peers it could not connect to, by node rank, each with the
+    reason."""
 
     type: Literal["reached"] = "reached"
     failed: dict[NodeRank, Text]
@@ -137,7 +142,8 @@ class Collected(Frozen):
 
 
 class Inspected(Frozen):
-    """Node → first node: it has asked its ranks of a launch where they are; what they said is among its files."""
+    """Node → first node: it has asked its ranks of a launch where they are; what they said is among
+    its files."""
 
     type: Literal["inspected"] = "inspected"
     order: Number
@@ -206,13 +212,15 @@ class CheckStep(Frozen):
 
     Attributes:
         order: Number of the step, in the same sequence as launches.
-        kind: The node's own checks, one collective over all nodes, or collectives of two nodes each.
+        kind: The node's own checks, one collective over all nodes, or collectives of two nodes
+            each.
         node_rank: The node's place in this step, from 0.
         nodes: Of this step.
         backend: ``nccl`` or ``gloo``; empty for the node's own checks.
         ranks: On each node.
         master_port: Of the ranks' store, at the first node's address; 1 where there is none.
-        partners: For pairs, the place of the other node in each round; ``None`` in a round without one.
+        partners: For pairs, the place of the other node in each round; ``None`` in a round without
+            one.
         repeats: Of each pair.
     """
 
@@ -229,7 +237,8 @@ class CheckStep(Frozen):
 
 
 class Inspect(Frozen):
-    """First node → node: a launch makes no progress; ask your ranks where they are, and do not end them."""
+    """First node → node: a launch makes no progress; ask your ranks where they are, and do not end
+    them."""
 
     type: Literal["inspect"] = "inspect"
     order: Number
@@ -257,7 +266,8 @@ ToLeader = Annotated[
 ]
 """What the first node reads."""
 ToNode = Annotated[
-    Refused | Alive | AskClock | Reach | Start | CheckStep | Inspect | End | Finish, Field(discriminator="type")
+    Refused | Alive | AskClock | Reach | Start | CheckStep | Inspect | End | Finish,
+    Field(discriminator="type"),
 ]
 """What the other nodes read."""
 TO_LEADER: TypeAdapter[ToLeader] = TypeAdapter(ToLeader)

@@ -1,4 +1,5 @@
-"""What rank 0 says while it works: lines of ``progress.jsonl``, read by the live view and by the stall bound."""
+"""What rank 0 says while it works: lines of ``progress.jsonl``, read by the live view and by the
+stall bound."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ from typing import Literal
 
 from torchscale.schema.base import Frozen
 
-Phase = Literal["starting", "building", "preparing data", "warming up", "measuring", "recording", "finishing"]
+Phase = Literal[
+    "starting", "building", "preparing data", "warming up", "measuring", "recording", "finishing"
+]
 
 
 class Progress(Frozen):
-    """One line. ``samples_per_second`` is of the group, so far, once there is one; ``detail`` says what just runs."""
+    """One line. ``samples_per_second`` is of the group, so far, once there is one; ``detail`` says
+    what just runs."""
 
     phase: Phase
     steps: int = 0

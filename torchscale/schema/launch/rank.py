@@ -11,7 +11,8 @@ from torchscale.schema.node.environment import RankIdentity
 
 
 class MemoryUse(Frozen):
-    """Bytes. CUDA: the allocator's peaks. CPU: resident memory before the model was built and at its peak."""
+    """Bytes. CUDA: the allocator's peaks. CPU: resident memory before the model was built and at
+    its peak."""
 
     peak_allocated_bytes: Count | None = None
     peak_reserved_bytes: Count | None = None
@@ -50,12 +51,14 @@ class HostLoad(Frozen):
         busy_seconds: Of the cores in ``cores``: everything that was not idle, stolen time included.
         process_seconds: Of this rank's process and its loader's.
         cores: Cores that ``busy_seconds`` covers.
-        pinned: Whether this rank was bound to those cores, so that the rest of their time went to other processes.
-        interrupted_seconds: Of ``busy_seconds``: stolen by the hypervisor, or in interrupts; ``None`` in records of
-            earlier versions.
-        run_queue: Time that the rank's threads waited for a core; ``None`` where the kernel does not count it.
-        fixed_work_seconds: Processor time of a fixed piece of work between batches, on CPUs: median of its matrix
-            products, and of its copy.
+        pinned: Whether this rank was bound to those cores, so that the rest of their time went to
+            other processes.
+        interrupted_seconds: Of ``busy_seconds``: stolen by the hypervisor, or in interrupts;
+            ``None`` in records of earlier versions.
+        run_queue: Time that the rank's threads waited for a core; ``None`` where the kernel does
+            not count it.
+        fixed_work_seconds: Processor time of a fixed piece of work between batches, on CPUs: median
+            of its matrix products, and of its copy.
     """
 
     wall_seconds: NotNegative
@@ -71,7 +74,8 @@ class HostLoad(Frozen):
 class Setup(Frozen):
     """Seconds from the rank's start to its first step, and the first step itself.
 
-    ``compile_seconds`` is what torch's compiler took, in whichever step; ``None`` where nothing is compiled.
+    ``compile_seconds`` is what torch's compiler took, in whichever step; ``None`` where nothing is
+    compiled.
     """
 
     import_seconds: NotNegative
@@ -88,11 +92,12 @@ class DataUse(Frozen):
         source: As in the config.
         path: Of the file or directory.
         size_bytes: Of all its data.
-        epochs: How often the launch went through it, all steps counted: beyond 1, pages come from memory where they
-        fit.
-        shards_written, shards_repaired, shards_reused: What had to be done before it could be used.
+        epochs: How often the launch went through it, all steps counted: beyond 1, pages come from
+        memory where they fit. shards_written, shards_repaired, shards_reused: What had to be done
+        before it could be used.
         asked_cold: Whether the kernel was asked to forget its pages.
-        resident_share: Share of its pages in memory before the first step; ``None`` where the kernel does not say.
+        resident_share: Share of its pages in memory before the first step; ``None`` where the
+            kernel does not say.
     """
 
     source: str
@@ -111,10 +116,11 @@ class FlopCount(Frozen):
 
     Attributes:
         forward, backward: Floating-point operations of one sample; a multiply-add is two.
-        sample_bytes: What all operators of both passes read and write for each sample, as if nothing stayed in a cache
-            and all were in fp32; ``None`` where it is not known.
+        sample_bytes: What all operators of both passes read and write for each sample, as if
+            nothing stayed in a cache and all were in fp32; ``None`` where it is not known.
         fixed_bytes: The same for each pass, whatever the batch: weights and their gradients.
-        blocks_forward: Of ``forward``, what the repeated blocks take: full activation checkpointing computes it again.
+        blocks_forward: Of ``forward``, what the repeated blocks take: full activation checkpointing
+            computes it again.
     """
 
     forward: NotNegative
@@ -125,12 +131,13 @@ class FlopCount(Frozen):
 
 
 class RankRecord(RankIdentity):
-    """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything down.
+    """Raw samples of one rank: ``rank-R.json``, written by the worker before it tears anything
+    down.
 
-    ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on the same samples;
-    ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where every rank has parts of its own.
-    ``flops`` is rank 0's alone, ``flops_unknown`` says why they could not be counted. ``measured_from`` and
-    ``measured_until`` are seconds since the epoch.
+    ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on
+    the same samples; ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where
+    every rank has parts of its own. ``flops`` is rank 0's alone, ``flops_unknown`` says why they
+    could not be counted. ``measured_from`` and ``measured_until`` are seconds since the epoch.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -1,4 +1,5 @@
-"""What a launch leaves behind: how it ended, and the payload of its kind of cell. Never an interpretation."""
+"""What a launch leaves behind: how it ended, and the payload of its kind of cell. Never an
+interpretation."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from torchscale.schema.state import State
 
 
 class LaunchRecord(Frozen):
-    """``record.json``: its presence says that the launch is complete. Written once, atomically, never changed.
+    """``record.json``: its presence says that the launch is complete. Written once, atomically,
+    never changed.
 
     Attributes:
         schema_version: Of this file.
@@ -24,19 +26,24 @@ class LaunchRecord(Frozen):
         reason: One line for people; empty when ``ok``.
         started_at: UTC, ISO 8601.
         seconds: Wall time of the torchrun.
-        command: argv of the torchrun, or of the process in whose fork torchrun's agent ran (``forked``).
+        command: argv of the torchrun, or of the process in whose fork torchrun's agent ran
+            (``forked``).
         failures: What ranks said before they died, earliest first.
         exit_code: torchrun's; negative for a signal; ``None`` if it could not be started.
-        grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its own part.
-        forked: Whether torchrun's agent ran in a fork of a process that had imported PyTorch, and its ranks in forks of
-            it; else a ``torchrun`` command started new Python processes.
+        grouped: Whether other cells ran before it in the same processes; ``seconds`` is then its
+            own part.
+        forked: Whether torchrun's agent ran in a fork of a process that had imported PyTorch, and
+            its ranks in forks of it; else a ``torchrun`` command started new Python processes.
         nodes: Where its ranks ran; empty for a launch on a single node.
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
-        telemetry: Readings of the machine over the measured steps, of the first node where there are several; ``None``
-            where nothing was read.
-        node_telemetry: The same for each of ``nodes``, in their order; empty for a launch on a single node.
-        autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None`` for other ends.
-        payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks that left a record.
+        telemetry: Readings of the machine over the measured steps, of the first node where there
+            are several; ``None`` where nothing was read.
+        node_telemetry: The same for each of ``nodes``, in their order; empty for a launch on a
+            single node.
+        autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None``
+            for other ends.
+        payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks
+            that left a record.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -77,5 +84,8 @@ def payload(record: LaunchRecord, payload_class: type[P]) -> P:
     """
     expected = as_kind(record.payload, payload_class)
     if expected is None:
-        raise ValueError(f"launch {record.launch} of {record.cell_id} has a payload of kind {record.payload.kind}")
+        raise ValueError(
+            f"launch {record.launch} of {record.cell_id} has a payload of kind "
+            f"{record.payload.kind}"
+        )
     return expected

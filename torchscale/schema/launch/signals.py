@@ -1,4 +1,5 @@
-"""What the diagnosis needs beside step times: the signals of a rank, and a digest of all ranks' steps."""
+"""What the diagnosis needs beside step times: the signals of a rank, and a digest of all ranks'
+steps."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class MinorFaults(Frozen):
 
     Attributes:
         per_step: Number of them, the median over batches.
-        grown_pages_per_step: Pages by which resident memory grew: those stay, and are not fetched again.
+        grown_pages_per_step: Pages by which resident memory grew: those stay, and are not fetched
+            again.
         seconds_each: Of a page of the smallest size, measured in the same process after the steps.
         kernel_seconds_per_step: All time that the rank spent in the kernel.
     """
@@ -48,12 +50,13 @@ class RankSignals(Frozen):
     """What a rank noticed beside its steps, for the diagnosis. ``None`` was not measured.
 
     Attributes:
-        unsynchronized_seconds: Forward and backward of steps without gradient sync, in windows before and after
-            the measurement.
-        unsynchronized_wall_seconds: What those windows took, with all they discard; none of it counts in throughput.
+        unsynchronized_seconds: Forward and backward of steps without gradient sync, in windows
+            before and after the measurement.
+        unsynchronized_wall_seconds: What those windows took, with all they discard; none of it
+            counts in throughput.
         bucket_bytes: Gradients of a step as they were sent.
-        bucket_ready_seconds: When each bucket of a step is ready, after the first; only of runs on CPUs that exchange
-            nothing.
+        bucket_ready_seconds: When each bucket of a step is ready, after the first; only of runs on
+            CPUs that exchange nothing.
         link: The link alone.
         collections: Garbage collections while measuring.
         collection_seconds: What they took.
@@ -79,15 +82,17 @@ class RankSignals(Frozen):
 
 
 class StepWindows(Frozen):
-    """The steps of a measurement in stretches of some consecutive steps, without pauses, to see what comes and goes.
-    Whole microseconds: a step takes milliseconds, and a record of many ranks stays small.
+    """The steps of a measurement in stretches of some consecutive steps, without pauses, to see
+    what comes and goes. Whole microseconds: a step takes milliseconds, and a record of many ranks
+    stays small.
 
     Attributes:
         steps: Of each window.
         wall_us: Mean step of each window, all phases; mean over ranks.
-        compute_us: Per rank and window: mean compute of a step (in a pipeline without the optimizer).
-        quiet_us: Per rank and window: what of it no communication disturbs, forward pass and optimizer (in a pipeline
-            the forward pass).
+        compute_us: Per rank and window: mean compute of a step (in a pipeline without the
+            optimizer).
+        quiet_us: Per rank and window: what of it no communication disturbs, forward pass and
+            optimizer (in a pipeline the forward pass).
     """
 
     steps: tuple[Count, ...]
@@ -97,14 +102,17 @@ class StepWindows(Frozen):
 
 
 class SignalDigest(Frozen):
-    """The steps of all ranks as the diagnosis needs them. Series are means per step over each batch; seconds.
+    """The steps of all ranks as the diagnosis needs them. Series are means per step over each
+    batch; seconds.
 
     Attributes:
         compute: Per rank and batch: forward, backward, optimizer.
         data_wait: Per rank and batch.
-        wait: Per rank and batch: exposed sync beyond that of the step's last rank, which waited for nobody.
+        wait: Per rank and batch: exposed sync beyond that of the step's last rank, which waited for
+            nobody.
         transfer: Per batch: exposed sync of the step's last rank.
-        blame: Per rank: share of all waiting for which it was the last to arrive; sums to 1, or all 0.
+        blame: Per rank: share of all waiting for which it was the last to arrive; sums to 1, or all
+            0.
         exposed_p50, exposed_p95: Of the mean over ranks, over steps.
         long_steps: Per rank: steps over 1.5 times its median, where they are rare.
         long_step_seconds: What they exceed the median by, per step, for the rank with most.

@@ -24,14 +24,16 @@ class StopRule(str, Enum):
 
 
 class Batch(Frozen):
-    """A batch of contiguous steps: the unit of the stop rule and of throughput. ``seconds`` is its wall time."""
+    """A batch of contiguous steps: the unit of the stop rule and of throughput. ``seconds`` is its
+    wall time."""
 
     steps: int = Field(ge=1)
     seconds: float = Field(gt=0)
 
 
 class BatchTimes(Frozen):
-    """Batches in columns: a launch has tens of them on each rank, and records of thousands of ranks are read often.
+    """Batches in columns: a launch has tens of them on each rank, and records of thousands of ranks
+    are read often.
 
     Attributes:
         steps: Of each batch.
@@ -45,7 +47,10 @@ class BatchTimes(Frozen):
     def of(cls, batches: Iterable[Batch]) -> BatchTimes:
         """The columns of these."""
         kept = tuple(batches)
-        return cls(steps=tuple(batch.steps for batch in kept), seconds=tuple(batch.seconds for batch in kept))
+        return cls(
+            steps=tuple(batch.steps for batch in kept),
+            seconds=tuple(batch.seconds for batch in kept),
+        )
 
     @model_validator(mode="after")
     def _same_length(self) -> BatchTimes:
@@ -77,20 +82,23 @@ class Warmup(Frozen):
 
 
 class StepSample(Frozen):
-    """One step of one rank, a line of ``steps-rank-R.jsonl``; times in seconds, phases add up to the step.
+    """One step of one rank, a line of ``steps-rank-R.jsonl``; times in seconds, phases add up to
+    the step.
 
     Attributes:
         step: Counted from the launch's first.
         seconds: From the end of the step before to the end of this one.
         data_wait: Until the batch is there.
         forward: The forward pass.
-        backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is computed.
+        backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is
+            computed.
         optimizer: The optimizer's step.
-        bubble: In a pipeline, the time in which this rank's stages computed nothing: waiting for others, and
-            transfers that nothing hides; ``None`` elsewhere.
-        exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is not measured and
-            ``backward`` contains it.
-        buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass; ``None`` without any.
+        bubble: In a pipeline, the time in which this rank's stages computed nothing: waiting for
+            others, and transfers that nothing hides; ``None`` elsewhere.
+        exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is
+            not measured and ``backward`` contains it.
+        buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass;
+            ``None`` without any.
         loss: ``None`` where it was not finite.
     """
 
@@ -137,8 +145,8 @@ class EpochSample(Frozen):
 
 
 MAX_VALUES = 500
-"""Values that a digest keeps. More than the 400 steps at which an adaptive measurement ends, so that quantiles over all
-steps of several launches are exact for these; 5 KB of JSON."""
+"""Values that a digest keeps. More than the 400 steps at which an adaptive measurement ends, so
+that quantiles over all steps of several launches are exact for these; 5 KB of JSON."""
 
 
 class Digest(Frozen):
@@ -148,8 +156,9 @@ class Digest(Frozen):
         count: Length of the series.
         mean: Arithmetic mean.
         minimum, p50, p95, p99, maximum: Order statistics of the series, linear between neighbours.
-        values: The series in ascending order, all of it up to :data:`MAX_VALUES`; of a longer one as many at equal
-            distances, its ends included. Empty where only the figures above are kept.
+        values: The series in ascending order, all of it up to :data:`MAX_VALUES`; of a longer one
+            as many at equal distances, its ends included. Empty where only the figures above are
+            kept.
     """
 
     count: int = Field(ge=1)
@@ -163,7 +172,8 @@ class Digest(Frozen):
 
 
 class StepDigest(Frozen):
-    """Step times of one rank, or of the group (per step the maximum over ranks), and the mean of each phase.
+    """Step times of one rank, or of the group (per step the maximum over ranks), and the mean of
+    each phase.
 
     ``mean_sync`` is the exposed exchange; where it is ``None``, ``mean_backward`` contains it.
     """
@@ -178,7 +188,8 @@ class StepDigest(Frozen):
 
 
 class RankSteps(Frozen):
-    """Step times of each rank in columns, a value for each rank: what a :class:`StepDigest` says without single values.
+    """Step times of each rank in columns, a value for each rank: what a :class:`StepDigest` says
+    without single values.
 
     ``mean_sync`` and ``mean_bubble`` are ``None`` for the ranks that did not measure them.
     """
@@ -202,13 +213,18 @@ class RankSteps(Frozen):
         """The columns of these."""
         kept = tuple(ranks)
         times = {name: tuple(getattr(rank.seconds, name) for rank in kept) for name in _OF_SECONDS}
-        return cls(**times, **{name: tuple(getattr(rank, name) for rank in kept) for name in _OF_PHASES})
+        return cls(
+            **times, **{name: tuple(getattr(rank, name) for rank in kept) for name in _OF_PHASES}
+        )
 
     @model_validator(mode="after")
     def _same_length(self) -> RankSteps:
         lengths = {name: len(getattr(self, name)) for name in (*_OF_SECONDS, *_OF_PHASES)}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of different lengths: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
+            raise ValueError(
+                "columns of different lengths: "
+                f"{', '.join(f'{name} {n}' for name, n in lengths.items())}"
+            )
         return self
 
     def __len__(self) -> int:
@@ -216,4 +232,11 @@ class RankSteps(Frozen):
 
 
 _OF_SECONDS = ("count", "mean", "minimum", "p50", "p95", "p99", "maximum")
-_OF_PHASES = ("mean_data_wait", "mean_forward", "mean_backward", "mean_optimizer", "mean_sync", "mean_bubble")
+_OF_PHASES = (
+    "mean_data_wait",
+    "mean_forward",
+    "mean_backward",
+    "mean_optimizer",
+    "mean_sync",
+    "mean_bubble",
+)

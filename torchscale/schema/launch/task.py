@@ -32,8 +32,10 @@ class LaunchTask(Frozen):
         threads_per_rank: CPU threads of each rank.
         malloc: Whether glibc keeps the memory that a step frees.
         started_at: When the launcher started it, in seconds since the epoch.
-        budget_seconds: The launch should end within this, start-up included; ``None`` for no budget.
-        collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which decides first.
+        budget_seconds: The launch should end within this, start-up included; ``None`` for no
+            budget.
+        collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which
+            decides first.
         log_step_times: Whether the step files are kept (they are always written).
         recording: To be recorded with a profiler instead of measured.
         gpu_uuids: Of the devices, where the driver tells.

@@ -10,7 +10,8 @@ class GpuReading(Frozen):
 
     Attributes:
         uuid: Of the GPU.
-        time: Seconds since the epoch; ``None`` in readings of older versions, which have the line's time.
+        time: Seconds since the epoch; ``None`` in readings of older versions, which have the line's
+            time.
         busy: Share of the last sampling period in which a kernel ran.
         memory_busy: The same for its memory.
         memory_used_bytes: By all processes.
@@ -60,7 +61,8 @@ class Reading(Frozen):
 
 
 class GpuUse(Frozen):
-    """One GPU over the measured steps: means, but for what is named otherwise. ``None`` was not read."""
+    """One GPU over the measured steps: means, but for what is named otherwise. ``None`` was not
+    read."""
 
     uuid: str
     busy: float | None = None

@@ -31,7 +31,8 @@ class TrainingResult(Frozen):
 
     @cached_property
     def batch_seconds(self) -> tuple[float, ...]:
-        """Wall time of each batch for the group, the slowest rank's: ranks decide together when one ends."""
+        """Wall time of each batch for the group, the slowest rank's: ranks decide together when one
+        ends."""
         return tuple(map(max, zip(*(rank.batches.seconds for rank in self.ranks), strict=False)))
 
     @cached_property

@@ -22,7 +22,8 @@ class WrongValue(Frozen):
 
 
 class PartResult(Frozen):
-    """One part of a round on one rank. ``work`` is in ``unit``: floating-point operations or bytes."""
+    """One part of a round on one rank. ``work`` is in ``unit``: floating-point operations or
+    bytes."""
 
     part: str
     unit: str
@@ -33,7 +34,8 @@ class PartResult(Frozen):
 
 
 class BurnInRound(Frozen):
-    """One round of one rank, a line of its file. ``time`` is in seconds since the rank's first round."""
+    """One round of one rank, a line of its file. ``time`` is in seconds since the rank's first
+    round."""
 
     rank: Count
     device: str

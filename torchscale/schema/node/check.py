@@ -21,7 +21,8 @@ class Status(str, Enum):
 class Check(Frozen):
     """One check: what was seen and, unless it passed, what was expected and what to do.
 
-    ``fixes`` are commands that mend it, or show the cause where no command mends it; ``validate`` runs none of them.
+    ``fixes`` are commands that mend it, or show the cause where no command mends it; ``validate``
+    runs none of them.
     """
 
     id: str
@@ -35,8 +36,8 @@ class Check(Frozen):
 
 
 class Validation(Frozen):
-    """The whole answer of ``validate --json``. ``fit`` is false when any check failed; ``burn_in`` is there if one was
-    asked for."""
+    """The whole answer of ``validate --json``. ``fit`` is false when any check failed; ``burn_in``
+    is there if one was asked for."""
 
     schema_version: int = SCHEMA_VERSION
     fit: bool

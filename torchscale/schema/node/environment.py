@@ -1,4 +1,5 @@
-"""Where something ran: host, devices, versions. Variables that may carry secrets are redacted before they get here."""
+"""Where something ran: host, devices, versions. Variables that may carry secrets are redacted
+before they get here."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from torchscale.schema.base import Count, Frozen
 
 
 class DeviceInfo(Frozen):
-    """One device as a rank sees it. ``index`` is the GPU's index, or the first core of a CPU rank; ``numa_node`` is
-    ``None`` where the system does not say."""
+    """One device as a rank sees it. ``index`` is the GPU's index, or the first core of a CPU rank;
+    ``numa_node`` is ``None`` where the system does not say."""
 
     kind: DeviceKind
     index: int
@@ -42,8 +43,9 @@ class HostAllocator(Frozen):
 
     Attributes:
         name: ``glibc 2.36``, or the file name of the library that took its place.
-        setting: Of glibc. ``keep``: torchscale made it keep freed memory; ``system``: its defaults; ``environment``:
-            as variables say (MALLOC_*, GLIBC_TUNABLES). ``None`` for other allocators.
+        setting: Of glibc. ``keep``: torchscale made it keep freed memory; ``system``: its defaults;
+            ``environment``: as variables say (MALLOC_*, GLIBC_TUNABLES). ``None`` for other
+            allocators.
     """
 
     name: str
@@ -51,8 +53,9 @@ class HostAllocator(Frozen):
 
 
 class RankIdentity(Frozen):
-    """Who a rank is and where it ran: the head of every rank's record. ``node_rank`` is the node's place in the launch,
-    from 0. ``allocator`` is ``None`` in records of versions that did not note it."""
+    """Who a rank is and where it ran: the head of every rank's record. ``node_rank`` is the node's
+    place in the launch, from 0. ``allocator`` is ``None`` in records of versions that did not note
+    it."""
 
     rank: int
     local_rank: int
@@ -82,8 +85,8 @@ class Environment(Frozen):
         cuda_available: Whether torch can compute on CUDA here.
         env: Variables that matter (NCCL_*, CUDA_*, OMP_*, TORCH_*, GLOO_* …), secrets redacted.
         git_commit: Of the directory the command was started in; ``None`` outside a checkout.
-        git_branch: The branch that is checked out there; of a commit checked out by CI, the branch that CI names;
-            ``None`` where neither is known.
+        git_branch: The branch that is checked out there; of a commit checked out by CI, the branch
+            that CI names; ``None`` where neither is known.
         command: The full command line, secrets redacted.
     """
 

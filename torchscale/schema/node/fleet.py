@@ -1,4 +1,5 @@
-"""What ``validate`` concludes over several nodes, and the times of pairs of nodes that it measures."""
+"""What ``validate`` concludes over several nodes, and the times of pairs of nodes that it
+measures."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class PairTask(Frozen):
 
 
 class PartnerTimes(Frozen):
-    """Seconds of each all-reduce with one partner, the slower node's; empty with the reason in ``error``."""
+    """Seconds of each all-reduce with one partner, the slower node's; empty with the reason in
+    ``error``."""
 
     partner: NodeRank
     seconds: Annotated[tuple[Positive, ...], Field(max_length=1000)] = ()
@@ -79,8 +81,8 @@ class MeasuredPair(Frozen):
 
 
 class Slowness(Frozen):
-    """How much more time a node, or a link between two, costs than the fleet's, as a share (0.3: 30 % more), with the
-    95 % interval. ``is_suspect``: slow, but not with certainty."""
+    """How much more time a node, or a link between two, costs than the fleet's, as a share (0.3: 30
+    % more), with the 95 % interval. ``is_suspect``: slow, but not with certainty."""
 
     nodes: tuple[NodeRank, ...]
     share: float
@@ -120,8 +122,9 @@ class Pairwise(Frozen):
 
 
 class FleetNode(Frozen):
-    """A node of the fleet. ``validation`` is ``None`` where there is none, with the reason in ``error``.
-    ``clock_offset_seconds``: how far its clock is ahead of node 0's; ``None`` for that one."""
+    """A node of the fleet. ``validation`` is ``None`` where there is none, with the reason in
+    ``error``. ``clock_offset_seconds``: how far its clock is ahead of node 0's; ``None`` for that
+    one."""
 
     node_rank: NodeRank
     hostname: str
@@ -138,15 +141,17 @@ class FleetNode(Frozen):
 
 
 class Difference(Frozen):
-    """Something that is not the same on all nodes: its value on each, in the order of the fleet's nodes."""
+    """Something that is not the same on all nodes: its value on each, in the order of the fleet's
+    nodes."""
 
     title: str
     values: tuple[str, ...]
 
 
 class FleetValidation(Frozen):
-    """The whole answer of ``validate --nnodes N --json``. ``fit`` is false when a node is absent or failed a check, or
-    the collective failed, or a node or link is bad; ``pairwise`` is there if it was asked for."""
+    """The whole answer of ``validate --nnodes N --json``. ``fit`` is false when a node is absent or
+    failed a check, or the collective failed, or a node or link is bad; ``pairwise`` is there if it
+    was asked for."""
 
     schema_version: int = SCHEMA_VERSION
     fit: bool

@@ -23,8 +23,8 @@ class Machine:
     node_cores: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def cores_beside(self, devices: Iterable[DeviceInfo]) -> dict[int, tuple[int, ...]]:
-        """Usable cores of each device's NUMA node, by the device's index; without those whose node is not known, and
-        empty on a machine of a single node."""
+        """Usable cores of each device's NUMA node, by the device's index; without those whose node
+        is not known, and empty on a machine of a single node."""
         if len(self.node_cores) < 2:
             return {}
         return {

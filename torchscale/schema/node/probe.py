@@ -1,4 +1,5 @@
-"""Facts about a node, as the probe finds them. ``None`` means not learnt; ``unknown`` says why, by group."""
+"""Facts about a node, as the probe finds them. ``None`` means not learnt; ``unknown`` says why, by
+group."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ PROBE_GROUPS = ("host", "system", "nsys", "disk", "driver", "software")
 
 
 class SoftwareFacts(Frozen):
-    """Interpreter and torch; ``torch_error`` where the import fails, ``cuda_error`` where CUDA cannot be used.
+    """Interpreter and torch; ``torch_error`` where the import fails, ``cuda_error`` where CUDA
+    cannot be used.
 
-    ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver lists. ``cuda_uuids``
-    are theirs, in torch's order, which is the one of ``launch.devices``. With ROCm, which torch offers under CUDA's
-    names, ``rocm_built`` is its version, ``cuda_built`` is ``None``, and ``nccl`` is RCCL's version. ``namesakes`` are
-    installed distributions of others that hold a package ``torchscale``, and ``namesake_fixes`` the commands that leave
-    ours alone in its place.
+    ``cuda_devices`` is what torch may use: ``CUDA_VISIBLE_DEVICES`` can hide GPUs that the driver
+    lists. ``cuda_uuids`` are theirs, in torch's order, which is the one of ``launch.devices``. With
+    ROCm, which torch offers under CUDA's names, ``rocm_built`` is its version, ``cuda_built`` is
+    ``None``, and ``nccl`` is RCCL's version. ``namesakes`` are installed distributions of others
+    that hold a package ``torchscale``, and ``namesake_fixes`` the commands that leave ours alone in
+    its place.
     """
 
     python: str
@@ -39,7 +42,8 @@ class GpuFacts(Frozen):
 
     Attributes:
         index: NVML's, as ``nvidia-smi`` shows it.
-        cuda_index: torch's, for ``launch.devices``; ``None`` where torch may not use the GPU or its UUID is not known.
+        cuda_index: torch's, for ``launch.devices``; ``None`` where torch may not use the GPU or its
+            UUID is not known.
         pci_address: ``0000:9b:00.0``, as the kernel's log and ``lspci -D`` write it.
         slices: UUIDs of its MIG slices.
         persistence: Whether the driver stays loaded while nobody uses the GPU.
@@ -77,8 +81,8 @@ class GpuFacts(Frozen):
 
 
 class GpuPairFacts(Frozen):
-    """What lies between two GPUs: whether they read each other's memory, whether NVLink joins them (through a switch as
-    well), and their nearest common ancestor on PCI Express."""
+    """What lies between two GPUs: whether they read each other's memory, whether NVLink joins them
+    (through a switch as well), and their nearest common ancestor on PCI Express."""
 
     first: int
     second: int
@@ -90,9 +94,10 @@ class GpuPairFacts(Frozen):
 class DriverFacts(Frozen):
     """The NVIDIA driver and its GPUs.
 
-    ``error`` where the driver cannot be asked, ``missing`` if that is because there is none; ``unreadable`` are GPUs
-    that the driver counts and cannot reach. ``visible_devices`` and ``device_order`` are CUDA_VISIBLE_DEVICES and
-    CUDA_DEVICE_ORDER; ``None`` where they are not set.
+    ``error`` where the driver cannot be asked, ``missing`` if that is because there is none;
+    ``unreadable`` are GPUs that the driver counts and cannot reach. ``visible_devices`` and
+    ``device_order`` are CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; ``None`` where they are not
+    set.
     """
 
     version: str | None = None
@@ -119,7 +124,8 @@ class RdmaPort(Frozen):
 class HostFacts(Frozen):
     """The machine around the GPUs. Limits of −1 are unlimited; memory lock in bytes.
 
-    ``nvidia_devices`` counts NVIDIA display controllers on the PCI bus, whether or not a driver serves them.
+    ``nvidia_devices`` counts NVIDIA display controllers on the PCI bus, whether or not a driver
+    serves them.
     """
 
     hostname: str
@@ -143,7 +149,8 @@ class SystemFacts(Frozen):
         cpu_limit: CPUs that the container or job may use; ``None`` without a limit.
         tasks_limit: Processes and threads, of the user or container; −1 is unlimited.
         load: Processes that ran or waited for a CPU, mean of the last minute.
-        temporary: The directory for temporary files; ``temporary_error`` where it cannot be written.
+        temporary: The directory for temporary files; ``temporary_error`` where it cannot be
+            written.
         home_error: Why the home directory cannot be written.
         locale_error: Why the locale that the environment names cannot be used.
         time: Seconds since the epoch.
@@ -175,7 +182,8 @@ class SystemFacts(Frozen):
 
 
 class DiskFacts(Frozen):
-    """The output directory's file system, by a real write. ``files_free``: files that it can still hold."""
+    """The output directory's file system, by a real write. ``files_free``: files that it can still
+    hold."""
 
     path: str
     free_bytes: int | None = None
@@ -185,8 +193,8 @@ class DiskFacts(Frozen):
 
 
 class NsysFacts(Frozen):
-    """Nsight Systems. ``can_export``, whether it can write reports, is ``None`` where its installation does not tell;
-    ``problem`` says why it cannot."""
+    """Nsight Systems. ``can_export``, whether it can write reports, is ``None`` where its
+    installation does not tell; ``problem`` says why it cannot."""
 
     path: str | None = None
     version: str | None = None
@@ -195,8 +203,8 @@ class NsysFacts(Frozen):
 
 
 class CollectiveFacts(Frozen):
-    """A real all-reduce over ``world_size`` ranks (with NCCL, one on each usable GPU), and the median seconds of one of
-    1 MiB.
+    """A real all-reduce over ``world_size`` ranks (with NCCL, one on each usable GPU), and the
+    median seconds of one of 1 MiB.
 
     ``elements`` were compared on each rank; ``wrong_elements`` counts those of all ranks.
     """
@@ -210,7 +218,8 @@ class CollectiveFacts(Frozen):
 
 
 class NodeFacts(Frozen):
-    """All that is known; a group that could not be looked at is ``None`` and named in ``unknown``."""
+    """All that is known; a group that could not be looked at is ``None`` and named in
+    ``unknown``."""
 
     software: SoftwareFacts | None = None
     driver: DriverFacts | None = None

@@ -1,4 +1,5 @@
-"""What was worked out from a recording: where time went, collectives, findings, one step as a picture."""
+"""What was worked out from a recording: where time went, collectives, findings, one step as a
+picture."""
 
 from __future__ import annotations
 
@@ -62,11 +63,13 @@ class RankBreakdown(Frozen):
         sync_stall_seconds: Exposed waiting for ranks that arrive later.
         transfer_seconds: Exposed communication once all had arrived.
         copy_seconds: Union of its copies, device traces alone.
-        exposed_copy_seconds: Of that, what neither compute nor communication hides; ``None`` in analyses of versions
-            that did not tell.
+        exposed_copy_seconds: Of that, what neither compute nor communication hides; ``None`` in
+            analyses of versions that did not tell.
         idle: The rest, split.
-        blame_percent: Share of all waiting for which it was the last to arrive; ``None`` without waiting.
-        peak_memory_bytes: Most that was allocated at once; ``None`` unless allocations were recorded.
+        blame_percent: Share of all waiting for which it was the last to arrive; ``None`` without
+            waiting.
+        peak_memory_bytes: Most that was allocated at once; ``None`` unless allocations were
+            recorded.
         arrives_late_seconds: Mean by which it comes after the first rank, over collectives.
     """
 
@@ -141,7 +144,8 @@ class TimelineRank(Frozen):
 
 
 class Timeline(Frozen):
-    """The step with the longest time, all ranks on one clock. ``step`` is ``None`` where there are no steps."""
+    """The step with the longest time, all ranks on one clock. ``step`` is ``None`` where there are
+    no steps."""
 
     step: int | None
     seconds: float
@@ -154,8 +158,8 @@ class ProfileAnalysis(Frozen):
     Attributes:
         recorder: ``nsys`` or ``torch.profiler``.
         sources: Files, by rank.
-        sync_stall_percent: Waiting for later ranks that no compute hides, as a share of the window; ``None`` where
-            ranks could not be compared.
+        sync_stall_percent: Waiting for later ranks that no compute hides, as a share of the window;
+            ``None`` where ranks could not be compared.
         window: What it is a share of.
         per_rank: One a rank.
         collectives: The costliest first.
@@ -164,7 +168,8 @@ class ProfileAnalysis(Frozen):
         findings, abstentions: The diagnosis.
         timeline: The worst step; ``None`` where there is nothing to draw.
         notes: What to know of the recording.
-        what_if: What the step would be without its faults; ``None`` in analyses of versions that did not predict it.
+        what_if: What the step would be without its faults; ``None`` in analyses of versions that
+            did not predict it.
     """
 
     schema_version: int = SCHEMA_VERSION

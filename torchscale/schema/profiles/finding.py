@@ -101,12 +101,14 @@ class Finding(Frozen):
     Attributes:
         kind: What.
         rank: Whose; ``None`` where it is nobody's in particular.
-        hosts: In a launch over several machines, those that it concerns: the rank's, or both ends of a link.
+        hosts: In a launch over several machines, those that it concerns: the rank's, or both ends
+            of a link.
         cost_percent: Share of the group's step time that would go with it, at most.
         cost_seconds: The same per step.
         cost_basis: Where the cost comes from.
         confidence: How sure.
-        doubts: Flags of the launches whose conditions alone can make what was found; the confidence is low then.
+        doubts: Flags of the launches whose conditions alone can make what was found; the confidence
+            is low then.
         summary: One sentence with the figures.
         evidence: What it rests on, a line each.
         advice: What to do.
@@ -125,7 +127,8 @@ class Finding(Frozen):
     advice: str
 
     def __repr__(self) -> str:
-        """What, where, how much, how sure, in one line: lists of findings are read in a notebook."""
+        """What, where, how much, how sure, in one line: lists of findings are read in a
+        notebook."""
         scope = "" if self.rank is None else f", rank {self.rank}"
         cost = f"{self.cost_percent:.1f} % ({1e3 * self.cost_seconds:.3g} ms) of a step"
         return f"Finding({self.kind.value}{scope}, {cost}, {self.confidence.value}: {self.summary})"

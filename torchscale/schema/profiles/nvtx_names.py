@@ -1,5 +1,5 @@
-"""Names of the NVTX ranges and marks by which a rank says in a recording of nsys what it does: written by the worker,
-read from the export."""
+"""Names of the NVTX ranges and marks by which a rank says in a recording of nsys what it does:
+written by the worker, read from the export."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import re
 from typing import NamedTuple
 
 NVTX_PACKAGE = "nvtx==0.2.11"
-"""What ranks on CPUs mark with. Nsight Systems up to 2024.2 records nothing of 0.2.12 and newer ("NVTX payload
-extension is incompatible")."""
+"""What ranks on CPUs mark with. Nsight Systems up to 2024.2 records nothing of 0.2.12 and newer
+("NVTX payload extension is incompatible")."""
 CAPTURE = "torchscale.capture"
 """On CPUs the range around what is recorded; CUDA has cudaProfilerStart and -Stop."""
 DATA_WAIT = "torchscale.data_wait"
 COLLECTION = "torchscale.gc"
 COMPUTE_PHASES = ("torchscale.forward", "torchscale.backward", "torchscale.optimizer")
-"""Phases in which a rank computes. On CPUs they end where the rank begins to wait for a collective, and begin again
-after the wait, so that they are its work."""
+"""Phases in which a rank computes. On CPUs they end where the rank begins to wait for a collective,
+and begin again after the wait, so that they are its work."""
 RANK_MARK = re.compile(r"torchscale\.rank (\d{1,6})/(\d{1,6})")
 _COLLECTIVE = re.compile(
-    r"c10d::(\w{1,60}), bytes = (-?\d{1,18}), group = (.{0,4000}), sequence = (-?\d{1,18}), peer = (-?\d{1,6})"
+    r"c10d::(\w{1,60}), bytes = (-?\d{1,18}), group = (.{0,4000}), sequence = (-?\d{1,18}), peer "
+    r"= (-?\d{1,6})"
 )
 COLLECTIVE_PREFIX = "c10d::"
 

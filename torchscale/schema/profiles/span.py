@@ -15,10 +15,11 @@ Nanoseconds = NDArray[np.int64]
 SEND_RECV = "send_recv"
 """The operation of sends and receives, which are no collectives: each concerns two ranks."""
 GROUPED_SEND_RECV = "grouped_send_recv"
-"""Several sends and receives in one group, of which the recording does not tell whether they are an all-to-all or the
-messages of a pipeline."""
+"""Several sends and receives in one group, of which the recording does not tell whether they are an
+all-to-all or the messages of a pipeline."""
 UNRECORDED_LAUNCH = "(launched before the recording)"
-"""The group of NCCL's kernels whose launch was not recorded, where the groups of others are known."""
+"""The group of NCCL's kernels whose launch was not recorded, where the groups of others are
+known."""
 
 
 class SpanKind(IntEnum):
@@ -110,22 +111,29 @@ class CollectiveSpans:
     """Communication of one rank, in the order of its start; columns of equal length.
 
     Attributes:
-        start: When the rank arrived: the kernel's start (NCCL), or the call of the operation (gloo).
+        start: When the rank arrived: the kernel's start (NCCL), or the call of the operation
+            (gloo).
         end: When it was done here.
         op: Index into ``ops``, int32.
         group: Index into ``groups``, int32.
         payload_bytes: As nccl-tests counts them; -1 where the trace does not say.
         sequence: Number within the group that all its ranks share; -1 where the trace has none.
         lane: Stream, or the thread that called it.
-        step: Number of the recorded step in which it was launched; -1 where that is not known or in none.
+        step: Number of the recorded step in which it was launched; -1 where that is not known or in
+            none.
         ops: Names: ``all_reduce``, ``broadcast`` …
         groups: Names of process groups or communicators; one ``""`` where the trace has none.
-        peer: Rank that a ``send_recv`` goes to or comes from, int32; -1 where the trace does not say.
-        direction: 1 for a send, -1 for a receive, 0 for both at once or where the trace does not say, int8.
-        began: When it began to run here: the kernel's start (NCCL), or when a thread of gloo took it up; nanoseconds.
-        queue: What it runs on, one after the other: the stream, or gloo's thread; -1 where nothing holds it up.
+        peer: Rank that a ``send_recv`` goes to or comes from, int32; -1 where the trace does not
+            say.
+        direction: 1 for a send, -1 for a receive, 0 for both at once or where the trace does not
+            say, int8.
+        began: When it began to run here: the kernel's start (NCCL), or when a thread of gloo took
+            it up; nanoseconds.
+        queue: What it runs on, one after the other: the stream, or gloo's thread; -1 where nothing
+            holds it up.
         link: Correlates it with the host call that launched it; 0 for none.
-        peers_within_group: Whether ``peer`` counts the ranks of its group, as gloo's calls do, and not all ranks.
+        peers_within_group: Whether ``peer`` counts the ranks of its group, as gloo's calls do, and
+            not all ranks.
     """
 
     start: Nanoseconds
@@ -198,7 +206,8 @@ class RankTrace:
         world_size: ``None`` where the trace does not say.
         source: The file it came from.
         names: What ``spans.name`` points into.
-        peak_memory_bytes: Most that was allocated on the rank's device at once; ``None`` where it was not recorded.
+        peak_memory_bytes: Most that was allocated on the rank's device at once; ``None`` where it
+            was not recorded.
         cpu_use: ``None`` where the trace does not say.
     """
 
@@ -219,7 +228,8 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """The ranks of one run, by rank. ``notes`` says what a reader of the figures should know of the recording."""
+    """The ranks of one run, by rank. ``notes`` says what a reader of the figures should know of the
+    recording."""
 
     ranks: tuple[RankTrace, ...]
     recorder: str

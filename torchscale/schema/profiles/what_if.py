@@ -25,7 +25,8 @@ class Change(str, Enum):
     NO_TRANSFER_TIME = "no_transfer_time"
     """Transfers take no time."""
     ACCUMULATION = "accumulation"
-    """Gradients are synchronized in every second backward pass only; the step is the mean of the two."""
+    """Gradients are synchronized in every second backward pass only; the step is the mean of the
+    two."""
     EVEN_STAGES = "even_stages"
     """The stages of a pipeline have equal work."""
     EVEN_MICRO_BATCHES = "even_micro_batches"
@@ -66,7 +67,8 @@ class WhatIf(Frozen):
     Attributes:
         rows: Empty where the recording cannot be replayed.
         measured_step_seconds: What was measured, with nothing changed; ``None`` without a replay.
-        replay_error_percent: By how much the replay as recorded misses a rank's mean step at most, with its sign.
+        replay_error_percent: By how much the replay as recorded misses a rank's mean step at most,
+            with its sign.
         refused: Why there is no replay; ``None`` where there is one.
         notes: Changes that could not be predicted, and why.
     """

@@ -22,7 +22,8 @@ class CellRun:
 
 @dataclass(frozen=True)
 class LaunchDetail:
-    """A training launch in full: what its ranks measured, and the telemetry that was read during it."""
+    """A training launch in full: what its ranks measured, and the telemetry that was read during
+    it."""
 
     result: TrainingResult
     readings: tuple[Reading, ...] = ()

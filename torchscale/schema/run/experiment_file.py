@@ -16,8 +16,8 @@ class PlannedCell(Frozen):
 
 
 class Session(Frozen):
-    """A command that was given for a run folder, when it began (UTC), and the machine as it was then. It need not have
-    measured anything."""
+    """A command that was given for a run folder, when it began (UTC), and the machine as it was
+    then. It need not have measured anything."""
 
     started_at: str
     tool_version: str
@@ -27,7 +27,8 @@ class Session(Frozen):
 class ExperimentFile(Frozen):
     """The resolved config, the plan it became here, and the machine.
 
-    ``tool_version``, ``environment`` and ``created_at`` are of the command that began the folder; ``later`` are those
+    ``tool_version``, ``environment`` and ``created_at`` are of the command that began the folder;
+    ``later`` are those
     that went on in it, under the same conditions or others: a resumed sweep has several.
     """
 
@@ -44,12 +45,14 @@ class ExperimentFile(Frozen):
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The one that began the folder, then the later ones, oldest first."""
-        first = Session(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
+        first = Session(
+            started_at=self.created_at, tool_version=self.tool_version, environment=self.environment
+        )
         return (first, *self.later)
 
     def continued_by(self, other: ExperimentFile) -> ExperimentFile:
-        """This one and the session that ``other`` begins, unless that is the last one: a command may
-        put several cells in."""
+        """This one and the session that ``other`` begins, unless that is the last one: a command
+        may put several cells in."""
         begun = other.sessions[0]
         if begun == self.sessions[-1]:
             return self

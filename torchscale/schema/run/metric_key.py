@@ -24,7 +24,8 @@ class MetricKey(Frozen):
         operation: The collective of a bus bandwidth.
         dtype: Element type of a bus bandwidth, or of a matrix product's rate.
         copy_kind: Between which memories a copy went.
-        pinned: Whether the copy's host memory was pinned; ``None`` for copies that touch no host memory.
+        pinned: Whether the copy's host memory was pinned; ``None`` for copies that touch no host
+            memory.
 
     Raises:
         ValueError: a text that is no key, or a field that its metric does not have.
@@ -38,12 +39,14 @@ class MetricKey(Frozen):
 
     @property
     def detail(self) -> str:
-        """Which of several figures of the metric: ``all_reduce fp32``; empty where a metric has one figure."""
+        """Which of several figures of the metric: ``all_reduce fp32``; empty where a metric has one
+        figure."""
         return " ".join(self._details())
 
     @property
     def text(self) -> str:
-        """As files have it: ``throughput``, ``busbw/all_reduce/fp32``, ``copy/host_to_device/pinned``."""
+        """As files have it: ``throughput``, ``busbw/all_reduce/fp32``,
+        ``copy/host_to_device/pinned``."""
         return "/".join((self.metric.value, *self._details()))
 
     @classmethod
@@ -56,13 +59,23 @@ class MetricKey(Frozen):
         return cls.model_validate(text)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         del schema, handler  # the fields do not reach a file, only their text does
-        return {"type": "string", "title": cls.__name__, "examples": ["throughput", "busbw/all_reduce/fp32"]}
+        return {
+            "type": "string",
+            "title": cls.__name__,
+            "examples": ["throughput", "busbw/all_reduce/fp32"],
+        }
 
     def _details(self) -> tuple[str, ...]:
         memory = None if self.pinned is None else _PINNED if self.pinned else _PAGEABLE
-        return tuple(part for part in (self.operation, self.dtype, self.copy_kind, memory) if part is not None)
+        return tuple(
+            part
+            for part in (self.operation, self.dtype, self.copy_kind, memory)
+            if part is not None
+        )
 
     @model_serializer
     def _to_text(self) -> str:
@@ -84,7 +97,10 @@ class MetricKey(Frozen):
                 return {"metric": Metric.COPY, "copy_kind": copy_kind, "pinned": memory == _PINNED}
             case [metric]:
                 return {"metric": metric}
-        raise ValueError(f"{value[:80]!r} is not the key of a metric; expected for example 'busbw/all_reduce/fp32'")
+        raise ValueError(
+            f"{value[:80]!r} is not the key of a metric; expected for example "
+            "'busbw/all_reduce/fp32'"
+        )
 
     @model_validator(mode="after")
     def _check_fields(self) -> MetricKey:
@@ -99,5 +115,7 @@ class MetricKey(Frozen):
             Metric.COPY: (False, False, True),
         }.get(self.metric, (False, False, False))
         if given != expected or (self.pinned is not None and self.metric is not Metric.COPY):
-            raise ValueError(f"{self.text[:80]!r} does not have the parts that a key of {self.metric.value} has")
+            raise ValueError(
+                f"{self.text[:80]!r} does not have the parts that a key of {self.metric.value} has"
+            )
         return self

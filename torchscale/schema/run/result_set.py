@@ -1,4 +1,5 @@
-"""What of a run a comparison needs: each launch's figures, where they were measured, how every cell ended.
+"""What of a run a comparison needs: each launch's figures, where they were measured, how every cell
+ended.
 
 A baseline is this on disk: one JSON file that can be read, committed and compared years later.
 """
@@ -18,8 +19,9 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
 
 SMALLEST, LARGEST = 1e-30, 1e30
-"""Bounds on every figure, whatever its unit: the largest unit prefix of a rate is 1e18, the shortest time 1e-9 s, so
-anything beyond is a damaged file, and logarithms and ratios of figures inside stay finite."""
+"""Bounds on every figure, whatever its unit: the largest unit prefix of a rate is 1e18, the
+shortest time 1e-9 s, so anything beyond is a damaged file, and logarithms and ratios of figures
+inside stay finite."""
 
 Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -32,10 +34,12 @@ class LaunchFigures(Frozen):
         started_at: UTC, ISO 8601.
         values: Figures by metric.
         flags: Cautions of this launch; ``None`` where only those of its cell were written.
-        other_processes: Share of the cores' time that went to other processes; ``None`` where it was not read.
-        delay: Shares of the measurement by which other processes delayed it, at least and at most; ``None`` where
-            nothing bounds it.
-        fixed_work: Processor time of a fixed piece of work between batches, in seconds: matrix products, a copy.
+        other_processes: Share of the cores' time that went to other processes; ``None`` where it
+            was not read.
+        delay: Shares of the measurement by which other processes delayed it, at least and at most;
+            ``None`` where nothing bounds it.
+        fixed_work: Processor time of a fixed piece of work between batches, in seconds: matrix
+            products, a copy.
     """
 
     started_at: str = ""
@@ -47,8 +51,8 @@ class LaunchFigures(Frozen):
 
 
 class ResultCell(Frozen):
-    """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they ran on; ``flags``
-    are cautions of any of its launches."""
+    """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they
+    ran on; ``flags`` are cautions of any of its launches."""
 
     cell: AnyCell
     state: State
@@ -67,8 +71,8 @@ class ResultSet(Frozen):
         name: What tables call it.
         tool_version: torchscale that measured it.
         created_at: When its measurement began, UTC.
-        environment, config, threads_per_rank: Of the run, the environment as it was at first; ``None`` for a record on
-            its own.
+        environment, config, threads_per_rank: Of the run, the environment as it was at first;
+            ``None`` for a record on its own.
         later: Commands that went on with it and measured, oldest first.
         cells: In plan order.
         problems: What could not be read of the run.
@@ -90,5 +94,7 @@ class ResultSet(Frozen):
         """All commands that measured it, oldest first; none where only a record is known."""
         if self.environment is None:
             return ()
-        first = Session(started_at=self.created_at, tool_version=self.tool_version, environment=self.environment)
+        first = Session(
+            started_at=self.created_at, tool_version=self.tool_version, environment=self.environment
+        )
         return (first, *self.later)

@@ -1,7 +1,7 @@
 """Communication of a rank: from events to collectives with start, end and payload.
 
-NCCL's kernels are the collectives. gloo leaves a call on the training thread and an annotation on its own thread, which
-are matched here.
+NCCL's kernels are the collectives. gloo leaves a call on the training thread and an annotation on
+its own thread, which are matched here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from torchscale.traces.kineto.stream import EventArgs
 from torchscale.traces.soundness import MAX_NS, bounded_ns, whole_number
 
 _GLOO_STAND_INS = {"reduce_scatter": "all_reduce"}
-"""What gloo records where it has no operation of its own: it implements reduce-scatter by an all-reduce."""
+"""What gloo records where it has no operation of its own: it implements reduce-scatter by an
+all-reduce."""
 _ELEMENT_BYTES = {
     "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "int32": 4,
     "long": 8, "long int": 8, "int64": 8, "short": 2, "int16": 2, "char": 1, "int8": 1, "byte": 1,
@@ -50,8 +51,8 @@ class GlooCall(NamedTuple):
 
 
 class GlooCompletion(NamedTuple):
-    """gloo's own annotation of a collective, on the thread that runs it, from its start to its end; that of a send or a
-    receive begins with the call and ends with the wait for it."""
+    """gloo's own annotation of a collective, on the thread that runs it, from its start to its end;
+    that of a send or a receive begins with the call and ends with the wait for it."""
 
     ts: float
     dur: float
@@ -66,7 +67,8 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
     for kernel in kernels:
         start, end = interval(kernel.ts, kernel.dur, base)
         args = kernel.args
-        # Sends and receives that are started together are called "coalesced"; the kernel's name says what they are.
+        # Sends and receives that are started together are called "coalesced"; the kernel's name
+        # says what they are.
         name = args.collective if is_known_op(args.collective) else kernel.name
         peer = _rank_number(args.target), _rank_number(args.source)
         yield CollectiveRow(
@@ -84,18 +86,28 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
         )
 
 
-def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], base: int) -> Iterator[CollectiveRow]:
+def gloo_rows(
+    calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], base: int
+) -> Iterator[CollectiveRow]:
     """The n-th call of an operation until the n-th completion of it; sends and receives apart."""
     completed_ops = {completion.op for completion in completions}
     completed_as = {
-        call.op: call.op if call.op in completed_ops else _GLOO_STAND_INS.get(call.op, call.op) for call in calls
+        call.op: call.op if call.op in completed_ops else _GLOO_STAND_INS.get(call.op, call.op)
+        for call in calls
     }
     for op, direction in sorted({(completed_as[call.op], call.direction) for call in calls}):
-        called = [call for call in calls if (completed_as[call.op], call.direction) == (op, direction)]
+        called = [
+            call for call in calls if (completed_as[call.op], call.direction) == (op, direction)
+        ]
         called.sort(key=lambda call: call.ts)
-        done = [completion for completion in completions if (completion.op, completion.direction) == (op, direction)]
+        done = [
+            completion
+            for completion in completions
+            if (completion.op, completion.direction) == (op, direction)
+        ]
         done.sort(key=lambda completion: completion.ts)
-        # A recording that began between a call and its completion has a completion too many at its start.
+        # A recording that began between a call and its completion has a completion too many at its
+        # start.
         while done and called and done[0].ts < called[0].ts:
             del done[0]
         for call, completion in zip(called, done, strict=False):
@@ -120,7 +132,8 @@ def gloo_rows(calls: Sequence[GlooCall], completions: Sequence[GlooCompletion], 
 
 
 def _group_name(args: EventArgs) -> str:
-    """With its ranks where they are recorded: groups along one dimension of a mesh can share a name."""
+    """With its ranks where they are recorded: groups along one dimension of a mesh can share a
+    name."""
     ranks = bytes(args.group_ranks).decode(errors="replace").strip('"')
     return f"{args.group} {ranks}".strip() if args.group and ranks.startswith("[") else args.group
 
@@ -132,8 +145,8 @@ def _rank_number(text: msgspec.Raw) -> int:
 
 
 def _called_peer(call: GlooCall) -> int:
-    """The rank within its group that a send or a receive is called with: after tensors and group, the first of its
-    values; -1 where values were not recorded."""
+    """The rank within its group that a send or a receive is called with: after tensors and group,
+    the first of its values; -1 where values were not recorded."""
     if call.op != SEND_RECV or not bytes(call.args.values):
         return -1
     try:
@@ -146,8 +159,8 @@ def _called_peer(call: GlooCall) -> int:
 
 
 def nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Exact: microseconds since the epoch times 1,000 do not fit a float's 53 bits. Times that no recording has are
-    cut to :data:`~torchscale.traces.soundness.MAX_NS`."""
+    """Exact: microseconds since the epoch times 1,000 do not fit a float's 53 bits. Times that no
+    recording has are cut to :data:`~torchscale.traces.soundness.MAX_NS`."""
     limit = MAX_NS / 1000
     microseconds = np.clip(microseconds, -limit, limit)
     whole = np.floor(microseconds)
@@ -161,7 +174,8 @@ def interval(ts: float, dur: float, base: int) -> tuple[int, int]:
 
 
 def payload_bytes(args: EventArgs) -> int:
-    """Bytes as nccl-tests counts them: the larger of input and output; -1 where the event has no size."""
+    """Bytes as nccl-tests counts them: the larger of input and output; -1 where the event has no
+    size."""
     elements = max(args.in_elements, args.out_elements)
     if elements >= 0:
         size = _ELEMENT_BYTES.get(args.dtype.lower())
@@ -181,7 +195,12 @@ def _bytes_of_shapes(args: EventArgs) -> int:
     if isinstance(shapes, list) and isinstance(types, list):
         for shape, kind in zip(shapes, types, strict=False):
             size = _ELEMENT_BYTES.get(str(kind).lower())
-            if size is not None and isinstance(shape, list) and shape and all(isinstance(n, int) for n in shape):
+            if (
+                size is not None
+                and isinstance(shape, list)
+                and shape
+                and all(isinstance(n, int) for n in shape)
+            ):
                 total += size * math.prod(shape)
                 has_size = True
     return whole_number(total) if has_size and total >= 0 else -1

@@ -36,7 +36,14 @@ from torchscale.traces.soundness import MAX_NS, whole_number
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})$", re.ASCII)
 _GLOO_PREFIX = "gloo:"
-_LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaGraphLaunch", "hipLaunch")
+_LAUNCHES = (
+    "cudaLaunch",
+    "cuLaunch",
+    "cudaMemcpyAsync",
+    "cudaMemsetAsync",
+    "cudaGraphLaunch",
+    "hipLaunch",
+)
 _HOST_WAITS = {
     "cudaStreamSynchronize",
     "cudaDeviceSynchronize",
@@ -73,7 +80,8 @@ class Kept(Enum):
 
 
 class SpanClass(NamedTuple):
-    """What the spans of one category and name have in common: kind, index of the name, kind of copy."""
+    """What the spans of one category and name have in common: kind, index of the name, kind of
+    copy."""
 
     kind: SpanKind
     name: int
@@ -103,8 +111,8 @@ class EventColumns:
     Attributes:
         on_device: Whether anything ran on a device.
         pid: The process that annotated its steps; 0 without steps.
-        peak_memory_bytes: Most that was allocated at once on the device (without one: the host); ``None`` where
-            allocations were not recorded.
+        peak_memory_bytes: Most that was allocated at once on the device (without one: the host);
+            ``None`` where allocations were not recorded.
     """
 
     spans: Spans
@@ -119,8 +127,8 @@ class EventColumns:
 class ColumnBuilder:
     """Sorts events into columns, piece by piece.
 
-    Every event gets the code of its class through one dictionary look-up of (phase, category, name): a trace has a
-    million events and a few hundred such triples, so each is classified once.
+    Every event gets the code of its class through one dictionary look-up of (phase, category,
+    name): a trace has a million events and a few hundred such triples, so each is classified once.
     """
 
     def __init__(self) -> None:
@@ -154,10 +162,13 @@ class ColumnBuilder:
             self._keep(self._kept[code[place] - _FIRST_KEPT], events[place])
         is_span = (code >= 0) & (code < _FIRST_KEPT)
         if is_span.any():
-            self._parts.append(self._spans(list(itertools.compress(events, is_span.tolist())), code[is_span]))
+            self._parts.append(
+                self._spans(list(itertools.compress(events, is_span.tolist())), code[is_span])
+            )
 
     def finish(self, base: int) -> EventColumns:
-        """Everything that was added; ``base`` is what makes its times nanoseconds since the epoch."""
+        """Everything that was added; ``base`` is what makes its times nanoseconds since the
+        epoch."""
         spans = join_spans(self._parts)
         spans.start[:] += base
         spans.end[:] += base
@@ -169,8 +180,12 @@ class ColumnBuilder:
         return EventColumns(
             spans=spans,
             names=self._names.names,
-            collectives=make_collectives(rows, peers_within_group=not (self._kernels or self._on_device)),
-            steps=make_steps(StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps),
+            collectives=make_collectives(
+                rows, peers_within_group=not (self._kernels or self._on_device)
+            ),
+            steps=make_steps(
+                StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps
+            ),
             on_device=self._on_device,
             pid=self._pid,
             peak_memory_bytes=None if peak < 0 else peak,
@@ -180,8 +195,12 @@ class ColumnBuilder:
         start = nanoseconds(np.array([event.ts for event in events]))
         length = nanoseconds(np.array([event.dur for event in events]))
         lanes = [self._lane(event.tid) for event in events]
-        links = [0 if event.args is None else whole_number(event.args.correlation, 0) for event in events]
-        sizes = np.array([-1 if event.args is None else whole_number(event.args.size) for event in events])
+        links = [
+            0 if event.args is None else whole_number(event.args.correlation, 0) for event in events
+        ]
+        sizes = np.array(
+            [-1 if event.args is None else whole_number(event.args.size) for event in events]
+        )
         kind, name, detail = np.array(self._classes, dtype=np.int64).reshape(-1, 3)[code].T
         return Spans(
             start=start,
@@ -214,7 +233,10 @@ class ColumnBuilder:
             return Kept.NCCL_KERNEL if is_nccl(name) else self._span(SpanKind.COMPUTE, name)
         if category in ("gpu_memcpy", "gpu_memset"):
             self._on_device = True
-            detail = next((kind for prefix, kind in _COPIES.items() if name.startswith(prefix)), SpanCopyKind.OTHER)
+            detail = next(
+                (kind for prefix, kind in _COPIES.items() if name.startswith(prefix)),
+                SpanCopyKind.OTHER,
+            )
             return self._span(SpanKind.COPY, name, detail)
         if category in ("cuda_runtime", "cuda_driver"):
             if name in _HOST_WAITS:
@@ -239,31 +261,47 @@ class ColumnBuilder:
             return self._span(SpanKind.PAUSE, name)
         return None
 
-    def _span(self, kind: SpanKind, name: str, detail: SpanCopyKind = SpanCopyKind.OTHER) -> SpanClass:
+    def _span(
+        self, kind: SpanKind, name: str, detail: SpanCopyKind = SpanCopyKind.OTHER
+    ) -> SpanClass:
         return SpanClass(kind, self._names.number(name), detail)
 
     def _keep(self, kept: Kept, event: Event) -> None:
         args = event.args or NO_ARGS
         match kept:
             case Kept.NCCL_KERNEL:
-                self._kernels.append(NcclKernel(event.ts, event.dur, event.name, args, self._lane(event.tid)))
+                self._kernels.append(
+                    NcclKernel(event.ts, event.dur, event.name, args, self._lane(event.tid))
+                )
             case Kept.GLOO_CALL:
                 lane = self._lane(event.tid)
-                self._calls.append(GlooCall(event.ts, op_of(event.name), args, lane, direction_of(event.name)))
+                self._calls.append(
+                    GlooCall(event.ts, op_of(event.name), args, lane, direction_of(event.name))
+                )
             case Kept.GLOO_COMPLETION:
                 name = event.name.removeprefix(_GLOO_PREFIX)
-                done = GlooCompletion(event.ts, event.dur, op_of(name), args, direction_of(name), self._lane(event.tid))
+                done = GlooCompletion(
+                    event.ts,
+                    event.dur,
+                    op_of(name),
+                    args,
+                    direction_of(name),
+                    self._lane(event.tid),
+                )
                 self._completions.append(done)
             case Kept.MEMORY:
                 allocated = whole_number(args.allocated)
-                self._peaks[args.device_type] = max(self._peaks.get(args.device_type, -1), allocated)
+                self._peaks[args.device_type] = max(
+                    self._peaks.get(args.device_type, -1), allocated
+                )
             case Kept.STEP:
                 if (match := _STEP.match(event.name)) is not None:
                     self._steps.append(_Step(event.ts, event.dur, int(match[1])))
                     self._pid = event.pid if isinstance(event.pid, int) else 0
 
     def _lane(self, thread: int | str) -> int:
-        """A thread's number; names, and numbers of over 62 bits, get numbers below 0, which no thread has."""
+        """A thread's number; names, and numbers of over 62 bits, get numbers below 0, which no
+        thread has."""
         if type(thread) is int and 0 <= thread < MAX_NS:
             return thread
         return self._lanes.setdefault(str(thread)[:100], -1 - len(self._lanes))

@@ -16,7 +16,8 @@ _RANK_IN_NAME = re.compile(r"(?:rank|worker|^r)[-_.]?(\d{1,6})", re.IGNORECASE)
 
 
 UNNAMED = -1
-"""The rank of a trace that does not say of which rank it is, as those of programs with a single process."""
+"""The rank of a trace that does not say of which rank it is, as those of programs with a single
+process."""
 
 
 def is_kineto(beginning: bytes) -> bool:
@@ -31,11 +32,12 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
 
     Args:
         file: The JSON, already decompressed.
-        source: What to call it; where the trace has no rank, the number in this name is taken (``rank3``), and without
-            one the rank is :data:`UNNAMED`.
+        source: What to call it; where the trace has no rank, the number in this name is taken
+            (``rank3``), and without one the rank is :data:`UNNAMED`.
 
     Raises:
-        TraceError: it is not a Chrome trace, is cut off, or an event has another form than torch.profiler writes.
+        TraceError: it is not a Chrome trace, is cut off, or an event has another form than
+            torch.profiler writes.
     """
     builder = ColumnBuilder()
     stream = EventStream(file, source)
@@ -46,7 +48,8 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     rank = info.rank if info.rank is not None else _rank_in_name(source)
     if not 0 <= header.base_nanoseconds < MAX_NS:
         raise TraceError(
-            f"{source}: baseTimeNanoseconds is no time of a recording", hint="record it again, or leave this file out"
+            f"{source}: baseTimeNanoseconds is no time of a recording",
+            hint="record it again, or leave this file out",
         )
     columns = builder.finish(header.base_nanoseconds)
     return RankTrace(

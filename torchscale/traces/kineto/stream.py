@@ -1,4 +1,5 @@
-"""The file: pieces of the event list decoded one after the other, and the header around the list."""
+"""The file: pieces of the event list decoded one after the other, and the header around the
+list."""
 
 from __future__ import annotations
 
@@ -15,19 +16,23 @@ EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 """What stands before the first event."""
 _PIECE_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 16 << 20
-"""The header holds device properties, a few KiB; a file without events is refused before all of it is in memory."""
+"""The header holds device properties, a few KiB; a file without events is refused before all of it
+is in memory."""
 _MAX_EVENT_BYTES = 64 << 20
-"""The largest events carry call stacks and shapes, some KiB; beyond this the text is not JSON, and is not collected."""
+"""The largest events carry call stacks and shapes, some KiB; beyond this the text is not JSON, and
+is not collected."""
 _BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*\{")
 _CUT_WINDOW = 1 << 14
-"""Where the last end of an event is looked for first: nearly always within the last 16 KiB of a piece."""
+"""Where the last end of an event is looked for first: nearly always within the last 16 KiB of a
+piece."""
 _MAX_CUTS, _MAX_LIST_ENDS = 4, 256
-"""How many places are tried before the text is scanned from its start, or taken for broken; each costs a decoding of
-the piece."""
+"""How many places are tried before the text is scanned from its start, or taken for broken; each
+costs a decoding of the piece."""
 _LIST_END_BYTES = 1 << 28
 """Decoded at most to find the list's end: two hundred pieces."""
 _MAX_EVENTS = 50_000_000
-"""Some ten gigabytes of a trace. More are not collected from a file that unpacks to hundreds of times its size."""
+"""Some ten gigabytes of a trace. More are not collected from a file that unpacks to hundreds of
+times its size."""
 _TOKEN = re.compile(rb'["{}]')
 
 
@@ -44,7 +49,9 @@ class EventArgs(msgspec.Struct, gc=False):
     size: int = msgspec.field(name="bytes", default=-1)
     allocated: int = msgspec.field(name="Total Allocated", default=-1)
     device_type: int = msgspec.field(name="Device Type", default=-1)
-    group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default_factory=msgspec.Raw)
+    group_ranks: msgspec.Raw = msgspec.field(
+        name="Process Group Ranks", default_factory=msgspec.Raw
+    )
     source: msgspec.Raw = msgspec.field(name="Src Rank", default_factory=msgspec.Raw)
     target: msgspec.Raw = msgspec.field(name="Dst Rank", default_factory=msgspec.Raw)
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default_factory=msgspec.Raw)
@@ -98,8 +105,8 @@ _decode_header = msgspec.json.Decoder(Header).decode
 
 
 class _Scanned(NamedTuple):
-    """How far a text was read for ends of events: where, how deep in objects, whether in a string, and the last place
-    between two events."""
+    """How far a text was read for ends of events: where, how deep in objects, whether in a string,
+    and the last place between two events."""
 
     position: int = 0
     depth: int = 0
@@ -108,7 +115,8 @@ class _Scanned(NamedTuple):
 
 
 def _string_end(text: bytes, position: int) -> tuple[int, bool]:
-    """Where the string that ``position`` lies in ends, and whether it does; else how far it was read."""
+    """Where the string that ``position`` lies in ends, and whether it does; else how far it was
+    read."""
     while (quote := text.find(b'"', position)) >= 0:
         before = text[position:quote]
         if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
@@ -120,8 +128,8 @@ def _string_end(text: bytes, position: int) -> tuple[int, bool]:
 class EventStream:
     """The event list in pieces, and the header, which may stand before and after the list.
 
-    A piece ends between two events. The text alone does not show where that is (a name may contain ``},{``), but only a
-    true end of an event leaves a list that decodes.
+    A piece ends between two events. The text alone does not show where that is (a name may contain
+    ``},{``), but only a true end of an event leaves a list that decodes.
     """
 
     def __init__(self, file: BinaryIO, source: str) -> None:
@@ -135,7 +143,8 @@ class EventStream:
         """The events, some thousand at a time; :attr:`header` is set once all are read.
 
         Raises:
-            TraceError: the text is not a trace, is cut off, or an event has another form than torch.profiler writes.
+            TraceError: the text is not a trace, is cut off, or an event has another form than
+                torch.profiler writes.
         """
         rest = self._open()
         count = 0
@@ -166,7 +175,8 @@ class EventStream:
             if not more or len(text) > _MAX_HEADER_BYTES:
                 raise TraceError(
                     f"{self._source}: no traceEvents in it; not a trace of torch.profiler",
-                    hint="name .json, .json.gz or .tar.gz files that torch.profiler exported, or nsys files",
+                    hint="name .json, .json.gz or .tar.gz files that torch.profiler exported, or "
+                    "nsys files",
                 )
             text += more
         self._before = text[: key.start()]
@@ -174,10 +184,16 @@ class EventStream:
         return text[key.end() :]
 
     def _cut(self, text: bytes) -> tuple[list[Event], int] | None:
-        """The events up to the last end of one that ``text`` holds, and how many bytes they and their comma take."""
+        """The events up to the last end of one that ``text`` holds, and how many bytes they and
+        their comma take."""
         start = max(0, len(text) - _CUT_WINDOW)
-        # Where a text was scanned before, its end lies in a long string, and these are no ends of events either.
-        likely = [] if self._scanned.position else list(_BETWEEN_EVENTS.finditer(text, start))[-_MAX_CUTS:]
+        # Where a text was scanned before, its end lies in a long string, and these are no ends of
+        # events either.
+        likely = (
+            []
+            if self._scanned.position
+            else list(_BETWEEN_EVENTS.finditer(text, start))[-_MAX_CUTS:]
+        )
         for match in reversed(likely):
             events = self._try(text[: match.start() + 1])
             if events is not None:
@@ -187,8 +203,8 @@ class EventStream:
         return None if between is None or events is None else (events, between[1] - 1)
 
     def _last_between(self, text: bytes) -> tuple[int, int] | None:
-        """Start and end of the last place between two events, found by reading the text from where the last call ended:
-        what stands in strings does not count."""
+        """Start and end of the last place between two events, found by reading the text from where
+        the last call ended: what stands in strings does not count."""
         at = self._scanned
         while at.position < len(text):
             if at.in_string:
@@ -208,7 +224,9 @@ class EventStream:
                     at = at._replace(depth=at.depth + 1)
                 case _:
                     between = _BETWEEN_EVENTS.match(text, token.start()) if at.depth == 1 else None
-                    at = at._replace(depth=at.depth - 1, between=between.span() if between else at.between)
+                    at = at._replace(
+                        depth=at.depth - 1, between=between.span() if between else at.between
+                    )
             at = at._replace(position=token.end())
         self._scanned = at
         return at.between
@@ -222,7 +240,8 @@ class EventStream:
             return None
 
     def _last(self, text: bytes) -> list[Event]:
-        """The events to the list's end; sets the header from what stands before and after the list."""
+        """The events to the list's end; sets the header from what stands before and after the
+        list."""
         position, budget = len(text), _LIST_END_BYTES
         for _ in range(_MAX_LIST_ENDS):
             position = text.rfind(b"]", 0, position)
@@ -247,5 +266,6 @@ class EventStream:
 
     def _error(self, what: str) -> TraceError:
         return TraceError(
-            f"{self._source}: {what} (after byte {self._offset:,})", hint="record it again, or leave this file out"
+            f"{self._source}: {what} (after byte {self._offset:,})",
+            hint="record it again, or leave this file out",
         )

@@ -1,5 +1,5 @@
-"""NCCL's communicators over all processes of a recording: who is in each, so that operations become collectives of
-groups of ranks."""
+"""NCCL's communicators over all processes of a recording: who is in each, so that operations become
+collectives of groups of ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.schema.profiles.span import GROUPED_SEND_RECV, SEND_RECV, UNRECORDED_LAUNCH, RankTrace
+from torchscale.schema.profiles.span import (
+    GROUPED_SEND_RECV,
+    SEND_RECV,
+    UNRECORDED_LAUNCH,
+    RankTrace,
+)
 from torchscale.traces.columns import CollectiveRow, make_collectives, op_of
 from torchscale.traces.nsys.nccl import NcclCall, like_the_others
 
@@ -66,11 +71,14 @@ class Communicators:
     @property
     def notes(self) -> list[str]:
         """What a reader of the figures should know."""
-        sources = dict.fromkeys(process.trace.source for process in self._processes if process.lacks_payloads)
+        sources = dict.fromkeys(
+            process.trace.source for process in self._processes if process.lacks_payloads
+        )
         if not sources:
             return []
         return [
-            f"{', '.join(sources)}: exported without what NCCL says of its operations, so that sizes and process "
+            f"{', '.join(sources)}: exported without what NCCL says of its operations, so that "
+            "sizes and process "
             "groups are not known; export the .nsys-rep with --include-blobs=true"
         ]
 
@@ -80,8 +88,13 @@ class Communicators:
             return process.trace
         others = [span.call for span in process.communication if op_of(span.name) == SEND_RECV]
         stand_in = like_the_others(others)
-        knows_groups = any(one.call is not None and one.call.communicator is not None for one in process.communication)
-        rows = [self._row(span, stand_in, knows_groups=knows_groups) for span in process.communication]
+        knows_groups = any(
+            one.call is not None and one.call.communicator is not None
+            for one in process.communication
+        )
+        rows = [
+            self._row(span, stand_in, knows_groups=knows_groups) for span in process.communication
+        ]
         return replace(process.trace, collectives=make_collectives(rows))
 
     def _row(self, span: NcclSpan, stand_in: str | None, *, knows_groups: bool) -> CollectiveRow:
@@ -93,7 +106,11 @@ class Communicators:
             group = UNRECORDED_LAUNCH if knows_groups and not span.is_launched else ""
             call = NcclCall(op)
         else:
-            group = "" if call.communicator is None else f"communicator {call.communicator & _MASK:016x}"
+            group = (
+                ""
+                if call.communicator is None
+                else f"communicator {call.communicator & _MASK:016x}"
+            )
         return CollectiveRow(
             span.start,
             span.end,
@@ -119,7 +136,11 @@ class Communicators:
 
     def _global_rank(self, call: NcclCall) -> int:
         """Of the partner: torch numbers the ranks of a group in their global order."""
-        if call.peer < 0 or call.communicator is None or call.op not in (SEND_RECV, GROUPED_SEND_RECV):
+        if (
+            call.peer < 0
+            or call.communicator is None
+            or call.op not in (SEND_RECV, GROUPED_SEND_RECV)
+        ):
             return -1
         members = self._members[call.communicator]
         return members[call.peer] if call.peer < len(members) else -1

@@ -33,7 +33,9 @@ class Database:
         self.connection, self._path = connection, path
         self._columns: dict[str, set[str]] = {}
         # A virtual table is a program that makes rows up.
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        query = (
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        )
         for (table,) in self.rows(query):
             self._columns[str(table)] = set()
 
@@ -58,7 +60,9 @@ class Database:
         if not self._columns[table]:
             # nsys writes no generated columns; a few bytes of one can stand for gigabytes.
             if any(row[6] not in (0, 1) for row in self.rows(f"PRAGMA table_xinfo({table})")):
-                raise TraceError(f"{self._path}: {table} has a generated column; not an export of nsys")
+                raise TraceError(
+                    f"{self._path}: {table} has a generated column; not an export of nsys"
+                )
             self._columns[table] = {str(row[1]) for row in self.rows(f"PRAGMA table_info({table})")}
         return self._columns[table].issuperset(columns)
 
@@ -71,7 +75,9 @@ class Database:
         try:
             yield from self.connection.execute(query, tuple(values))
         except sqlite3.Error as error:
-            raise TraceError(f"{self._path}: {error}", hint="export it again from the .nsys-rep") from error
+            raise TraceError(
+                f"{self._path}: {error}", hint="export it again from the .nsys-rep"
+            ) from error
 
     def integers(self, query: str, values: Sequence[object], width: int) -> NDArray[np.int64]:
         """Rows of integers as an array of ``width`` columns.
@@ -83,9 +89,13 @@ class Database:
             cursor = self.connection.execute(query, tuple(values))
             flat = np.fromiter(itertools.chain.from_iterable(cursor), dtype=np.int64)
         except sqlite3.Error as error:
-            raise TraceError(f"{self._path}: {error}", hint="export it again from the .nsys-rep") from error
+            raise TraceError(
+                f"{self._path}: {error}", hint="export it again from the .nsys-rep"
+            ) from error
         except (TypeError, ValueError, OverflowError) as error:
-            raise TraceError(f"{self._path}: a time or id that is not an integer ({error})") from error
+            raise TraceError(
+                f"{self._path}: a time or id that is not an integer ({error})"
+            ) from error
         return flat.reshape(-1, width)
 
     def strings(self, numbers: Iterable[int]) -> dict[int, str]:
@@ -110,7 +120,9 @@ def open_database(path: Path) -> Iterator[Database]:
     except sqlite3.Error as error:
         raise TraceError(f"{path}: {error}") from error
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")  # a view or trigger in a hostile file runs no function
+        connection.execute(
+            "PRAGMA trusted_schema = OFF"
+        )  # a view or trigger in a hostile file runs no function
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         if hasattr(connection, "setlimit"):  # from Python 3.11
             connection.setlimit(_LIMIT_LENGTH, _MAX_VALUE_BYTES)

@@ -1,8 +1,10 @@
-"""NCCL in an export: its kernels, with what NCCL's and torch's NVTX ranges around their launch tell of them.
+"""NCCL in an export: its kernels, with what NCCL's and torch's NVTX ranges around their launch tell
+of them.
 
-A kernel's name tells one operation of many: NCCL runs all-to-all, gather and scatter as grouped sends and receives, in
-kernels that are called ``SendRecv``. What was called is told by NCCL's own ranges (``ncclGroupStart``, ``ncclSend`` …),
-with communicator, bytes and partner as their payload, and by torch's (``nccl:all_to_all``), where they were recorded.
+A kernel's name tells one operation of many: NCCL runs all-to-all, gather and scatter as grouped
+sends and receives, in kernels that are called ``SendRecv``. What was called is told by NCCL's own
+ranges (``ncclGroupStart``, ``ncclSend`` …), with communicator, bytes and partner as their payload,
+and by torch's (``nccl:all_to_all``), where they were recorded.
 """
 
 from __future__ import annotations
@@ -41,9 +43,10 @@ class NcclCall:
         op: ``all_reduce`` …
         communicator: Its id, equal on all of its ranks; ``None`` where the recording lacks it.
         message_bytes: -1 where the recording lacks it.
-        is_part: Whether they are one rank's part of the buffer, as NCCL is called with for all-gather, reduce-scatter
-            and others; else they are the buffer.
-        peer: Rank within the communicator that a send or receive concerns, -1 where it is not known.
+        is_part: Whether they are one rank's part of the buffer, as NCCL is called with for
+            all-gather, reduce-scatter and others; else they are the buffer.
+        peer: Rank within the communicator that a send or receive concerns, -1 where it is not
+            known.
         direction: 1 for a send, -1 for a receive, 0 for both, others and where it is not known.
         number: Of the range around the launch, within the process.
     """
@@ -115,7 +118,11 @@ class NcclCalls:
         if place is None:
             return None
         name = _name(ordered.ranges[place])
-        operations = list(_group_before(ordered.ranges, place)) if name == _END else [_operation(ordered.ranges[place])]
+        operations = (
+            list(_group_before(ordered.ranges, place))
+            if name == _END
+            else [_operation(ordered.ranges[place])]
+        )
         number = self._numbers[thread] + place
         if name != _END and not is_known_op(name):
             return None  # ncclCommInitRank and the like
@@ -125,12 +132,16 @@ class NcclCalls:
         if messages:
             return replace(_message_call(messages), number=number)
         if not chosen:
-            # From 2.28 on NCCL has all-to-all, gather and scatter as calls; their kernels are SendRecv all the same.
-            chosen = [one for one in operations if wanted == SEND_RECV and op_of(one.name) != SEND_RECV]
+            # From 2.28 on NCCL has all-to-all, gather and scatter as calls; their kernels are
+            # SendRecv all the same.
+            chosen = [
+                one for one in operations if wanted == SEND_RECV and op_of(one.name) != SEND_RECV
+            ]
         if not chosen:
             return NcclCall(wanted or SEND_RECV, number=number)
         sizes = {one.size for one in chosen}
-        # Of several operations in one group, which kernel ran which is known only where they are alike.
+        # Of several operations in one group, which kernel ran which is known only where they are
+        # alike.
         size = sizes.pop() if len(sizes) == 1 else -1
         op = op_of(chosen[0].name)
         return NcclCall(op, _common(chosen), size, is_part=op in _CALLED_WITH_PARTS, number=number)
@@ -177,7 +188,10 @@ def _group_before(ranges: Sequence[NvtxRange], end: int) -> Iterator[_Operation]
 def _operation(item: NvtxRange) -> _Operation:
     sizes = [item.payload[name] for name in _SIZES if name in item.payload]
     return _Operation(
-        _name(item), item.payload.get(_COMMUNICATOR), sizes[0] if sizes else -1, item.payload.get(_PEER_RANK, -1)
+        _name(item),
+        item.payload.get(_COMMUNICATOR),
+        sizes[0] if sizes else -1,
+        item.payload.get(_PEER_RANK, -1),
     )
 
 
@@ -188,8 +202,8 @@ def _common(operations: Sequence[_Operation]) -> int | None:
 
 
 def _message_call(messages: Sequence[_Operation]) -> NcclCall:
-    """Sends and receives of one group. They are an all-to-all where a rank sends to every rank of the communicator
-    and to itself, which the stages of a pipeline never do."""
+    """Sends and receives of one group. They are an all-to-all where a rank sends to every rank of
+    the communicator and to itself, which the stages of a pipeline never do."""
     sends = [one for one in messages if one.name.startswith("Send")]
     receives = [one for one in messages if not one.name.startswith("Send")]
     communicator = _common(messages)
@@ -208,7 +222,7 @@ def _message_call(messages: Sequence[_Operation]) -> NcclCall:
 
 
 def like_the_others(calls: Sequence[NcclCall | None]) -> str | None:
-    """The operation of the ``SendRecv`` kernels of a process whose launch was not recorded: that of the others, where
-    they all are of one; else ``None``."""
+    """The operation of the ``SendRecv`` kernels of a process whose launch was not recorded: that of
+    the others, where they all are of one; else ``None``."""
     ops = Counter(call.op for call in calls if call is not None)
     return next(iter(ops)) if len(ops) == 1 else None

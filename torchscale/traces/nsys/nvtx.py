@@ -1,4 +1,5 @@
-"""The NVTX ranges and marks of an export, and the values that a library attached to a range as its payload."""
+"""The NVTX ranges and marks of an export, and the values that a library attached to a range as its
+payload."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _SCHEMAS, _ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _PUSH_POP, _START_END = 59, 60
 """Event types: ranges of a thread, and of a process."""
 _HEADER = struct.Struct("<IIIIQQ")
-"""Before each payload in ``binaryData``: domain, flags, schema, flags, bytes of the payload, bytes with this header. As
-exports of 2025 and 2026 have it; anything else is not decoded."""
+"""Before each payload in ``binaryData``: domain, flags, schema, flags, bytes of the payload, bytes
+with this header. As exports of 2025 and 2026 have it; anything else is not decoded."""
 _INTEGERS = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 """Payload entry types of NVTX: int, unsigned, int32, uint32, int64, uint64, size_t."""
 
@@ -52,7 +53,9 @@ class NvtxEvents:
         """Whether ranges have payloads that were not exported, which nsys does on request alone."""
         if not self.database.has(_ENTRIES) or not self.database.has(_TABLE, "binaryData"):
             return False
-        exported = self.database.rows(f"SELECT 1 FROM {_TABLE} WHERE binaryData IS NOT NULL LIMIT 1")
+        exported = self.database.rows(
+            f"SELECT 1 FROM {_TABLE} WHERE binaryData IS NOT NULL LIMIT 1"
+        )
         return not any(True for _ in exported)
 
     def ranges(self, pid: int, like: Sequence[str]) -> Iterator[NvtxRange]:
@@ -65,7 +68,11 @@ class NvtxEvents:
         kinds = f"n.end IS NOT NULL AND n.eventType IN ({_PUSH_POP}, {_START_END})"
         columns = f"n.start, n.end, n.globalTid, {{text}}, {payload}"
         for start, end, thread, text, blob in self._rows(columns, pid, like, kinds):
-            if not isinstance(start, int) or not isinstance(end, int) or not isinstance(thread, int):
+            if (
+                not isinstance(start, int)
+                or not isinstance(end, int)
+                or not isinstance(thread, int)
+            ):
                 raise TraceError(
                     f"{self.path}: an NVTX range whose times or thread are no integers",
                     hint="export it again from the .nsys-rep",
@@ -75,11 +82,15 @@ class NvtxEvents:
 
     def marks(self, like: str) -> Iterator[tuple[int, str]]:
         """Process (globalPid) and text of the marks of all processes with such a text."""
-        for thread, text in self._rows("n.globalTid, {text}", None, [like], "n.globalTid IS NOT NULL"):
+        for thread, text in self._rows(
+            "n.globalTid, {text}", None, [like], "n.globalTid IS NOT NULL"
+        ):
             if isinstance(thread, int):
                 yield thread // PID_UNIT * PID_UNIT, str(text)
 
-    def _rows(self, columns: str, pid: int | None, like: Sequence[str], where: str) -> Iterator[tuple[object, ...]]:
+    def _rows(
+        self, columns: str, pid: int | None, like: Sequence[str], where: str
+    ) -> Iterator[tuple[object, ...]]:
         if not self.database.has(_TABLE, "text", "globalTid", "eventType", "end"):
             return
         text, matches, values = "n.text", ["n.text LIKE ?"] * len(like), list(like)
@@ -108,8 +119,8 @@ class NvtxEvents:
         return values
 
     def _schema(self, domain: int, schema: int) -> list[tuple[str, str, int]]:
-        """Name, form and place of each integer of a payload. Nothing where processes registered different ones under
-        one number."""
+        """Name, form and place of each integer of a payload. Nothing where processes registered
+        different ones under one number."""
         key = domain, schema
         if key not in self._schemas:
             self._schemas[key] = list(self._read_schema(domain, schema))
@@ -119,7 +130,9 @@ class NvtxEvents:
         if not self.database.has(_ENTRIES, "domainId", "schemaId", "idx", "type", "name", "offset"):
             return
         forms: dict[int, set[tuple[object, ...]]] = defaultdict(set)
-        query = f"SELECT idx, type, name, offset FROM {_ENTRIES} WHERE domainId = ? AND schemaId = ?"
+        query = (
+            f"SELECT idx, type, name, offset FROM {_ENTRIES} WHERE domainId = ? AND schemaId = ?"
+        )
         for place, kind, name, offset in self.database.rows(query, (domain, schema)):
             if isinstance(place, int):
                 forms[place].add((kind, name, offset))

@@ -1,4 +1,5 @@
-"""Ranks from exports: a process that ran kernels is a rank; where none did, a process that marked itself as one."""
+"""Ranks from exports: a process that ran kernels is a rank; where none did, a process that marked
+itself as one."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ _MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _STEP = re.compile(
-    r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})(?:, (?:seq|op_id|sizes)\b.*)?",
+    r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})(?:, "
+    r"(?:seq|op_id|sizes)\b.*)?",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
 """With what torch.autograd.profiler.emit_nvtx adds to a name."""
@@ -51,7 +53,9 @@ _STEP_PATTERNS = ("%step%", "iter%")
 _WAIT_PATTERNS = ("enumerate(DataLoader)%", DATA_WAIT)
 _HINT = "export it again from the .nsys-rep"
 _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|Memcpy\w*Async)")
-_HOST_WAIT = re.compile(r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$")
+_HOST_WAIT = re.compile(
+    r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$"
+)
 _COPY_KINDS = {1: SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, 2: SpanCopyKind.DEVICE_TO_HOST_UNKNOWN,
                8: SpanCopyKind.WITHIN_DEVICE, 10: SpanCopyKind.BETWEEN_DEVICES}  # fmt: skip
 """Copy kinds of CUPTI."""
@@ -65,7 +69,8 @@ def read_nsys(paths: Sequence[Path]) -> tuple[tuple[RankTrace, ...], tuple[str, 
     """The ranks of the exports of one run, and notes on them.
 
     Raises:
-        TraceError: a file is not an export of nsys or is damaged, or neither a kernel nor a marked rank was recorded.
+        TraceError: a file is not an export of nsys or is damaged, or neither a kernel nor a marked
+            rank was recorded.
     """
     processes: list[Process] = []
     notes: list[str] = []
@@ -118,7 +123,9 @@ class _Export:
         """
         has_meta = database.has("META_DATA_EXPORT") or database.has("EXPORT_META_DATA")
         if not database.has("StringIds") or not has_meta:
-            raise TraceError(f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)")
+            raise TraceError(
+                f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)"
+            )
         self._database, self._path = database, path
         self._nvtx = NvtxEvents(database, path)
 
@@ -134,35 +141,52 @@ class _Export:
             if (match := RANK_MARK.fullmatch(text)) is not None
         }
         # An export that is not lazy has empty tables.
-        if self._database.has(_KERNEL) and any(True for _ in self._database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")):
+        if self._database.has(_KERNEL) and any(
+            True for _ in self._database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")
+        ):
             identities, notes = self._device_ranks(marked)
             return [self._device_rank(identity) for identity in identities], notes
         if not marked:
             raise TraceError(
                 f"{self._path}: no CUDA kernels were recorded{self._recorder_message()}",
-                hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before nsys does; CPU ranks of "
+                hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before "
+                "nsys does; CPU ranks of "
                 "your own programs are recorded by torch.profiler (--tool kineto)",
             )
-        return [self._host_rank(identity) for identity in sorted(marked.values(), key=lambda one: one.rank)], []
+        return [
+            self._host_rank(identity)
+            for identity in sorted(marked.values(), key=lambda one: one.rank)
+        ], []
 
     def _device_ranks(self, marked: dict[int, _Identity]) -> tuple[list[_Identity], list[str]]:
         pids = [
             pid
-            for (pid,) in self._database.rows(f"SELECT DISTINCT globalPid FROM {_KERNEL} WHERE globalPid IS NOT NULL")
+            for (pid,) in self._database.rows(
+                f"SELECT DISTINCT globalPid FROM {_KERNEL} WHERE globalPid IS NOT NULL"
+            )
         ]
         if not pids:
-            raise TraceError(f"{self._path}: its kernels do not say which process ran them; export with a newer nsys")
+            raise TraceError(
+                f"{self._path}: its kernels do not say which process ran them; export with a "
+                "newer nsys"
+            )
         if not all(isinstance(pid, int) for pid in pids):
-            raise TraceError(f"{self._path}: a process number of its kernels is no integer", hint=_HINT)
+            raise TraceError(
+                f"{self._path}: a process number of its kernels is no integer", hint=_HINT
+            )
         ordered = sorted(pid for pid in pids if isinstance(pid, int))
         if marked:
             strangers = [self._process_text(pid) for pid in ordered if pid not in marked]
             about = f"{self._path.name}: processes that are no ranks ran kernels and are left out: "
-            return [marked[pid] for pid in ordered if pid in marked], [about + ", ".join(strangers)] * bool(strangers)
+            return [marked[pid] for pid in ordered if pid in marked], [
+                about + ", ".join(strangers)
+            ] * bool(strangers)
         identities = [_Identity(pid, number, len(ordered)) for number, pid in enumerate(ordered)]
         if len(ordered) == 1:
             return identities, []
-        shown = ", ".join(f"process {self._process_text(one.pid)} as rank {one.rank}" for one in identities)
+        shown = ", ".join(
+            f"process {self._process_text(one.pid)} as rank {one.rank}" for one in identities
+        )
         about = "does not name ranks; taken, as all of the job, in the order of their processes"
         return identities, [f"{self._path.name} {about}: {shown}"]
 
@@ -171,14 +195,21 @@ class _Export:
         number = _Identity(pid, 0, 1).short
         if not self._database.has("PROCESSES", "globalPid", "name"):
             return str(number)
-        names = [str(name) for (name,) in self._database.rows("SELECT name FROM PROCESSES WHERE globalPid = ?", (pid,))]
+        names = [
+            str(name)
+            for (name,) in self._database.rows(
+                "SELECT name FROM PROCESSES WHERE globalPid = ?", (pid,)
+            )
+        ]
         return f"{number} ({Path(names[0]).name})" if names and names[0] else str(number)
 
     def _recorder_message(self) -> str:
         """The warning that nsys itself left in the export."""
         if not self._database.has("DIAGNOSTIC_EVENT", "text"):
             return ""
-        query = "SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%' LIMIT 1"
+        query = (
+            "SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%' LIMIT 1"
+        )
         for (text,) in self._database.rows(query):
             return f"; nsys says: {' '.join(str(text).split())}"
         return ""
@@ -190,10 +221,21 @@ class _Export:
         calls = join_spans(list(self._calls(pid, numbers)))
         steps = self._steps(pid)
         launches = _Launches(calls, steps)
-        nccl_calls = nccl.NcclCalls([self._on_clock(item) for item in self._nvtx.ranges(pid, nccl.RANGES)])
+        nccl_calls = nccl.NcclCalls(
+            [self._on_clock(item) for item in self._nvtx.ranges(pid, nccl.RANGES)]
+        )
         compute, kernels = self._kernels(pid, numbers)
         communication = [
-            NcclSpan(int(start), int(end), names[int(name)], int(stream), int(link), step, call, bool(is_launched))
+            NcclSpan(
+                int(start),
+                int(end),
+                names[int(name)],
+                int(stream),
+                int(link),
+                step,
+                call,
+                bool(is_launched),
+            )
             for (start, end, stream, link, name), step, call, is_launched in zip(
                 kernels,
                 launches.steps_of(kernels[:, 3]),
@@ -223,20 +265,34 @@ class _Export:
         return Process(trace, tuple(communication), bool(nccl_calls) and self._nvtx.lacks_payloads)
 
     def _host_rank(self, identity: _Identity) -> Process:
-        """A CPU rank, by what the worker marks: phases of its steps, gloo's collectives, waits for data."""
+        """A CPU rank, by what the worker marks: phases of its steps, gloo's collectives, waits for
+        data."""
         pid, names = identity.pid, NameTable()
-        parts = [_ranges_as_spans(self._waits(pid), self._base, SpanKind.INPUT, names.number("data loader"))]
+        parts = [
+            _ranges_as_spans(
+                self._waits(pid), self._base, SpanKind.INPUT, names.number("data loader")
+            )
+        ]
         for phase in COMPUTE_PHASES:
             number = names.number(phase.removeprefix("torchscale."))
-            parts.append(_ranges_as_spans(self._nvtx.ranges(pid, [phase]), self._base, SpanKind.OPERATOR, number))
+            parts.append(
+                _ranges_as_spans(
+                    self._nvtx.ranges(pid, [phase]), self._base, SpanKind.OPERATOR, number
+                )
+            )
         collections = self._nvtx.ranges(pid, [COLLECTION])
-        parts.append(_ranges_as_spans(collections, self._base, SpanKind.PAUSE, names.number("garbage collection")))
+        parts.append(
+            _ranges_as_spans(
+                collections, self._base, SpanKind.PAUSE, names.number("garbage collection")
+            )
+        )
         steps = self._steps(pid)
         rows = [
             row
             for item in self._nvtx.ranges(pid, [f"{COLLECTIVE_PREFIX}%"])
             if (name := CollectiveName.parse(item.text)) is not None
-            # Others are barriers around the recording, not all of which every rank has ended when it ends.
+            # Others are barriers around the recording, not all of which every rank has ended when
+            # it ends.
             and (row := self._gloo_row(self._on_clock(item), name, steps)).step >= 0
         ]
         trace = RankTrace(
@@ -275,14 +331,17 @@ class _Export:
 
     @cached_property
     def _base(self) -> int:
-        """What makes times nanoseconds since the epoch; 0 where they are that already, or no start time is exported."""
+        """What makes times nanoseconds since the epoch; 0 where they are that already, or no start
+        time is exported."""
         meta = "META_DATA_EXPORT" if self._database.has("META_DATA_EXPORT") else "EXPORT_META_DATA"
         query = f"SELECT value FROM {meta} WHERE name = 'EXPORT_PARAM_TIME_NORMALIZE'"
         if any(str(value).lower() == "true" for (value,) in self._database.rows(query)):
             return 0
         if not self._database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
             return 0
-        for (value,) in self._database.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"):
+        for (value,) in self._database.rows(
+            "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"
+        ):
             if isinstance(value, int) and 0 <= value < MAX_NS:
                 return value
         return 0
@@ -303,16 +362,21 @@ class _Export:
     def _kernels(self, pid: int, numbers: dict[int, int]) -> tuple[Spans, NDArray[np.int64]]:
         """Compute, and NCCL's kernels as rows of start, end, stream, launch and name."""
         table = self._database.integers(
-            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column} FROM {_KERNEL} "
+            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column} FROM "
+            f"{_KERNEL} "
             "WHERE globalPid = ?",
             (pid,),
             5,
         )
-        communicates = np.isin(table[:, 4], [number for number, name in self._names.items() if is_nccl(name)])
+        communicates = np.isin(
+            table[:, 4], [number for number, name in self._names.items() if is_nccl(name)]
+        )
         communication = table[communicates]
         communication[:, :2] += self._base
         table = table[~communicates]
-        return _spans(table, self._base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)), communication
+        return _spans(
+            table, self._base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)
+        ), communication
 
     def _copies(self, pid: int, name: int) -> Iterator[Spans]:
         if self._database.has(_MEMCPY, "globalPid", "correlationId"):
@@ -323,12 +387,16 @@ class _Export:
             yield _copy_spans(table, self._base, name, _copy_details(table[:, 5:]))
         if self._database.has(_MEMSET, "globalPid", "correlationId"):
             table = self._copy_table(pid, _MEMSET, "0, 0, 0")
-            yield _copy_spans(table, self._base, name, np.full(len(table), SpanCopyKind.FILL, dtype=np.int8))
+            yield _copy_spans(
+                table, self._base, name, np.full(len(table), SpanCopyKind.FILL, dtype=np.int8)
+            )
 
     def _copy_table(self, pid: int, source: str, columns: str) -> NDArray[np.int64]:
         size = "COALESCE(bytes, -1)" if self._database.has(source, "bytes") else "-1"
         columns = f"start, end, streamId, COALESCE(correlationId, 0), {size}, {columns}"
-        return self._database.integers(f"SELECT {columns} FROM {source} WHERE globalPid = ?", (pid,), 8)
+        return self._database.integers(
+            f"SELECT {columns} FROM {source} WHERE globalPid = ?", (pid,), 8
+        )
 
     def _calls(self, pid: int, numbers: dict[int, int]) -> Iterator[Spans]:
         """Calls of the CUDA runtime that launch work or wait for it."""
@@ -360,7 +428,9 @@ class _Export:
 
     def _checked(self, item: NvtxRange) -> NvtxRange:
         """Within the 62 bits that a recording may have: times beyond are refused later."""
-        return item._replace(start=max(-MAX_NS, min(item.start, MAX_NS)), end=max(-MAX_NS, min(item.end, MAX_NS)))
+        return item._replace(
+            start=max(-MAX_NS, min(item.start, MAX_NS)), end=max(-MAX_NS, min(item.end, MAX_NS))
+        )
 
 
 class _Launches:
@@ -381,8 +451,8 @@ class _Launches:
         return places, self._links[places] == links
 
     def steps_of(self, links: NDArray[np.int64]) -> list[int]:
-        """Numbers of the steps whose range holds the launches: the device may run a kernel long after the host's range
-        has ended. -1 where no range does, or the launch was not recorded."""
+        """Numbers of the steps whose range holds the launches: the device may run a kernel long
+        after the host's range has ended. -1 where no range does, or the launch was not recorded."""
         numbers = np.full(len(links), -1, dtype=np.int64)
         places, recorded = self._places(links)
         numbers[recorded] = _steps_at(self._called[places[recorded]], self._steps)
@@ -391,13 +461,18 @@ class _Launches:
     def calls_of(
         self, links_and_names: NDArray[np.int64], nccl_calls: nccl.NcclCalls, names: dict[int, str]
     ) -> list[nccl.NcclCall | None]:
-        """NCCL's call around each launch; ``None`` outside of NCCL, or where the launch was not recorded."""
+        """NCCL's call around each launch; ``None`` outside of NCCL, or where the launch was not
+        recorded."""
         places, recorded = self._places(links_and_names[:, 0])
         return [
-            nccl_calls.around(int(self._threads[place]), int(self._called[place]), names.get(int(name), ""))
+            nccl_calls.around(
+                int(self._threads[place]), int(self._called[place]), names.get(int(name), "")
+            )
             if is_recorded
             else None
-            for place, is_recorded, name in zip(places, recorded, links_and_names[:, 1], strict=True)
+            for place, is_recorded, name in zip(
+                places, recorded, links_and_names[:, 1], strict=True
+            )
         ]
 
     def are_recorded(self, links: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -416,10 +491,13 @@ def _steps_at(moments: NDArray[np.int64], steps: Steps) -> NDArray[np.int64]:
 
 
 def _copy_collectives(
-    copies: list[Spans], launches: _Launches, nccl_calls: nccl.NcclCalls, kernels: Sequence[NcclSpan]
+    copies: list[Spans],
+    launches: _Launches,
+    nccl_calls: nccl.NcclCalls,
+    kernels: Sequence[NcclSpan],
 ) -> tuple[list[Spans], list[NcclSpan]]:
-    """Copies that NCCL launched in the place of a kernel, as one collective a call, and the other copies. From 2.28 on
-    it uses the copy engines where buffers are registered."""
+    """Copies that NCCL launched in the place of a kernel, as one collective a call, and the other
+    copies. From 2.28 on it uses the copy engines where buffers are registered."""
     by_kernel = {kernel.call.number for kernel in kernels if kernel.call is not None}
     rest: list[Spans] = []
     found: dict[int, NcclSpan] = {}
@@ -437,12 +515,16 @@ def _copy_collectives(
             if known is not None:
                 start, end = min(start, known.start), max(end, known.end)
             lane, link = int(part.lane[place]), int(part.link[place])
-            found[call.number] = NcclSpan(start, end, call.op, lane, link, step, call, is_launched=True)
+            found[call.number] = NcclSpan(
+                start, end, call.op, lane, link, step, call, is_launched=True
+            )
         rest.append(part.only(~is_collective))
     return rest, list(found.values())
 
 
-def _ranges_as_spans(ranges: Iterator[NvtxRange] | list[NvtxRange], base: int, kind: SpanKind, name: int) -> Spans:
+def _ranges_as_spans(
+    ranges: Iterator[NvtxRange] | list[NvtxRange], base: int, kind: SpanKind, name: int
+) -> Spans:
     rows = [(item.start, item.end, item.thread, 0) for item in ranges]
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
     return _spans(table, base, kind, _filled(table, name))
@@ -455,11 +537,16 @@ def _filled(table: NDArray[np.int64], name: int) -> NDArray[np.int32]:
 def _renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArray[np.int32]:
     ordered = np.array(sorted(numbers), dtype=np.int64)
     index = np.array([numbers[int(identifier)] for identifier in ordered], dtype=np.int32)
-    return index[np.searchsorted(ordered, identifiers)] if len(ordered) else identifiers.astype(np.int32)
+    return (
+        index[np.searchsorted(ordered, identifiers)]
+        if len(ordered)
+        else identifiers.astype(np.int32)
+    )
 
 
 def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
-    """From columns copyKind, srcKind, dstKind: the memory of the host that a copy reads or writes, where it is told."""
+    """From columns copyKind, srcKind, dstKind: the memory of the host that a copy reads or writes,
+    where it is told."""
     copy, source, target = kinds[:, 0], kinds[:, 1], kinds[:, 2]
     detail = np.full(len(kinds), SpanCopyKind.OTHER, dtype=np.int8)
     for number, kind in _COPY_KINDS.items():
@@ -473,7 +560,11 @@ def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
 
 def _copy_spans(table: NDArray[np.int64], base: int, name: int, detail: NDArray[np.int8]) -> Spans:
     """From columns start, end, lane, link, size."""
-    return replace(_spans(table, base, SpanKind.COPY, _filled(table, name)), detail=detail, size=table[:, 4].copy())
+    return replace(
+        _spans(table, base, SpanKind.COPY, _filled(table, name)),
+        detail=detail,
+        size=table[:, 4].copy(),
+    )
 
 
 def _spans(table: NDArray[np.int64], base: int, kind: SpanKind, names: NDArray[np.int32]) -> Spans:

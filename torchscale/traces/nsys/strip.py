@@ -1,8 +1,8 @@
-"""A copy of an export that can be shared: what was measured, without the environment, the arguments and the output that
-nsys records with it.
+"""A copy of an export that can be shared: what was measured, without the environment, the arguments
+and the output that nsys records with it.
 
-The copy is made of what is known to be harmless: tables of numbers, and the names that they refer to. What a future
-version adds is left out until it is known.
+The copy is made of what is known to be harmless: tables of numbers, and the names that they refer
+to. What a future version adds is left out until it is known.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ _TEXTS = {
 """Texts and bytes that are copied: of NVTX's payloads those of NCCL, which are numbers."""
 _WHOLE = {
     "META_DATA_EXPORT": "name LIKE 'EXPORT_SCHEMA_VERSION%' OR name IN "
-    "('EXPORT_PRODUCT_NAME', 'EXPORT_PRODUCT_VERSION', 'EXPORT_PARAM_TIME_NORMALIZE', 'EXPORT_PARAM_LAZY')",
+    "('EXPORT_PRODUCT_NAME', 'EXPORT_PRODUCT_VERSION', 'EXPORT_PARAM_TIME_NORMALIZE', "
+    "'EXPORT_PARAM_LAZY')",
     "EXPORT_META_DATA": "name LIKE 'EXPORT_SCHEMA_VERSION%' OR name LIKE 'SCHEMA_VERSION%'",
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "name IN ('NCCL communicator ID', 'Message size [bytes]', 'Bytes', 'Peer rank', "
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "name IN ('NCCL communicator ID', 'Message size [bytes]', "
+    "'Bytes', 'Peer rank', "
     "'Root', 'Rank', 'No. of ranks', 'CUDA device')",
-    "DIAGNOSTIC_EVENT": "text LIKE '%CUDA events collected%' OR text LIKE '%NVTX events collected%'",
+    "DIAGNOSTIC_EVENT": "text LIKE '%CUDA events collected%' OR text LIKE '%NVTX events "
+    "collected%'",
 }
 """Tables of texts, and which of their rows are copied."""
 _NVTX_TEXT = "COALESCE(t.text, (SELECT s.value FROM source.StringIds s WHERE s.id = t.textId))"
@@ -62,7 +65,8 @@ class StrippedTable:
 
 
 def strip_export(source: Path, target: Path) -> tuple[StrippedTable, ...]:
-    """Write a copy of an export that can be shared. Returns its tables of which rows were left out, by name.
+    """Write a copy of an export that can be shared. Returns its tables of which rows were left out,
+    by name.
 
     Raises:
         TraceError: ``source`` is not a readable export of nsys, or ``target`` exists.
@@ -123,7 +127,8 @@ class _Copy:
         return self._insert(table, columns, values, self._chosen(table))
 
     def _chosen(self, table: str) -> str:
-        """Which rows of a table of numbers are copied: of all processes of the machine, those that were recorded."""
+        """Which rows of a table of numbers are copied: of all processes of the machine, those that
+        were recorded."""
         if table != "PROCESSES":
             return "1"
         traced = [
@@ -148,15 +153,21 @@ class _Copy:
         quoted = ", ".join(f'"{name}"' for name in columns)  # some are words of SQL, as `end` is
         self._copy.execute(f"CREATE TABLE main.{table} ({quoted})")
         cursor = self._copy.execute(
-            f"INSERT INTO main.{table} SELECT {', '.join(values)} FROM source.{table} t WHERE {where}"
+            f"INSERT INTO main.{table} SELECT {', '.join(values)} FROM source.{table} t WHERE "
+            f"{where}"
         )
         return cursor.rowcount
 
     def _copy_strings(self) -> int:
         """Copy the texts that remaining rows refer to."""
-        self._copy.execute(f"CREATE TABLE main.{_STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
+        self._copy.execute(
+            f"CREATE TABLE main.{_STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)"
+        )
         tables = [
-            str(name) for (name,) in self._copy.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+            str(name)
+            for (name,) in self._copy.execute(
+                "SELECT name FROM main.sqlite_master WHERE type = 'table'"
+            )
         ]
         used = [
             f"SELECT {column} FROM main.{table}"
@@ -166,7 +177,10 @@ class _Copy:
         ]
         if not used:
             return 0
-        chosen = f"SELECT id, redacted(value) FROM source.{_STRINGS} WHERE id IN ({' UNION '.join(used)})"
+        chosen = (
+            f"SELECT id, redacted(value) FROM source.{_STRINGS} WHERE id IN "
+            f"({' UNION '.join(used)})"
+        )
         return self._copy.execute(f"INSERT INTO main.{_STRINGS} {chosen}").rowcount
 
     def _count(self, table: str) -> int:

@@ -20,8 +20,9 @@ def make_source(
     needed: bool = True,
     on_progress: Callable[[], None] | None = None,
 ) -> Source:
-    """The cell's source of batches. Call it on every rank: together they write a missing dataset of shards, also those
-    ranks for which no batch is ``needed``. ``on_progress`` is called repeatedly while they write.
+    """The cell's source of batches. Call it on every rank: together they write a missing dataset of
+    shards, also those ranks for which no batch is ``needed``. ``on_progress`` is called repeatedly
+    while they write.
 
     Raises:
         ValueError: the data does not fit the model, is damaged, or cannot be written.
@@ -32,7 +33,11 @@ def make_source(
         if not needed:
             return NoSource()
         return SyntheticSource(
-            workload, share=share, seed=cell.seed, device=ranks.device, channels_last=cell.channels_last
+            workload,
+            share=share,
+            seed=cell.seed,
+            device=ranks.device,
+            channels_last=cell.channels_last,
         )
     assert cell.loader is not None  # noqa: S101 - every other source has one
     if cell.data_source == "cifar100":
@@ -42,13 +47,19 @@ def make_source(
     elif cell.data_source == "shards":
         from torchscale.worker.data import shards  # noqa: PLC0415 - only for this data source
 
-        dataset = shards.open_dataset(workload, cell, cell.loader, ranks, on_progress or _ignore_progress)
+        dataset = shards.open_dataset(
+            workload, cell, cell.loader, ranks, on_progress or _ignore_progress
+        )
     else:
         dataset = LoadedData(Pool(sample_pool(workload, share, cell.seed), share))
     if not needed:
         return NoSource()
     return LoaderSource(
-        dataset, share=share, settings=cell.loader, device=ranks.device, channels_last=cell.channels_last
+        dataset,
+        share=share,
+        settings=cell.loader,
+        device=ranks.device,
+        channels_last=cell.channels_last,
     )
 
 

@@ -1,5 +1,5 @@
-"""CIFAR-100 (Krizhevsky, 2009) in its binary format: a coarse label, a fine label, then 32 × 32 pixels of each
-colour."""
+"""CIFAR-100 (Krizhevsky, 2009) in its binary format: a coarse label, a fine label, then 32 × 32
+pixels of each colour."""
 
 from __future__ import annotations
 
@@ -35,18 +35,24 @@ _MEAN, _DEVIATION = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 """Mean and standard deviation of each colour over the training images, on a scale from 0 to 1."""
 
 
-def open_dataset(workload: Workload, cell: TrainingCell, settings: Loader, ranks: Ranks) -> LoadedData:
+def open_dataset(
+    workload: Workload, cell: TrainingCell, settings: Loader, ranks: Ranks
+) -> LoadedData:
     """The training images, in a new order every epoch; normalized and resized on the device.
 
     Raises:
-        ValueError: the model takes no images or has fewer classes, or the data is missing or damaged.
+        ValueError: the model takes no images or has fewer classes, or the data is missing or
+            damaged.
     """
     images = workload.images
     if images is None:
-        raise ValueError(f"data.source: cifar100 has images, but {cell.model} takes none; choose an image model")
+        raise ValueError(
+            f"data.source: cifar100 has images, but {cell.model} takes none; choose an image model"
+        )
     if images.num_classes < CLASSES:
         raise ValueError(
-            f"cifar100 has {CLASSES} classes, {cell.model} {images.num_classes}; set num_classes: {CLASSES}"
+            f"cifar100 has {CLASSES} classes, {cell.model} {images.num_classes}; set num_classes: "
+            f"{CLASSES}"
         )
     directory = Path(str(reveal(settings.data_dir)))
     if ranks.local_rank == 0:
@@ -79,7 +85,10 @@ class Cifar100:
         self._records = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _RECORD_BYTES)
         largest = int(self._records[:, 1].max())
         if largest >= CLASSES:
-            raise ValueError(f"{path}: label {largest}, expected 0 to {CLASSES - 1}; this is not the binary CIFAR-100")
+            raise ValueError(
+                f"{path}: label {largest}, expected 0 to {CLASSES - 1}; this is not the binary "
+                "CIFAR-100"
+            )
 
     def __len__(self) -> int:
         """Number of images in the file."""
@@ -110,7 +119,8 @@ class Finish:
 
 
 def find_file(directory: Path, *, download: bool) -> Path:
-    """The path of ``train.bin`` in ``directory`` or its ``cifar-100-binary``; downloaded if missing and allowed.
+    """The path of ``train.bin`` in ``directory`` or its ``cifar-100-binary``; downloaded if missing
+    and allowed.
 
     Raises:
         ValueError: it is missing, or cannot be downloaded.
@@ -120,14 +130,16 @@ def find_file(directory: Path, *, download: bool) -> Path:
             return path
     if not download:
         raise ValueError(
-            f"no train.bin in {directory} or {directory / 'cifar-100-binary'}; unpack cifar-100-binary.tar.gz "
+            f"no train.bin in {directory} or {directory / 'cifar-100-binary'}; unpack "
+            "cifar-100-binary.tar.gz "
             "there, or set data.download: true"
         )
     return fetch(_URL, _MD5, directory)
 
 
 def fetch(url: str, md5: str, directory: Path) -> Path:
-    """Download the archive from ``url``, check its MD5 and unpack the training file into ``directory``; its path.
+    """Download the archive from ``url``, check its MD5 and unpack the training file into
+    ``directory``; its path.
 
     Raises:
         ValueError: it cannot be downloaded, or its checksum is not ``md5``.
@@ -141,7 +153,9 @@ def fetch(url: str, md5: str, directory: Path) -> Path:
         ) from error
     checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if checksum != md5:
-        raise ValueError(f"{url}: MD5 {checksum}, expected {md5}; not the published file, download it again")
+        raise ValueError(
+            f"{url}: MD5 {checksum}, expected {md5}; not the published file, download it again"
+        )
     path = directory / _MEMBER
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write_bytes(path, _member(content))

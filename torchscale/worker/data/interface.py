@@ -1,4 +1,5 @@
-"""The interface of sources of batches. A new source is one new file with a class that implements :class:`Source`."""
+"""The interface of sources of batches. A new source is one new file with a class that implements
+:class:`Source`."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from torchscale.worker.models.interface import BatchOfTensors
 class Source(Protocol):
     """Endless batches on the rank's device.
 
-    All ranks together take consecutive samples, which do not depend on the number of ranks; each copy of the model
-    takes its share of them.
+    All ranks together take consecutive samples, which do not depend on the number of ranks; each
+    copy of the model takes its share of them.
     """
 
     @property
@@ -56,8 +57,8 @@ class NoSource:
 def generator_for(seed: int, number: int) -> torch.Generator:
     """A CPU generator for item ``number`` under ``seed``.
 
-    The two are mixed with a prime, since neighbouring pairs must not collide, and cut to the 32 bits of a seed that
-    torch's CPU generator uses.
+    The two are mixed with a prime, since neighbouring pairs must not collide, and cut to the 32
+    bits of a seed that torch's CPU generator uses.
     """
     return torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**32)
 

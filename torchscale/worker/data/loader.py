@@ -1,4 +1,5 @@
-"""Batches through torch's loader: made or read by worker processes, pinned, copied to the device."""
+"""Batches through torch's loader: made or read by worker processes, pinned, copied to the
+device."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class LoadedData:
     Attributes:
         samples: Where batches are read.
         finish: Turns a batch on the device into the model's inputs.
-        shuffle_seed: Seed of the order, which differs from epoch to epoch; ``None`` for the order of the samples.
+        shuffle_seed: Seed of the order, which differs from epoch to epoch; ``None`` for the order
+            of the samples.
         use: Facts on the data for the record; ``None`` for random samples.
     """
 
@@ -53,7 +55,13 @@ class LoaderSource:
     """Batches of torch's ``DataLoader``; each copy of the model gets its share of every step."""
 
     def __init__(
-        self, data: LoadedData, *, share: Share, settings: Loader, device: torch.device, channels_last: bool
+        self,
+        data: LoadedData,
+        *,
+        share: Share,
+        settings: Loader,
+        device: torch.device,
+        channels_last: bool,
     ) -> None:
         """Start the loader's processes.
 
@@ -63,7 +71,8 @@ class LoaderSource:
         samples = data.samples
         if len(samples) < share.all_samples:
             raise ValueError(
-                f"the data has {len(samples)} samples, fewer than the {share.all_samples} of one step; "
+                f"the data has {len(samples)} samples, fewer than the {share.all_samples} of one "
+                "step; "
                 "lower batch_sizes or provide more data"
             )
         # Random samples exist for a few steps only; the cell's num_samples defines their epoch.
@@ -89,7 +98,9 @@ class LoaderSource:
         batch = next(self._batches)
         self._steps += 1
         moved = {
-            name: to_device(tensor, self._device, channels_last=self._channels_last, non_blocking=True)
+            name: to_device(
+                tensor, self._device, channels_last=self._channels_last, non_blocking=True
+            )
             for name, tensor in batch.items()
         }
         return self._data.finish(moved)
@@ -98,7 +109,9 @@ class LoaderSource:
         """The facts on the data, with the number of epochs so far; ``None`` for random samples."""
         if self._data.use is None or self.epoch_samples is None:
             return None
-        return self._data.use.model_copy(update={"epochs": self._steps * self._share.all_samples / self.epoch_samples})
+        return self._data.use.model_copy(
+            update={"epochs": self._steps * self._share.all_samples / self.epoch_samples}
+        )
 
     def close(self) -> None:
         """Stop the loader's processes."""
@@ -106,7 +119,8 @@ class LoaderSource:
 
 
 class Pool:
-    """Random batches drawn in advance, read through a loader: they show what loader and copy cost."""
+    """Random batches drawn in advance, read through a loader: they show what loader and copy
+    cost."""
 
     def __init__(self, batches: list[BatchOfTensors], share: Share) -> None:
         self._batches, self._share = batches, share
@@ -116,11 +130,15 @@ class Pool:
         return len(self._batches) * self._share.all_samples
 
     def __getitems__(self, numbers: list[int]) -> BatchOfTensors:
-        """The samples with these numbers of this copy's share, stacked one by one as a loader does."""
+        """The samples with these numbers of this copy's share, stacked one by one as a loader
+        does."""
         step, _ = divmod(numbers[0], self._share.all_samples)
         first = self._share.of_step(step)[0]
         batch = self._batches[step]
-        return {name: torch.stack([tensor[number - first] for number in numbers]) for name, tensor in batch.items()}
+        return {
+            name: torch.stack([tensor[number - first] for number in numbers])
+            for name, tensor in batch.items()
+        }
 
 
 class _AsDataset(Dataset[BatchOfTensors]):
@@ -137,7 +155,8 @@ class _AsDataset(Dataset[BatchOfTensors]):
 
 
 class _EndlessSampler(Sampler[list[int]]):
-    """Endless batches of sample numbers for this copy; an epoch's last, incomplete step is left out."""
+    """Endless batches of sample numbers for this copy; an epoch's last, incomplete step is left
+    out."""
 
     def __init__(self, samples: int, share: Share, shuffle_seed: int | None) -> None:
         self._samples, self._share, self._seed = samples, share, shuffle_seed
@@ -148,7 +167,9 @@ class _EndlessSampler(Sampler[list[int]]):
             order = self._order(epoch)
             for step in range(self._samples // self._share.all_samples):
                 numbers = self._share.of_step(step)
-                yield list(numbers) if order is None else order[numbers.start : numbers.stop].tolist()
+                yield (
+                    list(numbers) if order is None else order[numbers.start : numbers.stop].tolist()
+                )
             epoch += 1
 
     def _order(self, epoch: int) -> torch.Tensor | None:
@@ -158,9 +179,9 @@ class _EndlessSampler(Sampler[list[int]]):
 
 
 def _prepare_process(number: int) -> None:
-    """In a loader process: it ends with its rank (torch's own look at its parent takes seconds), and when a batch
-    cannot be handed over, as where /dev/shm is full. Python's queue drops that batch, and the rank would wait for it
-    for ever."""
+    """In a loader process: it ends with its rank (torch's own look at its parent takes seconds),
+    and when a batch cannot be handed over, as where /dev/shm is full. Python's queue drops that
+    batch, and the rank would wait for it for ever."""
     del number
     rank = multiprocessing.parent_process()
     if rank is not None and rank.pid is not None:

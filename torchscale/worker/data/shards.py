@@ -1,8 +1,8 @@
-"""A dataset of numbered binary files (shards) with random samples of the model's shape: written once, memory-mapped.
+"""A dataset of numbered binary files (shards) with random samples of the model's shape: written
+once, memory-mapped.
 
-A sample's tensors lie one after the other. Floating-point numbers are kept in a byte each, as images are, and
-integers in four bytes;
-they get their type back on the device.
+A sample's tensors lie one after the other. Floating-point numbers are kept in a byte each, as
+images are, and integers in four bytes; they get their type back on the device.
 
 ::
 
@@ -42,14 +42,15 @@ from torchscale.worker.process_group import Ranks, local_world_size
 
 _FORMAT = 1
 _SHARD_BYTES = 128_000_000
-"""In the range that is usual for shards of training data: read sequentially, and enough of them to deal out over
-ranks."""
+"""In the range that is usual for shards of training data: read sequentially, and enough of them to
+deal out over ranks."""
 _CHUNK_SAMPLES = 64
 """Samples that are drawn and written at once: 64 images of 224 pixels take 39 MB as floats."""
 _READ_BYTES = 4 << 20
 """Read at once for a checksum: large enough that system calls do not count."""
 _SPREAD = 4.0
-"""Values from -4 to 4 are mapped to a byte and others clipped: 1 in 16,000 normally distributed numbers."""
+"""Values from -4 to 4 are mapped to a byte and others clipped: 1 in 16,000 normally distributed
+numbers."""
 
 
 class StoredField(Frozen):
@@ -117,16 +118,23 @@ class Prepared:
 
 
 def open_dataset(
-    workload: Workload, cell: TrainingCell, settings: Loader, ranks: Ranks, on_progress: Callable[[], None]
+    workload: Workload,
+    cell: TrainingCell,
+    settings: Loader,
+    ranks: Ranks,
+    on_progress: Callable[[], None],
 ) -> LoadedData:
-    """The dataset of this cell's model; missing and damaged shards are written first. Call it on every rank.
+    """The dataset of this cell's model; missing and damaged shards are written first. Call it on
+    every rank.
 
     Raises:
         ValueError: a shard is missing or damaged and cannot be written.
     """
     layout = plan_layout(workload, cell, settings)
     directory = Path(str(reveal(settings.data_dir))) / layout.name
-    prepared = prepare(directory, layout, workload, ranks, verify=settings.verify, on_progress=on_progress)
+    prepared = prepare(
+        directory, layout, workload, ranks, verify=settings.verify, on_progress=on_progress
+    )
     paths = [shard_path(directory, shard) for shard in range(layout.shards)]
     if settings.drop_cache and ranks.local_rank == 0:
         drop_from_cache(paths)
@@ -142,11 +150,14 @@ def open_dataset(
         resident_share=resident,
         asked_cold=settings.drop_cache,
     )
-    return LoadedData(ShardSamples(directory, layout), finish=lambda batch: restore(batch, layout), use=use)
+    return LoadedData(
+        ShardSamples(directory, layout), finish=lambda batch: restore(batch, layout), use=use
+    )
 
 
 def plan_layout(workload: Workload, cell: TrainingCell, settings: Loader) -> Layout:
-    """As many samples as ``data.total_mb`` takes, in files of about 128 MB unless their number is given.
+    """As many samples as ``data.total_mb`` takes, in files of about 128 MB unless their number is
+    given.
 
     Raises:
         ValueError: not even one sample fits in each file.
@@ -166,11 +177,18 @@ def plan_layout(workload: Workload, cell: TrainingCell, settings: Loader) -> Lay
     shards = settings.num_shards or max(1, round(total / _SHARD_BYTES))
     if samples < shards:
         raise ValueError(
-            f"data.total_mb: {settings.total_mb} MB hold {samples} samples, fewer than {shards} shards; "
+            f"data.total_mb: {settings.total_mb} MB hold {samples} samples, fewer than {shards} "
+            "shards; "
             "raise data.total_mb or lower data.num_shards"
         )
     options = json.dumps(cell.model_options, sort_keys=True)
-    return Layout(fields=fields, model=f"{cell.model} {options}", samples=samples, shards=shards, seed=cell.seed)
+    return Layout(
+        fields=fields,
+        model=f"{cell.model} {options}",
+        samples=samples,
+        shards=shards,
+        seed=cell.seed,
+    )
 
 
 def prepare(
@@ -182,8 +200,9 @@ def prepare(
     verify: bool,
     on_progress: Callable[[], None],
 ) -> Prepared:
-    """Write missing and damaged shards, which are dealt out over the ranks of each machine: every machine gets all of
-    them, on its own disk or, with the same content, on a shared one. Call it on every rank.
+    """Write missing and damaged shards, which are dealt out over the ranks of each machine: every
+    machine gets all of them, on its own disk or, with the same content, on a shared one. Call it on
+    every rank.
 
     Raises:
         ValueError: a shard is missing or damaged and cannot be written.
@@ -197,7 +216,9 @@ def prepare(
         on_progress()
         path = shard_path(directory, shard)
         expected = None if existing is None else existing.checksums[shard]
-        checksum = _valid_checksum(path, layout.shard_bytes(shard), expected, verify=verify or existing is None)
+        checksum = _valid_checksum(
+            path, layout.shard_bytes(shard), expected, verify=verify or existing is None
+        )
         if checksum is None:
             existed = path.exists()
             checksum = _write(path, layout, shard, workload, on_progress)
@@ -205,7 +226,9 @@ def prepare(
         checksums[shard] = checksum
     parts = ranks.gather_objects((checksums, written, repaired))
     all_checksums = {shard: checksum for part, _, _ in parts for shard, checksum in part.items()}
-    manifest = Manifest(layout=layout, checksums=tuple(all_checksums[shard] for shard in range(layout.shards)))
+    manifest = Manifest(
+        layout=layout, checksums=tuple(all_checksums[shard] for shard in range(layout.shards))
+    )
     if ranks.local_rank == 0 and manifest != existing:
         atomic_write_model(directory / "manifest.json", manifest)
     first = parts[:here]  # of one machine
@@ -250,12 +273,15 @@ class ShardSamples:
 
 
 def restore(batch: BatchOfTensors, layout: Layout) -> BatchOfTensors:
-    """Convert stored tensors to their types in training; bytes of floating-point fields are mapped back to -4 to 4."""
+    """Convert stored tensors to their types in training; bytes of floating-point fields are mapped
+    back to -4 to 4."""
     restored: BatchOfTensors = {}
     for field in layout.fields:
         tensor, kind = batch[field.name], getattr(torch, field.dtype)
         restored[field.name] = (
-            (tensor.to(kind) / 255 - 0.5) * (2 * _SPREAD) if kind.is_floating_point else tensor.to(kind)
+            (tensor.to(kind) / 255 - 0.5) * (2 * _SPREAD)
+            if kind.is_floating_point
+            else tensor.to(kind)
         )
     return restored
 
@@ -271,11 +297,14 @@ def _read_manifest(directory: Path, layout: Layout) -> Manifest | None:
         manifest = Manifest.model_validate_json((directory / "manifest.json").read_bytes())
     except (OSError, ValidationError):
         return None
-    return manifest if manifest.layout == layout and len(manifest.checksums) == layout.shards else None
+    return (
+        manifest if manifest.layout == layout and len(manifest.checksums) == layout.shards else None
+    )
 
 
 def _valid_checksum(path: Path, size: int, expected: str | None, *, verify: bool) -> str | None:
-    """The checksum of a valid shard; ``None`` for one that is missing, of another size, or damaged."""
+    """The checksum of a valid shard; ``None`` for one that is missing, of another size, or
+    damaged."""
     try:
         if path.stat().st_size != size:
             return None
@@ -295,7 +324,9 @@ def _checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progress: Callable[[], None]) -> str:
+def _write(
+    path: Path, layout: Layout, shard: int, workload: Workload, on_progress: Callable[[], None]
+) -> str:
     """Write a shard, whole or not at all. Returns its SHA-256.
 
     Raises:
@@ -309,7 +340,8 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
         free = shutil.disk_usage(path.parent).free
         if free < size:
             raise ValueError(
-                f"{path} needs {size:,} bytes, {free:,} are free; free space or choose another data.data_dir"
+                f"{path} needs {size:,} bytes, {free:,} are free; free space or choose another "
+                "data.data_dir"
             )
         with temporary.open("wb") as file:
             for chunk in _chunks(layout, shard, workload):
@@ -321,7 +353,8 @@ def _write(path: Path, layout: Layout, shard: int, workload: Workload, on_progre
         temporary.replace(path)
     except OSError as error:
         raise ValueError(
-            f"{path} is missing or damaged and cannot be written: {error.strerror or error}; choose another "
+            f"{path} is missing or damaged and cannot be written: {error.strerror or error}; "
+            "choose another "
             "data.data_dir"
         ) from error
     finally:
@@ -337,7 +370,10 @@ def _chunks(layout: Layout, shard: int, workload: Workload) -> Iterator[bytes]:
     while remaining:
         count = min(_CHUNK_SAMPLES, remaining)
         batch = workload.make_batch(count, generator)
-        columns = [_stored(batch[field.name], field).reshape(count, -1).view(np.uint8) for field in layout.fields]
+        columns = [
+            _stored(batch[field.name], field).reshape(count, -1).view(np.uint8)
+            for field in layout.fields
+        ]
         yield np.concatenate(columns, axis=1).tobytes()
         remaining -= count
 

@@ -1,5 +1,5 @@
-"""Random samples, drawn once and used in turn. They lie on the device: no loader and no copy is needed, so that a
-step is compute and communication only."""
+"""Random samples, drawn once and used in turn. They lie on the device: no loader and no copy is
+needed, so that a step is compute and communication only."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from torchscale.worker.data.interface import Share, generator_for
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
 POOL_STEPS = 4
-"""Steps whose batches are drawn in advance: a model would fit a single batch within a few steps, and its loss
-vanish."""
+"""Steps whose batches are drawn in advance: a model would fit a single batch within a few steps,
+and its loss vanish."""
 
 
 def sample_pool(workload: Workload, share: Share, seed: int) -> list[BatchOfTensors]:
-    """One copy's batches of a few steps, on CPU. Each sample is drawn by itself, from the seed and its number, so that
-    the samples of a step do not depend on how many ranks share them.
+    """One copy's batches of a few steps, on CPU. Each sample is drawn by itself, from the seed and
+    its number, so that the samples of a step do not depend on how many ranks share them.
 
     Raises:
         TypeError: ``make_batch`` gives no dictionary of tensors.
         ValueError: a tensor's first dimension is not the batch.
     """
-    return [_joined([_sample(workload, seed, number) for number in share.of_step(step)]) for step in range(POOL_STEPS)]
+    return [
+        _joined([_sample(workload, seed, number) for number in share.of_step(step)])
+        for step in range(POOL_STEPS)
+    ]
 
 
 def to_device(
     tensor: torch.Tensor, device: torch.device, *, channels_last: bool, non_blocking: bool = False
 ) -> torch.Tensor:
-    """``tensor`` on ``device``; with ``channels_last``, four-dimensional ones in that memory format."""
+    """``tensor`` on ``device``; with ``channels_last``, four-dimensional ones in that memory
+    format."""
     layout = torch.channels_last if channels_last and tensor.dim() == 4 else torch.preserve_format
     return tensor.to(device, non_blocking=non_blocking, memory_format=layout)
 
@@ -42,10 +46,19 @@ class SyntheticSource:
     epoch_samples: int | None = None
 
     def __init__(
-        self, workload: Workload, *, share: Share, seed: int, device: torch.device, channels_last: bool
+        self,
+        workload: Workload,
+        *,
+        share: Share,
+        seed: int,
+        device: torch.device,
+        channels_last: bool,
     ) -> None:
         pool = [
-            {name: to_device(tensor, device, channels_last=channels_last) for name, tensor in batch.items()}
+            {
+                name: to_device(tensor, device, channels_last=channels_last)
+                for name, tensor in batch.items()
+            }
             for batch in sample_pool(workload, share, seed)
         ]
         self._batches = itertools.cycle(pool)
@@ -79,10 +92,15 @@ def _checked(batch: object, batch_size: int) -> Iterable[tuple[str, torch.Tensor
         ValueError: a tensor's first dimension is not the batch.
     """
     if not isinstance(batch, Mapping):
-        raise TypeError(f"make_batch must return a dictionary of tensors, not {type(batch).__name__}")
+        raise TypeError(
+            f"make_batch must return a dictionary of tensors, not {type(batch).__name__}"
+        )
     for name, tensor in batch.items():
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"make_batch must return a dictionary of tensors; {name!r} is {type(tensor).__name__}")
+            raise TypeError(
+                f"make_batch must return a dictionary of tensors; {name!r} is "
+                f"{type(tensor).__name__}"
+            )
         if tensor.shape[:1] != (batch_size,):
             raise ValueError(
                 f"make_batch({batch_size}, …): {name!r} has the shape {tuple(tensor.shape)}; "

@@ -23,7 +23,8 @@ class WorkerKind(Protocol[C_contra, R_co]):
     def measure(
         self, task: LaunchTask, cell: C_contra, ranks: Ranks, files: RankFiles, started: Started
     ) -> R_co | None:
-        """Measure ``cell`` and return this rank's record; ``None`` if the task asked for a recording instead."""
+        """Measure ``cell`` and return this rank's record; ``None`` if the task asked for a
+        recording instead."""
 
 
 @cache

@@ -10,6 +10,8 @@ from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
 
 
-def measure(task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: RankFiles, started: Started) -> HardwareRank:
+def measure(
+    task: LaunchTask, cell: HardwareCell, ranks: Ranks, files: RankFiles, started: Started
+) -> HardwareRank:
     """:func:`~torchscale.worker.hardware.measure_hardware`."""
     return measure_hardware(task, cell, ranks, files)

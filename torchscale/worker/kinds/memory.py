@@ -10,6 +10,8 @@ from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
 
 
-def measure(task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: RankFiles, started: Started) -> MemoryRank:
+def measure(
+    task: LaunchTask, cell: MemoryCell, ranks: Ranks, files: RankFiles, started: Started
+) -> MemoryRank:
     """:func:`~torchscale.worker.model_memory.measure_memory`."""
     return measure_memory(task, cell, ranks, files)

@@ -1,7 +1,7 @@
 """All clocks that time steps. A mark is cheap; the times are read later, between batches.
 
-The functions of :mod:`time` are bound here, as everywhere in the worker, when the module is imported: before a user's
-model, which may replace them.
+The functions of :mod:`time` are bound here, as everywhere in the worker, when the module is
+imported: before a user's model, which may replace them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ class Clock(Protocol):
     """Takes marks during a batch of steps, which are read after it."""
 
     def mark(self) -> None:
-        """Take a mark now (with CUDA events: when the device reaches it), without synchronization."""
+        """Take a mark now (with CUDA events: when the device reaches it), without
+        synchronization."""
         ...
 
     def read(self) -> list[float]:
-        """Seconds of every mark since the first one, in order; clears the marks. May wait for the device."""
+        """Seconds of every mark since the first one, in order; clears the marks. May wait for the
+        device."""
         ...
 
 
@@ -65,7 +67,8 @@ class CudaEventClock:
 
 
 class CudaSyncClock(HostClock):
-    """Host time after the device has finished: exact phases, but slower steps, since host and device do not overlap."""
+    """Host time after the device has finished: exact phases, but slower steps, since host and
+    device do not overlap."""
 
     def mark(self) -> None:
         """Wait for the device, then take the host's time."""
@@ -74,7 +77,8 @@ class CudaSyncClock(HostClock):
 
 
 class AcceleratorSyncClock(HostClock):
-    """Host time after any other accelerator has finished; whether its events can be timed is not verified."""
+    """Host time after any other accelerator has finished; whether its events can be timed is not
+    verified."""
 
     def mark(self) -> None:
         """Wait for the device, then take the host's time."""
@@ -83,8 +87,8 @@ class AcceleratorSyncClock(HostClock):
 
 
 def make_clock(device: torch.device, *, sync_cuda: bool) -> Clock:
-    """The clock for ``device``: host time on CPU, events on CUDA (host time with ``sync_cuda``), else synchronized
-    host time."""
+    """The clock for ``device``: host time on CPU, events on CUDA (host time with ``sync_cuda``),
+    else synchronized host time."""
     if device.type == "cpu":
         return HostClock()
     if device.type != "cuda":

@@ -7,7 +7,8 @@ from typing import Any
 
 
 class CompilationMeter:
-    """Seconds that torch's compiler took since this object was made; ``None`` where this torch has no such callbacks.
+    """Seconds that torch's compiler took since this object was made; ``None`` where this torch has
+    no such callbacks.
 
     The callbacks are not public, and may be missing in another version.
     """

@@ -1,7 +1,9 @@
-"""A fixed piece of work, timed between batches: how much slower a core computes because of what others do.
+"""A fixed piece of work, timed between batches: how much slower a core computes because of what
+others do.
 
-Others who share a core take its time, which the kernel counts; beside that they empty its caches and use up the
-bandwidth of the memory. The processor time of work that is always the same shows whether they do.
+Others who share a core take its time, which the kernel counts; beside that they empty its caches
+and use up the bandwidth of the memory. The processor time of work that is always the same shows
+whether they do.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class FixedWork:
         self._seconds.append((multiplied - begun, thread_time() - multiplied))
 
     def read(self) -> tuple[float, float] | None:
-        """Medians of the processor time that products and copy took, in seconds; ``None`` if there is no sample."""
+        """Medians of the processor time that products and copy took, in seconds; ``None`` if there
+        is no sample."""
         if not self._seconds:
             return None
         products, copies = zip(*self._seconds, strict=True)

@@ -26,25 +26,29 @@ from torchscale.worker.parallel.blocks import repeated_blocks
 _SAMPLES = 2
 """Samples that are counted: batch normalization cannot train on one."""
 _BACKWARD_SHARE = 2.0
-"""Backward ÷ forward: a matrix product has two gradients, each a product of the same size (Kaplan et al., 2020)."""
+"""Backward ÷ forward: a matrix product has two gradients, each a product of the same size (Kaplan
+et al., 2020)."""
 _EXPERTS_BY_TOKEN = "batched_mm"  # noqa: S105 - no password
-"""How expert layers of transformers are counted: each token times the weights of the experts that it goes to. Which
-these are depends on the data, how many does not. The layers' own products (``grouped_mm``) are counted by no table of
-torch's, and run on the meta device in bf16 alone."""
+"""How expert layers of transformers are counted: each token times the weights of the experts that
+it goes to. Which these are depends on the data, how many does not. The layers' own products
+(``grouped_mm``) are counted by no table of torch's, and run on the meta device in bf16 alone."""
 
 
 def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> FlopCount:
-    """FLOPs and bytes of one sample's passes through the model that ``build`` returns, a multiply-add being two FLOPs.
+    """FLOPs and bytes of one sample's passes through the model that ``build`` returns, a
+    multiply-add being two FLOPs.
 
-    Counted on the meta device, where attention consists of plain matrix products (torch counts no FLOPs for the fused
-    kernels of CPUs). Where the model defines ``flops_per_sample``, that is the forward count, the backward count is
-    twice that, and traffic is unknown. ``backward=False`` counts the forward pass only. Of layers of experts those
-    that a token goes to count, and traffic is unknown: whose weights a batch reads depends on the data.
+    Counted on the meta device, where attention consists of plain matrix products (torch counts no
+    FLOPs for the fused kernels of CPUs). Where the model defines ``flops_per_sample``, that is the
+    forward count, the backward count is twice that, and traffic is unknown. ``backward=False``
+    counts the forward pass only. Of layers of experts those that a token goes to count, and traffic
+    is unknown: whose weights a batch reads depends on the data.
 
     Raises:
         UncountableError: what is computed depends on values, which there are none of.
     """
-    # Models that look at their inputs' values skip that for fake tensors; plain meta tensors have none to look at.
+    # Models that look at their inputs' values skip that for fake tensors; plain meta tensors have
+    # none to look at.
     with FakeTensorMode(allow_non_fake_inputs=True):
         with torch.device("meta"):
             workload = build()
@@ -54,10 +58,13 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
         workload.module.train()
         has_experts = _count_experts_of_each_token(workload.module)
         try:
-            few, many = (_count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES))
+            few, many = (
+                _count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES)
+            )
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise UncountableError(
-                "its layers look at values (such as the experts that tokens go to), so what they compute is not known "
+                "its layers look at values (such as the experts that tokens go to), so what they "
+                "compute is not known "
                 "without data"
             ) from error
         if has_experts:
@@ -81,7 +88,8 @@ class UncountableError(Exception):
 
 
 def _count_experts_of_each_token(module: nn.Module) -> bool:
-    """Whether the model has expert layers of transformers, which from now on compute by single tokens."""
+    """Whether the model has expert layers of transformers, which from now on compute by single
+    tokens."""
     able = getattr(module, "_can_set_experts_implementation", None)  # transformers 5
     if able is None or not able():
         return False
@@ -102,7 +110,11 @@ class _Count:
 def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
     batch = workload.make_batch(samples, torch.Generator().manual_seed(0))
     batch = {name: tensor.to("meta") for name, tensor in batch.items()}
-    forward, backward_counter, moved = FlopCounterMode(display=False), FlopCounterMode(display=False), TrafficCounter()
+    forward, backward_counter, moved = (
+        FlopCounterMode(display=False),
+        FlopCounterMode(display=False),
+        TrafficCounter(),
+    )
     with moved:
         with forward, _BlockCounter(repeated_blocks(workload.module), forward) as blocks:
             loss = workload.loss_of(workload.module(**workload.inputs(batch)), batch)
@@ -125,7 +137,10 @@ class _BlockCounter:
 
     def __enter__(self) -> _BlockCounter:
         for block in self._blocks:
-            self._handles += [block.register_forward_pre_hook(self._begin), block.register_forward_hook(self._end)]
+            self._handles += [
+                block.register_forward_pre_hook(self._begin),
+                block.register_forward_hook(self._end),
+            ]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,11 +167,19 @@ class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.total = 0
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the operator gives
         result = func(*args, **(kwargs or {}))
         if not func.is_view and not str(func).startswith(("aten.empty", "aten.detach")):
-            read = {id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+            read = {
+                id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)
+            }
             written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-            self.total += sum(tensor.numel() * tensor.element_size() for tensor in (*read.values(), *written))
+            self.total += sum(
+                tensor.numel() * tensor.element_size() for tensor in (*read.values(), *written)
+            )
         return result

@@ -24,9 +24,12 @@ _PROC_STAT = Path("/proc/stat")
 
 
 class HostLoadMeter:
-    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs ``cpus``."""
+    """CPU time from construction to :meth:`read`, of this rank and of everything on the CPUs
+    ``cpus``."""
 
-    def __init__(self, cpus: tuple[int, ...], *, pinned: bool, with_fixed_work: bool = False) -> None:
+    def __init__(
+        self, cpus: tuple[int, ...], *, pinned: bool, with_fixed_work: bool = False
+    ) -> None:
         self._cpus, self._pinned = cpus, pinned
         self._fixed_work = FixedWork() if with_fixed_work else None
         self._wall, self._process = perf_counter(), process_time()
@@ -45,8 +48,8 @@ class HostLoadMeter:
         return perf_counter() - self._wall
 
     def read(self) -> HostLoad:
-        """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with its loader
-        processes, and how long their threads waited for a core."""
+        """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with
+        its loader processes, and how long their threads waited for a core."""
         busy, interrupted = _busy_seconds(self._cpus)
         return HostLoad(
             wall_seconds=perf_counter() - self._wall,
@@ -60,9 +63,11 @@ class HostLoadMeter:
         )
 
     def _by_children(self) -> float:
-        """CPU time of the data loader's processes, which belongs to the rank. A process that has ended is not
-        counted."""
-        return sum(seconds - self._children.get(pid, 0.0) for pid, seconds in _children_seconds().items())
+        """CPU time of the data loader's processes, which belongs to the rank. A process that has
+        ended is not counted."""
+        return sum(
+            seconds - self._children.get(pid, 0.0) for pid, seconds in _children_seconds().items()
+        )
 
 
 class MemoryMeter:
@@ -81,14 +86,22 @@ class MemoryMeter:
                 peak_allocated_bytes=torch.cuda.max_memory_allocated(self._device),
                 peak_reserved_bytes=torch.cuda.max_memory_reserved(self._device),
             )
-        return MemoryUse(resident_before_bytes=self._before, resident_peak_bytes=max(self._before, _peak_resident()))
+        return MemoryUse(
+            resident_before_bytes=self._before,
+            resident_peak_bytes=max(self._before, _peak_resident()),
+        )
 
 
 def launch_cpus() -> tuple[int, ...]:
-    """Logical CPUs that all ranks of this launch together may run on: those of torchrun, which is not pinned."""
+    """Logical CPUs that all ranks of this launch together may run on: those of torchrun, which is
+    not pinned."""
     try:
         return tuple(sorted(psutil.Process().parent().cpu_affinity()))  # type: ignore[union-attr]
-    except (psutil.Error, AttributeError, OSError):  # torchrun has ended, or the system has no CPU affinity
+    except (
+        psutil.Error,
+        AttributeError,
+        OSError,
+    ):  # torchrun has ended, or the system has no CPU affinity
         return usable_cpus()
 
 
@@ -112,11 +125,14 @@ def usable_cpus() -> tuple[int, ...]:
 def host_load_meter(task: LaunchTask, *, with_fixed_work: bool = False) -> HostLoadMeter:
     """A meter of the cores that are this rank's, or where ranks share cores, of the launch's."""
     pinned = task.cpu_sets is not None and task.exclusive_cores
-    return HostLoadMeter(usable_cpus() if pinned else launch_cpus(), pinned=pinned, with_fixed_work=with_fixed_work)
+    return HostLoadMeter(
+        usable_cpus() if pinned else launch_cpus(), pinned=pinned, with_fixed_work=with_fixed_work
+    )
 
 
 def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float]:
-    """Time the given CPUs were not idle since boot; and of it, the time stolen by the hypervisor or in interrupts."""
+    """Time the given CPUs were not idle since boot; and of it, the time stolen by the hypervisor or
+    in interrupts."""
     selected = set(cpus)
     by_processes, interrupted = 0.0, 0.0
     for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
@@ -129,7 +145,8 @@ def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float]:
 
 
 def _online_cpus() -> Iterable[int]:
-    """Numbers of the CPUs that psutil lists, in its order: without those that are offline (SMT off leaves gaps)."""
+    """Numbers of the CPUs that psutil lists, in its order: without those that are offline (SMT off
+    leaves gaps)."""
     try:
         numbers = re.findall(r"^cpu(\d+) ", _PROC_STAT.read_text(), re.MULTILINE)
     except OSError:

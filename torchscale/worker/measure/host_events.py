@@ -1,4 +1,5 @@
-"""Host events that slow the training process: garbage collection, paging, allocator retries, throttling."""
+"""Host events that slow the training process: garbage collection, paging, allocator retries,
+throttling."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from torchscale.worker.probe_gpu import throttle_reasons_of
 
 _FAULT_PROBES = 9
 _PROBED_BYTES = 2 * 2**20
-"""512 pages of 4 KiB: a probe takes a fraction of a millisecond, and an interruption of one does not move the median of
-nine."""
+"""512 pages of 4 KiB: a probe takes a fraction of a millisecond, and an interruption of one does
+not move the median of nine."""
 
 
 class CollectionMeter:
-    """Number, total and longest duration (seconds) of Python's garbage collections from :meth:`start` to
-    :meth:`stop`."""
+    """Number, total and longest duration (seconds) of Python's garbage collections from
+    :meth:`start` to :meth:`stop`."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -68,8 +69,8 @@ class PressureMeter:
 
 
 class FaultMeter:
-    """Minor page faults of this process (pages that the kernel hands out without reading a disk), batch by batch, and
-    how resident memory grows, from construction to :meth:`read`."""
+    """Minor page faults of this process (pages that the kernel hands out without reading a disk),
+    batch by batch, and how resident memory grows, from construction to :meth:`read`."""
 
     def __init__(self) -> None:
         self._per_step: list[float] = []
@@ -98,8 +99,8 @@ class FaultMeter:
 
 
 def seconds_per_fault() -> float:
-    """What the kernel takes to hand out a page of its smallest size: the median over fresh mappings of 2 MiB, of the
-    first write to each page less a second one."""
+    """What the kernel takes to hand out a page of its smallest size: the median over fresh mappings
+    of 2 MiB, of the first write to each page less a second one."""
     costs = []
     for _ in range(_FAULT_PROBES):
         with mmap.mmap(-1, _PROBED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapping:
@@ -139,7 +140,9 @@ class ThrottleWatch:
 def _uuid(device: torch.device) -> str | None:
     if device.type != "cuda":
         return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)  # older torch has no UUID
+    uuid = getattr(
+        torch.cuda.get_device_properties(device), "uuid", None
+    )  # older torch has no UUID
     return None if uuid is None else str(uuid)
 
 

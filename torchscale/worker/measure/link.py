@@ -23,10 +23,11 @@ _REPEATS = 7
 
 
 def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None:
-    """Time the all-reduces of a step's gradients, in the buckets that training uses and in buckets of 25 MiB.
+    """Time the all-reduces of a step's gradients, in the buckets that training uses and in buckets
+    of 25 MiB.
 
-    Buckets above 64 MiB go in pieces of that size, so that no more memory than that is taken. ``None`` where there is
-    one rank only, or no gradient.
+    Buckets above 64 MiB go in pieces of that size, so that no more memory than that is taken.
+    ``None`` where there is one rank only, or no gradient.
     """
     total = sum(bucket_bytes)
     if ranks.backend is None or total == 0:
@@ -35,7 +36,9 @@ def measure_link(bucket_bytes: Sequence[int], ranks: Ranks) -> LinkSample | None
     merged = [min(MERGED_BYTES, total - begin) for begin in range(0, total, MERGED_BYTES)]
     plans = (_pieces(bucket_bytes), _pieces(merged))
     first = [_all_reduce_seconds(plan, buffer, ranks) for plan in plans]
-    repeats = int(ranks.broadcast_scalar(max(1, min(_REPEATS, int(_BUDGET_SECONDS / max(sum(first), 1e-9))))))
+    repeats = int(
+        ranks.broadcast_scalar(max(1, min(_REPEATS, int(_BUDGET_SECONDS / max(sum(first), 1e-9)))))
+    )
     times: list[list[float]] = [[], []]
     for _ in range(repeats):
         for number, plan in enumerate(plans):  # alternating, so that a slow moment falls on both
@@ -64,7 +67,8 @@ def _pieces(sizes: Sequence[int]) -> list[int]:
 
 
 def _all_reduce_seconds(elements: Sequence[int], buffer: torch.Tensor, ranks: Ranks) -> float:
-    """Seconds from a barrier until all all-reduces are done; several run at once, as in training."""
+    """Seconds from a barrier until all all-reduces are done; several run at once, as in
+    training."""
     ranks.barrier()
     _finish(ranks)
     began = perf_counter()
@@ -93,9 +97,13 @@ def _finish(ranks: Ranks) -> None:
 
 
 def _interface(ranks: Ranks) -> tuple[str | None, float | None]:
-    """The network interface that gloo uses, and its rated bytes per second. NCCL's choice is not known here."""
+    """The network interface that gloo uses, and its rated bytes per second. NCCL's choice is not
+    known here."""
     name = os.environ.get("GLOO_SOCKET_IFNAME")
     if ranks.device.type == "cuda" or not name or "," in name or "/" in name:
         return None, None
     status = psutil.net_if_stats().get(name)  # of this network namespace, which /sys need not show
-    return name, status.speed * 1e6 / 8 if status is not None and status.speed > 0 else None  # the loopback has none
+    return (
+        name,
+        status.speed * 1e6 / 8 if status is not None and status.speed > 0 else None,
+    )  # the loopback has none

@@ -14,7 +14,8 @@ import numpy as np
 
 
 def drop_from_cache(paths: Iterable[Path]) -> None:
-    """Drop these files from the page cache; pages that a process has mapped stay. Needs no privilege."""
+    """Drop these files from the page cache; pages that a process has mapped stay. Needs no
+    privilege."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in paths:
@@ -24,7 +25,8 @@ def drop_from_cache(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float | None:
-    """Share of these files' pages that lie in memory, 0 to 1; ``None`` where the system has no ``mincore``."""
+    """Share of these files' pages that lie in memory, 0 to 1; ``None`` where the system has no
+    ``mincore``."""
     if sys.platform != "linux":
         return None
     resident = pages = 0

@@ -1,5 +1,5 @@
-"""Compares parameters between ranks that should hold the same: averaged gradients leave them equal to the bit, a
-missing reduction does not."""
+"""Compares parameters between ranks that should hold the same: averaged gradients leave them equal
+to the bit, a missing reduction does not."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from torchscale.worker.process_group import Ranks
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Fingerprint = dict[str, int]
-"""The wrapping sum of the bits (any order of summation gives the same) of each parameter, or part of one, by a key that
-is equal on two ranks where they should hold the same."""
+"""The wrapping sum of the bits (any order of summation gives the same) of each parameter, or part
+of one, by a key that is equal on two ranks where they should hold the same."""
 
 
 def fingerprint(module: nn.Module) -> Fingerprint:
-    """Fingerprint of the parameters that this rank holds; of a sharded parameter the local shard."""
+    """Fingerprint of the parameters that this rank holds; of a sharded parameter the local
+    shard."""
     keys, sums = [], []
     for name, parameter in module.named_parameters():
         local = local_part(parameter)
@@ -35,7 +36,8 @@ class Comparison:
 
     Attributes:
         compared: Number of parameters on several ranks; 0 where every rank holds different shards.
-        differing: The first parameter that differs between ranks, with the number of such; ``None`` if all are equal.
+        differing: The first parameter that differs between ranks, with the number of such; ``None``
+            if all are equal.
     """
 
     compared: int
@@ -55,7 +57,11 @@ def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
             values.setdefault(key, []).append(value)
     shared = {key: sums for key, sums in values.items() if len(sums) > 1}
     differing = [key for key, sums in shared.items() if len(set(sums)) > 1]
-    description = f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)" if differing else None
+    description = (
+        f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)"
+        if differing
+        else None
+    )
     return Comparison(len(shared), description)
 
 
@@ -75,6 +81,7 @@ def _part(parameter: nn.Parameter) -> str:
 
 
 def _global_name(name: str) -> str:
-    """Stages of a pipeline are kept by number; the parameter's own name says which layer it is of."""
+    """Stages of a pipeline are kept by number; the parameter's own name says which layer it is
+    of."""
     number, _, rest = name.partition(".")
     return rest if number.isdigit() else name

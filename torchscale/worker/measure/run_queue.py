@@ -1,7 +1,9 @@
-"""Time that threads waited for a core although they could have run, from Linux's ``/proc/PID/task/TID/schedstat``.
+"""Time that threads waited for a core although they could have run, from Linux's
+``/proc/PID/task/TID/schedstat``.
 
-The kernel counts it for every thread in nanoseconds (Documentation/scheduler/sched-stats.rst): time on a core, time
-waiting in a run queue, number of time slices. A sleeping or blocked thread waits in none.
+The kernel counts it for every thread in nanoseconds (Documentation/scheduler/sched-stats.rst): time
+on a core, time waiting in a run queue, number of time slices. A sleeping or blocked thread waits in
+none.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class RunQueueMeter:
         self._main = _main_thread()
 
     def read(self) -> RunQueue | None:
-        """Seconds since construction; ``None`` where the kernel does not count them (no ``CONFIG_SCHED_INFO``, another
-        system). A thread that has ended since is not counted."""
+        """Seconds since construction; ``None`` where the kernel does not count them (no
+        ``CONFIG_SCHED_INFO``, another system). A thread that has ended since is not counted."""
         main = _main_thread()
         if self._main is None or main is None:
             return None

@@ -1,4 +1,5 @@
-"""Decides when warm-up and measurement end, from the batches so far; pure. Definitions in ``docs/method.md``."""
+"""Decides when warm-up and measurement end, from the batches so far; pure. Definitions in
+``docs/method.md``."""
 
 from __future__ import annotations
 
@@ -10,25 +11,34 @@ from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import Batch, StopRule
 
 MIN_BATCHES = 10
-"""A measurement has at least this many batches wherever its steps allow it: with fewer, the interval of the mean is
-wide (t = 2.26 for ten batches, 2.78 for five)."""
+"""A measurement has at least this many batches wherever its steps allow it: with fewer, the
+interval of the mean is wide (t = 2.26 for ten batches, 2.78 for five)."""
 _WARMUP_BATCH_STEPS = 10
-"""Two batches are compared by their means; over ten steps, the variation of single steps averages out."""
+"""Two batches are compared by their means; over ten steps, the variation of single steps averages
+out."""
 _WARMUP_SHARE_OF_BUDGET = 0.4
 """Most of a budget is left to the measurement."""
 _MAX_BATCH_SECONDS = 15.0
-"""A rank reports no progress within a batch: with longer ones, slow steps would look like a hang to the launcher."""
+"""A rank reports no progress within a batch: with longer ones, slow steps would look like a hang to
+the launcher."""
 
 
 class WarmupRule:
-    """Warm-up takes at least the configured steps and seconds, then lasts until two batches in a row agree, up to a
-    cap; or a number of epochs, if configured."""
+    """Warm-up takes at least the configured steps and seconds, then lasts until two batches in a
+    row agree, up to a cap; or a number of epochs, if configured."""
 
     def __init__(
-        self, rule: Measurement, *, step_seconds: float, steps_per_epoch: int = 1, budget_left: float | None
+        self,
+        rule: Measurement,
+        *,
+        step_seconds: float,
+        steps_per_epoch: int = 1,
+        budget_left: float | None,
     ) -> None:
         self._rule = rule
-        self._epoch_steps = None if rule.warmup_epochs is None else rule.warmup_epochs * steps_per_epoch
+        self._epoch_steps = (
+            None if rule.warmup_epochs is None else rule.warmup_epochs * steps_per_epoch
+        )
         self._cap = rule.warmup_max_seconds
         if budget_left is not None:
             self._cap = min(self._cap, _WARMUP_SHARE_OF_BUDGET * max(0.0, budget_left))
@@ -58,7 +68,8 @@ class WarmupRule:
 class MeasurementRule:
     """How many steps make each batch, and which rule ends the measurement.
 
-    Batches are equally long. Where a fixed number of steps (or an epoch) cannot be cut evenly, they differ by one step.
+    Batches are equally long. Where a fixed number of steps (or an epoch) cannot be cut evenly, they
+    differ by one step.
 
     Args:
         rule: The cell's settings.
@@ -68,7 +79,12 @@ class MeasurementRule:
     """
 
     def __init__(
-        self, rule: Measurement, *, step_seconds: float, steps_per_epoch: int, budget_left: float | None
+        self,
+        rule: Measurement,
+        *,
+        step_seconds: float,
+        steps_per_epoch: int,
+        budget_left: float | None,
     ) -> None:
         self._rule = rule
         self._budget_left = budget_left
@@ -99,9 +115,11 @@ class MeasurementRule:
             return None
         return self._adaptive(batches, steps, seconds, next_seconds)
 
-    def _adaptive(self, batches: Sequence[Batch], steps: int, seconds: float, next_seconds: float) -> StopRule | None:
-        """The rule that ends an adaptive measurement: the interval once the minima are reached, or a cap, also before
-        them."""
+    def _adaptive(
+        self, batches: Sequence[Batch], steps: int, seconds: float, next_seconds: float
+    ) -> StopRule | None:
+        """The rule that ends an adaptive measurement: the interval once the minima are reached, or
+        a cap, also before them."""
         rule = self._rule
         if len(batches) >= MIN_BATCHES and steps >= rule.min_steps and seconds >= rule.min_seconds:
             half_width = relative_half_width([batch.seconds for batch in batches])
@@ -114,7 +132,8 @@ class MeasurementRule:
         return None
 
     def _cut(self, whole: int) -> int:
-        """Number of batches of a fixed number of steps: ten over the measurement, more where steps are slow."""
+        """Number of batches of a fixed number of steps: ten over the measurement, more where steps
+        are slow."""
         fewest = math.ceil(MIN_BATCHES / (self._rule.epochs or 1))
         longest = max(min(_MAX_BATCH_SECONDS, self._budget() / MIN_BATCHES), self._step_seconds)
         return min(whole, max(fewest, math.ceil(whole * self._step_seconds / longest)))
@@ -124,8 +143,17 @@ class MeasurementRule:
         rule, step_seconds = self._rule, self._step_seconds
         longest = int(_MAX_BATCH_SECONDS / step_seconds)
         if rule.measure_seconds is not None:
-            return max(1, min(int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds), longest))
-        needed = max(math.ceil(rule.min_steps / MIN_BATCHES), math.ceil(rule.min_seconds / MIN_BATCHES / step_seconds))
+            return max(
+                1,
+                min(
+                    int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds),
+                    longest,
+                ),
+            )
+        needed = max(
+            math.ceil(rule.min_steps / MIN_BATCHES),
+            math.ceil(rule.min_seconds / MIN_BATCHES / step_seconds),
+        )
         fits = min(rule.max_steps, min(rule.max_seconds, self._budget()) / step_seconds)
         return max(1, min(needed, int(fits / MIN_BATCHES), longest))
 

@@ -16,7 +16,8 @@ def import_model(cell: TrainingCell) -> None:
     """Import what builds the cell's model, so that building it allocates the model alone.
 
     Raises:
-        ImportError: the user's module cannot be imported or has no such function, or a library is not installed.
+        ImportError: the user's module cannot be imported or has no such function, or a library is
+            not installed.
         TypeError: the import path names something else than a function.
     """
     facts = find_model(cell.model)
@@ -30,7 +31,9 @@ def build_workload(cell: TrainingCell) -> Workload:
     """The cell's model, on CPU. Weights come from torch's current seed; nothing is downloaded."""
     facts = find_model(cell.model)
     if facts is None:
-        return custom.build(cell.model, {name: reveal(value) for name, value in cell.model_options.items()})
+        return custom.build(
+            cell.model, {name: reveal(value) for name, value in cell.model_options.items()}
+        )
     family = _family(facts)
     workload = family.build(cell.model, cell.model_options)
     assert isinstance(workload, Workload)  # noqa: S101 - narrows the dynamic import for the type checker

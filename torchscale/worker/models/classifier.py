@@ -29,7 +29,8 @@ def build_classifier(
     images = image_inputs(options, "x", "labels")
 
     def loss(output: object, batch: BatchOfTensors) -> Tensor:
-        # Some return an auxiliary classifier beside the logits while they train (GoogLeNet, Inception).
+        # Some return an auxiliary classifier beside the logits while they train (GoogLeNet,
+        # Inception).
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(logits, Tensor):
             raise TypeError(f"{name} returned {type(output).__name__}, not logits")

@@ -15,11 +15,12 @@ The contract, in full::
 
 Optional on the module:
 
-- ``compute_loss(output, batch)``: the loss, where ``forward`` returns something else; ``forward`` is then given those
-  items of the batch that it names.
+- ``compute_loss(output, batch)``: the loss, where ``forward`` returns something else; ``forward``
+  is then given those items of the batch that it names.
 - ``tokens_per_sample``: with it, tokens per second are reported.
 - ``flops_per_sample``: of a forward pass, where counting it would be wrong.
-- ``tensor_split()`` and ``pipeline_split()``: a :class:`~torchscale.worker.models.interface.TensorSplit` and a
+- ``tensor_split()`` and ``pipeline_split()``: a
+  :class:`~torchscale.worker.models.interface.TensorSplit` and a
   :class:`~torchscale.worker.models.interface.PipelineSplit`, for the strategies that split layers.
 """
 
@@ -38,8 +39,8 @@ from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
 
 ARGUMENT_ZERO = "torchscale-model"
-"""All that user code finds in ``sys.argv``, and no path of ours: code that was a program of its own may read, write or
-delete what its arguments name."""
+"""All that user code finds in ``sys.argv``, and no path of ours: code that was a program of its own
+may read, write or delete what its arguments name."""
 
 S = TypeVar("S", TensorSplit, PipelineSplit)
 
@@ -56,8 +57,13 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
         raise TypeError(f"{path} must return a torch.nn.Module, not {type(module).__name__}")
     make_batch = getattr(module, "make_batch", None)
     if not callable(make_batch):
-        raise TypeError(f"the module that {path} returned needs a method make_batch(batch_size, generator)")
-    tokens, flops = getattr(module, "tokens_per_sample", None), getattr(module, "flops_per_sample", None)
+        raise TypeError(
+            f"the module that {path} returned needs a method make_batch(batch_size, generator)"
+        )
+    tokens, flops = (
+        getattr(module, "tokens_per_sample", None),
+        getattr(module, "flops_per_sample", None),
+    )
     loss = getattr(module, "compute_loss", None)
     return Workload(
         module,
@@ -72,8 +78,8 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
 
 
 def resolve(path: str) -> Callable[..., object]:
-    """The function that ``path`` names; modules in the working directory can be imported, as with ``python -m``. From
-    then on ``sys.argv`` holds :data:`ARGUMENT_ZERO` alone.
+    """The function that ``path`` names; modules in the working directory can be imported, as with
+    ``python -m``. From then on ``sys.argv`` holds :data:`ARGUMENT_ZERO` alone.
 
     Raises:
         ImportError: the module cannot be imported or has no such attribute.

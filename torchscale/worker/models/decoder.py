@@ -1,6 +1,7 @@
 """A decoder transformer that supports tensor, sequence and pipeline parallelism.
 
-Shapes: B samples, T tokens, D hidden size, V vocabulary; under tensor parallelism a device holds some of the heads.
+Shapes: B samples, T tokens, D hidden size, V vocabulary; under tensor parallelism a device holds
+some of the heads.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ _INIT_STD = 0.02
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
-    """A causal language model; options ``hidden_size``, ``num_layers``, ``num_heads``, ``vocab_size``,
-    ``sequence_length``.
+    """A causal language model; options ``hidden_size``, ``num_layers``, ``num_heads``,
+    ``vocab_size``, ``sequence_length``.
 
     Raises:
         ValueError: the heads do not divide the hidden size, or leave an odd number for each head.
     """
     del name
-    hidden, layers, heads = (int(options[key]) for key in ("hidden_size", "num_layers", "num_heads"))
+    hidden, layers, heads = (
+        int(options[key]) for key in ("hidden_size", "num_layers", "num_heads")
+    )
     vocabulary, length = int(options["vocab_size"]), int(options["sequence_length"])
     if hidden % (2 * heads):
         raise ValueError(f"hidden_size {hidden} does not divide by twice the num_heads {heads}")
@@ -58,7 +61,8 @@ def next_token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
 
 
 class Decoder(nn.Module):
-    """Pre-norm blocks with rotary positions (Su et al., 2021); no biases, no dropout, separate embedding and head.
+    """Pre-norm blocks with rotary positions (Su et al., 2021); no biases, no dropout, separate
+    embedding and head.
 
     A stage of a pipeline lacks the parts that belong to others.
     """
@@ -69,7 +73,9 @@ class Decoder(nn.Module):
     def __init__(self, hidden: int, layers: int, heads: int, vocabulary: int, length: int) -> None:
         super().__init__()
         self.embedding: nn.Module | None = nn.Embedding(vocabulary, hidden)
-        self.blocks = nn.ModuleDict({str(layer): Block(hidden, hidden // heads) for layer in range(layers)})
+        self.blocks = nn.ModuleDict(
+            {str(layer): Block(hidden, hidden // heads) for layer in range(layers)}
+        )
         self.norm: nn.Module | None = nn.LayerNorm(hidden, bias=False)
         self.head: nn.Module | None = nn.Linear(hidden, vocabulary, bias=False)
         cosines, sines = _rotations(length, hidden // heads)
@@ -80,7 +86,8 @@ class Decoder(nn.Module):
                 nn.init.normal_(module.weight, std=_INIT_STD)
 
     def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Tensor:
-        """The loss where there are labels (B, T); else what the next stage takes, or logits (B, T, V)."""
+        """The loss where there are labels (B, T); else what the next stage takes, or logits (B, T,
+        V)."""
         x = input_ids if self.embedding is None else self.embedding(input_ids)
         for block in self.blocks.values():
             x = block(x, self.cosines, self.sines)

@@ -1,4 +1,5 @@
-"""Plans for torch's ``parallelize_module`` that split the decoder's layers over tensor-parallel devices."""
+"""Plans for torch's ``parallelize_module`` that split the decoder's layers over tensor-parallel
+devices."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from torch.distributed.tensor.parallel import (
 
 
 def tensor_plan(layers: int) -> dict[str, ParallelStyle]:
-    """Tensor parallelism: splits heads, the feed-forward's inner dimension, and the vocabulary of embedding and
-    head."""
+    """Tensor parallelism: splits heads, the feed-forward's inner dimension, and the vocabulary of
+    embedding and head."""
     plan: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(output_layouts=Replicate()),
@@ -32,7 +33,11 @@ def sequence_plan(layers: int) -> dict[str, ParallelStyle]:
         "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
     }
     for layer in range(layers):
-        plan |= _matrices(layer, RowwiseParallel(output_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1)))
+        plan |= _matrices(
+            layer,
+            RowwiseParallel(output_layouts=Shard(1)),
+            RowwiseParallel(output_layouts=Shard(1)),
+        )
         prefix = f"blocks.{layer}"
         plan[f"{prefix}.attention_norm"] = SequenceParallel()
         plan[f"{prefix}.feed_forward_norm"] = SequenceParallel()

@@ -16,8 +16,9 @@ from torchscale.worker.models.interface import BatchOfTensors, Workload
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     """Trained to predict the next target token.
 
-    Options as in ``torch.nn.Transformer``: ``d_model``, ``nhead``, ``num_encoder_layers``, ``num_decoder_layers``,
-    ``dim_feedforward``; and ``vocab_size``, ``sequence_length`` (tokens of the source, and of the target).
+    Options as in ``torch.nn.Transformer``: ``d_model``, ``nhead``, ``num_encoder_layers``,
+    ``num_decoder_layers``, ``dim_feedforward``; and ``vocab_size``, ``sequence_length`` (tokens of
+    the source, and of the target).
 
     Raises:
         ValueError: the heads do not divide the width.
@@ -56,12 +57,17 @@ class EncoderDecoder(nn.Module):
             batch_first=True,
         )
         self.register_buffer("positions", _sinusoids(length, sizes["d_model"]), persistent=False)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length), persistent=False)
+        self.register_buffer(
+            "mask", nn.Transformer.generate_square_subsequent_mask(length), persistent=False
+        )
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Mean cross-entropy of each target token given those before it; both inputs (batch, length)."""
+        """Mean cross-entropy of each target token given those before it; both inputs (batch,
+        length)."""
         shifted = functional.pad(target[:, :-1], (1, 0))  # token 0 begins every target
-        hidden = self.transformer(self._embed(source), self._embed(shifted), tgt_mask=self.mask, tgt_is_causal=True)
+        hidden = self.transformer(
+            self._embed(source), self._embed(shifted), tgt_mask=self.mask, tgt_is_causal=True
+        )
         logits = functional.linear(hidden, self.embedding.weight)
         return functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
 

@@ -28,7 +28,8 @@ _ARCHITECTURES: dict[str, dict[str, int]] = {
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
-    """A causal language model; option ``sequence_length`` (tokens). The key-value cache of inference is off."""
+    """A causal language model; option ``sequence_length`` (tokens). The key-value cache of
+    inference is off."""
     config = GPT2Config(use_cache=False, **_ARCHITECTURES[name])
     length = sequence_length(options, config.n_positions, name)
     return Workload(GPT2LMHeadModel(config), token_batches(config.vocab_size, length), length)

@@ -1,4 +1,5 @@
-"""``hf:PATH/config.json``: the model that a local Hugging Face configuration describes, with random weights."""
+"""``hf:PATH/config.json``: the model that a local Hugging Face configuration describes, with random
+weights."""
 
 from __future__ import annotations
 
@@ -23,34 +24,47 @@ from torchscale.worker.models.interface import Workload
 from torchscale.worker.models.text import sequence_length, token_batches
 
 _LEFT_OUT = ("model_type", "torch_dtype", "dtype", "quantization_config", "auto_map")
-"""Keys of a configuration that are ignored: storage of its published weights, and remote code. The cell sets the
-precision."""
-_TASKS = (AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM)
+"""Keys of a configuration that are ignored: storage of its published weights, and remote code. The
+cell sets the precision."""
+_TASKS = (
+    AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
+    AutoModelForMaskedLM,
+    AutoModelForCausalLM,
+)
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
-    """The class that ``architectures`` names if it is one that can be trained here, else by the kind of model.
+    """The class that ``architectures`` names if it is one that can be trained here, else by the
+    kind of model.
 
-    Options: ``sequence_length`` (tokens) for text, ``image_size`` and ``num_classes`` for images. Code that a
-    configuration points to is not run.
+    Options: ``sequence_length`` (tokens) for text, ``image_size`` and ``num_classes`` for images.
+    Code that a configuration points to is not run.
 
     Raises:
-        ValueError: the file is not a configuration of a known model, or its model has no head that is supported.
+        ValueError: the file is not a configuration of a known model, or its model has no head that
+            is supported.
     """
     path = Path(name.partition(":")[2])
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = content["model_type"]
-        config = AutoConfig.for_model(kind, **{key: value for key, value in content.items() if key not in _LEFT_OUT})
+        config = AutoConfig.for_model(
+            kind, **{key: value for key, value in content.items() if key not in _LEFT_OUT}
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a configuration of a known model: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{path} is not a configuration of a known model: {type(error).__name__}: {error}"
+        ) from error
     config.use_cache = False
     task = _task(config)
     if task is AutoModelForImageClassification:
         images = image_inputs(options, "pixel_values", "labels")
         config.num_labels, config.image_size = images.num_classes, images.image_size
         return Workload(_make(task, config), image_batches(images), images=images)
-    length = sequence_length(options, getattr(config, "max_position_embeddings", None) or 2**31, str(path))
+    length = sequence_length(
+        options, getattr(config, "max_position_embeddings", None) or 2**31, str(path)
+    )
     return Workload(_make(task, config), token_batches(config.vocab_size, length), length)
 
 
@@ -61,8 +75,8 @@ def _make(task: Any, config: Any) -> nn.Module:  # noqa: ANN401 - transformers i
 
 
 def _task(config: Any) -> Any:  # noqa: ANN401 - transformers is not typed
-    """The model class with its head: the one that the configuration names, else the first that supports this model
-    type."""
+    """The model class with its head: the one that the configuration names, else the first that
+    supports this model type."""
     named = [getattr(transformers, name, None) for name in config.architectures or ()]
     able = [task for task in _TASKS if type(config) in task._model_mapping]
     for task in able:

@@ -11,13 +11,14 @@ from torchscale.worker.models.interface import BatchOfTensors, ImageInputs
 
 
 def image_inputs(options: Mapping[str, OptionValue], pixels: str, labels: str) -> ImageInputs:
-    """Inputs with the names ``pixels`` and ``labels``, of the sizes in the options ``image_size`` and
-    ``num_classes``."""
+    """Inputs with the names ``pixels`` and ``labels``, of the sizes in the options ``image_size``
+    and ``num_classes``."""
     return ImageInputs(pixels, labels, int(options["image_size"]), int(options["num_classes"]))
 
 
 def image_batches(images: ImageInputs) -> Callable[[int, torch.Generator], BatchOfTensors]:
-    """A ``make_batch`` of normally distributed images (batch, 3, size, size) and int64 labels (batch,)."""
+    """A ``make_batch`` of normally distributed images (batch, 3, size, size) and int64 labels
+    (batch,)."""
 
     def make_batch(batch_size: int, generator: torch.Generator) -> BatchOfTensors:
         size = images.image_size

@@ -1,4 +1,5 @@
-"""The interface of models. A new family is one new file whose ``build`` returns a :class:`Workload`."""
+"""The interface of models. A new family is one new file whose ``build`` returns a
+:class:`Workload`."""
 
 from __future__ import annotations
 
@@ -39,8 +40,9 @@ class PipelineSplit:
 
     Attributes:
         layers: Number of layers that the stages share.
-        stage: ``(module, layers, first, last) → stage``: a module with the given range of layers, the embedding if it
-        is the first stage and the head if it is the last. Its ``forward`` maps one tensor to one; parameters keep
+        stage: ``(module, layers, first, last) → stage``: a module with the given range of layers,
+        the embedding if it is the first stage and the head if it is the last. Its ``forward`` maps
+        one tensor to one; parameters keep
             their names and values.
         input_key: Item of a batch that the first stage takes.
         target_key: Item of a batch that the loss takes.
@@ -60,8 +62,8 @@ class TensorSplit:
 
     Attributes:
         heads: Attention heads that are split: the degree must divide their number.
-        plan: ``(sequence) → {module name or pattern: style}`` for torch's ``parallelize_module``; with ``sequence``,
-            what lies between the split matrices is split along the sequence.
+        plan: ``(sequence) → {module name or pattern: style}`` for torch's ``parallelize_module``;
+            with ``sequence``, what lies between the split matrices is split along the sequence.
         takes_sequence: Whether ``plan`` supports ``sequence``.
         length: Tokens of a sample; with ``sequence``, the degree must divide their number.
     """
@@ -77,8 +79,10 @@ class Workload:
     """A module and how to feed it.
 
     Attributes:
-        module: On CPU. ``forward(**batch)`` returns the loss: a scalar tensor, or an object or mapping with ``loss``.
-        make_batch: ``(batch_size, generator) → batch`` of CPU tensors drawn from ``generator`` alone.
+        module: On CPU. ``forward(**batch)`` returns the loss: a scalar tensor, or an object or
+            mapping with ``loss``.
+        make_batch: ``(batch_size, generator) → batch`` of CPU tensors drawn from ``generator``
+            alone.
         tokens_per_sample: Length of a sequence; ``None`` where samples have no tokens.
         images: Names and shape of its image inputs; ``None`` for other models.
         loss: ``(output, batch) → scalar``, where ``forward`` does not return the loss itself.
@@ -101,7 +105,11 @@ class Workload:
     def inputs(self, batch: BatchOfTensors) -> BatchOfTensors:
         """The items of ``batch`` that ``forward`` takes."""
         keys = self.forward_keys
-        return batch if keys is None else {name: tensor for name, tensor in batch.items() if name in keys}
+        return (
+            batch
+            if keys is None
+            else {name: tensor for name, tensor in batch.items() if name in keys}
+        )
 
     def loss_of(self, output: object, batch: BatchOfTensors) -> Tensor:
         """The scalar loss of a forward pass.
@@ -125,7 +133,8 @@ def loss_of(output: object) -> Tensor:
         loss = getattr(output, "loss", None)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise TypeError(
-            f"forward(**batch) must return a scalar loss, or an object or mapping with one as 'loss'; "
+            "forward(**batch) must return a scalar loss, or an object or mapping with one as "
+            "'loss'; "
             f"got {type(output).__name__}"
         )
     return loss

@@ -57,7 +57,8 @@ _ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
-    """A causal language model; option ``sequence_length`` (tokens). The key-value cache of inference is off."""
+    """A causal language model; option ``sequence_length`` (tokens). The key-value cache of
+    inference is off."""
     config = LlamaConfig(use_cache=False, **_ARCHITECTURES[name])
     length = sequence_length(options, config.max_position_embeddings, name)
 
@@ -74,14 +75,20 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
 
 
 def _tensor_plan(layers: int) -> dict[str, ParallelStyle]:
-    """Attention by heads and the feed-forward by its inner dimension. The embedding and the head, which may share their
-    weight, stay whole."""
+    """Attention by heads and the feed-forward by its inner dimension. The embedding and the head,
+    which may share their weight, stay whole."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel  # noqa: PLC0415 - slow to import
 
     plan: dict[str, ParallelStyle] = {}
     for layer in range(layers):
         prefix = f"model.layers.{layer}"
-        for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"):
+        for name in (
+            "self_attn.q_proj",
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+            "mlp.gate_proj",
+            "mlp.up_proj",
+        ):
             plan[f"{prefix}.{name}"] = ColwiseParallel()
         for name in ("self_attn.o_proj", "mlp.down_proj"):
             plan[f"{prefix}.{name}"] = RowwiseParallel()

@@ -17,14 +17,28 @@ _ARCHITECTURES: dict[str, dict[str, object]] = {
         "depths": [1, 1, 1, 1],
         "layer_type": "basic",
     },
-    "resnet18": {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"},
-    "resnet50": {"hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 4, 6, 3], "layer_type": "bottleneck"},
-    "resnet152": {"hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 8, 36, 3], "layer_type": "bottleneck"},
+    "resnet18": {
+        "hidden_sizes": [64, 128, 256, 512],
+        "depths": [2, 2, 2, 2],
+        "layer_type": "basic",
+    },
+    "resnet50": {
+        "hidden_sizes": [256, 512, 1024, 2048],
+        "depths": [3, 4, 6, 3],
+        "layer_type": "bottleneck",
+    },
+    "resnet152": {
+        "hidden_sizes": [256, 512, 1024, 2048],
+        "depths": [3, 8, 36, 3],
+        "layer_type": "bottleneck",
+    },
 }
 
 
 def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     """An image classifier; options ``image_size`` (pixels) and ``num_classes``."""
     images = image_inputs(options, "pixel_values", "labels")
-    module = ResNetForImageClassification(ResNetConfig(num_labels=images.num_classes, **_ARCHITECTURES[name]))
+    module = ResNetForImageClassification(
+        ResNetConfig(num_labels=images.num_classes, **_ARCHITECTURES[name])
+    )
     return Workload(module, image_batches(images), images=images)

@@ -23,8 +23,8 @@ def sequence_length(options: Mapping[str, OptionValue], maximum: int, name: str)
 
 
 def token_batches(vocabulary: int, length: int) -> Callable[[int, torch.Generator], BatchOfTensors]:
-    """A ``make_batch`` of ``input_ids`` and ``labels``, both of shape (batch, length); every position counts in the
-    loss."""
+    """A ``make_batch`` of ``input_ids`` and ``labels``, both of shape (batch, length); every
+    position counts in the loss."""
 
     def make_batch(batch_size: int, generator: torch.Generator) -> BatchOfTensors:
         def tokens() -> torch.Tensor:

@@ -18,8 +18,18 @@ _ARCHITECTURES: dict[str, dict[str, int]] = {
         "intermediate_size": 256,
         "patch_size": 8,
     },
-    "vit-b": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-    "vit-l": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    "vit-b": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "vit-l": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
 }
 
 
@@ -30,7 +40,12 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         ValueError: the image does not divide into patches.
     """
     images = image_inputs(options, "pixel_values", "labels")
-    config = ViTConfig(num_labels=images.num_classes, image_size=images.image_size, **_ARCHITECTURES[name])
+    config = ViTConfig(
+        num_labels=images.num_classes, image_size=images.image_size, **_ARCHITECTURES[name]
+    )
     if images.image_size % config.patch_size:
-        raise ValueError(f"image_size {images.image_size} does not divide by the patches of {config.patch_size} pixels")
+        raise ValueError(
+            f"image_size {images.image_size} does not divide by the patches of "
+            f"{config.patch_size} pixels"
+        )
     return Workload(ViTForImageClassification(config), image_batches(images), images=images)

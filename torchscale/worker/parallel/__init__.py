@@ -1,6 +1,7 @@
 """Parallelism strategies, one file each; :func:`parallelize` applies the one of a cell.
 
-Strategies that split models are imported only where a cell uses them: they take as long to import as torch itself.
+Strategies that split models are imported only where a cell uses them: they take as long to import
+as torch itself.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _replicate(module: nn.Module, cell: TrainingCell, ranks: Ranks) -> Parallel:
 
 
 def _compiled(parallel: Parallel, cell: TrainingCell) -> Parallel:
-    """The whole model compiled, with what wraps it: torch's compiler cuts its graph where DDP's buckets end."""
+    """The whole model compiled, with what wraps it: torch's compiler cuts its graph where DDP's
+    buckets end."""
     mode = compile_mode(cell)
     if mode is None:
         return parallel

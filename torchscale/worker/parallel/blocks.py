@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from torchscale.config.choices import Checkpointing, CompileMode
 from torchscale.schema.cells.training import TrainingCell
@@ -31,10 +35,15 @@ _GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:
-    """The outermost lists of alike modules: layers of a transformer, stages of a ResNet; empty if there are none."""
+    """The outermost lists of alike modules: layers of a transformer, stages of a ResNet; empty if
+    there are none."""
     blocks: list[nn.Module] = []
     for child in module.children():
-        members = list(child.children()) if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential) else []
+        members = (
+            list(child.children())
+            if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential)
+            else []
+        )
         alike = len({type(member) for member in members}) == 1
         if alike and (len(members) > 1 or isinstance(child, nn.ModuleDict)) and _trains(members):
             blocks += members
@@ -44,7 +53,8 @@ def repeated_blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], kind: Checkpointing) -> None:
-    """Recompute the blocks' activations in the backward pass: all of them, or all but those of expensive operators.
+    """Recompute the blocks' activations in the backward pass: all of them, or all but those of
+    expensive operators.
 
     Raises:
         ValueError: ``blocks`` is empty.
@@ -53,12 +63,15 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], kind: Checkpointing) -> None:
         return
     if not blocks:
         raise ValueError(
-            f"activation_checkpointing: {kind} needs a model with repeated blocks, and this one has none; "
+            f"activation_checkpointing: {kind} needs a model with repeated blocks, and this one "
+            "has none; "
             "set it to none"
         )
     options: dict[str, Any] = {"use_reentrant": False}
     if kind == "selective":
-        kept = [getattr(torch.ops.aten, name).default for name in _KEPT if hasattr(torch.ops.aten, name)]
+        kept = [
+            getattr(torch.ops.aten, name).default for name in _KEPT if hasattr(torch.ops.aten, name)
+        ]
         options["context_fn"] = functools.partial(
             create_selective_checkpoint_contexts, functools.partial(_policy, kept)
         )
@@ -74,7 +87,8 @@ def compile_mode(cell: TrainingCell) -> CompileMode | None:
 
 
 def captures_graphs(cell: TrainingCell, device: torch.device) -> bool:
-    """Whether the compiler's mode runs the model as CUDA graphs, whose outputs the next step overwrites."""
+    """Whether the compiler's mode runs the model as CUDA graphs, whose outputs the next step
+    overwrites."""
     return device.type == "cuda" and compile_mode(cell) in _GRAPH_MODES
 
 
@@ -85,8 +99,8 @@ def compile_blocks(blocks: Iterable[nn.Module], mode: CompileMode) -> None:
 
 
 def _recompute(block: nn.Module, options: dict[str, Any]) -> None:
-    # The forward function and not the module is wrapped: names of parameters stay, and hooks of whoever shards the
-    # block run once.
+    # The forward function and not the module is wrapped: names of parameters stay, and hooks of
+    # whoever shards the block run once.
     forward = block.forward
 
     def recomputed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the block takes and gives
@@ -95,7 +109,9 @@ def _recompute(block: nn.Module, options: dict[str, Any]) -> None:
     block.forward = recomputed
 
 
-def _policy(kept: Sequence[object], context: object, operator: object, *args: object, **kwargs: object) -> object:
+def _policy(
+    kept: Sequence[object], context: object, operator: object, *args: object, **kwargs: object
+) -> object:
     del context, args, kwargs
     return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
 

@@ -1,4 +1,5 @@
-"""DistributedDataParallel: gradients are averaged over ranks in buckets while the backward pass still runs."""
+"""DistributedDataParallel: gradients are averaged over ranks in buckets while the backward pass
+still runs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.process_group import Ranks
 
 _READY_STEPS = 50
-"""Enough for a median; steps before them ran with buckets that DDP had not yet put into the order of the gradients."""
+"""Enough for a median; steps before them ran with buckets that DDP had not yet put into the order
+of the gradients."""
 
 
 def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
@@ -44,14 +46,14 @@ def wrap(module: nn.Module, options: Ddp, ranks: Ranks) -> Parallel:
 
 
 def replicate(module: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
-    """``module`` replicated over one dimension of a mesh. DDP gets the mesh and not its process group, since the
-    module's parameters may be DTensors."""
+    """``module`` replicated over one dimension of a mesh. DDP gets the mesh and not its process
+    group, since the module's parameters may be DTensors."""
     return DistributedDataParallel(module, device_mesh=mesh)
 
 
 class ReadyTimes:
-    """When each bucket of a step is ready, after the first one of the step. On a CPU alone: on a device, the host is
-    ahead of the kernels."""
+    """When each bucket of a step is ready, after the first one of the step. On a CPU alone: on a
+    device, the host is ahead of the kernels."""
 
     def __init__(self) -> None:
         self._steps: deque[list[float]] = deque(maxlen=_READY_STEPS)
@@ -67,35 +69,50 @@ class ReadyTimes:
         if not self._steps:
             return ()
         whole = [step for step in self._steps if len(step) == len(self._steps[-1])]
-        return tuple(statistics.median(step[index] - step[0] for step in whole) for index in range(len(whole[-1])))
+        return tuple(
+            statistics.median(step[index] - step[0] for step in whole)
+            for index in range(len(whole[-1]))
+        )
 
 
-def _register_hook(model: DistributedDataParallel, hook: CommHook, ranks: Ranks, times: ReadyTimes | None) -> None:
+def _register_hook(
+    model: DistributedDataParallel, hook: CommHook, ranks: Ranks, times: ReadyTimes | None
+) -> None:
     if hook == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif hook == "bf16":
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     elif hook == "powersgd":
-        # Rank 1 compresses most. PowerSGD may start only once DDP has rebuilt its buckets; ten steps are well beyond.
-        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=1, start_powerSGD_iter=10)
+        # Rank 1 compresses most. PowerSGD may start only once DDP has rebuilt its buckets; ten
+        # steps are well beyond.
+        state = powerSGD_hook.PowerSGDState(
+            process_group=None, matrix_approximation_rank=1, start_powerSGD_iter=10
+        )
         one_by_one = ranks.device.type == "cpu"
         compress = powerSGD_hook.powerSGD_hook
-        model.register_comm_hook(state, (lambda *bucket: _waited(compress(*bucket))) if one_by_one else compress)
+        model.register_comm_hook(
+            state, (lambda *bucket: _waited(compress(*bucket))) if one_by_one else compress
+        )
     elif hook == "noop":
         # DDP refuses a hook whose annotations are text, as all are here; a lambda has none.
-        model.register_comm_hook(None, lambda _, bucket: _completed(bucket.buffer(), bucket.index(), times))
+        model.register_comm_hook(
+            None, lambda _, bucket: _completed(bucket.buffer(), bucket.index(), times)
+        )
 
 
 def _waited(future: torch.futures.Future[Tensor]) -> torch.futures.Future[Tensor]:
-    """A bucket after its communication. PowerSGD's further all-reduces of a bucket are called by gloo's threads as the
-    ones before them complete: with several buckets under way, in another order on each rank, so that ranks hang or
-    crash. NCCL's are called by the thread of the backward pass."""
+    """A bucket after its communication. PowerSGD's further all-reduces of a bucket are called by
+    gloo's threads as the ones before them complete: with several buckets under way, in another
+    order on each rank, so that ranks hang or crash. NCCL's are called by the thread of the backward
+    pass."""
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(future.wait())
     return done
 
 
-def _completed(buffer: Tensor, index: int, times: ReadyTimes | None) -> torch.futures.Future[Tensor]:
+def _completed(
+    buffer: Tensor, index: int, times: ReadyTimes | None
+) -> torch.futures.Future[Tensor]:
     """A bucket as it is on this rank, at once."""
     if times is not None:
         times.note(is_first=index == 0)
@@ -105,7 +122,8 @@ def _completed(buffer: Tensor, index: int, times: ReadyTimes | None) -> torch.fu
 
 
 def _bucket_bytes(model: DistributedDataParallel) -> tuple[int, ...]:
-    """Sizes of DDP's buckets in bytes; they are rebuilt after the first step, in the order of the gradients.
+    """Sizes of DDP's buckets in bytes; they are rebuilt after the first step, in the order of the
+    gradients.
 
     Empty where this torch does not report them: the method is not public.
     """

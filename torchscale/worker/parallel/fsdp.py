@@ -7,7 +7,13 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from torchscale.config.choices import Precision
 from torchscale.config.strategy import Fsdp, Hybrid
@@ -16,14 +22,25 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def shard(
-    module: nn.Module, blocks: Iterable[nn.Module], mesh: DeviceMesh, options: Fsdp | Hybrid, precision: Precision
+    module: nn.Module,
+    blocks: Iterable[nn.Module],
+    mesh: DeviceMesh,
+    options: Fsdp | Hybrid,
+    precision: Precision,
 ) -> None:
-    """Shard ``blocks``, then the rest of ``module``, over the last dimension of ``mesh`` (with two dimensions, HSDP).
-    Each is moved to the mesh's device as it is sharded, so that the whole model never lies there."""
+    """Shard ``blocks``, then the rest of ``module``, over the last dimension of ``mesh`` (with two
+    dimensions, HSDP). Each is moved to the mesh's device as it is sharded, so that the whole model
+    never lies there."""
     policy = MixedPrecisionPolicy()
     if casts_parameters(options, precision, module):
-        policy = MixedPrecisionPolicy(param_dtype=_TYPES[precision], reduce_dtype=_TYPES[options.reduce_dtype])
-    offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if options.offload else OffloadPolicy()
+        policy = MixedPrecisionPolicy(
+            param_dtype=_TYPES[precision], reduce_dtype=_TYPES[options.reduce_dtype]
+        )
+    offload = (
+        CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
+        if options.offload
+        else OffloadPolicy()
+    )
     for part in (*blocks, module):
         fully_shard(
             part,
@@ -35,14 +52,16 @@ def shard(
 
 
 def casts_parameters(options: Fsdp | Hybrid, precision: Precision, module: nn.Module) -> bool:
-    """Whether parameters are gathered in the cell's precision, which then needs no autocast. Batch normalization keeps
-    its statistics in fp32 and takes no weights of another type, so models with it are autocast."""
+    """Whether parameters are gathered in the cell's precision, which then needs no autocast. Batch
+    normalization keeps its statistics in fp32 and takes no weights of another type, so models with
+    it are autocast."""
     if not options.mixed_precision or precision not in ("bf16", "fp16"):
         return False
     return not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
 def set_last_pass(module: nn.Module, last: bool) -> None:
-    """Set whether the next backward pass is the last of its step: it reduces gradients, others accumulate them."""
+    """Set whether the next backward pass is the last of its step: it reduces gradients, others
+    accumulate them."""
     assert isinstance(module, FSDPModule)  # noqa: S101 - narrows for the type checker
     module.set_requires_gradient_sync(last)

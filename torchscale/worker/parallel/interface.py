@@ -24,18 +24,26 @@ class Parallel:
     Attributes:
         module: What this rank holds of the model: its parameters are trained, counted and compared.
         model: What is called for the forward pass.
-        autocast: Whether the forward pass runs under autocast for the cell's precision; else the strategy casts itself.
-        no_sync: Context in which the backward pass leaves gradients unreduced, so that passes can be accumulated;
-            ``None`` where the strategy has no such context.
-        quiet: Whether a pass within ``no_sync`` runs no collective at all, so that it times a rank's compute.
-        accumulating: Called with whether the next backward pass is the last of its step, where ``no_sync`` is ``None``.
-        gradients_first: Whether the gradient sync that the step waits for comes after the last gradient is computed, so
-            that the time from there to the end of the backward pass is exposed synchronization.
-        bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None`` without buckets.
-        bucket_ready_seconds: When each of these is ready in a step, after the first; ``None`` where it is not timed.
-        make_optimizer: Makes the strategy's optimizer around the cell's; ``None`` for the cell's itself.
+        autocast: Whether the forward pass runs under autocast for the cell's precision; else the
+            strategy casts itself.
+        no_sync: Context in which the backward pass leaves gradients unreduced, so that passes can
+            be accumulated; ``None`` where the strategy has no such context.
+        quiet: Whether a pass within ``no_sync`` runs no collective at all, so that it times a
+            rank's compute.
+        accumulating: Called with whether the next backward pass is the last of its step, where
+            ``no_sync`` is ``None``.
+        gradients_first: Whether the gradient sync that the step waits for comes after the last
+            gradient is computed, so that the time from there to the end of the backward pass is
+            exposed synchronization.
+        bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None``
+            without buckets.
+        bucket_ready_seconds: When each of these is ready in a step, after the first; ``None`` where
+            it is not timed.
+        make_optimizer: Makes the strategy's optimizer around the cell's; ``None`` for the cell's
+            itself.
         stages: The pipeline that runs forward and backward passes itself.
-        norm_groups: Groups of ranks that hold other parameters of the same model; gradient norms are summed over them.
+        norm_groups: Groups of ranks that hold other parameters of the same model; gradient norms
+            are summed over them.
     """
 
     module: nn.Module

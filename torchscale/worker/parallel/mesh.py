@@ -1,4 +1,5 @@
-"""Strategies whose ranks hold parts of a model: pipeline, tensor, shard and replicate dimensions of one device mesh."""
+"""Strategies whose ranks hold parts of a model: pipeline, tensor, shard and replicate dimensions of
+one device mesh."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from torchscale.config.strategy import Fsdp, Hybrid, PipelineBase, is_sequence_p
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel import ddp, fsdp, pipeline, tensor
-from torchscale.worker.parallel.blocks import checkpoint_blocks, compile_blocks, compile_mode, repeated_blocks
+from torchscale.worker.parallel.blocks import (
+    checkpoint_blocks,
+    compile_blocks,
+    compile_mode,
+    repeated_blocks,
+)
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.precision import PrecisionPolicy
 from torchscale.worker.process_group import Ranks
@@ -25,8 +31,9 @@ _DIMENSIONS = ("pipeline", "replicate", "shard", "tensor")
 
 
 def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Parallel:
-    """This rank's part of the model. The order matters: stages are cut first; matrices are split before anything wraps
-    them; recomputation and compilation go inside FSDP or DDP, which come last.
+    """This rank's part of the model. The order matters: stages are cut first; matrices are split
+    before anything wraps them; recomputation and compilation go inside FSDP or DDP, which come
+    last.
 
     Raises:
         ValueError: the model does not support the cell's strategy.
@@ -41,7 +48,10 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         stages = strategy.stages(degrees)
         how = _required(workload.pipeline, "cut into pipeline stages", cell)
         parts = pipeline.cut(
-            workload.module, how, pipeline.stages_of(coordinate.pipeline, degrees.pipeline, stages), stages
+            workload.module,
+            how,
+            pipeline.stages_of(coordinate.pipeline, degrees.pipeline, stages),
+            stages,
         )
     wrapped: dict[int, nn.Module] = {}
     for number, part in parts.items():
@@ -52,14 +62,21 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
             tensor.split(part, matrices, mesh["tensor"], sequence=is_sequence_parallel(strategy))
         wrapped[number] = _shard_or_replicate(part, cell, mesh, ranks)
     sharded = _sharding(cell)
-    autocast = sharded is None or not fsdp.casts_parameters(sharded, cell.precision, workload.module)
+    autocast = sharded is None or not fsdp.casts_parameters(
+        sharded, cell.precision, workload.module
+    )
     groups = _norm_groups(degrees, mesh)
     if degrees.pipeline == 1:
         model = wrapped[0]
         accumulating = None if sharded is None else lambda last: fsdp.set_last_pass(model, last)
         no_sync = model.no_sync if isinstance(model, nn.parallel.DistributedDataParallel) else None
         return Parallel(
-            parts[0], model, autocast=autocast, no_sync=no_sync, accumulating=accumulating, norm_groups=groups
+            parts[0],
+            model,
+            autocast=autocast,
+            no_sync=no_sync,
+            accumulating=accumulating,
+            norm_groups=groups,
         )
     assert isinstance(strategy, PipelineBase) and workload.pipeline is not None  # noqa: S101 - as above
     runner = pipeline.Stages(
@@ -71,7 +88,9 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         schedule=strategy.schedule,
         micro_batches=strategy.pieces(degrees),
     )
-    return Parallel(_as_module(parts), _as_module(wrapped), autocast=autocast, stages=runner, norm_groups=groups)
+    return Parallel(
+        _as_module(parts), _as_module(wrapped), autocast=autocast, stages=runner, norm_groups=groups
+    )
 
 
 def _as_module(parts: Mapping[int, nn.Module]) -> nn.Module:
@@ -80,7 +99,8 @@ def _as_module(parts: Mapping[int, nn.Module]) -> nn.Module:
 
 
 def _autocast_within(stage: nn.Module, cell: TrainingCell, ranks: Ranks) -> None:
-    """Run a stage under autocast: the pipeline itself calls stages, also to infer their shapes and dtypes."""
+    """Run a stage under autocast: the pipeline itself calls stages, also to infer their shapes and
+    dtypes."""
     sharded = _sharding(cell)
     if sharded is not None and fsdp.casts_parameters(sharded, cell.precision, stage):
         return
@@ -93,12 +113,15 @@ def _autocast_within(stage: nn.Module, cell: TrainingCell, ranks: Ranks) -> None
     stage.forward = cast
 
 
-def _shard_or_replicate(part: nn.Module, cell: TrainingCell, mesh: DeviceMesh, ranks: Ranks) -> nn.Module:
+def _shard_or_replicate(
+    part: nn.Module, cell: TrainingCell, mesh: DeviceMesh, ranks: Ranks
+) -> nn.Module:
     blocks = repeated_blocks(part)
     checkpoint_blocks(blocks, cell.activation_checkpointing)
     mode = compile_mode(cell)
     if mode is not None:
-        # Blocks compiled one by one lose what lies split between them: the backward pass then meets a plain tensor.
+        # Blocks compiled one by one lose what lies split between them: the backward pass then meets
+        # a plain tensor.
         compile_blocks([part] if cell.degrees.tensor > 1 else blocks or [part], mode)
     degrees, sharded = cell.degrees, _sharding(cell)
     if sharded is not None:
@@ -130,5 +153,7 @@ def _norm_groups(degrees: Degrees, mesh: DeviceMesh) -> tuple[dist.ProcessGroup,
 
 def _required(split: S | None, verb: str, cell: TrainingCell) -> S:
     if split is None:
-        raise ValueError(f"{cell.model} cannot be {verb}; choose another model or parallel.strategy")
+        raise ValueError(
+            f"{cell.model} cannot be {verb}; choose another model or parallel.strategy"
+        )
     return split

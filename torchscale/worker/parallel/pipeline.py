@@ -1,5 +1,5 @@
-"""Pipeline parallelism: each rank holds consecutive layers; micro-batches pass from rank to rank (GPipe, 1F1B,
-interleaved 1F1B)."""
+"""Pipeline parallelism: each rank holds consecutive layers; micro-batches pass from rank to rank
+(GPipe, 1F1B, interleaved 1F1B)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
 
 from torchscale.config.strategy import Schedule
 from torchscale.worker.models.interface import BatchOfTensors, PipelineSplit
@@ -20,33 +25,42 @@ ContextMaker = Callable[[], AbstractContextManager[object]]
 
 
 def stages_of(rank: int, ranks: int, stages: int) -> list[int]:
-    """The stages that one of ``ranks`` pipeline ranks holds: every ``ranks``-th, beginning with its own number."""
+    """The stages that one of ``ranks`` pipeline ranks holds: every ``ranks``-th, beginning with its
+    own number."""
     return list(range(rank, stages, ranks))
 
 
 def layers_of(stage: int, stages: int, layers: int) -> range:
-    """The consecutive layers of a stage. Where layers do not divide evenly, the first stages have one more.
+    """The consecutive layers of a stage. Where layers do not divide evenly, the first stages have
+    one more.
 
     Raises:
         ValueError: ``layers`` is less than ``stages``.
     """
     if layers < stages:
-        raise ValueError(f"{layers} layers are too few for {stages} pipeline stages; lower the pipeline degree")
+        raise ValueError(
+            f"{layers} layers are too few for {stages} pipeline stages; lower the pipeline degree"
+        )
     each, remainder = divmod(layers, stages)
     begin = stage * each + min(stage, remainder)
     return range(begin, begin + each + (stage < remainder))
 
 
-def cut(module: nn.Module, how: PipelineSplit, mine: list[int], stages: int) -> dict[int, nn.Module]:
+def cut(
+    module: nn.Module, how: PipelineSplit, mine: list[int], stages: int
+) -> dict[int, nn.Module]:
     """This rank's stages of ``module``, by number."""
     return {
-        stage: how.stage(module, layers_of(stage, stages, how.layers), stage == 0, stage == stages - 1)
+        stage: how.stage(
+            module, layers_of(stage, stages, how.layers), stage == 0, stage == stages - 1
+        )
         for stage in mine
     }
 
 
 class Stages:
-    """This rank's part of a pipeline. Runs the forward and backward passes of a step over all micro-batches.
+    """This rank's part of a pipeline. Runs the forward and backward passes of a step over all
+    micro-batches.
 
     Attributes:
         is_first: Whether batches enter here.
@@ -65,10 +79,15 @@ class Stages:
         micro_batches: int,
     ) -> None:
         self._how, self._group = how, group
-        self._stages = [PipelineStage(part, number, stages, device, group=group) for number, part in parts.items()]
+        self._stages = [
+            PipelineStage(part, number, stages, device, group=group)
+            for number, part in parts.items()
+        ]
         self.is_first, self.is_last = 0 in parts, stages - 1 in parts
         if schedule == "interleaved":
-            self._schedule: Any = ScheduleInterleaved1F1B([*self._stages], micro_batches, loss_fn=how.loss)
+            self._schedule: Any = ScheduleInterleaved1F1B(
+                [*self._stages], micro_batches, loss_fn=how.loss
+            )
         else:
             kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
             self._schedule = kind(self._stages[0], micro_batches, loss_fn=how.loss)
@@ -78,21 +97,25 @@ class Stages:
 
     @property
     def needs_data(self) -> bool:
-        """Whether this rank takes batches: the first stage their inputs, the last one their targets."""
+        """Whether this rank takes batches: the first stage their inputs, the last one their
+        targets."""
         return self.is_first or self.is_last
 
     def around_passes(self, forward: ContextMaker, backward: ContextMaker) -> None:
-        """From now on run each stage's forward and backward pass of a micro-batch within these contexts."""
+        """From now on run each stage's forward and backward pass of a micro-batch within these
+        contexts."""
         for stage in self._stages:
             stage.forward_one_chunk = _within(forward, stage.forward_one_chunk)  # type: ignore[method-assign]
             stage.backward_one_chunk = _within(backward, stage.backward_one_chunk)  # type: ignore[method-assign]
 
     def run(self, batch: BatchOfTensors) -> Tensor | None:
-        """Run the forward and backward passes of one step. Returns the mean loss on the last rank, ``None``
-        elsewhere."""
+        """Run the forward and backward passes of one step. Returns the mean loss on the last rank,
+        ``None`` elsewhere."""
         inputs = (batch[self._how.input_key],) if self.is_first else ()
         losses: list[Tensor] = []
-        loss_arguments = {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
+        loss_arguments = (
+            {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
+        )
         self._schedule.step(*inputs, **loss_arguments, **self._options)
         return torch.stack([loss.detach() for loss in losses]).mean() if self.is_last else None
 
@@ -100,7 +123,9 @@ class Stages:
         """Broadcast the last rank's losses to every rank of the pipeline."""
         shared = torch.tensor(losses, dtype=torch.float64)
         dist.broadcast(
-            shared, group=self._group, src=dist.get_global_rank(self._group, dist.get_world_size(self._group) - 1)
+            shared,
+            group=self._group,
+            src=dist.get_global_rank(self._group, dist.get_world_size(self._group) - 1),
         )
         return [float(loss) for loss in shared]
 

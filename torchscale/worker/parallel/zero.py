@@ -15,11 +15,18 @@ from torchscale.worker.process_group import Ranks
 
 
 def wrap(module: nn.Module, ranks: Ranks) -> Parallel:
-    """``module``, which is already on the rank's device, under DDP with a ZeRO optimizer. Ranks broadcast updated
-    parameters within the optimizer step, so that no phase is compute only and exposed gradient sync cannot be
-    measured."""
+    """``module``, which is already on the rank's device, under DDP with a ZeRO optimizer. Ranks
+    broadcast updated parameters within the optimizer step, so that no phase is compute only and
+    exposed gradient sync cannot be measured."""
 
-    def make(kind: type[torch.optim.Optimizer], options: dict[str, object]) -> torch.optim.Optimizer:
+    def make(
+        kind: type[torch.optim.Optimizer], options: dict[str, object]
+    ) -> torch.optim.Optimizer:
         return ZeroRedundancyOptimizer(module.parameters(), optimizer_class=kind, **options)  # type: ignore[arg-type]
 
-    return replace(ddp.wrap(module, Ddp(), ranks), gradients_first=False, bucket_bytes=None, make_optimizer=make)
+    return replace(
+        ddp.wrap(module, Ddp(), ranks),
+        gradients_first=False,
+        bucket_bytes=None,
+        make_optimizer=make,
+    )

@@ -1,7 +1,9 @@
-"""Training over data, tensor and pipeline groups, simulated exactly: what a step takes without a fault is known.
+"""Training over data, tensor and pipeline groups, simulated exactly: what a step takes without a
+fault is known.
 
-Every rank runs GPipe's schedule. After each pass of a micro-batch the ranks of a tensor group reduce; during the last
-backward pass the copies of a stage reduce their gradients in buckets, on a stream of its own.
+Every rank runs GPipe's schedule. After each pass of a micro-batch the ranks of a tensor group
+reduce; during the last backward pass the copies of a stage reduce their gradients in buckets, on a
+stream of its own.
 """
 
 from __future__ import annotations
@@ -36,10 +38,12 @@ class Training:
         data, tensor, pipeline: Degrees; ranks are numbered by stage, then copy, then tensor rank.
         speed: How much longer a rank computes in a step: (rank, step) → factor.
         stage_work: How much more a stage has to compute.
-        micro_batch_work: How much more a micro-batch of a step has to compute: (step, micro-batch) → factor.
+        micro_batch_work: How much more a micro-batch of a step has to compute: (step, micro-batch)
+            → factor.
         micro_batches: That pass through the pipeline in a step.
         buckets: Bytes of the all-reduces of a step.
-        joined: Numbers of the buckets that are reduced in one all-reduce each; empty for each by itself.
+        joined: Numbers of the buckets that are reduced in one all-reduce each; empty for each by
+            itself.
         bandwidth: Bytes in a microsecond.
         loader: Microseconds for which each step waits for data on the first stage.
     """
@@ -69,7 +73,10 @@ class Training:
         """The recording of all ranks."""
         run = _Run(self)
         texts = [kineto(events, rank, self.ranks) for rank, events in enumerate(run.events)]
-        ranks = (read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json") for rank, text in enumerate(texts))
+        ranks = (
+            read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json")
+            for rank, text in enumerate(texts)
+        )
         return Trace(tuple(ranks), "torch.profiler")
 
     def but(self, **changes: Any) -> Training:
@@ -87,12 +94,18 @@ class _Run:
             self.starts.append(list(self.now))
             self._step(number)
             for rank, events in enumerate(self.events):
-                events.append(step(number, self.starts[-1][rank], self.now[rank] - self.starts[-1][rank]))
+                events.append(
+                    step(number, self.starts[-1][rank], self.now[rank] - self.starts[-1][rank])
+                )
         self.starts.append(list(self.now))
 
     def step_seconds(self) -> float:
         pairs = list(zip(self.starts[1:-1], self.starts[2:], strict=True))
-        return sum(max(b - a for a, b in zip(*pair, strict=True)) for pair in pairs) / len(pairs) * 1e-6
+        return (
+            sum(max(b - a for a, b in zip(*pair, strict=True)) for pair in pairs)
+            / len(pairs)
+            * 1e-6
+        )
 
     def _rank(self, stage: int, copy: int, tensor: int) -> int:
         return (stage * self.of.data + copy) * self.of.tensor + tensor
@@ -110,7 +123,9 @@ class _Run:
             for stage in range(of.pipeline)[:: -1 if backward else 1]:
                 for copy in range(of.data):
                     for micro_batch in range(of.micro_batches):
-                        self._pass(number, (stage, copy, micro_batch), sent, ready, backward=backward)
+                        self._pass(
+                            number, (stage, copy, micro_batch), sent, ready, backward=backward
+                        )
         self._reduce_gradients(ready)
 
     def _pass(
@@ -128,10 +143,19 @@ class _Run:
         for tensor, rank in enumerate(members):
             chain = [self._rank(each, copy, tensor) for each in range(of.pipeline)]
             if 0 <= before < of.pipeline:
-                arrived = max(self.now[rank], sent[chain[before], micro_batch]) + self._transfer(ACTIVATION)
-                self._collective("recv", rank, self.now[rank], arrived, chain, ACTIVATION, partner=chain[before])
+                arrived = max(self.now[rank], sent[chain[before], micro_batch]) + self._transfer(
+                    ACTIVATION
+                )
+                self._collective(
+                    "recv", rank, self.now[rank], arrived, chain, ACTIVATION, partner=chain[before]
+                )
                 self.now[rank] = arrived
-            work = FORWARD * of.speed(rank, number) * of.stage_work(stage) * of.micro_batch_work(number, micro_batch)
+            work = (
+                FORWARD
+                * of.speed(rank, number)
+                * of.stage_work(stage)
+                * of.micro_batch_work(number, micro_batch)
+            )
             parts = len(of.buckets)
             for part in range(parts if backward else 1):
                 length = work * 2 / parts if backward else work
@@ -148,7 +172,9 @@ class _Run:
             if 0 <= after < of.pipeline:
                 chain = [self._rank(each, copy, tensor) for each in range(of.pipeline)]
                 end = self.now[rank] + self._transfer(ACTIVATION)
-                self._collective("send", rank, self.now[rank], end, chain, ACTIVATION, partner=chain[after])
+                self._collective(
+                    "send", rank, self.now[rank], end, chain, ACTIVATION, partner=chain[after]
+                )
                 sent[rank, micro_batch] = self.now[rank]
 
     def _reduce_gradients(self, ready: dict[tuple[int, int], list[float]]) -> None:
@@ -194,4 +220,6 @@ class _Run:
         if partner is not None:
             described["Dst Rank" if op == "send" else "Src Rank"] = partner
         name = "ncclDevKernel_AllReduce_Sum_f32" if op == "allreduce" else "ncclDevKernel_SendRecv"
-        self.events[rank].append(kernel(name, start, end - start, stream=stream or _STREAMS[op], **described))
+        self.events[rank].append(
+            kernel(name, start, end - start, stream=stream or _STREAMS[op], **described)
+        )

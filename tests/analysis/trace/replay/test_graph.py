@@ -9,7 +9,8 @@ from torchscale.analysis.trace.replay.graph import GraphBuilder, Part, ReplayErr
 
 
 def test_a_moment_follows_the_latest_of_its_sources() -> None:
-    """Two ranks work for 10 and 30 ns and meet; the second variant takes 25 ns from the slower one."""
+    """Two ranks work for 10 and 30 ns and meet; the second variant takes 25 ns from the slower
+    one."""
     builder = GraphBuilder()
     starts = [builder.moment(0), builder.moment(5)]
     arrivals = [builder.moment(10), builder.moment(35)]

@@ -24,7 +24,8 @@ GAP = 10.0
 
 @dataclass(frozen=True)
 class GlooTraining:
-    """Ranks that reduce two buckets by gloo: the first during the backward pass, the second after it.
+    """Ranks that reduce two buckets by gloo: the first during the backward pass, the second after
+    it.
 
     Attributes:
         forward: Microseconds of each rank's forward pass.
@@ -34,7 +35,8 @@ class GlooTraining:
         own_host: What of it each rank has beside that.
         clock: Microseconds by which the last rank's clock is ahead.
         cpus: That the ranks, of one thread each, may run on.
-        late_marks: Whether the thread that marks the end of an operation runs after the one that waited for it.
+        late_marks: Whether the thread that marks the end of an operation runs after the one that
+            waited for it.
     """
 
     forward: tuple[float, ...] = (10_000.0, 10_000.0)
@@ -64,7 +66,10 @@ class GlooTraining:
                    rank, len(self.forward), backend="gloo", torchscale_cpu={"threads": 1, "cpus": self.cpus})
             for rank, events in enumerate(self._run()[0])
         ]  # fmt: skip
-        ranks = (read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json") for rank, text in enumerate(texts))
+        ranks = (
+            read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json")
+            for rank, text in enumerate(texts)
+        )
         return Trace(tuple(ranks), "torch.profiler")
 
     def _run(self) -> tuple[list[list[dict[str, Any]]], float]:
@@ -97,7 +102,13 @@ class GlooTraining:
                 for rank, begin in enumerate(begins):
                     late = marks.choice((0.0, 3 * COPY)) if self.late_marks else 0.0
                     events[rank].append(
-                        host("user_annotation", "gloo:all_reduce", begin, free + late - begin, thread=2)
+                        host(
+                            "user_annotation",
+                            "gloo:all_reduce",
+                            begin,
+                            free + late - begin,
+                            thread=2,
+                        )
                     )
                 for rank in ranks:
                     now[rank] = max(now[rank], free) + GAP
@@ -111,7 +122,9 @@ class GlooTraining:
 
 
 def seconds(what_if: WhatIf, change: Change, ranks: tuple[int, ...] = ()) -> float:
-    return next(row.step_seconds for row in what_if.rows if row.change is change and row.ranks == ranks)
+    return next(
+        row.step_seconds for row in what_if.rows if row.change is change and row.ranks == ranks
+    )
 
 
 @pytest.mark.parametrize("late_marks", [False, True])
@@ -119,7 +132,9 @@ def seconds(what_if: WhatIf, change: Change, ranks: tuple[int, ...] = ()) -> flo
 def test_a_straggler_that_others_wait_for(slow: float, late_marks: bool) -> None:
     training = GlooTraining((10_000.0, slow, 10_000.0), data=(0.0,) * 3, late_marks=late_marks)
     truth = replace(training, forward=(10_000.0,) * 3).step_seconds()
-    assert seconds(training.what_if(), Change.RANK_LIKE_PEERS, (1,)) == pytest.approx(truth, rel=0.005)
+    assert seconds(training.what_if(), Change.RANK_LIKE_PEERS, (1,)) == pytest.approx(
+        truth, rel=0.005
+    )
 
 
 def test_the_cost_of_a_straggler_is_what_its_absence_gives() -> None:
@@ -139,7 +154,9 @@ def test_host_code_of_one_rank_costs_once_and_is_a_stragglers() -> None:
     assert straggler.cost_seconds == pytest.approx(9e-3, rel=0.02)
     assert shared.cost_seconds == pytest.approx(6e-3, rel=0.02)
     assert shared.cost_basis is CostBasis.REPLAY
-    assert "its host code between operators takes 15.0 ms a step, the others' 6.0" in straggler.summary
+    assert (
+        "its host code between operators takes 15.0 ms a step, the others' 6.0" in straggler.summary
+    )
     assert "clocks" not in straggler.advice
 
 
@@ -154,9 +171,15 @@ def test_host_gaps_and_the_loader() -> None:
     assert seconds(one, Change.RANK_LIKE_PEERS, (1,)) == pytest.approx(usual, rel=0.001)
 
 
-@pytest.mark.parametrize(("ranks", "cpus", "told"), [(2, (0, 1), True), (3, (0, 1), False), (3, (0, 1, 5), True)])
-def test_host_gaps_of_ranks_that_share_cpus_are_not_predicted(ranks: int, cpus: tuple[int, ...], told: bool) -> None:
-    what_if = GlooTraining((10_000.0,) * ranks, data=(2_000.0,) * ranks, host=3_000.0, cpus=cpus).what_if()
+@pytest.mark.parametrize(
+    ("ranks", "cpus", "told"), [(2, (0, 1), True), (3, (0, 1), False), (3, (0, 1, 5), True)]
+)
+def test_host_gaps_of_ranks_that_share_cpus_are_not_predicted(
+    ranks: int, cpus: tuple[int, ...], told: bool
+) -> None:
+    what_if = GlooTraining(
+        (10_000.0,) * ranks, data=(2_000.0,) * ranks, host=3_000.0, cpus=cpus
+    ).what_if()
     changes = {row.change for row in what_if.rows}
     assert (Change.NO_HOST_GAPS in changes) == told
     assert Change.NO_LOADER_WAIT in changes
@@ -173,12 +196,15 @@ def test_a_transfer_that_the_backward_pass_hides_costs_nothing() -> None:
 
 def test_a_rank_of_equal_speed_has_nothing_to_gain() -> None:
     what_if = GlooTraining().what_if()
-    assert all(abs(row.gain_percent) < 0.1 for row in what_if.rows if row.change is Change.RANK_LIKE_PEERS)
+    assert all(
+        abs(row.gain_percent) < 0.1 for row in what_if.rows if row.change is Change.RANK_LIKE_PEERS
+    )
     assert all(row.gain_percent < 0.1 for row in what_if.rows if row.change is Change.BALANCED_WORK)
 
 
 def test_a_replay_that_misses_what_was_measured_predicts_nothing() -> None:
-    """Ranks of one host share a clock. Were it not so, ranks would wait for what the others had done before."""
+    """Ranks of one host share a clock. Were it not so, ranks would wait for what the others had
+    done before."""
     what_if = analyze_trace(GlooTraining(clock=9_000.0, steps=4).trace()).what_if
     assert what_if is not None
     assert what_if.rows == ()

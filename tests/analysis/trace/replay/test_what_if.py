@@ -31,7 +31,11 @@ def predicted(training: Training) -> WhatIf:
 
 
 def row(what_if: WhatIf, change: Change, rank: int | None = None) -> WhatIfRow:
-    return next(item for item in what_if.rows if item.change is change and (rank is None or item.ranks == (rank,)))
+    return next(
+        item
+        for item in what_if.rows
+        if item.change is change and (rank is None or item.ranks == (rank,))
+    )
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -42,8 +46,14 @@ def test_a_slow_rank_made_as_fast_as_its_peers(name: str) -> None:
     what_if = predicted(training)
     like_peers = row(what_if, Change.RANK_LIKE_PEERS, slow)
     assert like_peers.step_seconds == pytest.approx(healthy.step_seconds(), rel=0.01)
-    assert like_peers.gain_percent == pytest.approx((1 - healthy.step_seconds() / training.step_seconds()) * 100, abs=1)
-    others = [item for item in what_if.rows if item.change is Change.RANK_LIKE_PEERS and item.ranks != (slow,)]
+    assert like_peers.gain_percent == pytest.approx(
+        (1 - healthy.step_seconds() / training.step_seconds()) * 100, abs=1
+    )
+    others = [
+        item
+        for item in what_if.rows
+        if item.change is Change.RANK_LIKE_PEERS and item.ranks != (slow,)
+    ]
     assert all(abs(item.gain_percent) < 0.1 for item in others)
 
 
@@ -52,7 +62,9 @@ def test_a_link_twice_as_fast(name: str) -> None:
     training = SHAPES[name].but(bandwidth=5_000.0)
     what_if = predicted(training)
     faster = row(what_if, Change.FASTER_LINK)
-    assert faster.step_seconds == pytest.approx(training.but(bandwidth=10_000.0).step_seconds(), rel=0.01)
+    assert faster.step_seconds == pytest.approx(
+        training.but(bandwidth=10_000.0).step_seconds(), rel=0.01
+    )
     assert faster.assumption == "latency stays"
 
 
@@ -73,13 +85,16 @@ def test_an_even_split_of_stages(name: str) -> None:
     assert row(analysis.what_if, Change.EVEN_STAGES).step_seconds == pytest.approx(truth, rel=0.01)
     finding = next(item for item in analysis.findings if item.kind is FindingKind.UNEVEN_STAGES)
     assert finding.cost_basis is CostBasis.REPLAY
-    # The replay splits the optimizer's time too, which is the same for all stages here: a small part of a small gain.
+    # The replay splits the optimizer's time too, which is the same for all stages here: a small
+    # part of a small gain.
     assert finding.cost_seconds == pytest.approx(uneven.step_seconds() - truth, rel=0.06)
 
 
 def test_ranks_that_take_turns_at_being_slow() -> None:
     """No rank is slow by itself: what is lost is lost to the differences in each step."""
-    turns = Training(data=4, speed=lambda rank, number: 1.4 if number % 4 == rank else 1.0, steps=21)
+    turns = Training(
+        data=4, speed=lambda rank, number: 1.4 if number % 4 == rank else 1.0, steps=21
+    )
     what_if = predicted(turns)
     for rank in range(4):
         assert all(item.gain_percent < 1 for item in what_if.rows if item.ranks == (rank,))
@@ -102,16 +117,22 @@ def test_a_rank_that_is_slow_at_times_gets_the_times_of_its_peers() -> None:
 def test_a_loader_that_nobody_waits_for(name: str) -> None:
     fast = SHAPES[name]
     what_if = predicted(fast.but(loader=300.0))
-    assert row(what_if, Change.NO_LOADER_WAIT).step_seconds == pytest.approx(fast.step_seconds(), rel=0.01)
+    assert row(what_if, Change.NO_LOADER_WAIT).step_seconds == pytest.approx(
+        fast.step_seconds(), rel=0.01
+    )
 
 
 def test_transfers_that_take_no_time_and_gradients_that_stay() -> None:
     training = Training(data=4, bandwidth=5_000.0)
     compute = 3 * 100.0 * MICRO_BATCHES + 40.0
     what_if = predicted(training)
-    assert row(what_if, Change.NO_TRANSFER_TIME).step_seconds == pytest.approx(compute * 1e-6, rel=0.001)
+    assert row(what_if, Change.NO_TRANSFER_TIME).step_seconds == pytest.approx(
+        compute * 1e-6, rel=0.001
+    )
     measured = training.step_seconds()
-    assert row(what_if, Change.ACCUMULATION).step_seconds == pytest.approx((measured + compute * 1e-6) / 2, rel=0.001)
+    assert row(what_if, Change.ACCUMULATION).step_seconds == pytest.approx(
+        (measured + compute * 1e-6) / 2, rel=0.001
+    )
 
 
 def test_too_few_steps_are_not_replayed() -> None:
@@ -138,7 +159,9 @@ def test_micro_batches_of_equal_length(kind: str, stages: int, copies: int) -> N
     truth = even.but(micro_batch_work=lambda number, micro_batch: mean).step_seconds()
     analysis = analyze_trace(uneven.trace())
     assert analysis.what_if is not None
-    assert row(analysis.what_if, Change.EVEN_MICRO_BATCHES).step_seconds == pytest.approx(truth, rel=0.01)
+    assert row(analysis.what_if, Change.EVEN_MICRO_BATCHES).step_seconds == pytest.approx(
+        truth, rel=0.01
+    )
     gained = uneven.step_seconds() - truth
     findings = [item for item in analysis.findings if item.kind is FindingKind.UNEVEN_MICRO_BATCHES]
     assert len(findings) == (gained > 0.05 * uneven.step_seconds())
@@ -154,8 +177,15 @@ def test_micro_batches_of_equal_length(kind: str, stages: int, copies: int) -> N
 def test_equal_micro_batches_on_ranks_that_vary_are_not_uneven(stages: int) -> None:
     random = np.random.default_rng(stages)
     noise = random.normal(1.0, 0.15, (stages, 24))
-    varying = Training(pipeline=stages, micro_batches=6, steps=24, speed=lambda rank, number: noise[rank, number])
-    slow = Training(pipeline=stages, micro_batches=6, steps=24, speed=lambda rank, number: 1.5 if rank == 1 else 1.0)
+    varying = Training(
+        pipeline=stages, micro_batches=6, steps=24, speed=lambda rank, number: noise[rank, number]
+    )
+    slow = Training(
+        pipeline=stages,
+        micro_batches=6,
+        steps=24,
+        speed=lambda rank, number: 1.5 if rank == 1 else 1.0,
+    )
     for training in (varying, slow):
         kinds = {item.kind for item in analyze_trace(training.trace()).findings}
         assert FindingKind.UNEVEN_MICRO_BATCHES not in kinds
@@ -163,8 +193,8 @@ def test_equal_micro_batches_on_ranks_that_vary_are_not_uneven(stages: int) -> N
 
 @pytest.mark.parametrize("bandwidth", [10_000.0, 20_000.0])
 def test_larger_gradient_buckets(bandwidth: float) -> None:
-    """Four equal buckets and a small first one, as of DistributedDataParallel; joined, the last part of them is ready
-    with the last."""
+    """Four equal buckets and a small first one, as of DistributedDataParallel; joined, the last
+    part of them is ready with the last."""
     size = 1 << 18
     training = Training(data=4, buckets=(size // 8, size, size, size, size), bandwidth=bandwidth)
     what_if = predicted(training)

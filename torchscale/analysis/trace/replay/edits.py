@@ -17,8 +17,8 @@ from torchscale.schema.profiles.span import SEND_RECV
 
 _OWN = (Part.WORK, Part.HOST_GAP, Part.INPUT, Part.PAUSE)
 _SIZE_RANGE = 4.0
-"""Largest over smallest payload, from which on latency can be told from bandwidth: with closer sizes the noise of the
-times decides."""
+"""Largest over smallest payload, from which on latency can be told from bandwidth: with closer
+sizes the noise of the times decides."""
 _GRADIENT_OPS = ("all_reduce", "reduce_scatter")
 
 
@@ -35,7 +35,9 @@ class Edits:
 
     def without(self, part: Part, ranks: Iterable[int] | None = None) -> Times:
         """Without one part of the ranks' time (columns; all by default)."""
-        chosen = np.isin(self._edges.rank, list(range(len(self.replay.ranks)) if ranks is None else ranks))
+        chosen = np.isin(
+            self._edges.rank, list(range(len(self.replay.ranks)) if ranks is None else ranks)
+        )
         return np.asarray(self.recorded - np.where(chosen, self._parts[:, part], 0.0))
 
     def without_common(self, part: Part) -> Times:
@@ -46,8 +48,9 @@ class Edits:
         return np.asarray(self.recorded - self._parts[:, part] * removed)
 
     def like_peers(self, columns: Iterable[int], only: tuple[Part, ...] | None = None) -> Times:
-        """Ranks with the median of their peers' times: of each stretch between two collectives the rank gets what its
-        peers took, its shortest their shortest and its longest their longest, in the order of its own steps.
+        """Ranks with the median of their peers' times: of each stretch between two collectives the
+        rank gets what its peers took, its shortest their shortest and its longest their longest, in
+        the order of its own steps.
 
         Args:
             columns: The ranks.
@@ -62,22 +65,32 @@ class Edits:
                 if peers:
                     aim = np.median([np.sort(table[peer], axis=0) for peer in peers], axis=0)
                     order = np.argsort(np.argsort(table[column], axis=0, kind="stable"), axis=0)
-                    self._scale(weights, parts, column, table[column], np.take_along_axis(aim, order, axis=0))
+                    self._scale(
+                        weights,
+                        parts,
+                        column,
+                        table[column],
+                        np.take_along_axis(aim, order, axis=0),
+                    )
         return weights
 
     def steady_work(self) -> Times:
-        """All ranks of equal work take, between two collectives, the same in every step: the median."""
+        """All ranks of equal work take, between two collectives, the same in every step: the
+        median."""
         weights: Times = self.recorded.copy()
         parts = (Part.WORK,)
         table = self._table(parts)
         for column in range(len(self.replay.ranks)):
             equal = [column, *self.peers(column)]
             aim = np.median(np.concatenate([table[peer] for peer in equal]), axis=0)
-            self._scale(weights, parts, column, table[column], np.broadcast_to(aim, table[column].shape))
+            self._scale(
+                weights, parts, column, table[column], np.broadcast_to(aim, table[column].shape)
+            )
         return weights
 
     def balanced_work(self) -> Times:
-        """In every step and between two collectives, ranks of equal work take the mean of what they took."""
+        """In every step and between two collectives, ranks of equal work take the mean of what they
+        took."""
         weights: Times = self.recorded.copy()
         for parts in self._groups():
             table = self._table(parts)
@@ -102,7 +115,8 @@ class Edits:
         return weights
 
     def even_micro_batches(self) -> Times | None:
-        """Every micro-batch with the mean length of its step; ``None`` where their lengths cannot be told."""
+        """Every micro-batch with the mean length of its step; ``None`` where their lengths cannot
+        be told."""
         found = self.micro_batches
         if found is None:
             return None
@@ -124,9 +138,10 @@ class Edits:
         return find_micro_batches(self.replay.ranks, self.replay.layout)
 
     def larger_buckets(self, most_bytes: float) -> Times | None:
-        """Neighbouring all-reduces of a step that together hold at most ``most_bytes`` become one, which begins when
-        the last of them would and saves the latencies of the others; ``None`` where none are joined. What a rank waits
-        for before it calls the next one stays by itself."""
+        """Neighbouring all-reduces of a step that together hold at most ``most_bytes`` become one,
+        which begins when the last of them would and saves the latencies of the others; ``None``
+        where none are joined. What a rank waits for before it calls the next one stays by
+        itself."""
         latency = self.bucket_latency
         if latency is None:
             return None
@@ -143,8 +158,8 @@ class Edits:
 
     @cached_property
     def bucket_latency(self) -> float | None:
-        """Nanoseconds of an all-reduce of no bytes; ``None`` where the recorded sizes do not tell it, or gradients are
-        not all-reduced by all ranks."""
+        """Nanoseconds of an all-reduce of no bytes; ``None`` where the recorded sizes do not tell
+        it, or gradients are not all-reduced by all ranks."""
         replay = self.replay
         ties = [tie for tie in replay.ties if tie.op == "all_reduce"]
         staged = replay.layout.stages is not None or any(tie.op == SEND_RECV for tie in replay.ties)
@@ -155,7 +170,11 @@ class Edits:
     @cached_property
     def bucket_bytes(self) -> float:
         """The largest payload of an all-reduce."""
-        return float(max((tie.payload_bytes for tie in self.replay.ties if tie.op == "all_reduce"), default=0))
+        return float(
+            max(
+                (tie.payload_bytes for tie in self.replay.ties if tie.op == "all_reduce"), default=0
+            )
+        )
 
     @cached_property
     def _buckets(self) -> list[NDArray[np.int64]]:
@@ -168,8 +187,9 @@ class Edits:
 
     @cached_property
     def _may_join(self) -> NDArray[np.bool_]:
-        """Whether no rank does anything between the end of each tie and the beginning of the next of its operation and
-        step that follows that end: what waits for an all-reduce before the next is no gradient bucket's."""
+        """Whether no rank does anything between the end of each tie and the beginning of the next
+        of its operation and step that follows that end: what waits for an all-reduce before the
+        next is no gradient bucket's."""
         graph = self.replay.graph
         after = np.full(len(graph.recorded), np.inf)
         np.minimum.at(after, self._edges.source, graph.recorded[self._edges.target])
@@ -200,13 +220,16 @@ class Edits:
         """Every transfer of an operation takes what the same one takes in the median step."""
         weights: Times = self.recorded.copy()
         for edges in self._alike(op):
-            weights[edges] += np.median(self._parts[edges, Part.TRANSFER]) - self._parts[edges, Part.TRANSFER]
+            weights[edges] += (
+                np.median(self._parts[edges, Part.TRANSFER]) - self._parts[edges, Part.TRANSFER]
+            )
         return weights
 
     def faster_link(self, factor: float) -> tuple[Times, bool]:
-        """Transfers whose time for bytes is divided by ``factor`` and whose latency stays; and whether latency could be
-        told from the recorded sizes of any operation: the lowest found is that of operations whose sizes are too
-        alike. Where it could not, all of a transfer is taken for bytes."""
+        """Transfers whose time for bytes is divided by ``factor`` and whose latency stays; and
+        whether latency could be told from the recorded sizes of any operation: the lowest found is
+        that of operations whose sizes are too alike. Where it could not, all of a transfer is taken
+        for bytes."""
         weights: Times = self.recorded.copy()
         by_op = {op: self._of_ops((op,)) for op in sorted({tie.op for tie in self.replay.ties})}
         latencies = {op: self._latency(edges) for op, edges in by_op.items()}
@@ -219,7 +242,8 @@ class Edits:
         return weights, bool(told)
 
     def no_gradient_sync(self) -> Times | None:
-        """Steps without the synchronization of gradients; ``None`` where it cannot be told from other communication."""
+        """Steps without the synchronization of gradients; ``None`` where it cannot be told from
+        other communication."""
         replay = self.replay
         ties = [tie for tie in replay.ties if tie.op in _GRADIENT_OPS]
         staged = replay.layout.stages is not None or any(tie.op == SEND_RECV for tie in replay.ties)
@@ -230,10 +254,13 @@ class Edits:
         return weights
 
     def peers(self, column: int) -> list[int]:
-        """Other ranks of equal work: of its stage, or without stages all others; none where stages are not known."""
+        """Other ranks of equal work: of its stage, or without stages all others; none where stages
+        are not known."""
         stages = self.replay.layout.stages
         if stages is not None:
-            return [other for stage in stages if column in stage for other in stage if other != column]
+            return [
+                other for stage in stages if column in stage for other in stage if other != column
+            ]
         if self.replay.layout.reason:
             return []
         return [other for other in range(len(self.replay.ranks)) if other != column]
@@ -247,10 +274,16 @@ class Edits:
         return ((Part.WORK,), _OWN[1:]) if self._on_device else (_OWN,)
 
     def _table(self, parts: Sequence[Part]) -> NDArray[np.float64]:
-        """Nanoseconds by rank, step and segment; all in one segment where ranks of equal work did not begin the
-        same number of collectives in every step, but for one."""
+        """Nanoseconds by rank, step and segment; all in one segment where ranks of equal work did
+        not begin the same number of collectives in every step, but for one."""
         edges = self._edges
-        chosen = (edges.rank >= 0) & (edges.step >= 0) & (edges.step < self._steps) & ~edges.launch & (edges.tie < 0)
+        chosen = (
+            (edges.rank >= 0)
+            & (edges.step >= 0)
+            & (edges.step < self._steps)
+            & ~edges.launch
+            & (edges.tie < 0)
+        )
         segment = self._segment[chosen]
         shape = (len(self.replay.ranks), self._steps, int(segment.max(initial=0)) + 1)
         table = np.zeros(shape)
@@ -260,7 +293,8 @@ class Edits:
 
     @cached_property
     def _segment(self) -> NDArray[np.int64]:
-        """Segments as peers have them: what one of them lacks in some step counts to the last that all have."""
+        """Segments as peers have them: what one of them lacks in some step counts to the last that
+        all have."""
         edges = self._edges
         last = np.zeros((len(self.replay.ranks), self._steps), dtype=np.int64)
         chosen = (edges.rank >= 0) & (edges.step >= 0) & (edges.step < self._steps)
@@ -274,11 +308,18 @@ class Edits:
         return np.minimum(edges.segment, limit[edges.rank])
 
     def _scale(
-        self, weights: Times, parts: Sequence[Part], column: int, own: NDArray[np.float64], aim: NDArray[np.float64]
+        self,
+        weights: Times,
+        parts: Sequence[Part],
+        column: int,
+        own: NDArray[np.float64],
+        aim: NDArray[np.float64],
     ) -> None:
         """Stretch the rank's time in each step and segment from ``own`` to ``aim``."""
         edges = self._edges
-        chosen = np.flatnonzero((edges.rank == column) & (edges.step >= 0) & (edges.step < self._steps))
+        chosen = np.flatnonzero(
+            (edges.rank == column) & (edges.step >= 0) & (edges.step < self._steps)
+        )
         segment = self._segment[chosen]
         factor = np.divide(aim, own, out=np.ones_like(own), where=own > 0)
         spent = self._parts[chosen][:, list(parts)].sum(axis=1)
@@ -287,10 +328,15 @@ class Edits:
     def _of_ops(self, ops: Sequence[str]) -> NDArray[np.int64]:
         which = np.array([tie.op in ops for tie in self.replay.ties], dtype=bool)
         tie = self._edges.tie
-        return np.flatnonzero((tie >= 0) & which[np.maximum(tie, 0)]) if len(which) else np.zeros(0, dtype=np.int64)
+        return (
+            np.flatnonzero((tie >= 0) & which[np.maximum(tie, 0)])
+            if len(which)
+            else np.zeros(0, dtype=np.int64)
+        )
 
     def _alike(self, op: str) -> list[NDArray[np.int64]]:
-        """Edges of the transfers that are the same in every step: by rank, group, size and place in the step."""
+        """Edges of the transfers that are the same in every step: by rank, group, size and place in
+        the step."""
         edges = self._of_ops((op,))
         seen: dict[tuple[int, str, int, int], int] = defaultdict(int)
         alike: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
@@ -303,13 +349,19 @@ class Edits:
         return [np.array(same, dtype=np.int64) for same in alike.values()]
 
     def _latency(self, edges: NDArray[np.int64]) -> float | None:
-        """Nanoseconds of an empty transfer: the intercept of t = a + b·bytes over the medians of each size, with
-        relative weights; ``None`` where sizes are too few or too close, or not known."""
-        sizes = np.array([self.replay.ties[tie].payload_bytes for tie in self._edges.tie[edges]], dtype=np.float64)
+        """Nanoseconds of an empty transfer: the intercept of t = a + b·bytes over the medians of
+        each size, with relative weights; ``None`` where sizes are too few or too close, or not
+        known."""
+        sizes = np.array(
+            [self.replay.ties[tie].payload_bytes for tie in self._edges.tie[edges]],
+            dtype=np.float64,
+        )
         known = np.unique(sizes)
         if not len(known) or known[0] <= 0 or known[-1] < _SIZE_RANGE * known[0]:
             return None
-        times = np.array([np.median(self._parts[edges[sizes == size], Part.TRANSFER]) for size in known])
+        times = np.array(
+            [np.median(self._parts[edges[sizes == size], Part.TRANSFER]) for size in known]
+        )
         if not (times > 0).all():
             return None
         rows = np.stack([np.ones_like(known), known], axis=1) / times[:, None]
@@ -317,8 +369,11 @@ class Edits:
         return float(np.clip(intercept, 0.0, times.min()))
 
 
-def _joined(sizes: NDArray[np.float64], may_join: NDArray[np.bool_], most_bytes: float) -> list[tuple[int, int]]:
-    """First and last of two or more neighbours that may be joined and hold at most ``most_bytes`` together."""
+def _joined(
+    sizes: NDArray[np.float64], may_join: NDArray[np.bool_], most_bytes: float
+) -> list[tuple[int, int]]:
+    """First and last of two or more neighbours that may be joined and hold at most ``most_bytes``
+    together."""
     parts: list[tuple[int, int]] = []
     first, held = 0, 0.0
     for place, size in enumerate(sizes.tolist()):
@@ -331,7 +386,8 @@ def _joined(sizes: NDArray[np.float64], may_join: NDArray[np.bool_], most_bytes:
 
 
 def _together(ends: Times, lengths: Times) -> Times:
-    """Nanoseconds in which at least one of several transfers ran: rows are transfers, columns ranks."""
+    """Nanoseconds in which at least one of several transfers ran: rows are transfers, columns
+    ranks."""
     order = np.argsort(ends - lengths, axis=0, kind="stable")
     end = np.take_along_axis(ends, order, axis=0)
     start = np.take_along_axis(ends - lengths, order, axis=0)

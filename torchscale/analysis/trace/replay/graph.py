@@ -28,7 +28,8 @@ class Part(IntEnum):
     TRANSFER = 4
     """Communication after the last rank has arrived."""
     OTHER = 5
-    """Delays that no edit changes: a thread that wakes up, a kernel that starts after its launch."""
+    """Delays that no edit changes: a thread that wakes up, a kernel that starts after its
+    launch."""
 
 
 class ReplayError(Exception):
@@ -37,14 +38,16 @@ class ReplayError(Exception):
 
 @dataclass(frozen=True)
 class Edges:
-    """Columns with a row an edge: the target happens no earlier than its source plus the sum of the parts.
+    """Columns with a row an edge: the target happens no earlier than its source plus the sum of the
+    parts.
 
     Attributes:
         source, target: Nodes.
         parts: Nanoseconds, a column a :class:`Part`.
         rank: Column of the rank whose time it is.
         step: Place of the step in the window; -1 before the first.
-        segment: Number of collectives that the rank had reached in the step: what peers of equal work do alike.
+        segment: Number of collectives that the rank had reached in the step: what peers of equal
+            work do alike.
         tie: Row of the collective whose transfer it is; -1 for other edges.
         launch: Whether it says only when the host had launched the work.
     """
@@ -67,7 +70,8 @@ class EventGraph:
     """Moments and edges.
 
     Attributes:
-        recorded: When each moment was recorded; of moments without a source also when they happen in a replay.
+        recorded: When each moment was recorded; of moments without a source also when they happen
+            in a replay.
         edges: What each moment follows.
     """
 
@@ -95,9 +99,11 @@ class EventGraph:
         return happens
 
     @cached_property
-    def _levels(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Moments in an order in which each follows its sources: moments of one level, the edges into them, where these
-        come from, and where the edges of each moment begin."""
+    def _levels(
+        self,
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Moments in an order in which each follows its sources: moments of one level, the edges
+        into them, where these come from, and where the edges of each moment begin."""
         count = len(self.recorded)
         source, target = self.edges.source, self.edges.target
         missing = np.bincount(target, minlength=count)
@@ -119,7 +125,8 @@ class EventGraph:
                 done += len(ready)
         if done < count:
             raise ReplayError(
-                "the recorded order of collectives contradicts itself: ranks would wait for each other in a circle"
+                "the recorded order of collectives contradicts itself: ranks would wait for each "
+                "other in a circle"
             )
         return levels
 
@@ -198,7 +205,8 @@ class RankFrame:
         builder: Gets them.
         column: The rank's.
         shift: What to subtract from its times.
-        begins, ends: Moments from which its tied operations can run and at which they end, by their place.
+        begins, ends: Moments from which its tied operations can run and at which they end, by their
+            place.
     """
 
     builder: GraphBuilder
@@ -222,7 +230,9 @@ class RankFrame:
     ) -> None:
         """An edge of the rank's own time, in the step and segment ``at``."""
         step, segment = at
-        self.builder.edge(source, target, parts, rank=self.column, step=step, segment=segment, launch=launch)
+        self.builder.edge(
+            source, target, parts, rank=self.column, step=step, segment=segment, launch=launch
+        )
 
     def lag(self, source: int, target: int) -> tuple[float, ...]:
         """What of the time between two recorded moments no edit changes."""

@@ -1,9 +1,11 @@
-"""A CPU rank as a line of moments: calls of collectives, waits for them, and its own time in between.
+"""A CPU rank as a line of moments: calls of collectives, waits for them, and its own time in
+between.
 
-No profiler records that a thread waits for gloo. A wait shows as time without operators in which an operation ends
-that the rank had begun. Short ones cannot be told from the time between two operators, so the places of waits are
-learned from long ones, over all ranks and steps: what ran before and what ran after. The thread that marks an operation
-as ended may get to run only after the one that waited for it: after a long wait at such a place it had ended.
+No profiler records that a thread waits for gloo. A wait shows as time without operators in which an
+operation ends that the rank had begun. Short ones cannot be told from the time between two
+operators, so the places of waits are learned from long ones, over all ranks and steps: what ran
+before and what ran after. The thread that marks an operation as ended may get to run only after the
+one that waited for it: after a long wait at such a place it had ended.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from torchscale.analysis.trace.windows import RankWindow
 from torchscale.schema.profiles.span import SpanKind
 
 _LONG_WAIT_NS = 200_000
-"""Python takes microseconds to some tens of them from one operator to the next: time without operators that lasts so
-long before a collective ends, and ends after it, was a wait for it."""
+"""Python takes microseconds to some tens of them from one operator to the next: time without
+operators that lasts so long before a collective ends, and ends after it, was a wait for it."""
 _MAX_LAG_SHARE = 0.5
-"""Of a wait: a thread goes on within microseconds, and on busy cores within a fraction of a millisecond. Where more
-time without operators follows, the thread did something else, and the operation ended meanwhile."""
+"""Of a wait: a thread goes on within microseconds, and on busy cores within a fraction of a
+millisecond. Where more time without operators follows, the thread did something else, and the
+operation ended meanwhile."""
 _WAITS = "wait_tensor"
 """Operators that wait for a collective, and compute nothing."""
 
@@ -52,7 +55,9 @@ class HostLine:
         self.rank = rank
         spans = rank.trace.spans
         pauses = spans.of(SpanKind.PAUSE)
-        self._pauses = IntervalSet(spans.start[pauses], spans.end[pauses]).clipped(rank.start, rank.end)
+        self._pauses = IntervalSet(spans.start[pauses], spans.end[pauses]).clipped(
+            rank.start, rank.end
+        )
         waits = np.array([_WAITS in name for name in rank.trace.names], dtype=bool)
         working = rank.chosen & ~waits[spans.name] if len(waits) else rank.chosen
         self._start, self._end = spans.start[working], spans.end[working]
@@ -71,7 +76,10 @@ class HostLine:
         rank, collectives = self.rank, self.rank.trace.collectives
         whole = IntervalSet(np.array([rank.start]), np.array([rank.end]))
         free = whole.minus(self._busy)
-        called = {int(collectives.start[place]): collectives.ops[collectives.op[place]] for place in self.calls}
+        called = {
+            int(collectives.start[place]): collectives.ops[collectives.op[place]]
+            for place in self.calls
+        }
         cuts = np.unique(np.concatenate([collectives.start[self.calls], rank.steps.start]))
         before = dict(zip(self._end.tolist(), self._named.tolist(), strict=True))
         after = dict(zip(self._start.tolist(), self._named.tolist(), strict=True))
@@ -84,7 +92,9 @@ class HostLine:
 
         gaps = []
         for start, end in zip(free.start.tolist(), free.end.tolist(), strict=True):
-            inner = cuts[np.searchsorted(cuts, start, side="right") : np.searchsorted(cuts, end)].tolist()
+            inner = cuts[
+                np.searchsorted(cuts, start, side="right") : np.searchsorted(cuts, end)
+            ].tolist()
             edges = [start, *inner, end]
             gaps += [
                 _Gap(begin, finish, (label(begin, before), label(finish, after)))
@@ -93,7 +103,8 @@ class HostLine:
         return gaps
 
     def long_waits(self) -> set[Place]:
-        """Places at which the rank surely waited: long, and it went on soon after what it waited for had ended."""
+        """Places at which the rank surely waited: long, and it went on soon after what it waited
+        for had ended."""
         collectives = self.rank.trace.collectives
         starts = np.array([gap.start for gap in self.gaps], dtype=np.int64)
         places = set()
@@ -122,7 +133,8 @@ class HostLine:
         return ends
 
     def set_places(self, places: set[Place]) -> None:
-        """Find the waits at ``places``, and the ends of operations that were marked after the wait for them."""
+        """Find the waits at ``places``, and the ends of operations that were marked after the wait
+        for them."""
         collectives = self.rank.trace.collectives
         self.ends = self._ends_in_queue()
         self._waits = []
@@ -143,14 +155,20 @@ class HostLine:
             pending = [call for call in pending if self.ends[call] > gap.end]
 
     def add(self, frame: RankFrame) -> list[int]:
-        """Add the rank's moments; returns those at which its steps start, and that at which the last one ends."""
+        """Add the rank's moments; returns those at which its steps start, and that at which the
+        last one ends."""
         rank, collectives = self.rank, self.rank.trace.collectives
-        waits = [(gap, [call for call in calls if call in frame.ends]) for gap, calls in self._waits]
+        waits = [
+            (gap, [call for call in calls if call in frame.ends]) for gap, calls in self._waits
+        ]
         moments = [(int(time), _STEP, number) for number, time in enumerate(rank.steps.start)]
         moments += [(int(collectives.start[call]), _CALL, int(call)) for call in self.calls]
         moments += [(gap.start, _WAIT, number) for number, (gap, _) in enumerate(waits)]
         moments = [*sorted(moments), (rank.end, _STEP, len(rank.steps))]
-        resumed = [rank.start, *(waits[item][0].end if kind == _WAIT else time for time, kind, item in moments)]
+        resumed = [
+            rank.start,
+            *(waits[item][0].end if kind == _WAIT else time for time, kind, item in moments),
+        ]
         parts = self._parts(np.array(resumed[:-1]), np.array([time for time, _, _ in moments]))
         step, segment = -1, 0
         at = frame.moment(rank.start)

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.trace.pairing import Paired
 from torchscale.analysis.trace.replay.device import DeviceLine
-from torchscale.analysis.trace.replay.graph import EventGraph, GraphBuilder, Part, RankFrame, ReplayError, Times, only
+from torchscale.analysis.trace.replay.graph import (
+    EventGraph,
+    GraphBuilder,
+    Part,
+    RankFrame,
+    ReplayError,
+    Times,
+    only,
+)
 from torchscale.analysis.trace.replay.host import HostLine, find_waits
 from torchscale.analysis.trace.replay.ties import Tie, find_ties
 from torchscale.analysis.trace.stages import StageLayout
@@ -37,7 +45,8 @@ class Replay:
         graph: Moments of all ranks.
         ties: What ties ranks together; rows are what ``graph.edges.tie`` counts.
         tie_steps: Step of each tie, by its first member.
-        tie_begins: The moment at which each edge of a tie's transfer could begin on its rank, in the order of edges.
+        tie_begins: The moment at which each edge of a tie's transfer could begin on its rank, in
+            the order of edges.
         boundaries: Starts of the steps and the end of the last, a row a rank.
         layout: The stages of a pipeline.
         origin: Nanoseconds on the first clock at which the times of the graph begin.
@@ -59,9 +68,10 @@ class Replay:
     error: tuple[int, float]
 
     def steps_of(self, weights: Times) -> Times:
-        """Seconds of the group's step in each variant: mean from the start of the first step to the end of the last,
-        each that of the rank that comes last. Ranks begin the window as far apart as they were recorded, which a change
-        may take away: what a rank then waits in the first step is not counted.
+        """Seconds of the group's step in each variant: mean from the start of the first step to the
+        end of the last, each that of the rank that comes last. Ranks begin the window as far apart
+        as they were recorded, which a change may take away: what a rank then waits in the first
+        step is not counted.
 
         Raises:
             ReplayError: moments follow each other in a circle.
@@ -86,15 +96,18 @@ def build_replay(
         offsets: Of the ranks' clocks, nanoseconds.
 
     Raises:
-        ReplayError: it has too few steps, its communication cannot be tied, or what it gives back is not what was
-            measured.
+        ReplayError: it has too few steps, its communication cannot be tied, or what it gives back
+            is not what was measured.
     """
     if len(ranks[0].steps) < _MIN_STEPS:
-        raise ReplayError(f"{len(ranks[0].steps)} steps can be compared; a replay needs {_MIN_STEPS}")
+        raise ReplayError(
+            f"{len(ranks[0].steps)} steps can be compared; a replay needs {_MIN_STEPS}"
+        )
     operations = sum(len(rank.trace.collectives) for rank in ranks)
     if operations > _MAX_OPERATIONS:
         raise ReplayError(
-            f"the recordings hold {operations:,} collectives, sends and receives; at most {_MAX_OPERATIONS:,} can be "
+            f"the recordings hold {operations:,} collectives, sends and receives; at most "
+            f"{_MAX_OPERATIONS:,} can be "
             "replayed: record fewer steps"
         )
     ties = find_ties(ranks, paired, layout)
@@ -120,7 +133,9 @@ def build_replay(
         graph=graph,
         ties=ties,
         tie_steps=np.array(in_step, dtype=np.int64),
-        tie_begins=np.array([begins[column][place] for tie in ties for column, place in tie.members], dtype=np.int64),
+        tie_begins=np.array(
+            [begins[column][place] for tie in ties for column, place in tie.members], dtype=np.int64
+        ),
         boundaries=np.array(boundaries, dtype=np.int64),
         layout=layout,
         origin=origin,
@@ -144,7 +159,8 @@ def _checked(replay: Replay, recorded: NDArray[np.int64]) -> Replay:
     if not abs(error) <= MAX_ERROR:
         raise ReplayError(
             f"the replay of rank {rank} gives a step of {replayed[worst] * 1e-6:.4g} ms where "
-            f"{recorded.mean(axis=1)[worst] * 1e-6:.4g} ms were measured ({error:+.1%}; at most {MAX_ERROR:.0%})"
+            f"{recorded.mean(axis=1)[worst] * 1e-6:.4g} ms were measured ({error:+.1%}; at most "
+            f"{MAX_ERROR:.0%})"
         )
     return dataclasses.replace(replay, error=(rank, error))
 
@@ -156,8 +172,8 @@ def _add_ties(
     shifts: Sequence[int],
     over: Sequence[NDArray[np.int64]],
 ) -> tuple[list[dict[int, int]], list[dict[int, int]]]:
-    """Moments at which tied operations begin to run and end on each rank, by their place: they end after the last
-    member has begun, by what each was recorded to take from there."""
+    """Moments at which tied operations begin to run and end on each rank, by their place: they end
+    after the last member has begun, by what each was recorded to take from there."""
     begins: list[dict[int, int]] = [{} for _ in ranks]
     ends: list[dict[int, int]] = [{} for _ in ranks]
     before = [_before_in_queue(rank, end) for rank, end in zip(ranks, over, strict=True)]
@@ -178,13 +194,20 @@ def _add_ties(
                 possible = max(possible, int(over[column][before[column][place]]))
             begin = begins[column][place] = builder.moment(possible - shifts[column])
             runs = builder.moment(began[member])
-            builder.edge(begin, runs, only(Part.OTHER, began[member] - builder.recorded(begin)), rank=column)
+            builder.edge(
+                begin, runs, only(Part.OTHER, began[member] - builder.recorded(begin)), rank=column
+            )
             builder.edge(runs, together)
             early = tie.op in _LEAVES_EARLY and end < all_here
             finish = ends[column][place] = builder.moment(end if early else max(end, all_here))
             since, source = (began[member], runs) if early else (all_here, together)
-            step = int(np.searchsorted(ranks[column].steps.start, collectives.start[place], "right")) - 1
-            builder.edge(source, finish, only(Part.TRANSFER, end - since), rank=column, step=step, tie=number)
+            step = (
+                int(np.searchsorted(ranks[column].steps.start, collectives.start[place], "right"))
+                - 1
+            )
+            builder.edge(
+                source, finish, only(Part.TRANSFER, end - since), rank=column, step=step, tie=number
+            )
     for column, previous in enumerate(before):
         for place, earlier in previous.items():
             if place in begins[column] and earlier in ends[column]:
@@ -207,8 +230,8 @@ def _before_in_queue(rank: RankWindow, end: NDArray[np.int64]) -> dict[int, int]
 
 
 def _received(ranks: Sequence[RankWindow], tie: Tie, ended: Sequence[int]) -> int | None:
-    """When a receive ended, of a send and a receive: that of the send, as gloo records it, is when it was waited for,
-    which can be much later."""
+    """When a receive ended, of a send and a receive: that of the send, as gloo records it, is when
+    it was waited for, which can be much later."""
     if tie.op != SEND_RECV:
         return None
     for (column, place), end in zip(tie.members, ended, strict=True):

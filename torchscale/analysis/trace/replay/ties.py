@@ -1,4 +1,5 @@
-"""Which operations of which ranks belong together: collectives of a group, and sends with their receives."""
+"""Which operations of which ranks belong together: collectives of a group, and sends with their
+receives."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from torchscale.analysis.trace.windows import RankWindow
 from torchscale.schema.profiles.span import SEND_RECV
 
 _TIED_SHARE = 0.9
-"""Of the time of communication: with more of it untied, a rank's waits would be taken for its own time."""
+"""Of the time of communication: with more of it untied, a rank's waits would be taken for its own
+time."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ def find_ties(ranks: Sequence[RankWindow], paired: Paired, layout: StageLayout) 
             paired.op[row],
             paired.group[row],
             int(paired.payload_bytes[row]),
-            tuple((int(column), int(paired.index[row, column])) for column in np.flatnonzero(paired.takes_part[row])),
+            tuple(
+                (int(column), int(paired.index[row, column]))
+                for column in np.flatnonzero(paired.takes_part[row])
+            ),
         )
         for row in range(len(paired))
     ]
@@ -63,14 +68,16 @@ def find_ties(ranks: Sequence[RankWindow], paired: Paired, layout: StageLayout) 
 
 
 def _messages(ranks: Sequence[RankWindow], layout: StageLayout) -> Iterator[Tie]:
-    """Sends and receives that name their partner by its place in a process group: the n-th send of a step from one rank
-    to another is the n-th receive there from it."""
+    """Sends and receives that name their partner by its place in a process group: the n-th send of
+    a step from one rank to another is the n-th receive there from it."""
     queues: dict[tuple[int, int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for column, rank in enumerate(ranks):
         collectives = rank.trace.collectives
         if not collectives.peers_within_group:
             continue
-        places = np.flatnonzero(collectives.point_to_point & (collectives.direction != 0) & (collectives.peer >= 0))
+        places = np.flatnonzero(
+            collectives.point_to_point & (collectives.direction != 0) & (collectives.peer >= 0)
+        )
         steps = np.searchsorted(rank.steps.start, collectives.start[places], side="right") - 1
         for place, step in zip(places, steps, strict=True):
             if step < 0 or collectives.start[place] >= rank.end:
@@ -104,7 +111,8 @@ def _check(ranks: Sequence[RankWindow], ties: Sequence[Tie]) -> None:
         together += int(lengths[inside & which].sum())
     if together < _TIED_SHARE * total:
         raise ReplayError(
-            f"only {together / total:.0%} of the time of communication could be tied to the other ranks that took part"
+            f"only {together / total:.0%} of the time of communication could be tied to the other "
+            "ranks that took part"
         )
 
 

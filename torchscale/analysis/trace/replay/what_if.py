@@ -17,7 +17,8 @@ from torchscale.schema.profiles.span import RankTrace
 from torchscale.schema.profiles.what_if import Change, WhatIf, WhatIfRow
 
 _LINK_FACTOR = 2.0
-"""Of the link that is asked about: twice the bandwidth, such as the next generation of a network has."""
+"""Of the link that is asked about: twice the bandwidth, such as the next generation of a network
+has."""
 _MAX_RANKS = 16
 """Ranks that are replayed one by one: of more, those that take longest beside their peers."""
 _AT_ONCE = 16
@@ -28,7 +29,11 @@ _OPTIMIZER_ASSUMED = "optimizer in both passes"
 _BUCKETS_ASSUMED = "buckets joined whole"
 _HOST_WORK = (Part.HOST_GAP, Part.PAUSE)
 """Of all ranks at once, on CPUs. A wait for data may be a wait for anything."""
-_BUCKET_FACTORS = ((2.0, "gradient buckets 2x as large"), (4.0, "gradient buckets 4x as large"), (np.inf, "one bucket"))
+_BUCKET_FACTORS = (
+    (2.0, "gradient buckets 2x as large"),
+    (4.0, "gradient buckets 4x as large"),
+    (np.inf, "one bucket"),
+)
 """Of the largest recorded bucket."""
 
 
@@ -67,7 +72,10 @@ def predict_changes(replay: Replay) -> WhatIf:
         )
     crowded = _crowded(replay)
     if crowded:
-        notes.append(f"no prediction for less host work: {crowded}, so that less of it would also free CPUs for others")
+        notes.append(
+            f"no prediction for less host work: {crowded}, so that less of it would also free "
+            "CPUs for others"
+        )
     if replay.layout.reason:
         notes.append(f"ranks are not compared with one another: {replay.layout.reason}")
     rows.sort(key=lambda row: -row.gain_percent)
@@ -80,8 +88,8 @@ def predict_changes(replay: Replay) -> WhatIf:
 
 
 def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding, ...]:
-    """The findings, the costliest first, with the gain that the replay predicts where it can remove the cause; without
-    those of which it shows that they cost next to nothing.
+    """The findings, the costliest first, with the gain that the replay predicts where it can remove
+    the cause; without those of which it shows that they cost next to nothing.
 
     Raises:
         ReplayError: moments follow each other in a circle.
@@ -92,7 +100,9 @@ def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding
     if not known:
         return tuple(findings)
     base, *steps = _steps(replay, [edits.recorded, *(weights for _, weights in known)])
-    costs = {number: max(0.0, base - seconds) for (number, _), seconds in zip(known, steps, strict=True)}
+    costs = {
+        number: max(0.0, base - seconds) for (number, _), seconds in zip(known, steps, strict=True)
+    }
     replayed = [
         finding.model_copy(
             update={
@@ -112,14 +122,22 @@ def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding
 def _is_hidden(finding: Finding) -> bool:
     """Micro-batches may be of different lengths in an order in which nobody waits for it."""
     uneven = finding.kind is FindingKind.UNEVEN_MICRO_BATCHES
-    return uneven and finding.cost_basis is CostBasis.REPLAY and finding.cost_percent < STAGE_FLOOR * 100
+    return (
+        uneven
+        and finding.cost_basis is CostBasis.REPLAY
+        and finding.cost_percent < STAGE_FLOOR * 100
+    )
 
 
 def _removed(finding: Finding, edits: Edits) -> Times | None:
     """The recording without the cause of a finding; ``None`` where a replay cannot remove it."""
-    columns = [column for column, rank in enumerate(edits.replay.ranks) if rank.trace.rank == finding.rank]
+    columns = [
+        column for column, rank in enumerate(edits.replay.ranks) if rank.trace.rank == finding.rank
+    ]
     match finding.kind:
-        case FindingKind.STRAGGLER | FindingKind.INTERMITTENT_STRAGGLER if columns and edits.peers(columns[0]):
+        case FindingKind.STRAGGLER | FindingKind.INTERMITTENT_STRAGGLER if columns and edits.peers(
+            columns[0]
+        ):
             return edits.like_peers(columns)
         case FindingKind.INPUT_PIPELINE if columns and edits.peers(columns[0]):
             return edits.like_peers(columns, (Part.INPUT,))
@@ -167,9 +185,18 @@ def _of_ranks(edits: Edits) -> list[_Variant]:
     if len(slow) > 1:
         ranks = tuple(numbers[column] for column in slow)
         weights = edits.like_peers(slow)
-        variants.append(_Variant(Change.NO_STRAGGLER, "no rank slower than the median of its peers", ranks, weights))
+        variants.append(
+            _Variant(
+                Change.NO_STRAGGLER, "no rank slower than the median of its peers", ranks, weights
+            )
+        )
     variants += [
-        _Variant(Change.BALANCED_WORK, "work spread evenly over equal ranks, each step", (), edits.balanced_work()),
+        _Variant(
+            Change.BALANCED_WORK,
+            "work spread evenly over equal ranks, each step",
+            (),
+            edits.balanced_work(),
+        ),
         _Variant(Change.STEADY_WORK, "compute steady, at its median", (), edits.steady_work()),
     ]
     return variants
@@ -180,7 +207,11 @@ def _of_stages(edits: Edits) -> list[_Variant]:
         (Change.EVEN_STAGES, "an even split over the stages", edits.even_stages()),
         (Change.EVEN_MICRO_BATCHES, "micro-batches of equal length", edits.even_micro_batches()),
     )
-    return [_Variant(change, label, (), weights) for change, label, weights in named if weights is not None]
+    return [
+        _Variant(change, label, (), weights)
+        for change, label, weights in named
+        if weights is not None
+    ]
 
 
 def _of_communication(edits: Edits) -> list[_Variant]:
@@ -188,18 +219,31 @@ def _of_communication(edits: Edits) -> list[_Variant]:
     if not ops:
         return []
     variants = [
-        _Variant(Change.STEADY_TRANSFERS, f"{op} steady, each at its median", (), edits.steady_transfers(op))
+        _Variant(
+            Change.STEADY_TRANSFERS,
+            f"{op} steady, each at its median",
+            (),
+            edits.steady_transfers(op),
+        )
         for op in ops
     ]
     faster, told = edits.faster_link(_LINK_FACTOR)
     assumption = _SHARE_ASSUMED if told else _BYTES_ASSUMED
-    variants.append(_Variant(Change.FASTER_LINK, f"a link {_LINK_FACTOR:g}x as fast", (), faster, assumption))
-    variants.append(_Variant(Change.NO_TRANSFER_TIME, "transfers that take no time", (), edits.without(Part.TRANSFER)))
+    variants.append(
+        _Variant(Change.FASTER_LINK, f"a link {_LINK_FACTOR:g}x as fast", (), faster, assumption)
+    )
+    variants.append(
+        _Variant(
+            Change.NO_TRANSFER_TIME, "transfers that take no time", (), edits.without(Part.TRANSFER)
+        )
+    )
     variants += _of_buckets(edits)
     unsynchronized = edits.no_gradient_sync()
     if unsynchronized is not None:
         label = "gradients accumulated twice, per pass"
-        variants.append(_Variant(Change.ACCUMULATION, label, (), unsynchronized, _OPTIMIZER_ASSUMED))
+        variants.append(
+            _Variant(Change.ACCUMULATION, label, (), unsynchronized, _OPTIMIZER_ASSUMED)
+        )
     return variants
 
 
@@ -219,13 +263,22 @@ def _of_parts(edits: Edits) -> list[_Variant]:
         (Part.PAUSE, Change.NO_PAUSES, "no garbage collection"),
     )
     spent = edits.replay.graph.edges.parts.sum(axis=0)
-    told = [part for part, _, _ in named if spent[part] > 0 and not (part in _HOST_WORK and _crowded(edits.replay))]
-    return [_Variant(change, label, (), edits.without(part)) for part, change, label in named if part in told]
+    told = [
+        part
+        for part, _, _ in named
+        if spent[part] > 0 and not (part in _HOST_WORK and _crowded(edits.replay))
+    ]
+    return [
+        _Variant(change, label, (), edits.without(part))
+        for part, change, label in named
+        if part in told
+    ]
 
 
 def _crowded(replay: Replay) -> str:
-    """The ranks of a host that has fewer CPUs than they have threads; empty where each thread has one, or where the
-    recordings do not say. Each rank's own time is replayed, not who computed on which CPU."""
+    """The ranks of a host that has fewer CPUs than they have threads; empty where each thread has
+    one, or where the recordings do not say. Each rank's own time is replayed, not who computed on
+    which CPU."""
     hosts: dict[str | None, list[RankTrace]] = defaultdict(list)
     for rank in replay.ranks:
         hosts[rank.trace.host].append(rank.trace)
@@ -233,7 +286,9 @@ def _crowded(replay: Replay) -> str:
         uses = [rank.cpu_use for rank in ranks if rank.cpu_use is not None]
         cpus = frozenset[int]().union(*(use.cpus for use in uses))
         # Where a device does the work, the host's other threads have little to do.
-        threads = sum(use.threads if not rank.on_device else 1 for rank, use in zip(ranks, uses, strict=False))
+        threads = sum(
+            use.threads if not rank.on_device else 1 for rank, use in zip(ranks, uses, strict=False)
+        )
         if len(uses) == len(ranks) and 0 < len(cpus) < threads:
             where = "" if host is None else f" on {host}"
             return f"{len(ranks)} ranks{where} have {threads} threads and {len(cpus)} CPUs"

@@ -21,7 +21,7 @@ from torchscale.report.document import Document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
-from torchscale.report.sections.profile_document import profile_document
+from torchscale.report.sections.profile.document import profile_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.sections.verdict import verdict
 from torchscale.report.terminal.cell import print_cell

@@ -16,8 +16,8 @@ from torchscale.analysis.comparison.pair import (
     Verdict,
 )
 from torchscale.config.choices import Metric
-from torchscale.report.sections.comparison import ComparisonReport
-from torchscale.report.sections.comparison_ranking import RankedSide
+from torchscale.report.sections.comparison.document import ComparisonReport
+from torchscale.report.sections.comparison.ranking import RankedSide
 from torchscale.schema.exports.comparison import (
     ChangeExport,
     ComparedCellExport,

@@ -19,7 +19,7 @@ from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
-from torchscale.report.sections.profile import profile_section
+from torchscale.report.sections.profile.section import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section

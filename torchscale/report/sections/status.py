@@ -15,7 +15,7 @@ from torchscale.report.kinds import report_kind
 from torchscale.report.sections.causes import CauseGroup, cost_text
 from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.headline import GRADE_TONE, at_largest_count, common_grade
-from torchscale.report.sections.profile_overview import COSTLY, recorded_statuses
+from torchscale.report.sections.profile.overview import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import launches_label, memory_quantity
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural, short_title

@@ -11,9 +11,9 @@ from rich.table import Column, Table
 
 from torchscale.analysis.comparison.pair import CellComparison, Change, Outcome, Pair, Verdict
 from torchscale.report.document import shortened
-from torchscale.report.sections.comparison import ComparisonReport
-from torchscale.report.sections.comparison_cells import shown_changes
-from torchscale.report.sections.comparison_ranking import best_sentence, ranking_table
+from torchscale.report.sections.comparison.cells import shown_changes
+from torchscale.report.sections.comparison.document import ComparisonReport
+from torchscale.report.sections.comparison.ranking import best_sentence, ranking_table
 from torchscale.report.text.comparison import (
     BRACKETS,
     both_values,

@@ -9,7 +9,7 @@ from torchscale.analysis.comparison.pair import Overall, Pair, Verdict
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.report.document import DASH, Column, Section, Table, TableValue, shortened
-from torchscale.report.sections.comparison_cells import verdict_value
+from torchscale.report.sections.comparison.cells import verdict_value
 from torchscale.report.text.comparison import METRIC_LABELS, change_ends, format_ratio_change
 
 _SAME = LogRatio(0.0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torchscale.analysis.diagnosis.rule import COST_FLOOR
 from torchscale.analysis.diagnosis.rules_ranks import LASTING_SECONDS
 from torchscale.report.document import AnyChart, Cause, Headline, Overview, Status, Tone, shortened
-from torchscale.report.sections.profile import timeline_chart
+from torchscale.report.sections.profile.section import timeline_chart
 from torchscale.report.text.labels import format_range, listed, plural, sentence
 from torchscale.report.text.profile import confidence_text, cost_words, finding_title, stall_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis

@@ -16,17 +16,17 @@ from torchscale.report.document import (
     Section,
     shortened,
 )
-from torchscale.report.sections.comparison_cells import (
+from torchscale.report.sections.comparison.cells import (
     compared_cells_section,
     deciding_cells_section,
 )
-from torchscale.report.sections.comparison_conditions import (
+from torchscale.report.sections.comparison.conditions import (
     comparison_method_section,
     differences_section,
 )
-from torchscale.report.sections.comparison_overall import change_charts, overall_section
-from torchscale.report.sections.comparison_overview import comparison_overview
-from torchscale.report.sections.comparison_ranking import (
+from torchscale.report.sections.comparison.overall import change_charts, overall_section
+from torchscale.report.sections.comparison.overview import comparison_overview
+from torchscale.report.sections.comparison.ranking import (
     RankedSide,
     best_sentence,
     ranked_sides,

@@ -19,7 +19,7 @@ from torchscale.report.document import (
     TableValue,
     shortened,
 )
-from torchscale.report.sections.comparison_cells import verdict_value
+from torchscale.report.sections.comparison.cells import verdict_value
 from torchscale.report.sections.selection import spread_out
 from torchscale.report.text.comparison import (
     METRIC_LABELS,

@@ -74,7 +74,9 @@ def expected_maximum(count: float) -> float:
     1958)."""
     from scipy.special import ndtri  # noqa: PLC0415 - 0.2 s to import, and only predictions need it
 
-    return 0.0 if count <= 1 else float(ndtri((count - 0.375) / (count + 0.25)))
+    if count <= 1:
+        return 0.0
+    return float(ndtri((count - 0.375) / (count + 0.25)))
 
 
 def features(gpus: float, nodes: float) -> Vector:

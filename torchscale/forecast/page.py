@@ -125,7 +125,8 @@ def prediction_table(outcome: SeriesPrediction, *, with_cost: bool) -> Table:
         Column("basis"),
         Column("time per million", True),
     ]
-    columns += [Column("cost per million", True)] if with_cost else []
+    if with_cost:
+        columns.append(Column("cost per million", True))
     rows = tuple(_row(one, with_cost=with_cost) for one in outcome.predictions)
     return Table(f"Predictions, {series_label(outcome)}", tuple(columns), rows)
 
@@ -230,10 +231,10 @@ def _chart(
     beyond = [one for one in outcome.predictions if one.basis is Basis.EXTRAPOLATED]
     ends = tuple(sorted({*counts, *(float(one.gpus) for one in outcome.predictions)}))
     series = [ChartSeries("measured", counts, rates, launches=launches)]
-    series += [_line("predicted between measured counts", between)] if between else []
-    series += (
-        [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)] if beyond else []
-    )
+    if between:
+        series.append(_line("predicted between measured counts", between))
+    if beyond:
+        series += [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)]
     ideal = tuple(rates[0] * count / counts[0] for count in ends)
     series.append(ChartSeries("ideal", ends, ideal, reference=True))
     title = series_label(outcome)

@@ -73,7 +73,9 @@ def difference_texts(change: ChangePoint) -> list[str]:
         for difference in ordered[:_MAX_DIFFERENCES]
     ]
     more = len(ordered) - len(texts)
-    return [*texts, f"and {more} more"] if more else texts
+    if more:
+        return [*texts, f"and {more} more"]
+    return texts
 
 
 def _short(what: str, value: str) -> str:

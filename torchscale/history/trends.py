@@ -107,7 +107,9 @@ class Trend:
         """The newest change, where it is for the worse and larger than ``threshold``."""
         newest = self.changes[-1] if self.changes else None
         beyond = newest is not None and newest.worse and abs(newest.ratio.value - 1) > threshold
-        return newest if beyond else None
+        if beyond:
+            return newest
+        return None
 
 
 def metrics_of(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -180,7 +182,9 @@ def _followed(
 def _left_out(outcome: HistoryOutcome, *, accept_flags: bool) -> str:
     if not outcome.state.has_figures:
         return outcome.state.value
-    return "" if accept_flags else ", ".join(outcome.conditions)
+    if accept_flags:
+        return ""
+    return ", ".join(outcome.conditions)
 
 
 def _noisy(points: Sequence[Point]) -> NoisySeries:

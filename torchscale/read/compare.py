@@ -278,12 +278,10 @@ def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:
     reasons = (
         [f"fewer than {MIN_LAUNCHES} launches on a side"] if Reason.FEW_LAUNCHES in found else []
     )
-    reasons += (
-        [f"{' or '.join(flags)} on one side, which --accept flags ignores"]
-        if Reason.CONDITIONS in found
-        else []
-    )
-    reasons += ["noise"] if Reason.NOISE in found else []
+    if Reason.CONDITIONS in found:
+        reasons.append(f"{' or '.join(flags)} on one side, which --accept flags ignores")
+    if Reason.NOISE in found:
+        reasons.append("noise")
     return ", ".join(reasons)
 
 
@@ -331,7 +329,9 @@ def _prices(prices: Sequence[float], sides: Sequence[Side]) -> Sequence[float | 
             f"({', '.join(side.results.name for side in sides)})",
             hint="one for all, or one for each in this order",
         )
-    return prices if len(prices) == len(sides) else [*prices, None][:1] * len(sides)
+    if len(prices) == len(sides):
+        return prices
+    return [*prices, None][:1] * len(sides)
 
 
 def _with_distinct_names(sides: Sequence[Side]) -> Sequence[Side]:

@@ -204,7 +204,9 @@ def predictions_json(report: PredictionReport) -> str:
 
 def exit_code(report: PredictionReport) -> ExitCode:
     """3 where anything that was asked for has no prediction."""
-    return ExitCode.OK if report.refused is None else ExitCode.UNABLE
+    if report.refused is None:
+        return ExitCode.OK
+    return ExitCode.UNABLE
 
 
 def _report(

@@ -59,7 +59,9 @@ class RunEntry:
     def name(self) -> str:
         """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path
         elsewhere."""
-        return self.id if self.directory.parent == RESULTS else str(self.directory)
+        if self.directory.parent == RESULTS:
+            return self.id
+        return str(self.directory)
 
 
 def run_by_name(source: Path) -> Path:
@@ -67,7 +69,9 @@ def run_by_name(source: Path) -> Path:
     that exists is meant itself; one that is neither stays as it is."""
     inside = RESULTS / source
     is_name = len(source.parts) == 1 and not source.exists()
-    return inside if is_name and _is_run(inside) else source
+    if is_name and _is_run(inside):
+        return inside
+    return source
 
 
 def run_folder(source: Path, observer: Observer = SILENT) -> Path:
@@ -93,7 +97,9 @@ def run_folder(source: Path, observer: Observer = SILENT) -> Path:
         raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}{more}")
     if held:
         observer.note(f"Run: {held[0]}, the only one in {source}")
-    return held[0] if held else path
+    if held:
+        return held[0]
+    return path
 
 
 def _is_run(directory: Path) -> bool:
@@ -178,7 +184,9 @@ def _entry(folder: Path) -> RunEntry:
 def _unreadable(summary: RunSummary) -> str:
     """That files were left out, where nothing else can be said of a run."""
     problems = summary.problems
-    return f"{plural(len(problems), 'file')} left out: {problems[0]}" if problems else ""
+    if problems:
+        return f"{plural(len(problems), 'file')} left out: {problems[0]}"
+    return ""
 
 
 def _state(states: Counter[State], *, running: bool) -> str:
@@ -186,7 +194,9 @@ def _state(states: Counter[State], *, running: bool) -> str:
         return "running"
     if any(states[state] for state in _TO_RUN):
         return "partial"
-    return "done" if set(states) <= {State.OK} else "failed"
+    if set(states) <= {State.OK}:
+        return "done"
+    return "failed"
 
 
 def _headline(summary: RunSummary) -> str:

@@ -43,7 +43,9 @@ class RunPage:
 
     def version(self) -> str:
         """Changes when a launch ends, a recording is analyzed, or the plan grows."""
-        return fingerprint(self.directory) if self._has_begun() else _WAITING
+        if self._has_begun():
+            return fingerprint(self.directory)
+        return _WAITING
 
     def running(self) -> str:
         """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``;
@@ -173,11 +175,9 @@ def _time_left(stamps: list[int], waiting: int) -> str:
     """From the times between the last launches that ended; empty without two of them."""
     recent = stamps[-_RECENT_LAUNCHES:]
     gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(recent)]
-    return (
-        f"; about {format_coarse_seconds(median(gaps) * waiting)} left"
-        if gaps and waiting > 0
-        else ""
-    )
+    if gaps and waiting > 0:
+        return f"; about {format_coarse_seconds(median(gaps) * waiting)} left"
+    return ""
 
 
 def _waiting_document(directory: Path) -> Document:

@@ -100,7 +100,9 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
 
 def _with_ends(value: float, low: float, high: float) -> str:
     """``52.3 (25 to 84)``; the value alone where it has no interval."""
-    return f"{value:,.4g} ({low:,.4g} to {high:,.4g})" if low < high else f"{value:,.4g}"
+    if low < high:
+        return f"{value:,.4g} ({low:,.4g} to {high:,.4g})"
+    return f"{value:,.4g}"
 
 
 def _arrows(series: ChartSeries, style: int, limit: float) -> Figure:
@@ -140,7 +142,9 @@ def _mode(series: ChartSeries, chart: Chart) -> str:
         return "markers"
     if series.reference or not chart.markers:
         return "lines"
-    return "lines+markers" if chart.lines else "markers"
+    if chart.lines:
+        return "lines+markers"
+    return "markers"
 
 
 def _stacked(chart: StackedChart) -> Figure:
@@ -212,7 +216,9 @@ def figure_height(chart: AnyChart) -> int:
     if isinstance(chart, Chart) and chart.prominent:
         return _LARGE_HEIGHT
     small = is_small(chart) if isinstance(chart, Chart) else len(chart.bars) <= _FEW_BARS
-    return _SMALL_HEIGHT if small else _HEIGHT
+    if small:
+        return _SMALL_HEIGHT
+    return _HEIGHT
 
 
 _HEIGHT, _SMALL_HEIGHT, _LARGE_HEIGHT = 330, 250, 420

@@ -58,8 +58,12 @@ def screen_width(chart: AnyChart) -> str:
     if isinstance(chart, Chart):
         if chart.prominent:
             return "large"
-        return "small" if is_small(chart) else "normal"
-    return "wide" if isinstance(chart, TimelineChart) or chart.horizontal else "normal"
+        if is_small(chart):
+            return "small"
+        return "normal"
+    if isinstance(chart, TimelineChart) or chart.horizontal:
+        return "wide"
+    return "normal"
 
 
 def script_json(content: object) -> str:
@@ -74,7 +78,9 @@ def script_json(content: object) -> str:
 def _finite(content: object) -> object:
     """With ``None`` for what JSON has no number for."""
     if isinstance(content, float):
-        return content if math.isfinite(content) else None
+        if math.isfinite(content):
+            return content
+        return None
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

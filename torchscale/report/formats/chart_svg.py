@@ -121,8 +121,14 @@ def chart_width(chart: AnyChart) -> str:
     if isinstance(chart, TimelineChart):
         return "wide"
     if isinstance(chart, StackedChart):
-        return "wide" if chart.horizontal else "small" if len(chart.bars) <= _FEW_BARS else "normal"
-    return "normal" if chart.prominent or chart.log_y or len(chart.series) > _FEW_LINES else "small"
+        if chart.horizontal:
+            return "wide"
+        if len(chart.bars) <= _FEW_BARS:
+            return "small"
+        return "normal"
+    if chart.prominent or chart.log_y or len(chart.series) > _FEW_LINES:
+        return "normal"
+    return "small"
 
 
 def _size(chart: AnyChart) -> tuple[float, float]:

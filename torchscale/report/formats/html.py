@@ -114,7 +114,9 @@ def _compact(value: TableValue) -> str | list[object]:
         sort = float(f"{sort:.7g}")
     if tone is not _PLAIN:
         return [text, sort, _TONES.index(tone)]
-    return text if sort is None else [text, sort]
+    if sort is None:
+        return text
+    return [text, sort]
 
 
 def _policy(*scripts: str) -> str:

@@ -108,7 +108,9 @@ def _block(block: Block) -> str:
     if isinstance(block, Paragraph):
         if block.of_charts:
             return ""
-        return f"```\n{block.text.replace('```', '`` `')}\n```" if block.code else _text(block.text)
+        if block.code:
+            return f"```\n{block.text.replace('```', '`` `')}\n```"
+        return _text(block.text)
     if isinstance(block, Bullets):
         return "\n".join(f"- {_text(item)}" for item in block.items)
     return _table(block)

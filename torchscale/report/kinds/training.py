@@ -38,10 +38,12 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
     parts = [
         f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
     ]
-    parts += [cell.precision] if cell.precision != "fp32" else []
+    if cell.precision != "fp32":
+        parts.append(cell.precision)
     label = strategy_label(cell.strategy)
     parts += [*([label] if label != "ddp" else []), *cell.settings]
-    parts += [f"launch {launch + 1} of {repeats}"] if repeats > 1 else []
+    if repeats > 1:
+        parts.append(f"launch {launch + 1} of {repeats}")
     return ", ".join([cell.title, devices, *parts])
 
 

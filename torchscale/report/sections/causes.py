@@ -86,8 +86,12 @@ def cause_groups(summary: RunSummary) -> tuple[CauseGroup, ...]:
 def _findings(cell: TrainingSummary) -> tuple[Finding, ...]:
     """Of its launches; of a cell that was only profiled, of the recording."""
     if cell.figures is not None:
-        return cell.diagnosis.findings if cell.diagnosis else ()
-    return cell.profile.findings if cell.profile else ()
+        if cell.diagnosis:
+            return cell.diagnosis.findings
+        return ()
+    if cell.profile:
+        return cell.profile.findings
+    return ()
 
 
 def top_groups(groups: Sequence[CauseGroup]) -> tuple[CauseGroup, ...]:

@@ -109,7 +109,9 @@ def _explanations(summary: RunSummary) -> list[Block]:
     options = variants(cell.cell for cell in summary.cells)
     used = sorted({flag for cell in summary.cells for flag in cell.flags})
     texts = (*options, *(f"{flag.value}: {flag_text(flag, summary.cells)}." for flag in used))
-    return [Bullets(texts)] if texts else []
+    if texts:
+        return [Bullets(texts)]
+    return []
 
 
 def _problems(summary: RunSummary) -> list[Block]:
@@ -136,7 +138,9 @@ def _key(summary: RunSummary) -> str:
     cells = summary.cells or summary.everything
     partial = sum(cell.state is State.PARTIAL for cell in cells)
     text = f"{sum(cell.state is State.OK for cell in cells):,} of {len(cells):,} measured"
-    return f"{text}, {partial:,} in part" if partial else text
+    if partial:
+        return f"{text}, {partial:,} in part"
+    return text
 
 
 def _machine_row(summary: MachineSummary) -> tuple[TableValue, ...]:

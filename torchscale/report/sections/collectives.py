@@ -231,12 +231,16 @@ def _time_value(point: CollectivePoint) -> TableValue:
 
 
 def _busbw_value(point: CollectivePoint) -> TableValue:
-    return _marked(format_byte_rate(point.busbw), point.busbw, point) if point.busbw else DASH
+    if point.busbw:
+        return _marked(format_byte_rate(point.busbw), point.busbw, point)
+    return DASH
 
 
 def _marked(text: str, value: float, point: CollectivePoint) -> TableValue:
     """With ``*`` where the size has a warning; the notes say which."""
-    return TableValue(f"{text}*", value, Tone.CAUTION) if point.flags else TableValue(text, value)
+    if point.flags:
+        return TableValue(f"{text}*", value, Tone.CAUTION)
+    return TableValue(text, value)
 
 
 def _pairs_table(figures: CollectiveFigures, title: str) -> Table:

@@ -183,7 +183,9 @@ def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[B
                 f"{format_range(windows, format_seconds)} per launch, excluded from throughput."
             )
         )
-    return [Details("What was not judged, and why", tuple(blocks))] if blocks else []
+    if blocks:
+        return [Details("What was not judged, and why", tuple(blocks))]
+    return []
 
 
 def _names(cells: Sequence[TrainingSummary], total: int) -> str:

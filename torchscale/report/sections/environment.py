@@ -80,7 +80,9 @@ def _period(summary: RunSummary) -> dict[str, str]:
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
     except (ValueError, TypeError):  # a time of a damaged record, or without its zone
         return texts
-    return {**texts, "between them": format_seconds(seconds)} if seconds > 0 else texts
+    if seconds > 0:
+        return {**texts, "between them": format_seconds(seconds)}
+    return texts
 
 
 def changed_conditions(summary: RunSummary) -> str:

@@ -33,7 +33,9 @@ def failures(summary: RunSummary) -> tuple[Failure, ...]:
 def _excerpt(cell: AnySummary) -> tuple[str, ...]:
     """Where the first of these cells broke."""
     record = cell.facts.failed
-    return () if record is None else tuple(shortened(line) for line in failure_excerpt(record))
+    if record is None:
+        return ()
+    return tuple(shortened(line) for line in failure_excerpt(record))
 
 
 def _names(cells: Sequence[AnySummary]) -> str:

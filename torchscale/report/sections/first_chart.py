@@ -32,9 +32,9 @@ def first_chart(summary: RunSummary) -> AnyChart | None:
     if summary.measured:
         return _phases(summary)
     profiled = next((cell for cell in summary.cells if cell.profile is not None), None)
-    return (
-        None if profiled is None or profiled.profile is None else first_timeline(profiled.profile)
-    )
+    if profiled is None or profiled.profile is None:
+        return None
+    return first_timeline(profiled.profile)
 
 
 def shows_every_series(summary: RunSummary) -> bool:

@@ -123,7 +123,9 @@ def _level(cell: TrainingSummary, memory: bool) -> float | None:
         return None
     if not memory:
         return figures.samples_per_second
-    return None if figures.peak_memory_bytes is None else float(figures.peak_memory_bytes)
+    if figures.peak_memory_bytes is None:
+        return None
+    return float(figures.peak_memory_bytes)
 
 
 def _edge_table(summary: RunSummary) -> Table | None:

@@ -62,11 +62,9 @@ def at_largest_count(cells: Sequence[TrainingSummary]) -> list[TrainingSummary]:
 def common_grade(cells: Sequence[TrainingSummary]) -> Grade | None:
     """The lowest grade of cells that all have one; else ``None``."""
     grades = {None if cell.efficiency is None else cell.efficiency.grade for cell in cells}
-    return (
-        None
-        if None in grades
-        else next((word for word in reversed(GRADE_TONE) if word in grades), None)
-    )
+    if None in grades:
+        return None
+    return next((word for word in reversed(GRADE_TONE) if word in grades), None)
 
 
 def loss_parts(cells: Sequence[TrainingSummary]) -> list[tuple[str, float]]:
@@ -139,7 +137,9 @@ def _range(efficiencies: Sequence[Efficiency]) -> str:
 
 def _left_out(cells: Sequence[TrainingSummary], decided: Sequence[TrainingSummary]) -> str:
     vague = len(cells) - len(decided)
-    return f"; {vague} of {len(cells)} cannot be judged" if vague else ""
+    if vague:
+        return f"; {vague} of {len(cells)} cannot be judged"
+    return ""
 
 
 def _loss(cells: Sequence[TrainingSummary]) -> str:
@@ -190,7 +190,9 @@ def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> 
 
 
 def _rate(cell: TrainingSummary) -> float:
-    return cell.figures.samples_per_second if cell.figures else 0.0
+    if cell.figures:
+        return cell.figures.samples_per_second
+    return 0.0
 
 
 def _nothing(summary: RunSummary) -> Headline:

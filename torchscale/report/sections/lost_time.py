@@ -103,11 +103,9 @@ def _key(lines: Sequence[Sequence[TrainingSummary]]) -> str:
         for part in LOST_PARTS
     ]
     share, name = max(parts)
-    return (
-        f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step"
-        if share > 0
-        else "no part grew"
-    )
+    if share > 0:
+        return f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step"
+    return "no part grew"
 
 
 def _most_lost(line: Sequence[TrainingSummary]) -> float:

@@ -268,7 +268,9 @@ def _machines(figures: Figures) -> Sequence[tuple[str, Telemetry | None]]:
 def _mean_of_gpus(pick: Callable[[GpuUse], float | None]) -> Callable[[Telemetry], float | None]:
     def mean(telemetry: Telemetry) -> float | None:
         known = [value for gpu in telemetry.gpus if (value := pick(gpu)) is not None]
-        return statistics.fmean(known) if known else None
+        if known:
+            return statistics.fmean(known)
+        return None
 
     return mean
 
@@ -285,7 +287,9 @@ _COMPARED: tuple[Callable[[Telemetry], float | None], ...] = (
 def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:
     def mean(pick: Callable[[GpuUse], float | None]) -> float | None:
         known = [value for gpu in gpus if (value := pick(gpu)) is not None]
-        return sum(known) / len(known) if known else None
+        if known:
+            return sum(known) / len(known)
+        return None
 
     def highest(pick: Callable[[GpuUse], float | None]) -> float | None:
         return max((value for gpu in gpus if (value := pick(gpu)) is not None), default=None)

@@ -106,7 +106,9 @@ def _table(summary: RunSummary) -> Table:
 
 
 def _on_nodes(nodes: int) -> str:
-    return f" ({nodes} nodes)" if nodes > 1 else ""
+    if nodes > 1:
+        return f" ({nodes} nodes)"
+    return ""
 
 
 def _nodes_note(summary: RunSummary) -> str:

@@ -72,11 +72,9 @@ def spread_out(items: Sequence[T], limit: int) -> list[T]:
 
 
 def _cost(cell: TrainingSummary) -> float:
-    return (
-        max((finding.cost_percent for finding in cell.diagnosis.findings), default=0.0)
-        if cell.diagnosis
-        else 0.0
-    )
+    if cell.diagnosis:
+        return max((finding.cost_percent for finding in cell.diagnosis.findings), default=0.0)
+    return 0.0
 
 
 def _worst_efficiency(lines: Sequence[Line]) -> float:

@@ -101,7 +101,9 @@ def _launches(cells: Sequence[AnySummary]) -> str:
     """``, 3 launches each``, where all have as many."""
     counts = {cell.launches for cell in cells if cell.state is State.OK}
     each = " each" if len(cells) > 1 else ""
-    return f", {plural(counts.pop(), 'launch')}{each}" if len(counts) == 1 else ""
+    if len(counts) == 1:
+        return f", {plural(counts.pop(), 'launch')}{each}"
+    return ""
 
 
 def _partial(summary: RunSummary) -> list[str]:
@@ -145,14 +147,18 @@ def _fits(summary: RunSummary) -> Status:
 
 
 def _peak(cell: TrainingSummary) -> int:
-    return 0 if cell.figures is None else cell.figures.peak_memory_bytes or 0
+    if cell.figures is None:
+        return 0
+    return cell.figures.peak_memory_bytes or 0
 
 
 def _of_memory(summary: RunSummary) -> str:
     """``of 80 GiB``: a device's memory, where all have the same."""
     sizes = {device.memory_bytes for device in summary.experiment.environment.devices}
     size = sizes.pop() if len(sizes) == 1 else None
-    return "" if size is None else f" of {format_bytes(size)}"
+    if size is None:
+        return ""
+    return f" of {format_bytes(size)}"
 
 
 def _scales(summary: RunSummary) -> Status | None:
@@ -192,7 +198,9 @@ def _series_name(cell: TrainingSummary) -> str:
 
 
 def _efficiency(cell: TrainingSummary) -> float:
-    return 0.0 if cell.efficiency is None else cell.efficiency.value
+    if cell.efficiency is None:
+        return 0.0
+    return cell.efficiency.value
 
 
 def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None:
@@ -254,8 +262,8 @@ def _flagged(measured: Sequence[TrainingSummary]) -> list[str]:
 def _vague(measured: Sequence[TrainingSummary]) -> list[str]:
     vague = sum(cell.efficiency is not None and cell.efficiency.is_vague for cell in measured)
     noun = "efficiency is" if vague == 1 else "efficiencies are"
-    return (
-        [f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"]
-        if vague
-        else []
-    )
+    if vague:
+        return [
+            f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"
+        ]
+    return []

@@ -114,7 +114,8 @@ def _compute_rows(training: TrainingSummary) -> _Rows:
     rows = []
     if compute is not None:
         rows.append(("FLOP/s per device", format_flops(compute.flops_per_second)))
-        rows += [] if compute.mfu is None else [("MFU", format_percent(compute.mfu))]
+        if compute.mfu is not None:
+            rows.append(("MFU", format_percent(compute.mfu)))
         rows.append(("bound by", compute.bound or ""))
     if figures is not None and figures.joules_per_step is not None:
         rows.append(("joules/step", format_rate(figures.joules_per_step)))
@@ -124,4 +125,6 @@ def _compute_rows(training: TrainingSummary) -> _Rows:
 def _lost_rows(training: TrainingSummary) -> _Rows:
     """The parts that this device count adds to the ideal step."""
     lost = training.decomposition
-    return [] if lost is None else [(part.heading, part.of(lost).text) for part in LOST_PARTS]
+    if lost is None:
+        return []
+    return [(part.heading, part.of(lost).text) for part in LOST_PARTS]

@@ -131,11 +131,9 @@ class LaunchLines:
 def _started_by(cell: AnyCell, record: LaunchRecord) -> str:
     """The command that ran, and what ran in forks of it."""
     command = shlex.join(record.command)
-    return (
-        f"{command} (in its forks: torchrun's agent, world size {cell.world_size})"
-        if record.forked
-        else command
-    )
+    if record.forked:
+        return f"{command} (in its forks: torchrun's agent, world size {cell.world_size})"
+    return command
 
 
 class LaunchBar(LaunchLines):

@@ -236,7 +236,9 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
 
 
 def _counted(clean: int, sizes: int) -> str:
-    return f"of {clean} of {sizes} sizes without a warning" if clean else "every size has a warning"
+    if clean:
+        return f"of {clean} of {sizes} sizes without a warning"
+    return "every size has a warning"
 
 
 def _gigabytes(per_second: float) -> str:
@@ -271,7 +273,9 @@ def _print_pairs(figures: CollectiveFigures, console: Console) -> None:
 
 
 def _or_dash(count: int | None) -> str:
-    return "–" if count is None else format_bytes(count)
+    if count is None:
+        return "–"
+    return format_bytes(count)
 
 
 def _table(first: str, *others: str) -> Table:

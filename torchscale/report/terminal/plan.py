@@ -117,7 +117,9 @@ def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[st
     """How long the rest takes, and what that rests on."""
     left = sum(item.left for item in progress)
     if not left:
-        return ["Nothing is left to run."] if progress else []
+        if progress:
+            return ["Nothing is left to run."]
+        return []
     low, high = format_coarse_seconds(estimate.low), format_coarse_seconds(estimate.high)
     if estimate.from_earlier == left:
         return [f"Estimated time: {high}, as long as earlier launches of these cells took."]

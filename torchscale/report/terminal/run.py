@@ -179,7 +179,9 @@ def _flag_lines(summary: RunSummary) -> list[str]:
         f"{flag.value} ({count}): {flag_text(flag, summary.cells)}."
         for flag, count in sorted(flags.items())
     ]
-    return ["* has a warning, or is based on a cell with one:", *lines] if lines else []
+    if lines:
+        return ["* has a warning, or is based on a cell with one:", *lines]
+    return []
 
 
 def _row(
@@ -207,7 +209,9 @@ def _row(
 
 def _heading(text: str) -> str:
     """Two lines, at the bottom of them: rows begin at the top."""
-    return text.replace(" ", "\n") if " " in text else f"\n{text}"
+    if " " in text:
+        return text.replace(" ", "\n")
+    return f"\n{text}"
 
 
 def _interval_below(text: str) -> str:
@@ -217,9 +221,13 @@ def _interval_below(text: str) -> str:
 
 def _utilization(summary: TrainingSummary) -> str:
     mfu = None if summary.compute is None else summary.compute.mfu
-    return "–" if mfu is None else format_percent(mfu)
+    if mfu is None:
+        return "–"
+    return format_percent(mfu)
 
 
 def _styled(value: TableValue) -> str:
     style = _STYLE[value.tone]
-    return f"[{style}]{escape(value.text)}[/{style}]" if style else escape(value.text)
+    if style:
+        return f"[{style}]{escape(value.text)}[/{style}]"
+    return escape(value.text)

@@ -55,6 +55,6 @@ class TimeLeft:
         """``about 12 min left``; empty before the first launch has ended, and where nothing is left
         of the estimate."""
         seconds = self.seconds
-        return (
-            "" if seconds is None or seconds < 1 else f"about {format_coarse_seconds(seconds)} left"
-        )
+        if seconds is None or seconds < 1:
+            return ""
+        return f"about {format_coarse_seconds(seconds)} left"

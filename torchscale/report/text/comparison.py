@@ -67,11 +67,9 @@ BRACKETS = "[In brackets]: between which ends the change lies without what distu
 def measured_at(sides: Sequence[ResultSet]) -> list[str]:
     """When each side was measured: days; to the minute where two sides have the same days."""
     days = [measured_days(side) for side in sides]
-    return (
-        days
-        if len(set(days)) == len(days)
-        else [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
-    )
+    if len(set(days)) == len(days):
+        return days
+    return [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
 
 
 def _minutes(side: ResultSet) -> str:
@@ -83,7 +81,9 @@ def _minutes(side: ResultSet) -> str:
         return ""
     first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
     end = last[11:] if last[:10] == first[:10] else last
-    return f"{first} UTC" if last == first else f"{first} to {end} UTC"
+    if last == first:
+        return f"{first} UTC"
+    return f"{first} to {end} UTC"
 
 
 def measured_days(side: ResultSet) -> str:
@@ -101,7 +101,9 @@ def format_level(metric: Metric, value: float) -> str:
 
 def metric_label(metric: Metric, detail: str) -> str:
     """``samples/s``, or ``bus bandwidth all_reduce fp32``."""
-    return f"{METRIC_LABELS[metric]} {detail}" if detail else METRIC_LABELS[metric]
+    if detail:
+        return f"{METRIC_LABELS[metric]} {detail}"
+    return METRIC_LABELS[metric]
 
 
 def format_ratio_change(ratio: LogRatio) -> str:
@@ -133,11 +135,9 @@ def format_verdict(one: Change | Overall) -> str:
     alone."""
     if one.reason is Reason.CONDITIONS:
         return f"{one.verdict.value} ({', '.join(one.conditions)})"
-    return (
-        f"{one.verdict.value} (launches)"
-        if one.reason is Reason.FEW_LAUNCHES
-        else one.verdict.value
-    )
+    if one.reason is Reason.FEW_LAUNCHES:
+        return f"{one.verdict.value} (launches)"
+    return one.verdict.value
 
 
 def format_possible(one: Change | Overall) -> str:
@@ -149,7 +149,9 @@ def format_possible(one: Change | Overall) -> str:
         return f"{ends[0].removesuffix(' %')} to {ends[1]}"
     if low is not None:
         return f"{format_change(low[0] - 1)} or more"
-    return "" if high is None else f"{format_change(high[1] - 1)} or less"
+    if high is None:
+        return ""
+    return f"{format_change(high[1] - 1)} or less"
 
 
 def change_ends(one: Change | Overall) -> str:
@@ -206,7 +208,9 @@ def comparison_label(cell: CellComparison) -> str:
 
 def both_values(before: str, after: str) -> str:
     """``8``, or ``8 | 4`` where they differ."""
-    return before if before == after else f"{before} | {after}"
+    if before == after:
+        return before
+    return f"{before} | {after}"
 
 
 def _label_parts(cell: AnyCell) -> list[str]:
@@ -257,7 +261,9 @@ def format_score(score: Score) -> str:
         f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of "
         f"{plural(score.of, 'cell')}"
     )
-    return terms if score.certain else f"unclear, as the change of speed is ({terms})"
+    if score.certain:
+        return terms
+    return f"unclear, as the change of speed is ({terms})"
 
 
 def format_scores(pair: Pair) -> list[str]:
@@ -291,9 +297,8 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     overall = pair.overall_by(metrics)
     sentences = [format_headline(pair, metrics)]
-    sentences += (
-        [f"{'; '.join(format_overall(one) for one in overall[1:])}."] if overall[1:] else []
-    )
+    if overall[1:]:
+        sentences.append(f"{'; '.join(format_overall(one) for one in overall[1:])}.")
     decided = pair.decided_by(metrics)
     for verdict in (Verdict.WORSE, Verdict.BETTER):
         labels = [
@@ -301,17 +306,20 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
             for cell, change in decided
             if change.verdict is verdict
         ]
-        sentences += [f"{verdict.value.capitalize()}: {_some(labels)}."] if labels else []
+        if labels:
+            sentences.append(f"{verdict.value.capitalize()}: {_some(labels)}.")
     lost = [
         f"{result_label(cell.cell)} ({cell.after.state.value})"
         for cell in pair.cells
         if cell.outcome is Outcome.LOST and cell.after is not None
     ]
-    sentences += [f"Measured in {reference} and failed in {name}: {_some(lost)}."] if lost else []
+    if lost:
+        sentences.append(f"Measured in {reference} and failed in {name}: {_some(lost)}.")
     missing = [
         f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)
     ]
-    sentences += [f"{name} measured less than {reference}: {_some(missing)}."] if missing else []
+    if missing:
+        sentences.append(f"{name} measured less than {reference}: {_some(missing)}.")
     return [*sentences, *_bounded_sentences(pair, decided), *_unclear_sentences(pair, decided)]
 
 
@@ -357,11 +365,9 @@ def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
         )
     held = ", ".join(f"{shortened(side.name)} holds {format_held(side)}" for side in sides)
     matched = any(cell.outcome is not Outcome.UNMATCHED for cell in pair.cells)
-    return (
-        f"No cell was measured on both sides: {held}"
-        if matched
-        else f"No cell of one side is in the other: {held}"
-    )
+    if matched:
+        return f"No cell was measured on both sides: {held}"
+    return f"No cell of one side is in the other: {held}"
 
 
 def format_held(side: ResultSet) -> str:

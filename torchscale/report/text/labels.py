@@ -61,7 +61,9 @@ def format_minute(time: str) -> str:
 def format_days(times: Iterable[str]) -> str:
     """First and last day of times in ISO 8601; empty without any."""
     days = sorted({time[:10] for time in times})
-    return shortened(" to ".join(dict.fromkeys([days[0], days[-1]]))) if days else ""
+    if days:
+        return shortened(" to ".join(dict.fromkeys([days[0], days[-1]])))
+    return ""
 
 
 def device_names(summary: RunSummary) -> str:
@@ -80,9 +82,9 @@ def panel_title(cell: TrainingCell) -> str:
 
 def batch_label(cell: TrainingCell) -> str:
     """``batch 32`` per device, or ``global batch 256``."""
-    return (
-        f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
-    )
+    if cell.scaling == "weak":
+        return f"batch {cell.batch_size}"
+    return f"global batch {cell.batch_size}"
 
 
 def short_title(cell: TrainingCell) -> str:
@@ -107,7 +109,9 @@ def variants(cells: Iterable[TrainingCell]) -> list[str]:
 
 def short_batch(cell: TrainingCell) -> str:
     """``32`` per device, or ``256 global``."""
-    return str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
+    if cell.scaling == "weak":
+        return str(cell.batch_size)
+    return f"{cell.batch_size} global"
 
 
 def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
@@ -173,9 +177,11 @@ def format_range(
 
 def listed(items: Sequence[str]) -> str:
     """``a, b and c``."""
-    return (
-        items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
-    )
+    if len(items) == 1:
+        return items[0]
+    if items:
+        return f"{', '.join(items[:-1])} and {items[-1]}"
+    return ""
 
 
 def panels(cells: Sequence[TrainingSummary]) -> dict[str, list[list[TrainingSummary]]]:

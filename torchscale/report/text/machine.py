@@ -37,7 +37,9 @@ def copy_label(rate: CopyRate) -> str:
 
 def format_slowest_share(share: float) -> str:
     """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
-    return "–" if share > -0.0005 else format_percent(share)
+    if share > -0.0005:
+        return "–"
+    return format_percent(share)
 
 
 def flagged_sizes(figures: CollectiveFigures) -> str:
@@ -101,7 +103,9 @@ def _whole(size: int) -> str:
 
 def format_warning(flags: Sequence[Flag]) -> str:
     """``  warning: contended``, after a figure; empty without flags."""
-    return f"  warning: {', '.join(flag.value for flag in flags)}" if flags else ""
+    if flags:
+        return f"  warning: {', '.join(flag.value for flag in flags)}"
+    return ""
 
 
 _POINT_FLAGS = {

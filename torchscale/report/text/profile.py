@@ -92,16 +92,16 @@ def finding_text(finding: Finding) -> str:
 
 def finding_title(finding: Finding) -> str:
     """``Straggler: rank 1``."""
-    return (
-        finding.kind.label if finding.rank is None else f"{finding.kind.label}: rank {finding.rank}"
-    )
+    if finding.rank is None:
+        return finding.kind.label
+    return f"{finding.kind.label}: rank {finding.rank}"
 
 
 def cost_words(finding: Finding) -> str:
     """``51.4 % of the step``: the one value of a cause. Empty where it cannot be told."""
-    return (
-        f"{format_percent(finding.cost_percent / 100)} of the step" if finding.cost_percent else ""
-    )
+    if finding.cost_percent:
+        return f"{format_percent(finding.cost_percent / 100)} of the step"
+    return ""
 
 
 def confidence_text(finding: Finding) -> str:

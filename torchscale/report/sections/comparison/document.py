@@ -181,8 +181,10 @@ def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> Key
     notes = [f"{count} {verdict.value}" for verdict, count in counts if count]
     lost = sum(cell.outcome is Outcome.LOST for cell in pair.cells)
     missing = len(pair.missing(metrics))
-    notes += [f"{lost} lost"] if lost else []
-    notes += [f"{missing} not or partly measured"] if missing else []
+    if lost:
+        notes.append(f"{lost} lost")
+    if missing:
+        notes.append(f"{missing} not or partly measured")
     regressions = len(pair.regressions(metrics))
     unclear = pair.may_hide_loss(metrics) or not decided
     value = Verdict.UNCLEAR.value if unclear and not regressions else plural(regressions, "cell")

@@ -203,18 +203,18 @@ def _group(change: Change) -> str:
         return _GROUPS[3]
     if interval[1] > _VAGUE * interval[0]:
         return _GROUPS[2]
-    return _GROUPS[0] if change.verdict.decided else _GROUPS[1]
+    if change.verdict.decided:
+        return _GROUPS[0]
+    return _GROUPS[1]
 
 
 def _drawn_interval(change: Change) -> tuple[float, float]:
     value, group = change.ratio.value, _group(change)
     if change.ratio.interval is None or group == _GROUPS[3]:
         return value, value
-    return (
-        (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
-        if group == _GROUPS[2]
-        else change.ratio.interval
-    )
+    if group == _GROUPS[2]:
+        return (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
+    return change.ratio.interval
 
 
 def _short_label(cell: CellComparison, change: Change) -> str:

@@ -54,8 +54,10 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
     same = sum(change.verdict is Verdict.SAME for _, change in decided)
     worse, better = named[Verdict.WORSE], named[Verdict.BETTER]
     texts = [_some(worse)] if worse else []
-    texts += [f"better: {_some(better)}" if worse else _some(better)] if better else []
-    texts += [f"{same} of {plural(len(decided), 'change')} within the threshold"] if same else []
+    if better:
+        texts.append(f"better: {_some(better)}" if worse else _some(better))
+    if same:
+        texts.append(f"{same} of {plural(len(decided), 'change')} within the threshold")
     if worse:
         answer, tone = f"{len(worse):,} worse", Tone.BAD
     elif better:
@@ -78,8 +80,10 @@ def _measured(pair: Pair, metrics: Sequence[Metric]) -> Status:
     missing = [result_label(cell.cell) for cell in pair.missing(metrics)]
     compared = sum(cell.outcome is Outcome.COMPARED for cell in pair.cells)
     texts = [f"{plural(compared, 'cell')} compared"]
-    texts += [f"failed on this side: {_some(lost)}"] if lost else []
-    texts += [f"not measured here, or less: {_some(missing)}"] if missing else []
+    if lost:
+        texts.append(f"failed on this side: {_some(lost)}")
+    if missing:
+        texts.append(f"not measured here, or less: {_some(missing)}")
     if lost:
         answer, tone = f"{len(lost):,} lost", Tone.BAD
     elif missing or not compared:
@@ -107,7 +111,8 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
             f"{plural(len(unequal), 'change')} bounded or unclear, because one side was "
             f"{conditions}",
         )
-    texts += [f"warnings of launches: {', '.join(flags)}"] if flags else []
+    if flags:
+        texts.append(f"warnings of launches: {', '.join(flags)}")
     answer, tone = (
         ("differ", Tone.CAUTION)
         if unequal
@@ -124,7 +129,8 @@ def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
     unclear = sum(not change.verdict.decided for change in changes)
     launches = sorted({min(change.launches) for change in changes})
     texts = [f"{listed([str(count) for count in launches])} launches on a side"]
-    texts += [f"{unclear} of {plural(len(changes), 'change')} unclear"] if unclear else []
+    if unclear:
+        texts.append(f"{unclear} of {plural(len(changes), 'change')} unclear")
     noise = format_session_noise(changes)
     answer, tone = ("in part", Tone.CAUTION) if unclear else ("yes", Tone.GOOD)
     if unclear == len(changes):

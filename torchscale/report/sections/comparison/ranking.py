@@ -35,7 +35,9 @@ class RankedSide:
     @property
     def ratio(self) -> LogRatio:
         """Samples per dollar against the reference's."""
-        return _SAME if self.cost is None else self.cost.ratio
+        if self.cost is None:
+            return _SAME
+        return self.cost.ratio
 
 
 def ranked_sides(

@@ -64,7 +64,9 @@ def profile_overview(analysis: ProfileAnalysis, anchor: str) -> Overview:
 def first_timeline(analysis: ProfileAnalysis) -> AnyChart | None:
     """The longest step as a picture."""
     timeline = timeline_chart(analysis, "Timeline")
-    return None if timeline is None else replace(timeline, name="overview")
+    if timeline is None:
+        return None
+    return replace(timeline, name="overview")
 
 
 def _findings(analyses: Sequence[ProfileAnalysis]) -> list[Finding]:
@@ -84,7 +86,9 @@ def _cause(finding: Finding) -> Cause:
 
 
 def _tone(finding: Finding) -> Tone:
-    return Tone.CAUTION if finding.cost_percent >= COSTLY * 100 else Tone.PLAIN
+    if finding.cost_percent >= COSTLY * 100:
+        return Tone.CAUTION
+    return Tone.PLAIN
 
 
 def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
@@ -151,11 +155,9 @@ def _replayed(analyses: Sequence[ProfileAnalysis]) -> str:
         if analysis.what_if is not None
     ]
     known = [abs(error) / 100 for error in errors if error is not None]
-    return (
-        f"; replays repeat the measured step within {format_range(known, format_percent)}"
-        if known
-        else ""
-    )
+    if known:
+        return f"; replays repeat the measured step within {format_range(known, format_percent)}"
+    return ""
 
 
 def _seconds(analysis: ProfileAnalysis) -> float:

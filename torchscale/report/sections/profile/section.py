@@ -79,7 +79,9 @@ def _key(analyses: Sequence[ProfileAnalysis]) -> str:
     stalls = [
         one.sync_stall_percent / 100 for one in analyses if one.sync_stall_percent is not None
     ]
-    return format_range(stalls, format_percent, "sync stall ") if stalls else ""
+    if stalls:
+        return format_range(stalls, format_percent, "sync stall ")
+    return ""
 
 
 def profile_blocks(

@@ -186,7 +186,9 @@ def _stacked_boxes(chart: StackedChart) -> list[Values]:
     for part in chart.parts:
         starts, ends = [], []
         for place, value in enumerate(part.values):
-            side = above if value >= 0 else below
+            side = below
+            if value >= 0:
+                side = above
             starts.append(side[place])
             side[place] += value
             ends.append(side[place])
@@ -195,7 +197,9 @@ def _stacked_boxes(chart: StackedChart) -> list[Values]:
             [place + 0.5 for place in range(len(chart.bars))],
         )
         along = _rounded(starts), _rounded(ends)
-        (left, right), (low, high) = (along, across) if chart.horizontal else (across, along)
+        (left, right), (low, high) = (across, along)
+        if chart.horizontal:
+            (left, right), (low, high) = (along, across)
         texts = [f"{value:,.4g}, {bar}" for value, bar in zip(part.values, chart.bars, strict=True)]
         found.append(
             {

@@ -8,7 +8,7 @@ from torchscale.analysis.kinds import training as analysis
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import Section
+from torchscale.report.document import Section, only_if
 from torchscale.report.exporters.figure import Figure
 from torchscale.report.exporters.training_figures import training_figures
 from torchscale.report.formats.export import cell_row
@@ -41,7 +41,7 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
     if cell.precision != "fp32":
         parts.append(cell.precision)
     label = strategy_label(cell.strategy)
-    parts += [*([label] if label != "ddp" else []), *cell.settings]
+    parts += [*only_if(label != "ddp", label), *cell.settings]
     if repeats > 1:
         parts.append(f"launch {launch + 1} of {repeats}")
     return ", ".join([cell.title, devices, *parts])

@@ -40,8 +40,9 @@ def _excerpt(cell: AnySummary) -> tuple[str, ...]:
 
 def _names(cells: Sequence[AnySummary]) -> str:
     labels = [_label(cell) for cell in cells[:_MAX_CELLS]]
-    more = [f"{plural(len(cells) - _MAX_CELLS, 'more cell')}"] if len(cells) > _MAX_CELLS else []
-    return listed([*labels, *more])
+    if len(cells) > _MAX_CELLS:
+        labels.append(plural(len(cells) - _MAX_CELLS, "more cell"))
+    return listed(labels)
 
 
 def _label(cell: AnySummary) -> str:

@@ -86,21 +86,17 @@ def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
     ]
     where = f"to {count} {device_noun(summary, count)}"
     if len(decided) * 2 < len(cells):
-        which = (
-            ""
-            if not decided
-            else f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
-        )
+        which = ""
+        if decided:
+            which = f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
         return Headline(
             f"Scaling {where} cannot be judged{which}: launches differ by more than the "
             "efficiency itself, "
             f"{_values([cell for cell in cells if cell not in decided])}."
         )
-    once = (
-        ""
-        if any(cell.efficiency and cell.efficiency.interval for cell in decided)
-        else ", in single launches"
-    )
+    once = ", in single launches"
+    if any(cell.efficiency and cell.efficiency.interval for cell in decided):
+        once = ""
     word = common_grade(cells)
     return Headline(
         f"Scales {where} at {_values(decided)}{once}{_left_out(cells, decided)}{_loss(decided)}.",
@@ -172,11 +168,9 @@ def _throughput(summary: RunSummary) -> str:
         _rate_text(summary, cell, several=len(best) > 1)
         for cell in list(best.values())[:_MAX_MODELS]
     ]
-    more = (
-        f"; {plural(len(best) - _MAX_MODELS, 'more model')} below"
-        if len(best) > _MAX_MODELS
-        else ""
-    )
+    more = ""
+    if len(best) > _MAX_MODELS:
+        more = f"; {plural(len(best) - _MAX_MODELS, 'more model')} below"
     return f"{listed(texts)}{more}."
 
 
@@ -185,7 +179,9 @@ def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> 
     assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
     count = cell.cell.world_size
     where = f"{batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
-    verb = "" if several else " trains at"
+    verb = " trains at"
+    if several:
+        verb = ""
     return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(figures)} ({where})")
 
 

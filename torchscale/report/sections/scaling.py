@@ -118,11 +118,9 @@ def _nodes_note(summary: RunSummary) -> str:
     if not across:
         return ""
     noun = device_noun(summary)
-    within = (
-        f"Up to {max(inside)} {noun} the link is within one node (intra); from "
-        if inside
-        else "From "
-    )
+    within = "From "
+    if inside:
+        within = f"Up to {max(inside)} {noun} the link is within one node (intra); from "
     return (
         f"{within}{min(across)} {noun} on it is between nodes (inter); the charts draw the "
         "boundary."

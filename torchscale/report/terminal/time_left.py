@@ -47,7 +47,9 @@ class TimeLeft:
             return mean * waiting
         cell_id, since = self._running
         before = self._seconds.get(cell_id)
-        expected = mean if before is None else sum(before) / len(before)
+        expected = mean
+        if before is not None:
+            expected = sum(before) / len(before)
         return mean * (waiting - 1) + max(0.0, expected - (self._clock() - since))
 
     @property

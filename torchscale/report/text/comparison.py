@@ -22,7 +22,16 @@ from torchscale.analysis.comparison.pair import (
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import batch_label, format_days, listed, panel_title, plural
+from torchscale.report.text.labels import (
+    batch_label,
+    by_count,
+    capped,
+    format_days,
+    in_brackets,
+    listed,
+    panel_title,
+    plural,
+)
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -80,7 +89,9 @@ def _minutes(side: ResultSet) -> str:
     if not times:
         return ""
     first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
-    end = last[11:] if last[:10] == first[:10] else last
+    end = last
+    if last[:10] == first[:10]:
+        end = last[11:]
     if last == first:
         return f"{first} UTC"
     return f"{first} to {end} UTC"
@@ -173,14 +184,13 @@ def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
             "longer)"
         )
     numbers = [str(number) for number in disturbance.launches]
-    which = f"{'launch' if len(numbers) == 1 else 'launches'} {listed(numbers)} of {disturbance.of}"
+    noun = by_count(len(numbers), "launch", "launches")
+    which = f"{noun} {listed(numbers)} of {disturbance.of}"
     share = disturbance.other_processes
-    took = (
-        ""
-        if share is None
-        else f" (other processes took up to {format_percent(share, 0)} of the cores)"
-    )
-    verb = "was" if len(numbers) == 1 else "were"
+    took = ""
+    if share is not None:
+        took = f" (other processes took up to {format_percent(share, 0)} of the cores)"
+    verb = by_count(len(numbers), "was", "were")
     return f"{which} of {side} {verb} {disturbance.condition}{took}"
 
 
@@ -236,7 +246,7 @@ def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:
 
 def format_state(cell: ResultCell) -> str:
     """``skipped (needs 4 devices)``."""
-    return cell.state.value + (f" ({cell.reason})" if cell.reason else "")
+    return cell.state.value + in_brackets(cell.reason)
 
 
 def format_overall(overall: Overall) -> str:
@@ -245,11 +255,9 @@ def format_overall(overall: Overall) -> str:
 
 
 def _overall_change(overall: Overall) -> str:
-    interval = (
-        ""
-        if overall.ratio.interval is None
-        else f" (95 % interval {format_interval(overall.ratio)})"
-    )
+    interval = ""
+    if overall.ratio.interval is not None:
+        interval = f" (95 % interval {format_interval(overall.ratio)})"
     change = f"{METRIC_LABELS[overall.metric]} {format_ratio_change(overall.ratio)}"
     return f"{change} over {plural(overall.cells, 'cell')}{interval}"
 
@@ -268,7 +276,9 @@ def format_score(score: Score) -> str:
 
 def format_scores(pair: Pair) -> list[str]:
     """A line for each score that there is."""
-    lines = [] if pair.score is None else [f"Score: {format_score(pair.score)}."]
+    lines = []
+    if pair.score is not None:
+        lines.append(f"Score: {format_score(pair.score)}.")
     return [
         *lines,
         *(
@@ -283,7 +293,9 @@ def _format_efficiency(score: EfficiencyScore) -> str:
     """``98.7 (95 % interval 96.1 to 101.4) = 100 × scaling efficiency against the reference's, mean
     of 2 cells``."""
     interval = score.ratio.interval
-    ends = "unknown" if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
+    ends = "unknown"
+    if interval is not None:
+        ends = f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
     of = f"geometric mean of {plural(score.cells, 'cell')}"
     return (
         f"{score.value:.1f} (95 % interval {ends}) = 100 × scaling efficiency against the "
@@ -390,8 +402,7 @@ def _why_missing(cell: CellComparison) -> str:
 
 
 def _some(labels: Sequence[str]) -> str:
-    more = [f"{len(labels) - _MAX_NAMED} more"] if len(labels) > _MAX_NAMED else []
-    return listed([*labels[:_MAX_NAMED], *more])
+    return listed(capped(labels, _MAX_NAMED))
 
 
 def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
@@ -451,7 +462,9 @@ def _disturbed(
     if not cells:
         return ""
     texts = [format_disturbance(one, names) for one in cells[0].disturbances]
-    more = f", and so on in {plural(len(cells) - 1, 'other cell')}" if len(cells) > 1 else ""
+    more = ""
+    if len(cells) > 1:
+        more = f", and so on in {plural(len(cells) - 1, 'other cell')}"
     return f"{comparison_label(cells[0])}: {listed(texts)}{more}."
 
 
@@ -462,11 +475,9 @@ def format_session_noise(changes: Sequence[Change]) -> str:
     if not uncovered:
         text = "Intervals cover the noise between launches and between sessions"
     else:
-        some = (
-            ""
-            if uncovered == len(changes)
-            else f" for {uncovered} of {plural(len(changes), 'change')}"
-        )
+        some = ""
+        if uncovered != len(changes):
+            some = f" for {uncovered} of {plural(len(changes), 'change')}"
         text = (
             "Intervals cover the noise between launches; the noise between sessions (time of day, "
             "temperature, other "

@@ -283,7 +283,10 @@ def format_efficiency(efficiency: Efficiency, *, mark: str = "") -> str:
 
 def state_value(summary: TrainingSummary) -> TableValue:
     """The state: ``2 of 3 launches`` of a cell that is partly done."""
-    text = launches_label(summary) if summary.state is State.PARTIAL else summary.state.value
+    if summary.state is State.PARTIAL:
+        text = launches_label(summary)
+    else:
+        text = summary.state.value
     return TableValue(text, summary.state.value, state_tone(summary.state))
 
 

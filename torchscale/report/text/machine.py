@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import CopyRate
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.report.text.labels import listed, plural
+from torchscale.report.text.labels import from_to, listed, plural
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 
@@ -87,13 +87,13 @@ def _sizes(curve: Curve, flag: Flag) -> str:
     before = -1
     for place, point in enumerate(curve.points):
         if flag in point.flags:
-            start = ranges.pop()[0] if ranges and place == before + 1 else point.payload_bytes
+            if ranges and place == before + 1:
+                start = ranges.pop()[0]
+            else:
+                start = point.payload_bytes
             ranges.append((start, point.payload_bytes))
             before = place
-    return ", ".join(
-        _whole(first) if first == last else f"{_whole(first)} to {_whole(last)}"
-        for first, last in ranges
-    )
+    return ", ".join(from_to(_whole(first), _whole(last)) for first, last in ranges)
 
 
 def _whole(size: int) -> str:

@@ -22,6 +22,7 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    caution_where,
     optional_value,
     shortened,
 )
@@ -150,7 +151,7 @@ def _row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
         optional_value(change.adjusted_p, format_p),
         TableValue(_launches(change), min(change.launches)),
         verdict,
-        TableValue(", ".join(cell.flags), None, Tone.CAUTION if cell.flags else Tone.PLAIN),
+        TableValue(", ".join(cell.flags), None, caution_where(cell.flags)),
     )
 
 

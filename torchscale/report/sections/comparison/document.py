@@ -14,6 +14,7 @@ from torchscale.report.document import (
     KeyFigure,
     Overview,
     Section,
+    only_if,
     shortened,
 )
 from torchscale.report.sections.comparison.cells import (
@@ -104,9 +105,10 @@ def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
     if len(comparison.pairs) > 1:
         return None
     (pair,) = comparison.pairs
-    charts = (
-        [] if brief else change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
-    )
+    if not brief:
+        charts = change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
+    else:
+        charts = []
     return comparison_overview(
         pair, comparison.metrics, comparison.differences, charts[0] if charts else None
     )
@@ -117,12 +119,12 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     differing = differences_section(comparison.differences, comparison.names)
     sections = (
         ranking_section(comparison.ranking, comparison.names[0]),
-        *([differing] if comparison.matched_by_name else []),
+        *only_if(comparison.matched_by_name, differing),
         overall_section(
             comparison.pairs, comparison.names, comparison.metrics, comparison.threshold
         ),
         compared_cells_section(comparison.pairs),
-        *([] if comparison.matched_by_name else [differing]),
+        *only_if(not comparison.matched_by_name, differing),
         comparison_method_section(
             comparison.pairs, comparison.names, comparison.threshold, comparison.prices
         ),
@@ -187,5 +189,8 @@ def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> Key
         notes.append(f"{missing} not or partly measured")
     regressions = len(pair.regressions(metrics))
     unclear = pair.may_hide_loss(metrics) or not decided
-    value = Verdict.UNCLEAR.value if unclear and not regressions else plural(regressions, "cell")
+    if unclear and not regressions:
+        value = Verdict.UNCLEAR.value
+    else:
+        value = plural(regressions, "cell")
     return KeyFigure(f"worse or lost, {name}", value, ", ".join(notes))

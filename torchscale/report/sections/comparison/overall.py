@@ -17,6 +17,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    only_if,
     shortened,
 )
 from torchscale.report.sections.comparison.cells import verdict_value
@@ -222,7 +223,7 @@ def _short_label(cell: CellComparison, change: Change) -> str:
     sides = [_short_parts(side) for side in (cell.before, cell.after) if side is not None]
     parts = [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]
     return shortened(
-        " ".join([*(part for part in parts if part), *([change.detail] if change.detail else [])]),
+        " ".join([*(part for part in parts if part), *only_if(change.detail, change.detail)]),
         _NAME,
     )
 

@@ -114,9 +114,7 @@ def best_sentence(sides: Sequence[RankedSide]) -> str:
         sure = runner is not None and runner.verdict is Verdict.WORSE
     else:
         sure = cost.verdict is Verdict.BETTER
-    words = (
-        "Most samples per dollar"
-        if sure
-        else "Most samples per dollar as measured, which is unclear"
-    )
+    words = "Most samples per dollar as measured, which is unclear"
+    if sure:
+        words = "Most samples per dollar"
     return f"{words}: {shortened(best.name)}."

@@ -33,7 +33,9 @@ def recorded_headline(analyses: Sequence[ProfileAnalysis]) -> Headline:
     worst = found[0]
     if not worst.cost_percent:
         return Headline(shortened(f"{finding_title(worst)}: {worst.summary}."))
-    unsure = "; the confidence is low" if worst.confidence is Confidence.LOW else ""
+    unsure = ""
+    if worst.confidence is Confidence.LOW:
+        unsure = "; the confidence is low"
     return Headline(f"{finding_title(worst)} costs {cost_words(worst)}{unsure}.", _tone(worst))
 
 
@@ -96,7 +98,9 @@ def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
     what = f"{plural(len(analyses), 'cell')} profiled"
     if len(analyses) == 1:
         steps = first.window.steps
-        what = f"{plural(steps, 'step')} of " if steps else ""
+        what = ""
+        if steps:
+            what = f"{plural(steps, 'step')} of "
         what += f"{plural(first.world_size, 'rank')}, by {first.recorder}"
     text = f"{what}; profilers slow programs down, so no throughput is taken from it"
     return Status("Measured?", "recorded", shortened(text), Tone.GOOD, anchor)

@@ -142,11 +142,10 @@ def _row(one: Prediction, *, with_cost: bool) -> tuple[TableValue, ...]:
         TableValue(one.basis.value),
         TableValue(format_seconds(one.seconds_per_million), one.seconds_per_million),
     )
-    if with_cost:
-        cost = (optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}"),)
-    else:
-        cost = ()
-    return (*values, *cost)
+    if not with_cost:
+        return values
+    cost = optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}")
+    return (*values, cost)
 
 
 def prediction_document(report: PredictionReport) -> Document:

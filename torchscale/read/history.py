@@ -59,9 +59,8 @@ def history(
         StoreError: the file is no history, or is damaged.
         OutputError: the file cannot be written.
     """
-    chosen = rules
     if rules is None:
-        chosen = HistoryRules()
+        rules = HistoryRules()
     sources = list(map(run_by_name, directories)) or ([] if db is not None else [RESULTS])
     with observer.status("Looking for run folders"):
         folders = list(
@@ -84,10 +83,8 @@ def history(
         if sources and db is not None:
             observer.note(f"{db}: {added.new} runs added, {added.known} known")
         with observer.status("Looking for changes"):
-            content, trends = history_trends(
-                opened, chosen.metrics, accept_flags=chosen.accept_flags
-            )
-    return HistoryReport(content.runs, tuple(trends), chosen.threshold, added.left_out)
+            content, trends = history_trends(opened, rules.metrics, accept_flags=rules.accept_flags)
+    return HistoryReport(content.runs, tuple(trends), rules.threshold, added.left_out)
 
 
 def render_history(report: HistoryReport) -> bytes:

@@ -38,6 +38,7 @@ from torchscale.util.gc import gc_paused
 if TYPE_CHECKING:
     from rich.console import Console
 
+
 class Report(Protocol):
     """What a directory holds, ready to be shown."""
 

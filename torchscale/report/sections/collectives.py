@@ -259,11 +259,7 @@ def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
             rate = None
             if pair is not None:
                 rate = pair.payload_bytes / pair.seconds
-            if pair is None or rate is None:
-                text = None
-            else:
-                text = format_byte_rate(rate)
-            row.append(DASH if text is None else TableValue(text, rate))
+            row.append(optional_value(rate, format_byte_rate))
         rows.append(tuple(row))
     columns = (Column("rank"), *(Column(f"to {rank}", True) for rank in ranks))
     size = format_bytes(figures.pairs[0].payload_bytes)

@@ -141,13 +141,9 @@ def compute_section(summary: RunSummary) -> Section:
     cells = [(cell, cell.compute) for cell in summary.measured if cell.compute is not None]
     unknown = _unknown(summary)
     if not cells:
-        if unknown:
-            blocks: tuple[Block, ...] = (Bullets(unknown),)
-        else:
-            blocks = ()
-        return Section(
-            "Compute", "compute", blocks, Group.CAUSES, "FLOPs unknown" if unknown else ""
-        )
+        if not unknown:
+            return Section("Compute", "compute", (), Group.CAUSES)
+        return Section("Compute", "compute", (Bullets(unknown),), Group.CAUSES, "FLOPs unknown")
     recomputed = any(compute.hfu is not None and compute.hfu != compute.mfu for _, compute in cells)
     columns = (
         *identity_columns(summary),
@@ -188,14 +184,13 @@ def compute_section(summary: RunSummary) -> Section:
         "with `torchscale measure hardware`."
     )
     notes = (*(tuple(peaks) or (missing,)), *_without_bytes(cells), *unknown)
+    blocks: list[Block] = [Paragraph(note)]
     chart = _roofline(summary, cells)
     if chart is not None:
-        charts = (ChartGrid((chart,)),)
-    else:
-        charts = ()
-    parts = (Paragraph(note), *charts, Table("Compute", columns, rows), Bullets(notes))
+        blocks.append(ChartGrid((chart,)))
+    blocks += [Table("Compute", columns, rows), Bullets(notes)]
     return Section(
-        "Compute", "compute", parts, Group.CAUSES, _compute_key([one for _, one in cells])
+        "Compute", "compute", tuple(blocks), Group.CAUSES, _compute_key([one for _, one in cells])
     )
 
 

@@ -126,19 +126,12 @@ def _telemetry(title: str, detail: LaunchDetail) -> list[Chart]:
     if len(readings) < 2:
         return []
     ranks = detail.result.ranks
-    start = None
-    if ranks:
-        start = ranks[0].measured_from
-    end = None
-    if ranks:
-        end = ranks[0].measured_until
-    zero = start
-    if start is None:
-        zero = readings[0].time
-    if start is None or end is None:
-        window = ()
-    else:
-        window = (0.0, end - start)
+    zero = readings[0].time
+    window: tuple[float, ...] = ()
+    if ranks and ranks[0].measured_from is not None:
+        zero = ranks[0].measured_from
+        if ranks[0].measured_until is not None:
+            window = (0.0, ranks[0].measured_until - zero)
     busy = [_line("CPUs", readings, zero, lambda reading: reading.cpu_busy, 100)]
     busy += [
         _line(f"GPU {uuid[:12]}", readings, zero, _of_gpu(uuid, lambda gpu: gpu.busy), 100)

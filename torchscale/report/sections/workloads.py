@@ -11,6 +11,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    optional_text,
     shortened,
 )
 from torchscale.report.text.labels import cell_label, plural
@@ -56,17 +57,14 @@ def data_section(summary: RunSummary) -> Section:
 
 def bubble_values(cell: TrainingSummary) -> tuple[TableValue, TableValue]:
     """Measured and computed share; dashes without a pipeline."""
-    bubble = None
-    if cell.figures is not None:
-        bubble = cell.figures.bubble
-    shares = (None, None)
-    if bubble is not None:
-        shares = (bubble.measured, bubble.computed)
-    measured, computed = (
-        TableValue("–") if share is None else TableValue(format_percent(share), share)
-        for share in shares
-    )
-    return measured, computed
+    if cell.figures is None or cell.figures.bubble is None:
+        return TableValue("–"), TableValue("–")
+    bubble = cell.figures.bubble
+    return _share_value(bubble.measured), _share_value(bubble.computed)
+
+
+def _share_value(share: float | None) -> TableValue:
+    return TableValue(optional_text(share, format_percent), share)
 
 
 def _data_row(cell: TrainingSummary, use: DataUse) -> tuple[TableValue, ...]:
@@ -76,7 +74,7 @@ def _data_row(cell: TrainingSummary, use: DataUse) -> tuple[TableValue, ...]:
         TableValue(cell_label(cell.cell)),
         TableValue(shortened(f"{use.source}: {use.path}")),
         TableValue(format_bytes(use.size_bytes), use.size_bytes),
-        TableValue("–" if use.epochs is None else f"{use.epochs:.2f}", use.epochs),
+        TableValue(optional_text(use.epochs, "{:.2f}".format), use.epochs),
         TableValue(_files(use)),
         TableValue(_reads(use)),
         TableValue(format_seconds(wait), wait),

@@ -90,9 +90,8 @@ def profile_blocks(
 ) -> list[Block]:
     """The blocks of one recording: sync stall time, findings, timeline and time by rank. Advice
     that is in ``advised`` was given before and is left out; what is given here is added."""
-    given = advised
     if advised is None:
-        given = set()
+        advised = set()
     sentences = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
     if analysis.sync_stall_percent is not None:
         sentences.append(
@@ -104,7 +103,7 @@ def profile_blocks(
         sentences.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")
     blocks: list[Block] = [Paragraph(shortened(" ".join(sentences)))]
     if analysis.findings:
-        blocks.append(Bullets(tuple(_finding_line(item, given) for item in analysis.findings)))
+        blocks.append(Bullets(tuple(_finding_line(item, advised) for item in analysis.findings)))
     else:
         blocks.append(Paragraph("No bottleneck found."))
     chart = timeline_chart(analysis, title)

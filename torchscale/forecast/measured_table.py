@@ -167,6 +167,10 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
         raise UsageError(
             f"{where}: samples and tokens; expected one of them, in the unit of throughput"
         )
+    work = None
+    if works:
+        work = _number(where, works[0], values[works[0]])
+        unit = strip_control(unit) or f"{works[0]}/s"
     return _Row(
         line=line,
         series=strip_control(values.get("series", "")),
@@ -174,8 +178,8 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
         nodes=nodes,
         launch=values.get("launch", ""),
         rate=rate,
-        unit=strip_control(unit) or (f"{works[0]}/s" if works else ""),
-        work=_number(where, works[0], values[works[0]]) if works else None,
+        unit=strip_control(unit),
+        work=work,
         link=values.get("link") or None,
     )
 

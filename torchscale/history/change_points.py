@@ -202,12 +202,9 @@ def _rejected(splits: Sequence[_Split], rate: float) -> list[bool]:
 
 def _best_split(series: _Prepared, start: int, end: int, min_length: int) -> _Split:
     scores, weights = series.scores(start, end), series.weights[start:end]
-    unequal = None
+    unequal = rows = None
     if np.ptp(weights):
-        unequal = weights
-    rows = None
-    if unequal is not None:
-        rows = unequal[None, :]
+        unequal, rows = weights, weights[None, :]
     best, largest = min_length, -1.0
     for differences in _differences(scores[None, :], rows, min_length):
         place = int(differences[0].argmax())
@@ -224,8 +221,10 @@ def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Ite
     each place. First of all values, from ``min_length`` to ``min_length`` before the end; then of
     windows of 2, 4, 8 … × ``min_length`` on either side. Shape of each (rows, places)."""
     length = scores.shape[1]
-    sums = _sums(scores if weights is None else scores * weights)
-    sizes = _sums(np.ones((1, length)) if weights is None else weights)
+    if weights is None:
+        sums, sizes = _sums(scores), _sums(np.ones((1, length)))
+    else:
+        sums, sizes = _sums(scores * weights), _sums(weights)
     inner = slice(min_length, length + 1 - min_length)
     yield _standardized(sums[:, inner], sums[:, -1:], sizes[:, inner], sizes[:, -1:])
     window = 2 * min_length

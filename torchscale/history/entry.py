@@ -23,20 +23,16 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 def history_entry(results: ResultSet) -> HistoryEntry:
     """A run's figures, and everything that can explain them."""
     environment, config = results.environment, results.config
+    host, experiment, config_hash = "", "", ""
+    command: tuple[str, ...] = ()
     versions = None
     if environment is not None:
-        versions = environment.versions
-    if environment is not None:
-        command = environment.command
-    else:
-        command = ()
-    host = ""
-    if environment is not None:
-        host = environment.hostname
+        host, command, versions = environment.hostname, environment.command, environment.versions
+    if config is not None:
+        experiment = config.experiment_name
+        config_hash = _hash(config.model_dump_json())[:16]
     run = HistoryRun(
-        identity=_hash(
-            results.created_at, host, "" if config is None else config.experiment_name, *command
-        ),
+        identity=_hash(results.created_at, host, experiment, *command),
         name=results.name,
         measured_at=results.created_at,
         host=host,
@@ -46,7 +42,7 @@ def history_entry(results: ResultSet) -> HistoryEntry:
         torchscale=results.tool_version,
         git_branch=(environment and environment.git_branch) or "",
         git_commit=(environment and environment.git_commit) or "",
-        config_hash="" if config is None else _hash(config.model_dump_json())[:16],
+        config_hash=config_hash,
     )
     # A folder may be renamed, and read where another file of it is damaged: what was measured is
     # the same.
@@ -77,13 +73,16 @@ def _cell(cell: ResultCell) -> HistoryCell:
 def _figure(cell: ResultCell, key: MetricKey) -> HistoryFigure:
     values = [launch.values[key] for launch in cell.launches if key in launch.values]
     level, half = geometric_mean(values), geometric_half_width(values)
-    logs = [math.log(value) for value in values]
+    low = high = variance = None
+    if half is not None:
+        low, high = level / (1 + half), level * (1 + half)
+        variance = statistics.variance(math.log(value) for value in values)
     return HistoryFigure(
         metric=key,
         level=level,
-        low=None if half is None else level / (1 + half),
-        high=None if half is None else level * (1 + half),
-        log_variance=None if half is None else statistics.variance(logs),
+        low=low,
+        high=high,
+        log_variance=variance,
         launches=len(values),
     )
 

@@ -87,14 +87,13 @@ def open_history(path: Path | None, *, create: bool = False) -> Iterator[History
         StoreError: it is no history, is damaged, or is of a newer torchscale.
         OutputError: it cannot be created.
     """
-    name = "the history in memory"
-    if path is not None:
-        name = str(path)
+    name, address = "the history in memory", ":memory:"
     if path is not None:
         _check_file(path, create=create)
-    address = ":memory:"
-    if path is not None:
-        address = f"file:{quote(str(path.resolve()))}?mode={'rwc' if create else 'ro'}"
+        mode = "ro"
+        if create:
+            mode = "rwc"
+        name, address = str(path), f"file:{quote(str(path.resolve()))}?mode={mode}"
     try:
         connection = sqlite3.connect(
             address, timeout=_BUSY_SECONDS, isolation_level=None, uri=path is not None

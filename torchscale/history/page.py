@@ -88,12 +88,13 @@ def history_document(report: HistoryReport) -> Document:
         _method_section(report),
     )
     runs = report.runs
-    period = ""
+    subtitle = "no runs"
     if runs:
         period = f"{runs[0].measured_at[:10]} to {runs[-1].measured_at[:10]}"
+        subtitle = f"{plural(len(runs), 'run')}, {period}"
     return Document(
         title="History",
-        subtitle=f"{plural(len(runs), 'run')}, {period}" if runs else "no runs",
+        subtitle=subtitle,
         verdict=(history_sentence(report.trends, report.threshold),),
         key_figures=(
             KeyFigure("runs", f"{len(runs):,}"),
@@ -110,44 +111,52 @@ def history_document(report: HistoryReport) -> Document:
 
 
 def _overview(report: HistoryReport) -> Overview:
-    regressions, changes = report.regressions, report.changes
-    if regressions:
+    if report.regressions:
         tone = Tone.BAD
     elif any(len(one.counted) >= 2 * MIN_LENGTH for one in report.trends):
         tone = Tone.GOOD
     else:
         tone = Tone.CAUTION
-    now = Status(
-        "Worse now?",
-        f"{len(regressions):,} series" if regressions else "no",
-        shortened(
-            "; ".join(
-                f"{trend_label(trend)}: {format_change_point(change)}"
-                for trend, change in regressions[:2]
-            )
-        )
-        or "no series has a newest level that is worse",
-        Tone.BAD if regressions else Tone.GOOD,
-        "changes" if changes else "series",
-    )
-    ever = Status(
-        "Ever changed?",
-        plural(len(changes), "change") if changes else "no",
-        f"over {plural(len(report.runs), 'run')} and {len(report.trends):,} series",
-        Tone.PLAIN,
-        "changes" if changes else "series",
-    )
-    short = sum(len(trend.counted) < 2 * MIN_LENGTH for trend in report.trends)
-    enough = Status(
-        "Enough runs?",
-        "yes" if not short else f"not for {short:,} of {len(report.trends):,} series",
-        f"a change is told from {MIN_LENGTH} runs before and {MIN_LENGTH} after it",
-        Tone.GOOD if not short else Tone.CAUTION,
-        "method",
-    )
     return Overview(
-        Headline(history_sentence(report.trends, report.threshold), tone), (now, ever, enough)
+        Headline(history_sentence(report.trends, report.threshold), tone),
+        (_worse_now(report), _ever_changed(report), _enough_runs(report)),
     )
+
+
+def _worse_now(report: HistoryReport) -> Status:
+    answer, tone = "no", Tone.GOOD
+    text = "no series has a newest level that is worse"
+    if report.regressions:
+        answer, tone = f"{len(report.regressions):,} series", Tone.BAD
+        text = "; ".join(
+            f"{trend_label(trend)}: {format_change_point(change)}"
+            for trend, change in report.regressions[:2]
+        )
+    return Status("Worse now?", answer, shortened(text), tone, _details_anchor(report))
+
+
+def _ever_changed(report: HistoryReport) -> Status:
+    answer = "no"
+    if report.changes:
+        answer = plural(len(report.changes), "change")
+    text = f"over {plural(len(report.runs), 'run')} and {len(report.trends):,} series"
+    return Status("Ever changed?", answer, text, Tone.PLAIN, _details_anchor(report))
+
+
+def _enough_runs(report: HistoryReport) -> Status:
+    short = sum(len(trend.counted) < 2 * MIN_LENGTH for trend in report.trends)
+    answer, tone = "yes", Tone.GOOD
+    if short:
+        answer, tone = f"not for {short:,} of {len(report.trends):,} series", Tone.CAUTION
+    text = f"a change is told from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
+    return Status("Enough runs?", answer, text, tone, "method")
+
+
+def _details_anchor(report: HistoryReport) -> str:
+    """The section of the changes; of all series where there are none."""
+    if report.changes:
+        return "changes"
+    return "series"
 
 
 def _changes_section(report: HistoryReport) -> Section:
@@ -155,12 +164,8 @@ def _changes_section(report: HistoryReport) -> Section:
         (
             TableValue(shortened(trend_label(trend))),
             TableValue(format_since(change), change.first.measured_at),
-            TableValue(
-                format_change_point(change),
-                change.ratio.value - 1,
-                Tone.BAD if change.worse else Tone.GOOD,
-            ),
-            TableValue("worse" if change.worse else "better"),
+            _change_value(change),
+            TableValue(_verdict(change)),
             TableValue(f"{change.runs[0]} | {change.runs[1]}"),
             TableValue(shortened(f"{change.last.run.name} → {change.first.run.name}")),
             TableValue("; ".join(difference_texts(change)) or "nothing that is recorded"),
@@ -190,6 +195,21 @@ def _changes_section(report: HistoryReport) -> Section:
     )
 
 
+def _change_value(change: ChangePoint | None) -> TableValue:
+    if change is None:
+        return DASH
+    tone = Tone.GOOD
+    if change.worse:
+        tone = Tone.BAD
+    return TableValue(format_change_point(change), change.ratio.value - 1, tone)
+
+
+def _verdict(change: ChangePoint) -> str:
+    if change.worse:
+        return "worse"
+    return "better"
+
+
 def _series_section(report: HistoryReport) -> Section:
     columns = (
         Column("series", identifies=True, prose=True),
@@ -213,26 +233,19 @@ def _series_row(trend: Trend) -> tuple[TableValue, ...]:
     change = trend.newest_change
     newest = trend.points[-1].figure.level
     segment = trend.segments[-1]
-    level = None
+    level, first = DASH, ""
     if segment:
-        level = geometric_mean([point.figure.level for point in segment])
-    left_out = len(trend.points) - len(trend.counted)
-    first = ""
-    if segment:
+        mean = geometric_mean([point.figure.level for point in segment])
+        level = TableValue(level_text(trend, mean), mean)
         first = segment[0].measured_at
+    left_out = len(trend.points) - len(trend.counted)
     return (
         TableValue(shortened(trend_label(trend))),
         TableValue(shortened(trend.device)),
         TableValue(level_text(trend, newest), newest),
-        DASH if level is None else TableValue(level_text(trend, level), level),
+        level,
         TableValue(first[:16].replace("T", " "), first),
-        DASH
-        if change is None
-        else TableValue(
-            format_change_point(change),
-            change.ratio.value - 1,
-            Tone.BAD if change.worse else Tone.GOOD,
-        ),
+        _change_value(change),
         TableValue(f"{len(trend.counted):,}", len(trend.counted)),
         TableValue(f"{left_out:,}", left_out),
     )
@@ -328,7 +341,9 @@ def _seconds(point: Point) -> float:
         moment = datetime.fromisoformat(point.measured_at.replace("Z", "+00:00"))
     except ValueError:
         return 0.0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    if not moment.tzinfo:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return moment.timestamp()
 
 
 def _method_section(report: HistoryReport) -> Section:

@@ -22,6 +22,8 @@ _CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "
 _ROOM_FOR_WHISKERS = 1.5
 """Height of an axis over its highest point. An interval that needs more says that the value is
 nearly unknown; drawn whole it would press all points into the lower half."""
+_BEYOND = 1.1
+"""Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 _FEWEST_APART = 2
 _APART, _MOST_APART = 0.012, 0.4
 """Distance of whiskers side by side: a share of the axis (6 pixels on a screen), and together at
@@ -47,7 +49,9 @@ def x_ticks(chart: Chart) -> tuple[tuple[float, ...], tuple[str, ...]]:
         return ticks, tuple(re.sub(r"\.0+ ", " ", format_bytes(tick)) for tick in ticks)
     if chart.x_names:
         return chart.x_ticks, chart.x_names
-    ticks = chart.x_ticks or (log_ticks(places) if chart.log_x else ())
+    ticks = chart.x_ticks
+    if chart.log_x and not ticks:
+        ticks = log_ticks(places)
     return ticks, tuple(f"{tick:,.12g}" for tick in ticks)
 
 
@@ -61,6 +65,13 @@ def cut_at(chart: Chart) -> float | None:
     if any(high > limit for series in chart.series for high in series.high):
         return limit
     return None
+
+
+def ends_within(ends: Sequence[float], limit: float | None) -> list[float]:
+    """Upper ends of intervals; those of cut whiskers, not far beyond ``limit``."""
+    if limit is None:
+        return list(ends)
+    return [min(end, _BEYOND * limit) for end in ends]
 
 
 def side_by_side(chart: Chart) -> Chart:
@@ -110,7 +121,9 @@ def legend_corner(chart: Chart) -> tuple[str, str]:
     if not points:
         return _CORNERS[0]
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    left, bottom = min(xs), min(0.0, *ys) if chart.y_from_zero and not chart.log_y else min(ys)
+    left, bottom = min(xs), min(ys)
+    if chart.y_from_zero and not chart.log_y:
+        bottom = min(0.0, *ys)
     top = cut_at(chart) or max(ys)
     width, height = max(xs) - left or 1.0, top - bottom or 1.0
     places = [((x - left) / width, (y - bottom) / height) for x, y in points]
@@ -121,8 +134,13 @@ def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> flo
     """How far from the corner, upwards or downwards, the nearest of what is beside it lies; shares
     of the height."""
     row, column = corner
-    beside = [y for x, y in places if (x if column == "left" else 1 - x) <= _LEGEND_WIDTH]
-    return min((y if row == "bottom" else 1 - y for y in beside), default=1.0)
+    if column == "left":
+        beside = [y for x, y in places if x <= _LEGEND_WIDTH]
+    else:
+        beside = [y for x, y in places if 1 - x <= _LEGEND_WIDTH]
+    if row == "top":
+        beside = [1 - y for y in beside]
+    return min(beside, default=1.0)
 
 
 def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:

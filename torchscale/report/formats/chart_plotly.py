@@ -13,6 +13,7 @@ from torchscale.report.document import (
 from torchscale.report.formats.axes import (
     cut_at,
     cut_points,
+    ends_within,
     is_small,
     legend_corner,
     side_by_side,
@@ -28,8 +29,6 @@ from torchscale.report.formats.palette import (
 from torchscale.util.units import format_bytes
 
 Figure = dict[str, object]
-_BEYOND = 1.1
-"""Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 
 
 def chart_figure(chart: AnyChart) -> Figure:
@@ -89,7 +88,7 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
         ]
         trace["hovertemplate"] = f"%{{customdata}}<extra>{_escape(series.name)}</extra>"
         limit = cut_at(chart)
-        drawn = [high if limit is None else min(high, _BEYOND * limit) for high in series.high]
+        drawn = ends_within(series.high, limit)
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
@@ -150,30 +149,31 @@ def _mode(series: ChartSeries, chart: Chart) -> str:
 
 
 def _stacked(chart: StackedChart) -> Figure:
+    along, across, orientation = "x", "y", "v"
+    if chart.horizontal:
+        along, across, orientation = "y", "x", "h"
+    names = [_escape(bar) for bar in chart.bars]
     traces: list[Figure] = []
     for part in chart.parts:
         colour = REFERENCE_COLOUR
         if part.style is not None:
             colour = COLOURS[style_index(part.style)]
-        names = [_escape(bar) for bar in chart.bars]
-        value = "y"
-        if chart.horizontal:
-            value = "x"
         traces.append(
             {
                 "type": "bar",
-                "orientation": "h" if chart.horizontal else "v",
+                "orientation": orientation,
                 "name": _escape(part.name),
-                value: part.values,
-                "y" if chart.horizontal else "x": names,
+                across: part.values,
+                along: names,
                 "marker": {"color": colour},
-                "hovertemplate": f"%{{{value}:,.4~g}}<extra>{_escape(part.name)}</extra>",
+                "hovertemplate": f"%{{{across}:,.4~g}}<extra>{_escape(part.name)}</extra>",
             }
         )
     layout = _base_layout(chart.title, chart.x_label, chart.y_label)
     layout["barmode"] = "relative"
-    layout["legend"] = _LEGEND_ABOVE if chart.horizontal else _LEGEND_BESIDE
+    layout["legend"] = _LEGEND_BESIDE
     if chart.horizontal:
+        layout["legend"] = _LEGEND_ABOVE
         layout["yaxis"] = {"type": "category", "autorange": "reversed", "automargin": True}
     else:
         layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "category"}
@@ -243,6 +243,8 @@ _LEGEND_ABOVE: Figure = {
     "yanchor": "bottom",
     "font": {"size": 11},
 }
+_CORNER = {"left": 0.01, "right": 0.99, "bottom": 0.01, "top": 0.99}
+"""Where a legend inside the plot ends, share of the plot."""
 _LEGEND_BESIDE: Figure = {"x": 1.02, "y": 1, "font": {"size": 11}}
 """Of bars, which leave no corner free. Above are also the entries of a chart of names, whose points
 are scattered."""
@@ -252,9 +254,9 @@ def _legend(chart: Chart) -> Figure:
     """Inside the plot, in the corner where it covers least."""
     row, column = legend_corner(chart)
     return {
-        "x": 0.01 if column == "left" else 0.99,
+        "x": _CORNER[column],
         "xanchor": column,
-        "y": 0.99 if row == "top" else 0.01,
+        "y": _CORNER[row],
         "yanchor": row,
         "bgcolor": "rgba(255,255,255,0.7)",
         "font": {"size": 11},
@@ -283,14 +285,11 @@ def _layout(chart: Chart) -> Figure:
         layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "log", **marks}
     elif places:
         if chart.x_names:
-            slanted: Figure = {"tickangle": -30, "automargin": True}
-        else:
-            slanted = {}
+            marks |= {"tickangle": -30, "automargin": True}
         layout["xaxis"] = {
             "title": _axis_title(chart.x_label),
             "range": chart.x_range,
             **marks,
-            **slanted,
         }
     if chart.log_y:
         ticks = log_ticks(y for s in chart.series for y in s.y)
@@ -303,12 +302,13 @@ def _layout(chart: Chart) -> Figure:
         }
     elif chart.y_from_zero:
         limit = cut_at(chart)
-        if limit is None:
-            end: Figure = {"rangemode": "tozero"}
-        else:
+        end: Figure = {"rangemode": "tozero"}
+        if limit is not None:
             end = {"range": [0, limit]}
         layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, **end}
-    layout["legend"] = _LEGEND_ABOVE if chart.x_names else _legend(chart)
+    layout["legend"] = _LEGEND_ABOVE
+    if not chart.x_names:
+        layout["legend"] = _legend(chart)
     layout["showlegend"] = len(chart.series) > 1
     layout["height"] = figure_height(chart)
     return layout

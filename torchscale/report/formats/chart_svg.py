@@ -20,7 +20,14 @@ from torchscale.report.document import (
     log_ticks,
     shortened,
 )
-from torchscale.report.formats.axes import cut_at, cut_points, legend_corner, side_by_side, x_ticks
+from torchscale.report.formats.axes import (
+    cut_at,
+    cut_points,
+    ends_within,
+    legend_corner,
+    side_by_side,
+    x_ticks,
+)
 from torchscale.report.formats.palette import (
     COLOURS,
     MATPLOTLIB_MARKERS,
@@ -42,8 +49,6 @@ BAR = 0.7
 """Height of a bar of a timeline, of the distance between two."""
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
-_BEYOND = 1.1
-"""Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
 _TITLE_CHARACTERS = 80
 """Of a chart of half a page, at its font size: with a longer one (of long host names) no room is
 left for the axes."""
@@ -137,7 +142,9 @@ def _size(chart: AnyChart) -> tuple[float, float]:
         return _INCHES[width], 0.75 + 0.17 * len(chart.rows)
     if isinstance(chart, StackedChart) and chart.horizontal:
         return _INCHES[width], 0.85 + 0.15 * len(chart.bars)
-    return _INCHES[width], _SMALL_HEIGHT_INCHES if width == "small" else _HEIGHT_INCHES
+    if width == "small":
+        return _INCHES[width], _SMALL_HEIGHT_INCHES
+    return _INCHES[width], _HEIGHT_INCHES
 
 
 def _draw_any(axes: Any, chart: AnyChart) -> None:  # noqa: ANN401 - see _draw
@@ -156,15 +163,13 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
         colour = REFERENCE_COLOUR
         if part.style is not None:
             colour = COLOURS[style_index(part.style)]
-        starts = [above[place] if part.values[place] >= 0 else below[place] for place in places]
+        sides = [_side(value, above, below) for value in part.values]
+        starts = [side[place] for place, side in enumerate(sides)]
         if chart.horizontal:
             axes.barh(places, part.values, 0.7, left=starts, color=colour, label=part.name)
         else:
             axes.bar(places, part.values, 0.6, bottom=starts, color=colour, label=part.name)
-        for place in places:
-            side = below
-            if part.values[place] >= 0:
-                side = above
+        for place, side in enumerate(sides):
             side[place] += part.values[place]
     if chart.horizontal:
         axes.set_yticks(list(places), chart.bars)
@@ -178,6 +183,13 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
         axes.legend(
             frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderpad=0
         )
+
+
+def _side(value: float, above: list[float], below: list[float]) -> list[float]:
+    """The side of the axis that a bar's layer is stacked on."""
+    if value >= 0:
+        return above
+    return below
 
 
 def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - see _draw
@@ -254,8 +266,10 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         _legend_above(axes)
     elif len(chart.series) > 1:
         row, column = legend_corner(chart)
-        place = f"{'upper' if row == 'top' else 'lower'} {column}"
-        axes.legend(fontsize=6, loc=place, framealpha=0.7, edgecolor="none", borderpad=0.2)
+        place = {"top": "upper", "bottom": "lower"}[row]
+        axes.legend(
+            fontsize=6, loc=f"{place} {column}", framealpha=0.7, edgecolor="none", borderpad=0.2
+        )
 
 
 def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:  # noqa: ANN401
@@ -281,20 +295,27 @@ def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> No
         )
     if series.high:
         _draw_whiskers(axes, series, cut_at(chart), COLOURS[style])
+    marker, size, width = None, 4, 0.0
+    if series.marks:
+        marker, size = "x", 5
+    elif chart.markers:
+        marker = MATPLOTLIB_MARKERS[style]
+    if chart.lines and not series.marks:
+        width = 1.4
     axes.plot(
         series.x,
         series.y,
         color=COLOURS[style],
-        marker="x" if series.marks else MATPLOTLIB_MARKERS[style] if chart.markers else None,
-        markersize=5 if series.marks else 4,
-        linewidth=1.4 if chart.lines and not series.marks else 0,
+        marker=marker,
+        markersize=size,
+        linewidth=width,
         label=series.name,
     )
 
 
 def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: str) -> None:  # noqa: ANN401
     """Intervals; those that go on above ``limit`` end in an arrow at the frame."""
-    drawn = [high if limit is None else min(high, _BEYOND * limit) for high in series.high]
+    drawn = ends_within(series.high, limit)
     errors = [
         [y - low for low, y in zip(series.low, series.y, strict=True)],
         [high - y for high, y in zip(drawn, series.y, strict=True)],
@@ -302,10 +323,9 @@ def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: 
     axes.errorbar(
         series.x, series.y, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8
     )
-    if limit is not None:
-        cut = [x for x, _, _ in cut_points(series, limit)]
-    else:
-        cut = []
+    if limit is None:
+        return
+    cut = [x for x, _, _ in cut_points(series, limit)]
     if cut:
         axes.plot(
             cut,

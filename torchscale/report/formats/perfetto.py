@@ -61,8 +61,11 @@ def _rank_events(rank: RankTrace, origin: int, share: int) -> Iterator[dict[str,
     order = np.argsort(spans.start - spans.end, kind="stable")[:share]
     for index in np.sort(order):
         kind = SpanKind(int(spans.kind[index]))
+        lane = int(spans.lane[index])
+        if kind is SpanKind.INPUT:
+            lane = -1
         yield _span(
-            (number, int(spans.lane[index]) if kind is not SpanKind.INPUT else -1),
+            (number, lane),
             rank.names[int(spans.name[index])][:160],
             _KINDS[kind],
             int(spans.start[index]) - origin,
@@ -100,10 +103,13 @@ def _rank_events(rank: RankTrace, origin: int, share: int) -> Iterator[dict[str,
 
 def _finding_events(analysis: ProfileAnalysis) -> Iterator[dict[str, object]]:
     for number, finding in enumerate(analysis.findings):
+        scope, rank = "p", finding.rank
+        if rank is None:
+            scope, rank = "g", analysis.per_rank[0].rank
         yield {
             "ph": "i",
-            "s": "g" if finding.rank is None else "p",
-            "pid": analysis.per_rank[0].rank if finding.rank is None else finding.rank,
+            "s": scope,
+            "pid": rank,
             "tid": -2,
             "ts": float(number),
             "name": f"{finding.kind.label}: {finding.summary}",

@@ -103,7 +103,9 @@ def _ceilings_key(measured: Sequence[tuple[HardwareSummary, HardwareFigures]]) -
     _, figures = max(measured, key=lambda item: item[0].cell.world_size)
     parts = [f"{rates.dtype} {format_flops(rates.peak)}" for rates in figures.matmuls]
     copies = figures.memory_bytes_per_second
-    return ", ".join([*parts, *([] if copies is None else [f"copies {format_byte_rate(copies)}"])])
+    if copies is not None:
+        parts.append(f"copies {format_byte_rate(copies)}")
+    return ", ".join(parts)
 
 
 def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tuple[TableValue, ...]]:

@@ -63,7 +63,9 @@ def _key(summary: RunSummary) -> str:
     texts = []
     if ran:
         texts.append(f"up to {max(ran)}")
-    return "; ".join([*texts, *([f"out of memory from {min(failed)}"] if failed else [])])
+    if failed:
+        texts.append(f"out of memory from {min(failed)}")
+    return "; ".join(texts)
 
 
 def _batches(cells: Sequence[TrainingSummary]) -> int:
@@ -77,50 +79,52 @@ def _measured(cells: Sequence[TrainingSummary]) -> bool:
 def _chart(
     title: str, cells: Sequence[TrainingSummary], summary: RunSummary, *, memory: bool
 ) -> Chart | None:
+    counts = sorted({cell.cell.world_size for cell in cells if cell.figures})
     series = []
-    for count in spread_out(
-        sorted({cell.cell.world_size for cell in cells if cell.figures}), MAX_LINES
-    ):
+    for count in spread_out(counts, MAX_LINES):
         here = sorted(
             (cell for cell in cells if cell.cell.world_size == count),
             key=lambda cell: cell.cell.batch_size,
         )
-        points = [
-            (float(cell.cell.batch_size), value)
-            for cell in here
-            if (value := _level(cell, memory)) is not None
-        ]
-        if points:
-            name = f"{count} {device_noun(summary, count)}"
-            series.append(
-                ChartSeries(name, tuple(x for x, _ in points), tuple(y for _, y in points))
-            )
-        failed = [float(cell.cell.batch_size) for cell in here if cell.state is State.OOM]
-        if failed and not memory:
-            name = f"{count} {device_noun(summary, count)}: out of memory"
-            series.append(ChartSeries(name, tuple(failed), (0.0,) * len(failed), marks=True))
-    unit, size = byte_unit(max((y for line in series for y in line.y), default=0.0))
-    if memory:
-        series = [replace(line, y=tuple(y / size for y in line.y)) for line in series]
+        series += _lines(f"{count} {device_noun(summary, count)}", here, memory=memory)
     batches = sorted({x for line in series for x in line.x})
     if len(batches) < 2:
         return None
+    name, what, unit = "batch-rate", "Throughput", "samples/s"
+    if memory:
+        unit, size = byte_unit(max(y for line in series for y in line.y))
+        series = [replace(line, y=tuple(y / size for y in line.y)) for line in series]
+        name, what = "batch-memory", "Peak memory"
     fixed = "of all devices"
     if cells[0].cell.scaling == "weak":
         fixed = "per device"
-    what = "Throughput"
-    if memory:
-        what = "Peak memory"
     return Chart(
-        name=chart_name("batch-memory" if memory else "batch-rate", title),
+        name=chart_name(name, title),
         title=f"{title}: {what.lower()}",
         summary=f"{what} over batch sizes for {title}.",
         x_label=f"batch size {fixed}",
-        y_label=unit if memory else "samples/s",
+        y_label=unit,
         series=tuple(series),
         x_ticks=tuple(spread_out(batches, 10)),
         log_x=True,
     )
+
+
+def _lines(name: str, cells: Sequence[TrainingSummary], *, memory: bool) -> list[ChartSeries]:
+    """The line of one count over its batch sizes, and a mark at each that ran out of memory."""
+    lines = []
+    points = [
+        (float(cell.cell.batch_size), value)
+        for cell in cells
+        if (value := _level(cell, memory)) is not None
+    ]
+    if points:
+        lines.append(ChartSeries(name, tuple(x for x, _ in points), tuple(y for _, y in points)))
+    failed = tuple(float(cell.cell.batch_size) for cell in cells if cell.state is State.OOM)
+    if failed and not memory:
+        zeros = (0.0,) * len(failed)
+        lines.append(ChartSeries(f"{name}: out of memory", failed, zeros, marks=True))
+    return lines
 
 
 def _level(cell: TrainingSummary, memory: bool) -> float | None:

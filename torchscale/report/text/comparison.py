@@ -279,14 +279,9 @@ def format_scores(pair: Pair) -> list[str]:
     lines = []
     if pair.score is not None:
         lines.append(f"Score: {format_score(pair.score)}.")
-    return [
-        *lines,
-        *(
-            []
-            if pair.efficiency is None
-            else [f"Efficiency score: {_format_efficiency(pair.efficiency)}."]
-        ),
-    ]
+    if pair.efficiency is not None:
+        lines.append(f"Efficiency score: {_format_efficiency(pair.efficiency)}.")
+    return lines
 
 
 def _format_efficiency(score: EfficiencyScore) -> str:

@@ -13,7 +13,14 @@ from tests.cli.program import torchscale
 from tests.factories import failed_record, launch_record, run, trained
 from tests.traces.builders import host, kineto, step
 from torchscale.errors import UsageError
-from torchscale.read.runs import find_runs, list_runs, newest_run, run_by_name, run_folder
+from torchscale.read.runs import (
+    find_runs,
+    first_names,
+    list_runs,
+    newest_run,
+    run_by_name,
+    run_folder,
+)
 from torchscale.report.sections.headline import headline
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
@@ -198,3 +205,8 @@ def test_a_run_elsewhere_is_listed_by_its_path(results: Path, tmp_path: Path) ->
 def test_without_a_run_there_is_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run is named"):
         newest_run(tmp_path)
+
+
+def test_an_error_names_the_first_and_counts_the_rest() -> None:
+    assert first_names(["a", "b"]) == "a, b"
+    assert first_names([str(number) for number in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"

@@ -30,10 +30,9 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
     """``up to 3.1 GB/s bus bandwidth (all_reduce of 64 MiB)``."""
     if summary.state is not State.OK:
         return f"{summary.state.value}: {summary.reason}"
-    if summary.figures is not None:
-        curves = [c for c in summary.figures.curves if c.operation != "barrier"]
-    else:
-        curves = []
+    if summary.figures is None:
+        return "ok"
+    curves = [curve for curve in summary.figures.curves if curve.operation != "barrier"]
     if not curves:
         return "ok"
     best = max(
@@ -42,10 +41,10 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
     )
     size = format_bytes(best.peak.payload_bytes)
     text = f"up to {format_byte_rate(best.peak.busbw)} bus bandwidth ({best.operation} of {size})"
-    left_out = ""
-    if summary.figures is not None:
-        left_out = flagged_sizes(summary.figures)
-    return text + (f"; {left_out}" if left_out else "")
+    left_out = flagged_sizes(summary.figures)
+    if left_out:
+        return f"{text}; {left_out}"
+    return text
 
 
 def csv_row(summary: CollectivesSummary) -> dict[str, ColumnValue]:
@@ -55,10 +54,8 @@ def csv_row(summary: CollectivesSummary) -> dict[str, ColumnValue]:
 
 def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
     """The highest bus bandwidth of each operation and dtype."""
-    if summary.figures is not None:
-        curves = summary.figures.curves
-    else:
-        curves = ()
+    if summary.figures is None:
+        return ()
     return tuple(
         Figure(
             "bus_bandwidth_bytes_per_second",
@@ -70,7 +67,7 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
             higher_is_better=True,
             labels={"operation": curve.operation, "dtype": curve.dtype},
         )
-        for curve in curves
+        for curve in summary.figures.curves
         if curve.operation != "barrier"
     )
 

@@ -94,12 +94,12 @@ TESTED_BY: dict[str, str] = {
     "launch/sampler.py": "launch/test_telemetry.py",
     "measure/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",
-    "worker/elastic_agent.py": "launch/test_elastic.py",
-    "worker/elastic_launcher.py": "launch/test_elastic.py",
+    "worker/launcher/elastic_agent.py": "launch/test_elastic.py",
+    "worker/launcher/elastic_launcher.py": "launch/test_elastic.py",
     "worker/measure/host.py": "worker/test_measure.py",
     "worker/models/decoder.py": "worker/models/test_models.py",
     "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",
-    "worker/predicted_memory.py": "worker/test_model_memory.py",
+    "worker/memory/predicted_memory.py": "worker/memory/test_model_memory.py",
     "worker/train.py": "launch/test_torchrun.py",
 }
 """Modules without a test file of their name, and the file that tests each."""

@@ -22,7 +22,7 @@ from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"
-"""As torchscale.worker.burn_in, which imports torch, names it."""
+"""As torchscale.worker.machine.burn_in, which imports torch, names it."""
 _READING_SECONDS = 1.0
 """Between two readings of the GPUs: temperature and clocks follow the load within seconds."""
 _REPORT_SECONDS = 10.0
@@ -59,7 +59,7 @@ def run_burn_in(
     totals = BurnInTotals()
     with scratch_directory("burn-in") as directory:
         arguments = (str(directory), backend, str(seconds), str(timeout_seconds))
-        worker = module_command("torchscale.worker.burn_in", *arguments)
+        worker = module_command("torchscale.worker.machine.burn_in", *arguments)
         local = [
             "--standalone",
             "--local-addr=127.0.0.1",

@@ -36,7 +36,7 @@ from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
 from torchscale.util.process import ManagedProcess, tail
 
-_MODULE = "torchscale.worker.elastic_launcher"
+_MODULE = "torchscale.worker.launcher.elastic_launcher"
 _LOG = "launcher.log"
 _PROGRAM = "the process that starts torchrun's agent"
 

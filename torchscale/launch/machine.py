@@ -37,7 +37,7 @@ class MachineDetection:
             MachineError: no process can be started.
         """
         require("torch", "training")
-        self._process = BoundedProcess(module_command("torchscale.worker.environment"))
+        self._process = BoundedProcess(module_command("torchscale.worker.probe.environment"))
 
     def __enter__(self) -> MachineDetection:
         return self

@@ -236,7 +236,7 @@ _COMPLETE_IT = f"install all of Nsight Systems, with the libraries that it needs
 
 def _record_trial(session: Session, output: Path, *, for_cpus: bool) -> Finished:
     """Record a program that marks one range, or one that does nothing."""
-    command = module_command("torchscale.worker.nvtx_check") if for_cpus else ["true"]
+    command = module_command("torchscale.worker.profile.nvtx_check") if for_cpus else ["true"]
     argv = session.wrap(output, command, (), trace=HOST_TRACE, variables={})
     return run_bounded(argv, timeout_seconds=_TRIAL_SECONDS, env=session.environment(os.environ))
 

@@ -68,7 +68,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
     with scratch_directory("validate") as directory:
         out = directory / "collective.json"
         check = module_command(
-            "torchscale.worker.collective_check", str(out), backend, str(timeout_seconds)
+            "torchscale.worker.machine.collective_check", str(out), backend, str(timeout_seconds)
         )
         local = [*LOCAL_RENDEZVOUS, f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp

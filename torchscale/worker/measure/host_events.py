@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from torchscale.schema.launch.signals import MinorFaults
-from torchscale.worker.probe_gpu import throttle_reasons_of
+from torchscale.worker.probe.gpu import throttle_reasons_of
 
 _FAULT_PROBES = 9
 _PROBED_BYTES = 2 * 2**20

@@ -295,7 +295,9 @@ def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
     """Which machine to buy is a question, not a gate."""
     if fail_on is not None:
         return fail_on
-    return FailOn.NEVER if with_prices else FailOn.REGRESSION
+    if with_prices:
+        return FailOn.NEVER
+    return FailOn.REGRESSION
 
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:

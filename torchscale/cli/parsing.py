@@ -85,7 +85,9 @@ def counts(option: str, values: Iterable[str] | None) -> list[int] | str:
     Raises:
         UsageError: one of them is not a whole number.
     """
-    return "auto" if listed(values) == ["auto"] else integers(option, values)
+    if listed(values) == ["auto"]:
+        return "auto"
+    return integers(option, values)
 
 
 def model_entries(option: str, values: Iterable[str] | None) -> list[object]:

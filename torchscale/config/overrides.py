@@ -188,11 +188,15 @@ def _environment_value(text: str, shown: str) -> str:
         data = read_yaml(text, shown).data
     except ConfigError:
         return text
-    return data if isinstance(data, str) else text
+    if isinstance(data, str):
+        return data
+    return text
 
 
 def _typed(data: Data) -> str:
     """A value as a user types it behind an option, cut to fit a one-line message."""
     if isinstance(data, list) and not any(isinstance(item, list | dict) for item in data):
         return shortened_value(",".join(map(_typed, data)))
-    return shortened_value(data) if isinstance(data, str) and data else shown(data)
+    if isinstance(data, str) and data:
+        return shortened_value(data)
+    return shown(data)

@@ -196,7 +196,9 @@ class PipelineBase(StrategyBase):
 
     def pieces(self, degrees: Degrees) -> int:
         """Micro-batches: as configured, or two per stage."""
-        return 1 if degrees.pipeline == 1 else self.microbatches or 2 * self.stages(degrees)
+        if degrees.pipeline == 1:
+            return 1
+        return self.microbatches or 2 * self.stages(degrees)
 
 
 class PipelineParallel(PipelineBase):

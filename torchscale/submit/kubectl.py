@@ -273,7 +273,9 @@ def _exists(resource: str, name: str, namespace: str | None, *, unreadable: bool
 
 
 def _where(namespace: str | None) -> list[str]:
-    return [] if namespace is None else [f"--namespace={namespace}"]
+    if namespace is None:
+        return []
+    return [f"--namespace={namespace}"]
 
 
 def _ask(argv: list[str], stdin: str | None = None) -> Finished:
@@ -295,9 +297,13 @@ def _reason(done: Finished) -> str:
     if done.timed_out:
         return f"no answer within {KUBECTL_SECONDS:.0f} s"
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return _short(lines[-1]) if lines else f"exit code {done.returncode}"
+    if lines:
+        return _short(lines[-1])
+    return f"exit code {done.returncode}"
 
 
 def _short(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
+    if len(text) <= _LONGEST_REASON:
+        return text
+    return f"{text[: _LONGEST_REASON - 1]}…"

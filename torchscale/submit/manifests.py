@@ -282,7 +282,9 @@ def _resources(job: PodJob) -> Manifest:
     """Limits, which are what is requested too."""
     counts = {"cpu": job.cpus_per_node, job.gpu_resource: job.gpus_per_node, **job.rdma}
     limits = {name: str(count) for name, count in counts.items() if count is not None}
-    return {"limits": limits} if limits else {}
+    if limits:
+        return {"limits": limits}
+    return {}
 
 
 def _container_patch(job: PodJob) -> Manifest:
@@ -329,7 +331,9 @@ def _pod_patch(job: PodJob) -> Manifest:
 
 def _optional(key: str, value: Content | None) -> Manifest:
     """``value`` under ``key``; nothing where it is empty or ``None``."""
-    return {} if value is None or (not isinstance(value, int | str) and not value) else {key: value}
+    if value is None or (not isinstance(value, int | str) and not value):
+        return {}
+    return {key: value}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -204,7 +204,9 @@ def _directives(job: SlurmJob) -> list[str]:
 
 def _directive_value(value: str) -> str:
     """In quotes where there are spaces; quotes in it were refused."""
-    return f'"{value}"' if " " in value else value
+    if " " in value:
+        return f'"{value}"'
+    return value
 
 
 def _srun(job: SlurmJob) -> list[str]:
@@ -273,7 +275,9 @@ def _reason(done: Finished) -> str:
     if done.timed_out:
         return f"no answer within {SUBMIT_SECONDS:.0f} s"
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return lines[-1] if lines else f"exit code {done.returncode}"
+    if lines:
+        return lines[-1]
+    return f"exit code {done.returncode}"
 
 
 _SCRIPT = """\

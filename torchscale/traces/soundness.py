@@ -51,7 +51,9 @@ def bounded_ns(value: float) -> int:
 
 def whole_number(value: int, missing: int = -1) -> int:
     """``value`` if it fits 62 bits and sign, else ``missing``."""
-    return value if -MAX_NS < value < MAX_NS else missing
+    if -MAX_NS < value < MAX_NS:
+        return value
+    return missing
 
 
 def _check_rank(trace: RankTrace, unnamed: int) -> None:

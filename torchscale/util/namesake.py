@@ -73,7 +73,9 @@ def _source() -> list[str]:
     if url.scheme != "file":
         return [f"{DISTRIBUTION} @ {origin['url']}"]
     editable = origin.get("dir_info", {}).get("editable", False)
-    return ["-e", unquote(url.path)] if editable else [unquote(url.path)]
+    if editable:
+        return ["-e", unquote(url.path)]
+    return [unquote(url.path)]
 
 
 def _is_ours(it: Distribution) -> bool:

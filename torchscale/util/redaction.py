@@ -214,7 +214,9 @@ def secret_values() -> tuple[str, ...]:
 
 def redact(name: str, value: str) -> str:
     """The value of a variable, key or option called ``name``, without secrets."""
-    return REDACTED if value and _hides(name, value) else redact_text(value)
+    if value and _hides(name, value):
+        return REDACTED
+    return redact_text(value)
 
 
 def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
@@ -369,7 +371,9 @@ def _redact_argument(name: str, value: str) -> str:
     ):
         return REDACTED
     last = option.rpartition(".")[2]
-    return REDACTED if _hides(option, value) or _hides(last, value) else redact_text(value)
+    if _hides(option, value) or _hides(last, value):
+        return REDACTED
+    return redact_text(value)
 
 
 def _is_word(text: str) -> bool:

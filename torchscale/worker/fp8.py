@@ -51,7 +51,9 @@ class Fp8Linear(nn.Linear):
         flat = input.reshape(-1, self.in_features).to(kind)
         out = cast(Tensor, _Product.apply(flat, self.weight.to(kind)))  # type: ignore[no-untyped-call]
         out = out.reshape(*input.shape[:-1], self.out_features)
-        return out if self.bias is None else out + self.bias.to(kind)
+        if self.bias is None:
+            return out
+        return out + self.bias.to(kind)
 
 
 class _Product(torch.autograd.Function):

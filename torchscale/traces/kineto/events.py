@@ -230,7 +230,9 @@ class ColumnBuilder:
     def _classify(self, category: str, name: str) -> EventClass:
         if category == "kernel":
             self._on_device = True
-            return Kept.NCCL_KERNEL if is_nccl(name) else self._span(SpanKind.COMPUTE, name)
+            if is_nccl(name):
+                return Kept.NCCL_KERNEL
+            return self._span(SpanKind.COMPUTE, name)
         if category in ("gpu_memcpy", "gpu_memset"):
             self._on_device = True
             detail = next(
@@ -239,15 +241,20 @@ class ColumnBuilder:
             )
             return self._span(SpanKind.COPY, name, detail)
         if category in ("cuda_runtime", "cuda_driver"):
-            if name in _HOST_WAITS:
-                return self._span(SpanKind.HOST_SYNC, name)
-            return self._span(SpanKind.LAUNCH, name) if name.startswith(_LAUNCHES) else None
+            return self._classify_driver_call(name)
         if category == "cpu_op":
             if name.startswith("c10d::"):
                 return Kept.GLOO_CALL
             return self._span(SpanKind.READBACK if name in _READBACKS else SpanKind.OPERATOR, name)
         if category == "user_annotation":
             return self._classify_annotation(name)
+        return None
+
+    def _classify_driver_call(self, name: str) -> EventClass:
+        if name in _HOST_WAITS:
+            return self._span(SpanKind.HOST_SYNC, name)
+        if name.startswith(_LAUNCHES):
+            return self._span(SpanKind.LAUNCH, name)
         return None
 
     def _classify_annotation(self, name: str) -> EventClass:

@@ -71,4 +71,6 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
 
 def _rank_in_name(source: str) -> int | None:
     match = _RANK_IN_NAME.search(PurePath(source).name)
-    return None if match is None else int(match[1])
+    if match is None:
+        return None
+    return int(match[1])

@@ -200,7 +200,9 @@ class EventStream:
                 return events, match.end() - 1
         between = self._last_between(text)
         events = None if between is None else self._try(text[: between[0] + 1])
-        return None if between is None or events is None else (events, between[1] - 1)
+        if between is None or events is None:
+            return None
+        return events, between[1] - 1
 
     def _last_between(self, text: bytes) -> tuple[int, int] | None:
         """Start and end of the last place between two events, found by reading the text from where

@@ -143,7 +143,9 @@ class Communicators:
         ):
             return -1
         members = self._members[call.communicator]
-        return members[call.peer] if call.peer < len(members) else -1
+        if call.peer < len(members):
+            return members[call.peer]
+        return -1
 
 
 _MASK = (1 << 64) - 1

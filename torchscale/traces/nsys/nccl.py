@@ -170,7 +170,9 @@ class _Ordered:
 
 def _name(item: NvtxRange) -> str:
     match = _API.match(item.text)
-    return "" if match is None else match[1]
+    if match is None:
+        return ""
+    return match[1]
 
 
 def _group_before(ranges: Sequence[NvtxRange], end: int) -> Iterator[_Operation]:
@@ -198,7 +200,9 @@ def _operation(item: NvtxRange) -> _Operation:
 def _common(operations: Sequence[_Operation]) -> int | None:
     """The communicator of all of them."""
     communicators = {one.communicator for one in operations}
-    return communicators.pop() if len(communicators) == 1 else None
+    if len(communicators) == 1:
+        return communicators.pop()
+    return None
 
 
 def _message_call(messages: Sequence[_Operation]) -> NcclCall:
@@ -225,4 +229,6 @@ def like_the_others(calls: Sequence[NcclCall | None]) -> str | None:
     """The operation of the ``SendRecv`` kernels of a process whose launch was not recorded: that of
     the others, where they all are of one; else ``None``."""
     ops = Counter(call.op for call in calls if call is not None)
-    return next(iter(ops)) if len(ops) == 1 else None
+    if len(ops) == 1:
+        return next(iter(ops))
+    return None

@@ -122,7 +122,9 @@ class _Agent(LocalElasticAgent):
     def _exit_code(self, worker: Worker) -> int | None:
         """Negative for a signal; ``None`` while it runs."""
         process = self._processes.get(worker.id)
-        return None if process is None else process.exitcode
+        if process is None:
+            return None
+        return process.exitcode
 
 
 def run_forked_rank(item: GroupItem, begun: float) -> None:

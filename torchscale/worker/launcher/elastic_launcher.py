@@ -1,5 +1,5 @@
-"""``python -m torchscale.worker.launcher.elastic_launcher DIRECTORY``: runs the launches that appear in a
-directory, one after the other, each under torchrun's agent in a fork of this process.
+"""``python -m torchscale.worker.launcher.elastic_launcher DIRECTORY``: runs the launches that appear
+in a directory, one after the other, each under torchrun's agent in a fork of this process.
 
 torch and the libraries of a launch are imported here, once. Where every rank imports them, after
 torchrun has imported torch too, a short sweep on few cores waits longer for imports than it
@@ -57,7 +57,7 @@ def _import_libraries(item: GroupItem) -> None:
 def _run_agent(item: GroupItem, begun: float) -> int:
     """Be the torchrun of a launch: with its output in the launch's log and its environment. Returns
     the exit status."""
-    from torchscale.worker.launcher.elastic_agent import run_agent  # noqa: PLC0415 - imported before the fork
+    from torchscale.worker.launcher.elastic_agent import run_agent  # noqa: PLC0415 - imported already
 
     name_process(AGENT_NAME)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks ranks where they are

@@ -113,7 +113,9 @@ def status_of(run: Callable[[], int]) -> int:
     try:
         return run()
     except SystemExit as ending:
-        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+        if isinstance(ending.code, int):
+            return ending.code
+        return int(ending.code is not None)
     except BaseException:  # noqa: BLE001 - the process ends here
         traceback.print_exc()
         return 1

@@ -76,11 +76,9 @@ def main() -> None:
     directory, backend = Path(sys.argv[1]), sys.argv[2]
     seconds, timeout = float(sys.argv[3]), float(sys.argv[4])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = (
-        torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        if backend == "nccl"
-        else torch.device("cpu")
-    )
+    device = torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))

@@ -143,7 +143,9 @@ class Reduce(AllReduce):
 
     def expected(self, start: int, stop: int) -> Tensor | None:
         """The sum over all ranks on rank 0; ``None`` elsewhere."""
-        return self.sums(start, stop) if self.ranks.rank == 0 else None
+        if self.ranks.rank == 0:
+            return self.sums(start, stop)
+        return None
 
 
 class Broadcast(Collective):

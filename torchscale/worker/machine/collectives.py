@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -89,14 +90,15 @@ def measure_collectives(
             sweep.unsupported[f"{operation} {dtype}"] = _reason(str(error))
     sweep.close_stretch()
     pairs = tuple(sweep.pairs()) if "pairs" in cell.operations else ()
-    asks_driver = ranks.rank == 0 and ranks.device.type == "cuda"
+    node: dict[str, Any] = {}
+    if ranks.rank == 0 and ranks.device.type == "cuda":
+        node = {"driver": driver_facts(), "topology": _topology()}
     return CollectivesRank(
         **dict(rank_identity(task, ranks)),
         samples=tuple(sweep.samples),
         pairs=pairs,
         unsupported=sweep.unsupported,
-        driver=driver_facts() if asks_driver else None,
-        topology=_topology() if asks_driver else "",
+        **node,
     )
 
 
@@ -131,7 +133,9 @@ def _topology() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
-    return plain.strip()[:_TOPOLOGY_CHARACTERS] if done.returncode == 0 else ""
+    if done.returncode == 0:
+        return plain.strip()[:_TOPOLOGY_CHARACTERS]
+    return ""
 
 
 class _Sweep:

@@ -38,7 +38,9 @@ def main() -> None:
     os.environ.setdefault(
         "TORCH_NCCL_BLOCKING_WAIT", "1"
     )  # a late partner is then an exception, not the end of us
-    device = torch.device("cuda", 0) if task.backend == "nccl" else torch.device("cpu")
+    device = torch.device("cpu")
+    if task.backend == "nccl":
+        device = torch.device("cuda", 0)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store = TCPStore(
@@ -54,7 +56,8 @@ def main() -> None:
         meet(store, f"round {number}", task.nodes)
         if partner is not None:
             times = measure_pair(task, number, partner, store, device)
-            measured += [times] if partner > task.place else []
+            if partner > task.place:
+                measured.append(times)
     atomic_write_model(out, PairTimes(partners=tuple(measured)))
     leave(store, task)
     exit_at_once(

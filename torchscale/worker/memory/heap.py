@@ -114,7 +114,9 @@ def host_allocator() -> HostAllocator:
     name = f"glibc {platform.libc_ver()[1]}"
     if _keeps:
         return HostAllocator(name=name, setting="keep")
-    return HostAllocator(name=name, setting="environment" if _environment_decides() else "system")
+    if _environment_decides():
+        return HostAllocator(name=name, setting="environment")
+    return HostAllocator(name=name, setting="system")
 
 
 def _environment_decides() -> bool:
@@ -137,4 +139,6 @@ def _provider() -> str:
         found = library.dladdr(address, ctypes.byref(info))
     except (OSError, AttributeError):
         return "unknown"
-    return Path(os.fsdecode(info.file)).name if found and info.file else "unknown"
+    if found and info.file:
+        return Path(os.fsdecode(info.file)).name
+    return "unknown"

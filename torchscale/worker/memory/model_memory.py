@@ -56,15 +56,16 @@ def measure_memory(
         gradients = GradientBytes(trainer.module, trainer.optimizer)
         with SavedTensors(trainer.module) as held:
             trainer.run_batch(1)
+    activations: int | None = held.peak
+    # What is recomputed, or compiled, is kept where these hooks do not see it.
+    if training.compile or training.activation_checkpointing != "none":
+        activations = None
     parts = MemoryParts(
         parameters=tensor_bytes(trainer.module.parameters()),
         buffers=tensor_bytes(trainer.module.buffers()),
         gradients=gradients.total,
         optimizer_states=optimizer_bytes(trainer.optimizer),
-        # What is recomputed, or compiled, is kept where these hooks do not see it.
-        activations=None
-        if training.compile or training.activation_checkpointing != "none"
-        else held.peak,
+        activations=activations,
     )
     files.progress(Progress(phase="finishing"))
     trainer.close()

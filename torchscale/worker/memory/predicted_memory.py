@@ -43,10 +43,10 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
     degrees, strategy = cell.degrees, cell.strategy
     if degrees.model > 1 or not isinstance(strategy, NoStrategy | Ddp | Zero1 | Fsdp):
         raise ValueError(f"no prediction for strategy {strategy.name}")
-    if cell.precision == "fp8" or cell.compile:
-        raise ValueError(
-            f"no prediction for {'fp8' if cell.precision == 'fp8' else 'compiled models'}"
-        )
+    if cell.precision == "fp8":
+        raise ValueError("no prediction for fp8")
+    if cell.compile:
+        raise ValueError("no prediction for compiled models")
     single_device = {
         "strategy": NoStrategy(name="none"),
         "world_size": 1,
@@ -77,8 +77,10 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
         parts = parts.model_copy(update={"optimizer_states": states})
         method += f"; states ÷ {cell.world_size}"
     view = isinstance(strategy, Ddp) and strategy.gradient_as_bucket_view
-    buckets = 0 if view else parts.gradients
-    method += "" if view else "; gradients once more, for DDP's buckets"
+    buckets = 0
+    if not view:
+        buckets = parts.gradients
+        method += "; gradients once more, for DDP's buckets"
     return PredictedMemory(parts=parts, peak_bytes=peak + buckets, method=method)
 
 
@@ -134,6 +136,9 @@ def _track(content: str) -> _Tracked:
         by_part = {
             str(getattr(kind, "value", kind)): count for kind, count in peaks[device.type].items()
         }
+    activations: int | None = by_part.get("Activation", 0)
+    if cell.activation_checkpointing != "none":
+        activations = None
     return _Tracked(
         MemoryParts(
             parameters=by_part.get("Parameter", 0),
@@ -142,9 +147,7 @@ def _track(content: str) -> _Tracked:
                 p.numel() * p.element_size() for p in module.parameters() if p.requires_grad
             ),
             optimizer_states=by_part.get("Optstate", 0),
-            activations=None
-            if cell.activation_checkpointing != "none"
-            else by_part.get("Activation", 0),
+            activations=activations,
         ),
         by_part["Total"] + POOL_STEPS * batch_bytes,
     )
@@ -168,11 +171,9 @@ def _on_device(module: nn.Module, device: torch.device, *, channels_last: bool) 
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                layout = (
-                    torch.channels_last
-                    if channels_last and parameter.dim() == 4
-                    else torch.preserve_format
-                )
+                layout = torch.preserve_format
+                if channels_last and parameter.dim() == 4:
+                    layout = torch.channels_last
                 fake = torch.empty_like(parameter, device=device, memory_format=layout)
                 part._parameters[name] = made.setdefault(
                     parameter, nn.Parameter(fake, parameter.requires_grad)

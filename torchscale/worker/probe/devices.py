@@ -8,7 +8,8 @@ import torch
 
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.util.cpu import cpu_name
-from torchscale.worker.probe.gpu import opened_driver, pci_address
+from torchscale.util.optional import optional
+from torchscale.worker.probe.gpu import device_address, opened_driver, pci_address
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 
@@ -22,7 +23,7 @@ def cuda_versions() -> dict[str, str | None]:
     return {
         "cuda": torch.version.cuda,
         "rocm": torch.version.hip,
-        "cudnn": None if cudnn is None else str(cudnn),
+        "cudnn": optional(str, cudnn),
         "nccl": nccl_version(),
         "driver": _driver_version(),
     }
@@ -51,7 +52,7 @@ def cuda_device(index: int) -> DeviceInfo:
         kind="cuda",
         index=index,
         name=properties.name,
-        uuid=str(properties.uuid) if hasattr(properties, "uuid") else None,
+        uuid=optional(str, getattr(properties, "uuid", None)),
         memory_bytes=int(properties.total_memory),
         compute_capability=f"{properties.major}.{properties.minor}",
         numa_node=_numa_node(properties),
@@ -62,11 +63,15 @@ def _numa_node(properties: object) -> int | None:
     """NUMA node of a GPU's PCI slot; ``None`` where the kernel does not report one (it gives -1 on
     machines of one node)."""
     slot = _pci_slot(properties)
+    if slot is None:
+        return None
     try:
-        node = -1 if slot is None else int((_PCI_DEVICES / slot / "numa_node").read_text())
+        node = int((_PCI_DEVICES / slot / "numa_node").read_text())
     except (OSError, ValueError):
         return None
-    return node if node >= 0 else None
+    if node >= 0:
+        return node
+    return None
 
 
 def _pci_slot(properties: object) -> str | None:
@@ -78,9 +83,12 @@ def _pci_slot(properties: object) -> str | None:
         domain, bus, device = numbers
         return pci_address(domain, bus, device)
     driver, uuid = opened_driver(), getattr(properties, "uuid", None)
-    handle = None if driver is None or uuid is None else driver.handle(str(uuid))
-    info = None if driver is None or handle is None else driver.ask("nvmlDeviceGetPciInfo", handle)
-    return None if info is None else pci_address(info.domain, info.bus, info.device)
+    if driver is None or uuid is None:
+        return None
+    handle = driver.handle(str(uuid))
+    if handle is None:
+        return None
+    return device_address(driver, handle)
 
 
 def nccl_version() -> str | None:
@@ -88,9 +96,13 @@ def nccl_version() -> str | None:
     if not torch.distributed.is_nccl_available():
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
+    if isinstance(version, tuple):
+        return ".".join(map(str, version))
+    return str(version)
 
 
 def _driver_version() -> str | None:
     driver = opened_driver()
-    return None if driver is None else driver.text("nvmlSystemGetDriverVersion")
+    if driver is None:
+        return None
+    return driver.text("nvmlSystemGetDriverVersion")

@@ -146,7 +146,9 @@ def _git(*arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    if done.returncode == 0:
+        return done.stdout.strip() or None
+    return None
 
 
 if __name__ == "__main__":

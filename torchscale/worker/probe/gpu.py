@@ -14,6 +14,7 @@ import pynvml
 
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.nvml import Driver
+from torchscale.util.optional import optional
 
 _P2P_READ, _P2P_NVLINK = 0, 2
 """NVML_P2P_CAPS_INDEX_READ, which the Python module defines as a tuple by mistake, and
@@ -58,7 +59,7 @@ def driver_facts(nvml: Any = pynvml, proc_gpus: Path = _PROC_GPUS) -> DriverFact
         cuda = driver.whole("nvmlSystemGetCudaDriverVersion")
         return DriverFacts(
             version=driver.text("nvmlSystemGetDriverVersion"),
-            cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            cuda_version=optional(_version_text, cuda),
             unreadable=unreadable,
             gpus=tuple(_gpu(driver, index, handle) for index, handle in handles),
             pairs=tuple(
@@ -87,8 +88,12 @@ def throttle_reasons_of(uuid: str) -> tuple[str, ...] | None:
     """Why the GPU with this UUID runs at lower clocks now; ``None`` where the driver does not
     report it."""
     driver = opened_driver()
-    handle = None if driver is None else driver.handle(uuid)
-    return None if driver is None or handle is None else driver.throttle_reasons(handle)
+    if driver is None:
+        return None
+    handle = driver.handle(uuid)
+    if handle is None:
+        return None
+    return driver.throttle_reasons(handle)
 
 
 def _handles(driver: Driver, proc_gpus: Path) -> tuple[list[tuple[int, Any]], tuple[str, ...]]:
@@ -112,9 +117,9 @@ def _handles(driver: Driver, proc_gpus: Path) -> tuple[list[tuple[int, Any]], tu
         if lost is None:
             handles.append((index, handle))
         else:
-            names = (_pci_address(driver, handle), driver.text("nvmlDeviceGetUUID", handle))
+            names = (device_address(driver, handle), driver.text("nvmlDeviceGetUUID", handle))
             unreadable[index] = f"GPU {index}{_in_brackets(names)}: {lost}"
-    answered = {_pci_address(driver, handle) for _, handle in handles}
+    answered = {device_address(driver, handle) for _, handle in handles}
     silent = [address for address in _proc_addresses(proc_gpus) if address not in answered]
     # Both are in the order of the bus. With another number of addresses there is no telling which
     # is which.
@@ -125,13 +130,15 @@ def _handles(driver: Driver, proc_gpus: Path) -> tuple[list[tuple[int, Any]], tu
     return handles, tuple(unreadable[index] for index in sorted(unreadable))
 
 
-def _lost(driver: Driver, handle: Any) -> Exception | None:
+def _lost(driver: Driver, handle: Any) -> str | None:
     """Why a GPU no longer answers; ``None`` for one that does."""
     nvml = driver.nvml
     try:
         nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError as error:
-        return error if _code(error) in _LOST else None
+        if _code(error) in _LOST:
+            return str(error)
+        return None
     return None
 
 
@@ -142,9 +149,17 @@ def _proc_addresses(directory: Path) -> list[str]:
         return []
 
 
-def _pci_address(driver: Driver, handle: Any) -> str | None:
+def device_address(driver: Driver, handle: Any) -> str | None:
+    """PCI address of a GPU as the kernel writes it."""
     info = driver.ask("nvmlDeviceGetPciInfo", handle)
-    return None if info is None else pci_address(info.domain, info.bus, info.device)
+    if info is None:
+        return None
+    return pci_address(info.domain, info.bus, info.device)
+
+
+def _version_text(number: int) -> str:
+    """``12.4`` for 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def pci_address(domain: int, bus: int, device: int) -> str:
@@ -154,40 +169,37 @@ def pci_address(domain: int, bus: int, device: int) -> str:
 
 def _in_brackets(names: tuple[str | None, ...]) -> str:
     known = [name for name in names if name is not None]
-    return f" ({', '.join(known)})" if known else ""
+    if known:
+        return f" ({', '.join(known)})"
+    return ""
 
 
 def _code(error: Exception) -> int | None:
     value = getattr(error, "value", None)
-    return value if isinstance(value, int) else None
+    if isinstance(value, int):
+        return value
+    return None
 
 
 def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
     nvml = driver.nvml
-    memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
     ecc = driver.ask("nvmlDeviceGetEccMode", handle)
     errors = ("nvmlDeviceGetTotalEccErrors", handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
-    remapped = driver.ask(
-        "nvmlDeviceGetRemappedRows", handle
-    )  # corrected, uncorrected, pending, failed
     persistence = driver.whole("nvmlDeviceGetPersistenceMode", handle)
     mode = driver.whole("nvmlDeviceGetComputeMode", handle)
     return GpuFacts(
         index=index,
         name=driver.text("nvmlDeviceGetName", handle) or "unknown",
         uuid=driver.text("nvmlDeviceGetUUID", handle),
-        pci_address=_pci_address(driver, handle),
+        pci_address=device_address(driver, handle),
         slices=_slices(driver, handle),
-        persistence=None if persistence is None else bool(persistence),
-        compute_mode=None if mode is None else _COMPUTE_MODES.get(mode),
-        memory_bytes=None if memory is None else int(memory.total),
-        memory_used_bytes=None if memory is None else int(memory.used),
-        ecc_enabled=None if ecc is None else bool(ecc[0]),
+        persistence=optional(bool, persistence),
+        compute_mode=optional(_COMPUTE_MODES.get, mode),
+        **_memory(driver, handle),
+        ecc_enabled=optional(_current_mode, ecc),
         ecc_uncorrected=driver.whole(*errors, nvml.NVML_VOLATILE_ECC),
         ecc_uncorrected_ever=driver.whole(*errors, nvml.NVML_AGGREGATE_ECC),
-        rows_remapped=None if remapped is None else int(remapped[0]) + int(remapped[1]),
-        remapping_pending=None if remapped is None else bool(remapped[2]),
-        remapping_failed=None if remapped is None else bool(remapped[3]),
+        **_remapped_rows(driver, handle),
         temperature_celsius=driver.whole(
             "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU
         ),
@@ -198,6 +210,32 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         pcie_width_max=driver.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
         nvlinks_active=_nvlinks(driver, handle),
     )
+
+
+def _memory(driver: Driver, handle: Any) -> dict[str, Any]:
+    """Fields on the GPU's memory; none where the driver does not tell."""
+    memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
+    if memory is None:
+        return {}
+    return {"memory_bytes": int(memory.total), "memory_used_bytes": int(memory.used)}
+
+
+def _current_mode(modes: tuple[int, int]) -> bool:
+    """Of the current and the pending mode."""
+    return bool(modes[0])
+
+
+def _remapped_rows(driver: Driver, handle: Any) -> dict[str, Any]:
+    """Fields on replaced rows of memory; none where the driver does not tell."""
+    rows = driver.ask("nvmlDeviceGetRemappedRows", handle)
+    if rows is None:
+        return {}
+    corrected, uncorrected, pending, failed = rows
+    return {
+        "rows_remapped": int(corrected) + int(uncorrected),
+        "remapping_pending": bool(pending),
+        "remapping_failed": bool(failed),
+    }
 
 
 def _slices(driver: Driver, handle: Any) -> tuple[str, ...] | None:
@@ -231,7 +269,9 @@ def _nvlinks(driver: Driver, handle: Any) -> int | None:
         for link in links
         if (state := driver.whole("nvmlDeviceGetNvLinkState", handle, link)) is not None
     ]
-    return sum(states) if states else None
+    if states:
+        return sum(states)
+    return None
 
 
 def _pair(driver: Driver, first: tuple[int, Any], second: tuple[int, Any]) -> GpuPairFacts:
@@ -241,14 +281,16 @@ def _pair(driver: Driver, first: tuple[int, Any], second: tuple[int, Any]) -> Gp
         second=second[0],
         p2p=_peer(driver, first[1], second[1], _P2P_READ),
         nvlink=_peer(driver, first[1], second[1], _P2P_NVLINK),
-        path=None if level is None else _PATHS.get(level),
+        path=optional(_PATHS.get, level),
     )
 
 
 def _peer(driver: Driver, first: Any, second: Any, capability: int) -> bool | None:
     """Whether two GPUs have a capability between them, from either's view."""
     status = driver.whole("nvmlDeviceGetP2PStatus", first, second, capability)
-    return None if status is None else status == driver.nvml.NVML_P2P_STATUS_OK
+    if status is None:
+        return None
+    return bool(status == driver.nvml.NVML_P2P_STATUS_OK)
 
 
 def _process_name(pid: int) -> str:

@@ -39,9 +39,7 @@ def host_facts(
     return HostFacts(
         hostname=hostname,
         addresses=_addresses(hostname),
-        cores=len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1,
+        cores=_usable_cores(),
         memory_bytes=int(psutil.virtual_memory().total),
         numa_nodes=len(list(nodes.glob("node[0-9]*"))) or None,
         nvidia_devices=nvidia_devices(pci),
@@ -122,7 +120,15 @@ def nsys_facts() -> NsysFacts:
 def _files_free(directory: Path) -> int | None:
     """Free inodes; ``None`` for file systems that make them as needed, which report no total."""
     system = os.statvfs(directory)
-    return system.f_favail if system.f_files else None
+    if system.f_files:
+        return system.f_favail
+    return None
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _write_speed(directory: Path) -> float:

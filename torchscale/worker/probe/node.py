@@ -59,17 +59,20 @@ def _torch_facts() -> SoftwareFacts:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             available = bool(torch.cuda.is_available())  # says in a warning why not
-        return SoftwareFacts(
+        facts = SoftwareFacts(
             python=python,
             torch=str(torch.__version__),
             cuda_built=torch.version.cuda,
             rocm_built=torch.version.hip,
             cuda_available=available,
             cuda_devices=torch.cuda.device_count(),
-            cuda_error=None if available or torch.version.cuda is None else _cuda_error(caught),
-            cuda_uuids=_cuda_uuids() if available else (),
-            nccl=_nccl_version() if available else None,
         )
+        if available:
+            devices = {"cuda_uuids": _cuda_uuids(), "nccl": _nccl_version()}
+            return facts.model_copy(update=devices)
+        if torch.version.cuda is None:
+            return facts
+        return facts.model_copy(update={"cuda_error": _cuda_error(caught)})
     except Exception as error:  # noqa: BLE001 - shared libraries fail in many ways
         return SoftwareFacts(python=python, torch_error=f"{type(error).__name__}: {error}"[:500])
 
@@ -90,7 +93,9 @@ def _cuda_error(caught: list[warnings.WarningMessage]) -> str | None:
         for text in texts
         if text.strip()
     ]
-    return max(plain, key=lambda text: "Error " in text)[-500:] if plain else None
+    if plain:
+        return max(plain, key=lambda text: "Error " in text)[-500:]
+    return None
 
 
 def _cuda_uuids() -> tuple[str, ...]:
@@ -98,7 +103,9 @@ def _cuda_uuids() -> tuple[str, ...]:
     from torchscale.worker.probe.devices import collect_devices  # noqa: PLC0415 - imports torch
 
     uuids = [info.uuid for info in collect_devices()]
-    return tuple(uuid for uuid in uuids if uuid is not None) if None not in uuids else ()
+    if None not in uuids:
+        return tuple(uuid for uuid in uuids if uuid is not None)
+    return ()
 
 
 def _nccl_version() -> str | None:

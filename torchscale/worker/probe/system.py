@@ -101,9 +101,9 @@ def _cpus(group: Path) -> float | None:
     quota, _, period = _read(group / "cpu.max").partition(" ")
     if not quota:
         quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
-    return (
-        int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
-    )
+    if quota.isdigit() and period.isdigit() and int(period):
+        return int(quota) / int(period)
+    return None
 
 
 def _write_error(directory: Path) -> str | None:
@@ -134,16 +134,16 @@ def _clock_synchronized() -> bool | None:
         )
     except (OSError, AttributeError):
         return None
-    return None if state < 0 else state != _CLOCK_ERROR
+    if state < 0:
+        return None
+    return state != _CLOCK_ERROR
 
 
 def _local_ports(path: Path) -> int | None:
     bounds = _read(path).split()
-    return (
-        int(bounds[1]) - int(bounds[0]) + 1
-        if len(bounds) == 2 and all(map(str.isdigit, bounds))
-        else None
-    )
+    if len(bounds) == 2 and all(map(str.isdigit, bounds)):
+        return int(bounds[1]) - int(bounds[0]) + 1
+    return None
 
 
 def _governors(cpus: Path) -> tuple[str, ...]:
@@ -155,7 +155,9 @@ def _governors(cpus: Path) -> tuple[str, ...]:
             _read(directory / "scaling_governor"),
             _read(directory / "energy_performance_preference"),
         )
-        found.append(f"{governor} ({preference})" if preference else governor)
+        if preference:
+            governor = f"{governor} ({preference})"
+        found.append(governor)
     return tuple(sorted({governor for governor in found if governor}))
 
 
@@ -166,7 +168,9 @@ def _chosen(path: Path) -> str | None:
 
 def _number(path: Path) -> int | None:
     text = _read(path)
-    return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
+    if text.isdigit() and int(text) < _UNLIMITED:
+        return int(text)
+    return None
 
 
 def _read(path: Path) -> str:

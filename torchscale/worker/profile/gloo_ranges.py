@@ -91,7 +91,10 @@ class _Marker:
             peer = arguments[_POINT_TO_POINT[name]] if name in _POINT_TO_POINT else None
             handle = self._begin(name, group, max(map(_bytes, arguments)), peer)
             result = operator.redispatch(keys & below, *arguments)
-            self._end_with(result[-1] if isinstance(result, tuple | list) else result, handle)
+            if isinstance(result, tuple | list):
+                self._end_with(result[-1], handle)
+            else:
+                self._end_with(result, handle)
             return result
 
         return marked

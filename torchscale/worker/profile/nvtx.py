@@ -44,7 +44,9 @@ def nvtx_for(device: torch.device) -> Nvtx:
     Raises:
         MachineError: on CPUs, the package ``nvtx`` is not installed.
     """
-    return CudaNvtx() if device.type == "cuda" else HostNvtx()
+    if device.type == "cuda":
+        return CudaNvtx()
+    return HostNvtx()
 
 
 @contextmanager

@@ -63,7 +63,9 @@ class PhaseRanges:
             gc.callbacks.remove(self._note_collection)
 
     def _open(self) -> None:
-        name = None if self._phase is None else _NAMES.get(self._phase)
+        name = None
+        if self._phase is not None:
+            name = _NAMES.get(self._phase)
         if name is not None and self._handle is None:
             self._handle = self._nvtx.start(name)
 

@@ -98,7 +98,9 @@ class StepProfiler:
         return steps >= self._request.max_steps or elapsed >= self._request.seconds
 
     def _action(self, step: int) -> ProfilerAction:
-        return ProfilerAction.WARMUP if step < WARMUP_STEPS else ProfilerAction.RECORD
+        if step < WARMUP_STEPS:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD
 
     def _write(self, finished: profile) -> None:
         name = f"rank{self._rank}.pt.trace.json.gz"

@@ -223,11 +223,9 @@ def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
             return f"; quote it to make it text: '{value}'"
         return ""
     if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
-        plain = (
-            f"{float(value):.0f}"
-            if "whole" in expected
-            else f"{float(value):g} or {_with_point(value)}"
-        )
+        plain = f"{float(value):g} or {_with_point(value)}"
+        if "whole" in expected:
+            plain = f"{float(value):.0f}"
         return f"; {value} is text in YAML: write {plain}"
     literals = [text for details in group for text in _literals(details)]
     same = SAME_PRECISIONS.get(value.casefold())
@@ -302,8 +300,11 @@ def _literals(details: ErrorDetails) -> list[str]:
 def _with_point(number: str) -> str:
     """``1e3`` → ``1.0e+3``, which YAML reads as a number."""
     mantissa, _, exponent = number.lower().partition("e")
-    mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
-    return f"{mantissa}e{exponent if exponent[:1] in '+-' else '+' + exponent}"
+    if "." not in mantissa:
+        mantissa += ".0"
+    if exponent[:1] not in "+-":
+        exponent = f"+{exponent}"
+    return f"{mantissa}e{exponent}"
 
 
 @cache

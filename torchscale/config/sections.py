@@ -82,10 +82,13 @@ class ModelChoice(ConfigSection):
 def with_usual_names(options: dict[str, Any]) -> dict[str, Any]:
     """Options under the names of the catalog: ``seq_len`` is ``sequence_length``. Given both ways,
     both stay, and the check for unknown options finds the other one."""
-    return {
-        key if OPTION_ALIASES.get(key, key) in options else OPTION_ALIASES.get(key, key): value
-        for key, value in options.items()
-    }
+    usual = {}
+    for key, value in options.items():
+        name = OPTION_ALIASES.get(key, key)
+        if name in options:
+            name = key
+        usual[name] = value
+    return usual
 
 
 class TrainingSettings(ConfigSection):

@@ -202,13 +202,16 @@ def _job(name: str, items: Sequence[_Item]) -> ClusterJob:
         end = _ENDS.get(condition.type)
         if condition.status == "True" and end is not None:
             told = ": ".join(filter(None, (condition.reason, _short(condition.message))))
-            return ClusterJob(
-                f"{end} ({told})" if told and end == "Failed" else end, end, True, exit_code
-            )
+            text: str = end
+            if told and end == "Failed":
+                text = f"{end} ({told})"
+            return ClusterJob(text, end, True, exit_code)
     suspended = any(
         each.type == "Suspended" and each.status == "True" for each in job.status.conditions
     )
-    return ClusterJob("Suspended" if suspended else _pods_text(pods), None, True, exit_code)
+    if suspended:
+        return ClusterJob("Suspended", None, True, exit_code)
+    return ClusterJob(_pods_text(pods), None, True, exit_code)
 
 
 def _pods_text(pods: Sequence[_Item]) -> str:
@@ -222,7 +225,10 @@ def _pods_text(pods: Sequence[_Item]) -> str:
     reason = next(
         filter(None, map(_waits_for, sorted(alive, key=lambda pod: pod.metadata.name))), ""
     )
-    return f"pods: {', '.join(counts) or 'none yet'}" + (f" ({reason})" if reason else "")
+    text = f"pods: {', '.join(counts) or 'none yet'}"
+    if reason:
+        text += f" ({reason})"
+    return text
 
 
 def _waits_for(pod: _Item) -> str:

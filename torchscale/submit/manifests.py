@@ -266,7 +266,9 @@ def _rank_env(job: PodJob) -> list[Manifest]:
 
 def _env(job: PodJob) -> list[Manifest]:
     secret: Manifest = {"secretKeyRef": {"name": job.token_secret, "key": TOKEN_KEY}}
-    token: list[Manifest] = [{"name": TOKEN_VARIABLE, "valueFrom": secret}] if job.nodes > 1 else []
+    token: list[Manifest] = []
+    if job.nodes > 1:
+        token = [{"name": TOKEN_VARIABLE, "valueFrom": secret}]
     secrets: list[Manifest] = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": job.name, "key": name}}}
         for name in job.secrets
@@ -315,11 +317,9 @@ def _pod_patch(job: PodJob) -> Manifest:
         }
     }
     user = job.run_as_user
-    security: Manifest = (
-        {}
-        if user is None
-        else {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
-    )
+    security: Manifest = {}
+    if user is not None:
+        security = {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
     return {
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         **_optional("securityContext", security),
@@ -356,9 +356,12 @@ def _text(dumper: _Dumper, data: str) -> yaml.Node:
         and all(line.isprintable() for line in lines)
     )
     plain = _PLAIN.fullmatch(data) is not None and data.lower() not in _WORDS_WITH_A_MEANING
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", data, style="|" if block else None if plain else '"'
-    )
+    style: str | None = '"'
+    if block:
+        style = "|"
+    elif plain:
+        style = None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 _Dumper.add_representer(str, _text)

@@ -47,7 +47,8 @@ def format_interval(value: float, interval: Interval, text: Callable[[float, int
         if ends[0] != ends[1]:
             break
         finer = _bounded(value, interval, partial(_rounded, text, digits))
-        ends = finer if finer[0] != finer[1] else ends
+        if finer[0] != finer[1]:
+            ends = finer
     return format_ends(*ends)
 
 

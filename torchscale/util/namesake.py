@@ -87,4 +87,7 @@ def _is_ours(it: Distribution) -> bool:
 
 def _shown(it: Distribution) -> str:
     summary = it.metadata["Summary"]
-    return f"{it.metadata['Name']} {it.version}" + (f" ({summary})" if summary else "")
+    text = f"{it.metadata['Name']} {it.version}"
+    if summary:
+        text += f" ({summary})"
+    return text

@@ -65,7 +65,9 @@ def format_change(ratio: float) -> str:
     ``×12.3``."""
     factor = ratio + 1
     if factor >= 10:
-        return f"×{_significant(factor) if factor < 1e6 else f'{factor:.1e}'}"
+        if factor < 1e6:
+            return f"×{_significant(factor)}"
+        return f"×{factor:.1e}"
     percent = round(ratio * 100, 1)
     if percent:
         return f"{percent:+.1f} %"

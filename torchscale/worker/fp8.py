@@ -51,9 +51,7 @@ class Fp8Linear(nn.Linear):
         flat = input.reshape(-1, self.in_features).to(kind)
         out = cast(Tensor, _Product.apply(flat, self.weight.to(kind)))  # type: ignore[no-untyped-call]
         out = out.reshape(*input.shape[:-1], self.out_features)
-        if self.bias is None:
-            return out
-        return out + self.bias.to(kind)
+        return out if self.bias is None else out + self.bias.to(kind)
 
 
 class _Product(torch.autograd.Function):

@@ -69,7 +69,9 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
         args = kernel.args
         # Sends and receives that are started together are called "coalesced"; the kernel's name
         # says what they are.
-        name = args.collective if is_known_op(args.collective) else kernel.name
+        name = kernel.name
+        if is_known_op(args.collective):
+            name = args.collective
         peer = _rank_number(args.target), _rank_number(args.source)
         yield CollectiveRow(
             start,
@@ -157,7 +159,9 @@ def _called_peer(call: GlooCall) -> int:
         values: object = msgspec.json.decode(call.args.values)
     except msgspec.DecodeError:
         return -1
-    texts = [str(value)[:20] for value in values] if isinstance(values, list) else []
+    texts = []
+    if isinstance(values, list):
+        texts = [str(value)[:20] for value in values]
     numbers = [int(text) for text in texts if text.isascii() and text.isdigit()]
     if numbers and numbers[0] < 1 << 20:
         return numbers[0]

@@ -176,7 +176,12 @@ class ColumnBuilder:
             rows = nccl_rows(self._kernels, base)
         else:
             rows = gloo_rows(self._calls, self._completions, base)
-        peak = self._peaks.get(_CUDA if self._on_device else _CPU, -1)
+        measured_on = _CPU
+        if self._on_device:
+            measured_on = _CUDA
+        peak = self._peaks.get(measured_on)
+        if peak is not None and peak < 0:
+            peak = None
         return EventColumns(
             spans=spans,
             names=self._names.names,
@@ -188,7 +193,7 @@ class ColumnBuilder:
             ),
             on_device=self._on_device,
             pid=self._pid,
-            peak_memory_bytes=None if peak < 0 else peak,
+            peak_memory_bytes=peak,
         )
 
     def _spans(self, events: list[Event], code: NDArray[np.int32]) -> Spans:
@@ -217,8 +222,10 @@ class ColumnBuilder:
         """The code of the class that events of this phase, category and name are of."""
         if phase == "i" and name == _MEMORY:
             event_class: EventClass = Kept.MEMORY
+        elif phase == "X":
+            event_class = self._classify(category, name)
         else:
-            event_class = self._classify(category, name) if phase == "X" else None
+            event_class = None
         if event_class is None:
             return _UNUSED
         if isinstance(event_class, Kept):
@@ -245,7 +252,10 @@ class ColumnBuilder:
         if category == "cpu_op":
             if name.startswith("c10d::"):
                 return Kept.GLOO_CALL
-            return self._span(SpanKind.READBACK if name in _READBACKS else SpanKind.OPERATOR, name)
+            kind = SpanKind.OPERATOR
+            if name in _READBACKS:
+                kind = SpanKind.READBACK
+            return self._span(kind, name)
         if category == "user_annotation":
             return self._classify_annotation(name)
         return None

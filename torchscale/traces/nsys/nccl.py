@@ -94,7 +94,9 @@ class NcclCalls:
             kernel: Its name; empty for a copy, which names no operation.
         """
         call = self._api_call(thread, moment, kernel)
-        place = self._torch[thread].around(moment) if thread in self._torch else None
+        place = None
+        if thread in self._torch:
+            place = self._torch[thread].around(moment)
         if place is None:
             return call
         text = self._torch[thread].ranges[place].text
@@ -142,7 +144,9 @@ class NcclCalls:
         sizes = {one.size for one in chosen}
         # Of several operations in one group, which kernel ran which is known only where they are
         # alike.
-        size = sizes.pop() if len(sizes) == 1 else -1
+        size = -1
+        if len(sizes) == 1:
+            size = sizes.pop()
         op = op_of(chosen[0].name)
         return NcclCall(op, _common(chosen), size, is_part=op in _CALLED_WITH_PARTS, number=number)
 
@@ -212,7 +216,9 @@ def _message_call(messages: Sequence[_Operation]) -> NcclCall:
     receives = [one for one in messages if not one.name.startswith("Send")]
     communicator = _common(messages)
     sizes = [one.size for one in sends or receives]
-    size = -1 if -1 in sizes else sum(sizes)
+    size = sum(sizes)
+    if -1 in sizes:
+        size = -1
     if len(sends) > 1 and len(sends) == len(receives):
         peers = [sorted(one.peer for one in side) for side in (sends, receives)]
         if peers[0] == peers[1] == list(range(len(sends))):

@@ -104,7 +104,9 @@ class _Copy:
         self._copy.execute("BEGIN")
         for table in self._database.tables():
             rows = self._count(f"source.{table}")
-            kept = self._copy_table(table) if table != _STRINGS else 0
+            kept = 0
+            if table != _STRINGS:
+                kept = self._copy_table(table)
             if table != _STRINGS and kept < rows:
                 yield StrippedTable(table, rows, kept)
         rows, kept = self._count(f"source.{_STRINGS}"), self._copy_strings()

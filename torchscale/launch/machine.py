@@ -149,8 +149,8 @@ def detect_gpus() -> list[tuple[int, int]]:
     try:
         driver = Driver(pynvml)
         handles = [
-            driver.ask("nvmlDeviceGetHandleByIndex", it)
-            for it in range(driver.whole("nvmlDeviceGetCount") or 0)
+            driver.ask("nvmlDeviceGetHandleByIndex", index)
+            for index in range(driver.whole("nvmlDeviceGetCount") or 0)
         ]
         # A GPU that fell off the bus, or one of another container, does not hide the others.
         asked = [

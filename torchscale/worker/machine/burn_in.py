@@ -157,7 +157,9 @@ def matmul_matrices(
 def _matmul_part(
     place: Place, dtype: torch.dtype, size: int, generator: torch.Generator
 ) -> Callable[[], PartResult]:
-    left, right, expected = (it.to(place.device) for it in matmul_matrices(dtype, size, generator))
+    left, right, expected = (
+        matrix.to(place.device) for matrix in matmul_matrices(dtype, size, generator)
+    )
     name = f"matmul {str(dtype).removeprefix('torch.')}"
 
     def run() -> PartResult:

@@ -144,7 +144,9 @@ def _track(content: str) -> _Tracked:
             parameters=by_part.get("Parameter", 0),
             buffers=by_part.get("Buffer", 0),
             gradients=sum(
-                p.numel() * p.element_size() for p in module.parameters() if p.requires_grad
+                parameter.numel() * parameter.element_size()
+                for parameter in module.parameters()
+                if parameter.requires_grad
             ),
             optimizer_states=by_part.get("Optstate", 0),
             activations=activations,

@@ -246,7 +246,7 @@ def _slices(driver: Driver, handle: Any) -> tuple[str, ...] | None:
     slices = [
         driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count)
     ]
-    uuids = [driver.text("nvmlDeviceGetUUID", it) for it in slices if it is not None]
+    uuids = [driver.text("nvmlDeviceGetUUID", part) for part in slices if part is not None]
     return tuple(uuid for uuid in uuids if uuid is not None)
 
 

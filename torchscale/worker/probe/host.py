@@ -71,8 +71,8 @@ def nvidia_devices(pci: Path) -> int | None:
     if not pci.is_dir():
         return None
     return sum(
-        _read(it / "vendor") == "0x10de" and _read(it / "class").startswith("0x03")
-        for it in pci.iterdir()
+        _read(device / "vendor") == "0x10de" and _read(device / "class").startswith("0x03")
+        for device in pci.iterdir()
     )
 
 

@@ -64,7 +64,9 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
             continue
         top = root / "sys/fs/cgroup" / (controller if controllers else "")
         group = top / path.lstrip("/")
-        yield from (it for it in (group, *group.parents) if it == top or top in it.parents)
+        yield from (
+            level for level in (group, *group.parents) if level == top or top in level.parents
+        )
 
 
 def _limits(root: Path) -> tuple[int | None, float | None, int | None]:

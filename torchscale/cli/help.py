@@ -53,11 +53,9 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
     options = [(_INTEGER.sub(" N", names), text) for names, text in options]
     _write_table(formatter, "Arguments", arguments)
     _write_table(formatter, "Options", options)
-    subcommands = (
-        [command.get_command(ctx, name) for name in command.list_commands(ctx)]
-        if _is_group(command)
-        else []
-    )
+    subcommands = []
+    if _is_group(command):
+        subcommands = [command.get_command(ctx, name) for name in command.list_commands(ctx)]
     panels: dict[str, list[tuple[str, str]]] = {}
     for child in subcommands:
         if not child.hidden:
@@ -83,7 +81,9 @@ def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
             formatter.write(f"{paragraph}\n")
         else:
             text = _MARKUP.sub("", paragraph)  # where lines break, sequences would count as columns
-            formatter.write_text(_styled(f"[bold]{text}:[/bold]") if is_heading else text)
+            if is_heading:
+                text = _styled(f"[bold]{text}:[/bold]")
+            formatter.write_text(text)
 
 
 def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:  # noqa: ANN401

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -31,3 +31,10 @@ def quotient(dividend: float, divisor: float) -> float | None:
     if not divisor:
         return None
     return dividend / divisor
+
+
+def sole(values: Collection[Value]) -> Value | None:
+    """The only one; ``None`` where there is none or several."""
+    if len(values) != 1:
+        return None
+    return next(iter(values))

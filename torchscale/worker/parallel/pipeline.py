@@ -115,11 +115,9 @@ class Stages:
         if self.is_first:
             inputs = (batch[self._how.input_key],)
         losses: list[Tensor] = []
-        loss_arguments: dict[str, Any]
-        if self.is_last:
-            loss_arguments = {"target": batch[self._how.target_key], "losses": losses}
-        else:
-            loss_arguments = {}
+        loss_arguments = (
+            {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
+        )
         self._schedule.step(*inputs, **loss_arguments, **self._options)
         if self.is_last:
             return torch.stack([loss.detach() for loss in losses]).mean()

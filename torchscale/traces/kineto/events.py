@@ -176,12 +176,7 @@ class ColumnBuilder:
             rows = nccl_rows(self._kernels, base)
         else:
             rows = gloo_rows(self._calls, self._completions, base)
-        measured_on = _CPU
-        if self._on_device:
-            measured_on = _CUDA
-        peak = self._peaks.get(measured_on)
-        if peak is not None and peak < 0:
-            peak = None
+        peak = self._peaks.get(_CUDA if self._on_device else _CPU, -1)
         return EventColumns(
             spans=spans,
             names=self._names.names,
@@ -193,7 +188,7 @@ class ColumnBuilder:
             ),
             on_device=self._on_device,
             pid=self._pid,
-            peak_memory_bytes=peak,
+            peak_memory_bytes=None if peak < 0 else peak,
         )
 
     def _spans(self, events: list[Event], code: NDArray[np.int32]) -> Spans:

@@ -29,7 +29,7 @@ from torchscale.config.choices import Operation
 from torchscale.schema.cells.collectives import CollectivesCell
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.units import format_bytes, format_seconds
-from torchscale.worker.collectives import measure_collectives
+from torchscale.worker.machine.collectives import measure_collectives
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.rank_files import RankFiles
 

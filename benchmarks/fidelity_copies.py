@@ -32,7 +32,7 @@ from fidelity import describe
 from fidelity_blocks import training_cell
 from fidelity_family import BARE, BARE_KEEPING, MODELS, OURS, OURS_SYSTEM, Case, Outcome
 
-from torchscale.worker.heap import keep_freed_memory
+from torchscale.worker.memory.heap import keep_freed_memory
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.trainer import Trainer
 

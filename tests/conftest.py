@@ -39,7 +39,7 @@ SHARED_LAUNCHES = (
     "tests/hang/test_hanging_ranks.py",
     "tests/launch/test_torchrun.py",
     "tests/worker/parallel/test_gradients.py",
-    "tests/worker/test_collective_operations.py",
+    "tests/worker/machine/test_collective_operations.py",
 )
 """Several tests of these files read what one launch left, so one worker runs them all."""
 pytest_plugins = ["tests.fake_launches"]

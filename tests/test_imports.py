@@ -65,7 +65,8 @@ def test_everything_but_the_worker_does_without_torch(module: str) -> None:
 
 def test_the_worker_does_without_the_terminal_and_the_report() -> None:
     loaded = loaded_by(
-        "import torchscale.worker.rank, torchscale.worker.probe, torchscale.worker.collective_check"
+        "import torchscale.worker.rank, torchscale.worker.probe.node, "
+        "torchscale.worker.machine.collective_check"
     )
     assert loaded & {"typer", "plotly", "matplotlib", "jinja2", "weasyprint"} == set()
 

@@ -45,6 +45,6 @@ def step_profiler() -> Iterator[Stepper]:
 
     # By name, so that type checkers and import linters see no import of torch from the package's
     # root.
-    worker = importlib.import_module("torchscale.worker.step_profiler")
+    worker = importlib.import_module("torchscale.worker.profile.step_profiler")
     with worker.profiled_steps(request_json) as profiler:
         yield profiler

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 CORRUPTS = """
 import os, sys
-if "torchscale.worker.burn_in" in " ".join(sys.orig_argv) and os.environ.get("RANK") == "1":
+if "torchscale.worker.machine.burn_in" in " ".join(sys.orig_argv) and os.environ.get("RANK") == "1":
     import torch
     real = torch.matmul
     def matmul(left, right):

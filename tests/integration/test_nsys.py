@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.nsight import VERSIONS, nsys_path
-from torchscale.worker.probe_host import nsys_facts
+from torchscale.worker.probe.host import nsys_facts
 
 from .conftest import MODELS, Program
 

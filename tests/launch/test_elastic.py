@@ -174,7 +174,10 @@ def test_ranks_find_what_a_torchrun_command_sets(tmp_path: Path) -> None:
         forked = run(forks, task, tmp_path / "forked", extra_env=env(tmp_path))
     assert (command.state, command.forked) == (State.OK, False), command.reason
     assert forked.state is State.OK, forked.reason
-    assert forked.command[-2:] == ("torchscale.worker.elastic_launcher", str(tmp_path / "channel"))
+    assert forked.command[-2:] == (
+        "torchscale.worker.launcher.elastic_launcher",
+        str(tmp_path / "channel"),
+    )
     for rank in range(2):
         theirs, is_launched = json.loads(printed(tmp_path / "command", rank)[0])
         mine, is_mine_launched = json.loads(printed(tmp_path / "forked", rank)[0])

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.slow
 SECONDS = 120
 SLICE = "MIG-5c1c7a00-aaaa-bbbb-cccc-dddddddddddd"
 PROBE = (
-    "from torchscale.worker.probe_gpu import driver_facts; print(driver_facts().model_dump_json())"
+    "from torchscale.worker.probe.gpu import driver_facts; print(driver_facts().model_dump_json())"
 )
 PROBE_EACH = """
 import os, sys
-from torchscale.worker.probe_gpu import driver_facts
+from torchscale.worker.probe.gpu import driver_facts
 for value in sys.argv[1:]:
     os.environ["CUDA_VISIBLE_DEVICES"] = value
     print(driver_facts().model_dump_json())

@@ -307,7 +307,7 @@ def test_a_daemon_with_a_clean_environment_is_named() -> None:
 def test_a_rank_that_is_a_fork_is_told_by_its_name() -> None:
     """Its environment is that of its agent."""
     name_itself = (
-        "import sys; from torchscale.worker.rank_process import name_process; "
+        "import sys; from torchscale.worker.launcher.rank_process import name_process; "
         "name_process(sys.argv[1]); print(flush=True); input()"
     )
     environments = {}

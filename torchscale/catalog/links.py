@@ -71,4 +71,6 @@ def nvlink_bytes_per_second(links: int, capability: str | None) -> float | None:
     major = int(capability.partition(".")[0])
     if major in (7, 8, 9):
         return links * _NVLINK_BANDWIDTH
-    return links * _NVLINK5_BANDWIDTH if major == 10 else None
+    if major == 10:
+        return links * _NVLINK5_BANDWIDTH
+    return None

@@ -154,7 +154,9 @@ def benchmark(
         )
         | {"--nnodes": ("launch.nodes", nnodes)},
     )
-    arguments = [*([config] if config is not None else []), *context.args]
+    arguments = list(context.args)
+    if config is not None:
+        arguments.insert(0, config)
     named = load_from_arguments(
         arguments, named=config_option, known_options=known_options(context), values=values
     )
@@ -220,7 +222,10 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
             progress=result.progress,
             estimate=result.estimate,
         )
-    for text in (*result.notes, *([result.problem] if result.problem else [])):
+    warnings = list(result.notes)
+    if result.problem:
+        warnings.append(result.problem)
+    for text in warnings:
         TERMINAL.note(f"warning: {text}")
 
 

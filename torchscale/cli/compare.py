@@ -211,11 +211,9 @@ def compare(
     )
     if as_json:
         typer.echo(run.render_comparison(comparison, CompareFormat.JSON), nl=False)
-        printed = (
-            (CompareFormat.TERMINAL, CompareFormat.JSON)
-            if output is None
-            else (CompareFormat.TERMINAL,)
-        )
+        printed: tuple[CompareFormat, ...] = (CompareFormat.TERMINAL,)
+        if output is None:
+            printed = (CompareFormat.TERMINAL, CompareFormat.JSON)
         chosen = [kind for kind in chosen if kind not in printed]
     elif output is None and chosen in ([CompareFormat.JSON], [CompareFormat.MARKDOWN]):
         output = "-"
@@ -295,7 +293,9 @@ def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
     """Which machine to buy is a question, not a gate."""
     if fail_on is not None:
         return fail_on
-    return FailOn.NEVER if with_prices else FailOn.REGRESSION
+    if with_prices:
+        return FailOn.NEVER
+    return FailOn.REGRESSION
 
 
 def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:
@@ -304,10 +304,11 @@ def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[st
     paths = [
         argument for argument in arguments if Path(argument).exists() or number(argument) is None
     ]
-    texts = (
-        [*costs, *(argument for argument in arguments if argument not in paths)] if costs else []
-    )
-    paths = paths if costs else arguments
+    texts: list[str] = []
+    if costs:
+        texts = [*costs, *(argument for argument in arguments if argument not in paths)]
+    else:
+        paths = arguments
     prices = []
     for text in texts:
         price = number(text)

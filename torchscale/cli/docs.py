@@ -46,10 +46,10 @@ def docs(
         )
     if words:
         text = read_page(words[0])
-        typer.echo(
-            json.dumps({"page": words[0], "text": text}, ensure_ascii=False) if as_json else text,
-            nl=as_json,
-        )
+        if as_json:
+            typer.echo(json.dumps({"page": words[0], "text": text}, ensure_ascii=False))
+        else:
+            typer.echo(text, nl=False)
         return
     if as_json:
         pages = [{"page": name, "title": title} for name, title in list_pages()]

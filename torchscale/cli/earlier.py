@@ -134,8 +134,10 @@ def _baseline(arguments: Sequence[str]) -> list[str]:
     """``baseline save NAME --source DIR`` keeps what is now an argument in an option, and the
     reverse."""
     action, rest = arguments[:1], list(arguments[1:])
+    if action in (["list"], ["show"]):
+        return ["runs", "baselines", *rest]
     if action != ["save"]:
-        return ["runs", "baselines", *(rest if action in (["list"], ["show"]) else arguments)]
+        return ["runs", "baselines", *arguments]
     source, rest = _taken(rest, ("--source", "-s"))
     directory, rest = _taken(rest, ("--baselines",))
     names = [word for word in rest if not word.startswith("-")] or ["NAME"]
@@ -149,7 +151,10 @@ def _config(arguments: Sequence[str]) -> list[str]:
     if arguments[:1] == ["schema"]:
         return ["docs", "schema", "config", *arguments[1:]]
     style, rest = _taken(list(arguments[1:]), ("--format", "-f"))
-    return ["benchmark", *rest, "--show-config", *(["--json"] if style == "json" else [])]
+    typed = ["benchmark", *rest, "--show-config"]
+    if style == "json":
+        typed.append("--json")
+    return typed
 
 
 def _taken(arguments: list[str], options: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -26,7 +26,9 @@ _RESET = "\x1b[0m"
 def help_of(function: Callable[..., object] | None) -> str | None:
     """The docstring of a command, one line per paragraph; ``None`` without one."""
     docstring = inspect.getdoc(function) if function is not None else None
-    return None if docstring is None else "\n\n".join(map(_joined, docstring.split("\n\n")))
+    if docstring is None:
+        return None
+    return "\n\n".join(map(_joined, docstring.split("\n\n")))
 
 
 def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's types, which moved within typer
@@ -51,11 +53,9 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
     options = [(_INTEGER.sub(" N", names), text) for names, text in options]
     _write_table(formatter, "Arguments", arguments)
     _write_table(formatter, "Options", options)
-    subcommands = (
-        [command.get_command(ctx, name) for name in command.list_commands(ctx)]
-        if _is_group(command)
-        else []
-    )
+    subcommands = []
+    if _is_group(command):
+        subcommands = [command.get_command(ctx, name) for name in command.list_commands(ctx)]
     panels: dict[str, list[tuple[str, str]]] = {}
     for child in subcommands:
         if not child.hidden:
@@ -81,7 +81,9 @@ def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
             formatter.write(f"{paragraph}\n")
         else:
             text = _MARKUP.sub("", paragraph)  # where lines break, sequences would count as columns
-            formatter.write_text(_styled(f"[bold]{text}:[/bold]") if is_heading else text)
+            if is_heading:
+                text = _styled(f"[bold]{text}:[/bold]")
+            formatter.write_text(text)
 
 
 def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:  # noqa: ANN401
@@ -97,7 +99,9 @@ def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) ->
 def _panel(command: Any) -> str:  # noqa: ANN401
     """The title that a command stands under in the help of its group."""
     title = getattr(command, "rich_help_panel", None)
-    return title if isinstance(title, str) else "Commands"
+    if isinstance(title, str):
+        return title
+    return "Commands"
 
 
 def _summary(text: str | None) -> str:
@@ -118,4 +122,6 @@ def _styled(text: str) -> str:
 
 def _joined(paragraph: str) -> str:
     """In one line, unless it is indented as code is."""
-    return paragraph if paragraph.startswith(" ") else " ".join(paragraph.split())
+    if paragraph.startswith(" "):
+        return paragraph
+    return " ".join(paragraph.split())

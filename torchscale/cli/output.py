@@ -72,7 +72,9 @@ def result_console() -> Console:
 
 def message_console() -> Console:
     """For progress, notes and errors, so that results can be piped."""
-    return _live[-1] if _live else _console(stderr=True)
+    if _live:
+        return _live[-1]
+    return _console(stderr=True)
 
 
 def _console(*, stderr: bool) -> Console:

@@ -85,7 +85,9 @@ def counts(option: str, values: Iterable[str] | None) -> list[int] | str:
     Raises:
         UsageError: one of them is not a whole number.
     """
-    return "auto" if listed(values) == ["auto"] else integers(option, values)
+    if listed(values) == ["auto"]:
+        return "auto"
+    return integers(option, values)
 
 
 def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
@@ -106,7 +108,10 @@ def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
             data = read_yaml(value, option).data
         except ConfigError as error:
             raise ConfigError(f"{option} {value}: {error.message.rpartition(': ')[2]}") from error
-        entries += data if isinstance(data, list) else [data]
+        if isinstance(data, list):
+            entries += data
+        else:
+            entries.append(data)
     return entries
 
 

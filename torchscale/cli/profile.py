@@ -316,7 +316,9 @@ def _place(
             f"unexpected argument {words[-1]!r}",
             hint="torchscale profile CONFIG, or -- and a program",
         )
-    return (config, argument) if argument.is_dir() else (argument, output_dir)
+    if argument.is_dir():
+        return config, argument
+    return argument, output_dir
 
 
 def _experiment(

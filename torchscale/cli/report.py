@@ -221,7 +221,9 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
         raise UsageError(
             f"--latest and {named[0]} contradict each other", hint="leave one of them out"
         )
-    return named[0] if named else None
+    if named:
+        return named[0]
+    return None
 
 
 def _check_price(price: float | None) -> None:

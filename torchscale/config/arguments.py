@@ -51,7 +51,9 @@ def load_from_arguments(
         ConfigError: the config is wrong; one line per mistake.
     """
     plain, overrides = split_arguments(arguments)
-    configs = [*plain, *([str(named)] if named is not None else [])]
+    configs = list(plain)
+    if named is not None:
+        configs.append(str(named))
     if len(configs) > 1:
         raise UsageError(
             f"more than one config: {', '.join(configs)}",
@@ -59,11 +61,9 @@ def load_from_arguments(
         )
     if not configs and any(value.key == "models" for value in values):
         experiment = load_experiment(None, overrides, known_options, (*_defaults(values), *values))
-        unused = (
-            f"; {DEFAULT_CONFIG} is not used, name it to change it by options"
-            if DEFAULT_CONFIG.exists()
-            else ""
-        )
+        unused = ""
+        if DEFAULT_CONFIG.exists():
+            unused = f"; {DEFAULT_CONFIG} is not used, name it to change it by options"
         return NamedExperiment(experiment, f"Config: from the options alone{unused}")
     if not configs and not DEFAULT_CONFIG.exists():
         parse_overrides(
@@ -90,7 +90,9 @@ def _defaults(values: Sequence[ConfigValue]) -> list[ConfigValue]:
         for entry in entries
     ]
     first = _NOT_IN_NAMES.sub("-", names[0]).strip("-._")[:_LONGEST_NAME] or "experiment"
-    name = first if len(names) == 1 else f"{first}-and-{len(names) - 1}-more"
+    name = first
+    if len(names) > 1:
+        name += f"-and-{len(names) - 1}-more"
     return [ConfigValue("experiment_name", name), ConfigValue("batch_sizes", [DEFAULT_BATCH_SIZE])]
 
 

@@ -29,14 +29,18 @@ def as_axis(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
 
 def as_tuple(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     """A list becomes a tuple; any other value is left to validation."""
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def as_named(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     """``ddp`` is short for ``{name: ddp}``, in a list too."""
     if isinstance(value, list | tuple):
         return [as_named(item) for item in value]
-    return {"name": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"name": value}
+    return value
 
 
 class AxisSchema:

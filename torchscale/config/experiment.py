@@ -41,11 +41,15 @@ _NO_MODELS: tuple[Any, ...] = ()
 
 
 def _as_axis_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-    return value if value is _NO_MODELS else as_axis(value)
+    if value is _NO_MODELS:
+        return value
+    return as_axis(value)
 
 
 def _as_named_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-    return value if value is _NO_MODELS else as_named(value)
+    if value is _NO_MODELS:
+        return value
+    return as_named(value)
 
 
 class Experiment(ConfigSection):

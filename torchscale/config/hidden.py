@@ -25,7 +25,9 @@ def hide_secrets(experiment: Experiment) -> Experiment:
 
     def hide(name: str, value: OptionValue) -> OptionValue:
         text = str(value)
-        shown = text if isinstance(value, bool | float) else redact(name, text)
+        shown = text
+        if not isinstance(value, bool | float):
+            shown = redact(name, text)
         if shown == text:
             return value
         note_values(removed_parts(text, shown))
@@ -34,13 +36,12 @@ def hide_secrets(experiment: Experiment) -> Experiment:
     def hide_all(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
         return {name: hide(name, value) for name, value in options.items()}
 
-    models = tuple(
-        # What a catalogued model takes are sizes.
-        choice
-        if find_model(choice.name)
-        else ModelChoice.model_validate({"name": choice.name, **hide_all(choice.options)})
-        for choice in experiment.models
-    )
+    def hide_in(choice: ModelChoice) -> ModelChoice:
+        if find_model(choice.name):  # what a catalogued model takes are sizes
+            return choice
+        return ModelChoice.model_validate({"name": choice.name, **hide_all(choice.options)})
+
+    models = tuple(map(hide_in, experiment.models))
     update = {
         "models": models,
         "model": experiment.model.model_copy(

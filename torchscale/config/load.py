@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -116,7 +116,9 @@ def read_document(path: pathlib.Path) -> ConfigDocument:
         raise ConfigError(
             one_line(f"{path}:{line}: not UTF-8 text (byte {error.start})")
         ) from error
-    reader = strict_yaml.read_json if path.suffix.lower() == ".json" else strict_yaml.read_yaml
+    reader = strict_yaml.read_yaml
+    if path.suffix.lower() == ".json":
+        reader = strict_yaml.read_json
     return reader(text, str(path))
 
 
@@ -164,25 +166,29 @@ def _locate(
 
 
 def _at(name: str, line: int, where: KeyPath, text: str) -> str:
-    place = f"{name}:{line}" if line else name
-    return one_line(f"{place}: {format_path(where)}: {text}" if where else f"{place}: {text}")
+    place = name
+    if line:
+        place += f":{line}"
+    if where:
+        place += f": {format_path(where)}"
+    return one_line(f"{place}: {text}")
 
 
 def _listed(messages: Sequence[tuple[int, str]]) -> str:
     lines = [text for _, text in messages[:_MAX_PROBLEMS]]
     more = len(messages) - len(lines)
-    return "\n".join([*lines, *([f"… and {more:,} more"] if more else [])])
+    if more:
+        lines = [*lines, f"… and {more:,} more"]
+    return "\n".join(lines)
 
 
 def _broken_text(data: Data, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Paths of texts and keys that cannot be encoded as UTF-8."""
-    items = (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
+    items: Iterable[tuple[str | int, Data]] = ()
+    if isinstance(data, dict):
+        items = data.items()
+    elif isinstance(data, list):
+        items = enumerate(data)
     for key, value in items:
         if any(
             "\ud800" <= char <= "\udfff"

@@ -16,7 +16,9 @@ _LARGEST_BYTES = 1 << 40
 
 def _as_bytes(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     """``64MiB`` becomes a number; any other value is left to validation."""
-    return parse_bytes(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return parse_bytes(value)
+    return value
 
 
 ByteCount = Annotated[int, BeforeValidator(_as_bytes), Field(ge=1, le=_LARGEST_BYTES)]

@@ -97,7 +97,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     in front."""
     folded = {_folded(name): name for name in known}
     near = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.6)
-    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+    if near:
+        return f"; did you mean {folded[near[0]]!r}?"
+    return ""
 
 
 def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
@@ -120,7 +122,9 @@ def shown(value: object) -> str:
 
 def shortened_value(text: str) -> str:
     """``text``, cut to fit a one-line message."""
-    return text if len(text) <= _MAX_VALUE_CHARACTERS else text[: _MAX_VALUE_CHARACTERS - 1] + "…"
+    if len(text) <= _MAX_VALUE_CHARACTERS:
+        return text
+    return text[: _MAX_VALUE_CHARACTERS - 1] + "…"
 
 
 def _written(value: object) -> str:
@@ -142,14 +146,18 @@ def keys_of(path: KeyPath, data: Data = None) -> list[str]:
     model: Any = Experiment
     if path[:2] == ("parallel", "strategy"):
         kind = STRATEGIES.get(str(value_at(data, (*path, "name"))))
-        return [] if kind is None else list(kind.model_fields)
+        if kind is None:
+            return []
+        return list(kind.model_fields)
     for part in path:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
         field = model.model_fields.get(str(part))
         model = field.annotation if field is not None else None
     is_section = isinstance(model, type) and issubclass(model, BaseModel)
-    return list(model.model_fields) if is_section else []
+    if is_section:
+        return list(model.model_fields)
+    return []
 
 
 def value_at(data: Data, path: KeyPath) -> Data:
@@ -211,17 +219,13 @@ def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
     if value is None:
         return "; remove the key, or give it a value"
     if not isinstance(value, str):
-        return (
-            f"; quote it to make it text: '{value}'"
-            if expected == "text" and type(value) in (int, float)
-            else ""
-        )
+        if expected == "text" and type(value) in (int, float):
+            return f"; quote it to make it text: '{value}'"
+        return ""
     if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
-        plain = (
-            f"{float(value):.0f}"
-            if "whole" in expected
-            else f"{float(value):g} or {_with_point(value)}"
-        )
+        plain = f"{float(value):g} or {_with_point(value)}"
+        if "whole" in expected:
+            plain = f"{float(value):.0f}"
         return f"; {value} is text in YAML: write {plain}"
     literals = [text for details in group for text in _literals(details)]
     same = SAME_PRECISIONS.get(value.casefold())
@@ -255,13 +259,15 @@ def _value_error(text: str, value: Data) -> str:
         name = value["name"] if isinstance(value, dict) else value
         near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
         return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
-    return (
-        text if shown(value) in text or isinstance(value, dict) else f"{text}; got {shown(value)}"
-    )
+    if shown(value) in text or isinstance(value, dict):
+        return text
+    return f"{text}; got {shown(value)}"
 
 
 def _with_value(text: str, value: Data) -> str:
-    return f"{text}, got {shown(value)}" if text.startswith("expected") else text
+    if text.startswith("expected"):
+        return f"{text}, got {shown(value)}"
+    return text
 
 
 def _expectation(details: ErrorDetails) -> str:
@@ -274,11 +280,9 @@ def _expectation(details: ErrorDetails) -> str:
     }
     if kind in bounds:
         key, bound = bounds[kind]
-        return (
-            f"{bound} {context[key]:g}"
-            if isinstance(context[key], float)
-            else f"{bound} {context[key]}"
-        )
+        if isinstance(context[key], float):
+            return f"{bound} {context[key]:g}"
+        return f"{bound} {context[key]}"
     if kind == "literal_error":
         return str(context["expected"])
     if kind == "union_tag_invalid":
@@ -288,18 +292,19 @@ def _expectation(details: ErrorDetails) -> str:
 
 def _literals(details: ErrorDetails) -> list[str]:
     where = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}.get(details["type"])
-    return (
-        []
-        if where is None
-        else re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
-    )
+    if where is None:
+        return []
+    return re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
 
 
 def _with_point(number: str) -> str:
     """``1e3`` → ``1.0e+3``, which YAML reads as a number."""
     mantissa, _, exponent = number.lower().partition("e")
-    mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
-    return f"{mantissa}e{exponent if exponent[:1] in '+-' else '+' + exponent}"
+    if "." not in mantissa:
+        mantissa += ".0"
+    if exponent[:1] not in "+-":
+        exponent = f"+{exponent}"
+    return f"{mantissa}e{exponent}"
 
 
 @cache

@@ -53,11 +53,9 @@ class Override:
         if renamed is not None and not self.from_option:
             typed = shlex.quote(f"--{renamed[1]}={self.text.partition('=')[2]}")
             problem = f"unknown key; write {typed}"
-        return one_line(
-            f"{self.text}: {problem}"
-            if same_key
-            else f"{self.text}: {format_path(where)}: {problem}"
-        )
+        if same_key:
+            return one_line(f"{self.text}: {problem}")
+        return one_line(f"{self.text}: {format_path(where)}: {problem}")
 
 
 def override_of(value: ConfigValue) -> Override:
@@ -67,7 +65,9 @@ def override_of(value: ConfigValue) -> Override:
         ConfigError: the value holds what no config file could hold.
     """
     data = plain_data(value.value, value.option or value.key)
-    text = f"{value.option} {_typed(data)}" if value.option else f"{value.key}={_typed(data)}"
+    text = f"{value.key}={_typed(data)}"
+    if value.option:
+        text = f"{value.option} {_typed(data)}"
     return Override(
         tuple(value.key.split(".")), data, one_line(text), from_option=bool(value.option)
     )
@@ -172,11 +172,9 @@ def _value(path: tuple[str, ...], text: str, shown: str) -> Data:
     except ConfigError as error:
         key = ".".join(path)
         is_cut = text.count("{") > text.count("}")
-        hint = (
-            f"the shell splits it at blanks: quote it, or write --{key}.NAME=VALUE"
-            if is_cut
-            else None
-        )
+        hint = None
+        if is_cut:
+            hint = f"the shell splits it at blanks: quote it, or write --{key}.NAME=VALUE"
         raise ConfigError(
             f"{one_line(shown)}: {error.message.rpartition(': ')[2]}", hint=hint
         ) from error
@@ -188,11 +186,15 @@ def _environment_value(text: str, shown: str) -> str:
         data = read_yaml(text, shown).data
     except ConfigError:
         return text
-    return data if isinstance(data, str) else text
+    if isinstance(data, str):
+        return data
+    return text
 
 
 def _typed(data: Data) -> str:
     """A value as a user types it behind an option, cut to fit a one-line message."""
     if isinstance(data, list) and not any(isinstance(item, list | dict) for item in data):
         return shortened_value(",".join(map(_typed, data)))
-    return shortened_value(data) if isinstance(data, str) and data else shown(data)
+    if isinstance(data, str) and data:
+        return shortened_value(data)
+    return shown(data)

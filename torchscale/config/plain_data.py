@@ -71,7 +71,9 @@ def _plain_text(value: str | os.PathLike[str], where: str, path: KeyPath) -> str
 def _digits(number: int) -> str:
     """The first digits of a large number. Python refuses to print numbers of more than 4,300
     digits."""
-    return f"{number:.3e}" if abs(number) < 10**300 else "a number of more than 300 digits"
+    if abs(number) < 10**300:
+        return f"{number:.3e}"
+    return "a number of more than 300 digits"
 
 
 def _refusal(where: str, path: KeyPath, problem: str) -> ConfigError:

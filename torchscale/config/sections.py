@@ -41,7 +41,9 @@ def _as_precision(value: Any) -> Any:  # noqa: ANN401 - raw input from YAML
     """``amp`` is the name many users know for fp16 autocast with a gradient scaler."""
     if isinstance(value, list | tuple):
         return [_as_precision(item) for item in value]
-    return "fp16" if value == "amp" else value
+    if value == "amp":
+        return "fp16"
+    return value
 
 
 class ModelChoice(ConfigSection):
@@ -67,7 +69,9 @@ class ModelChoice(ConfigSection):
     @model_validator(mode="before")
     @classmethod
     def _usual_names(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-        return with_usual_names(data) if isinstance(data, dict) else data
+        if isinstance(data, dict):
+            return with_usual_names(data)
+        return data
 
     @property
     def options(self) -> dict[str, OptionValue]:
@@ -78,10 +82,13 @@ class ModelChoice(ConfigSection):
 def with_usual_names(options: dict[str, Any]) -> dict[str, Any]:
     """Options under the names of the catalog: ``seq_len`` is ``sequence_length``. Given both ways,
     both stay, and the check for unknown options finds the other one."""
-    return {
-        key if OPTION_ALIASES.get(key, key) in options else OPTION_ALIASES.get(key, key): value
-        for key, value in options.items()
-    }
+    usual = {}
+    for key, value in options.items():
+        name = OPTION_ALIASES.get(key, key)
+        if name in options:
+            name = key
+        usual[name] = value
+    return usual
 
 
 class TrainingSettings(ConfigSection):
@@ -165,7 +172,9 @@ class ModelSettings(ConfigSection):
     @field_validator("options", mode="before")
     @classmethod
     def _usual_names(cls, options: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-        return with_usual_names(options) if isinstance(options, dict) else options
+        if isinstance(options, dict):
+            return with_usual_names(options)
+        return options
 
 
 class DataSettings(ConfigSection):
@@ -312,9 +321,9 @@ class BenchmarkSettings(ConfigSection):
     @classmethod
     def _apply_preset(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
         preset = data.get("preset") if isinstance(data, dict) else None
-        return (
-            {**PRESETS[preset], **data} if isinstance(preset, str) and preset in PRESETS else data
-        )
+        if isinstance(preset, str) and preset in PRESETS:
+            return {**PRESETS[preset], **data}
+        return data
 
     @model_validator(mode="after")
     def _one_bound(self) -> BenchmarkSettings:

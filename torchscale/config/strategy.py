@@ -192,11 +192,15 @@ class PipelineBase(StrategyBase):
 
     def stages(self, degrees: Degrees) -> int:
         """The number of stages that the layers are split into."""
-        return degrees.pipeline * (self.stages_per_device if self.schedule == "interleaved" else 1)
+        if self.schedule == "interleaved":
+            return degrees.pipeline * self.stages_per_device
+        return degrees.pipeline
 
     def pieces(self, degrees: Degrees) -> int:
         """Micro-batches: as configured, or two per stage."""
-        return 1 if degrees.pipeline == 1 else self.microbatches or 2 * self.stages(degrees)
+        if degrees.pipeline == 1:
+            return 1
+        return self.microbatches or 2 * self.stages(degrees)
 
 
 class PipelineParallel(PipelineBase):
@@ -252,8 +256,14 @@ class Hybrid(_Sharded, PipelineBase):
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits matrices and layers where the degrees are above 1."""
-        matrices = () if self.tensor == 1 else (TENSOR, SEQUENCE) if self.sequence else (TENSOR,)
-        return (*matrices, *([] if self.pipeline == 1 else [PIPELINE]))
+        splits = []
+        if self.tensor > 1:
+            splits.append(TENSOR)
+            if self.sequence:
+                splits.append(SEQUENCE)
+        if self.pipeline > 1:
+            splits.append(PIPELINE)
+        return tuple(splits)
 
     def degrees(self, world_size: int) -> Degrees:
         """The product of all degrees must be ``world_size``."""

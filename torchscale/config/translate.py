@@ -93,7 +93,9 @@ def _target(key: str) -> KeyPath | None:
         return tuple(EARLIER_KEYS[key].split("."))
     earlier = {here for there, here in EARLIER_KEYS.items() if there.rpartition(".")[2] == name}
     same = earlier or {known for known in dotted_keys() if known.rpartition(".")[2] == name}
-    return tuple(same.pop().split(".")) if len(same) == 1 else None
+    if len(same) == 1:
+        return tuple(same.pop().split("."))
+    return None
 
 
 def _put(data: dict[str, Data], path: KeyPath, value: Data) -> bool:
@@ -126,4 +128,6 @@ def _number(text: str) -> Data:
     if not _EXPONENTIAL.fullmatch(text):
         return text
     number = float(text)
-    return int(number) if number.is_integer() else number
+    if number.is_integer():
+        return int(number)
+    return number

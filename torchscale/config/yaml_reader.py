@@ -137,7 +137,12 @@ def format_path(path: KeyPath) -> str:
     """``("models", 0, "name")`` → ``models[0].name``."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif text:
+            text += f".{part}"
+        else:
+            text = part
     return text
 
 

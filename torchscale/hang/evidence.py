@@ -36,7 +36,7 @@ from torchscale.util.process import POLL_SECONDS, rank_environment, tail
 from torchscale.util.process_names import RANK_PROCESS
 
 FACTS_FILE = "hang.json"
-_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.elastic_launcher"})
+_WORKERS = frozenset({"torchscale.worker", "torchscale.worker.launcher.elastic_launcher"})
 """Modules that a rank's command line names, from Python 3.11 on where the rank is a fork."""
 _ANSWER_SECONDS = 5.0
 """Ranks look for a request once a second and write some 2 MB; those that have not answered by then

@@ -22,7 +22,7 @@ from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"
-"""As torchscale.worker.burn_in, which imports torch, names it."""
+"""As torchscale.worker.machine.burn_in, which imports torch, names it."""
 _READING_SECONDS = 1.0
 """Between two readings of the GPUs: temperature and clocks follow the load within seconds."""
 _REPORT_SECONDS = 10.0
@@ -52,14 +52,18 @@ def run_burn_in(
         report: Gets a line on its state every 10 s.
     """
     backend, world_size = collective_ranks(facts)
-    cores = facts.host.cores if facts.host is not None else 1
+    cores = 1
+    if facts.host is not None:
+        cores = facts.host.cores
     if backend != "nccl":
         world_size = min(_MAX_CPU_RANKS, max(world_size, cores))
-    uuids = facts.software.cuda_uuids if facts.software is not None and backend == "nccl" else ()
+    uuids: tuple[str, ...] = ()
+    if facts.software is not None and backend == "nccl":
+        uuids = facts.software.cuda_uuids
     totals = BurnInTotals()
     with scratch_directory("burn-in") as directory:
         arguments = (str(directory), backend, str(seconds), str(timeout_seconds))
-        worker = module_command("torchscale.worker.burn_in", *arguments)
+        worker = module_command("torchscale.worker.machine.burn_in", *arguments)
         local = [
             "--standalone",
             "--local-addr=127.0.0.1",
@@ -126,7 +130,9 @@ def _follow(
             (directory / _STOP_FILE).touch()
             deadline = min(deadline, now + _LAST_ROUND_SECONDS)
         if now >= deadline:
-            return None if stop.asked else f"no end within {now - started:.0f} s"
+            if stop.asked:
+                return None
+            return f"no end within {now - started:.0f} s"
         if now - told >= _REPORT_SECONDS and totals.rounds:
             told = now
             limits.report(_state(totals, limits.seconds))
@@ -160,4 +166,6 @@ def _new_rounds(directory: Path, offsets: dict[Path, int]) -> Iterator[BurnInRou
 def _gpu_use(directory: Path, began: float, uuids: tuple[str, ...]) -> tuple[GpuUse, ...]:
     readings, _ = read_readings(directory / READINGS)
     telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
-    return () if telemetry is None else telemetry.gpus
+    if telemetry is None:
+        return ()
+    return telemetry.gpus

@@ -71,7 +71,9 @@ class Cluster:
     @property
     def master(self) -> str:
         """``host:port``."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if ":" in self.host:
+            return f"[{self.host}]:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -107,26 +109,24 @@ def find_cluster(
     if asked is None and (found is None or found.nodes == 1):
         _refuse_options_of_several(options)
         return None
-    count = asked if asked is not None else found.nodes if found is not None else 1
+    count = 1
+    if asked is not None:
+        count = asked
+    elif found is not None:
+        count = found.nodes
     if not 1 < count <= MAX_NODES:
         raise UsageError(f"--nnodes {count}: expected 1 to {MAX_NODES}")
-    source = (
-        "options"
-        if found is None or (options.node_rank is not None and options.master)
-        else found.source
-    )
+    source = "options"
+    if found is not None and (options.node_rank is None or not options.master):
+        source = found.source
     if found is not None and options.node_rank is None and found.nodes != count:
         raise UsageError(
             f"{count} nodes were asked for, but {found.source} says {found.nodes}",
             hint="make them equal, or also give --node-rank and --master",
         )
-    node_rank = (
-        options.node_rank
-        if options.node_rank is not None
-        else found.node_rank
-        if found is not None
-        else None
-    )
+    node_rank = options.node_rank
+    if node_rank is None and found is not None:
+        node_rank = found.node_rank
     if node_rank is None:
         raise UsageError(
             f"{count} nodes, but which one is this?",
@@ -227,7 +227,9 @@ def read_token(path: Path | None) -> bytes:
         try:
             text = read_bounded(path, _MAX_TOKEN_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not text"
+            reason: str | None = "not text"
+            if isinstance(error, OSError):
+                reason = error.strerror
             raise UsageError(f"{origin}: {reason or error}", hint=hint) from error
     if len(text) < _MIN_TOKEN_CHARACTERS:
         raise UsageError(
@@ -278,7 +280,9 @@ def first_host(nodelist: str) -> str | None:
     """The first host of a list as Slurm writes it: ``gpu[03-05,9]-ib,login1`` → ``gpu03-ib``;
     ``None`` without any."""
     match = _FIRST_HOST.match(nodelist.strip())
-    return None if match is None else f"{match[1]}{match[2] or ''}{match[3] or ''}"
+    if match is None:
+        return None
+    return f"{match[1]}{match[2] or ''}{match[3] or ''}"
 
 
 def _from_skypilot(env: Mapping[str, str]) -> _Found | None:

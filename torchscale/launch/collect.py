@@ -172,9 +172,14 @@ def collect_launch(
         if not (directory / "task.json").exists():
             directory.mkdir(parents=True, exist_ok=True)  # for the record
             reason += "; the folder of the launch was emptied or removed meanwhile"
+    failures: tuple[RankFailure, ...] = ()
+    log_tail = ""
+    # A rank that fails in its teardown has measured: what it said stays in its file.
+    if state is not State.OK:
+        failures, log_tail = evidence.failures, _log_tail(directory, log, cell.world_size)
     if ending.survivors:
         running = f"still running: {', '.join(ending.survivors)}"
-        reason = f"{reason}; {running}" if reason else running
+        reason = "; ".join(filter(None, (reason, running)))
     if not task.log_step_times:
         for path in directory.glob("steps-rank-*.jsonl"):
             path.unlink()
@@ -189,11 +194,10 @@ def collect_launch(
         started_at=started_at,
         seconds=seconds,
         command=command,
-        # A rank that fails in its teardown has measured: what it said stays in its file.
-        failures=() if state is State.OK else evidence.failures,
+        failures=failures,
         exit_code=ending.exit_code,
         nodes=nodes,
-        log_tail="" if state is State.OK else _log_tail(directory, log, cell.world_size),
+        log_tail=log_tail,
         telemetry=telemetry[0],
         node_telemetry=telemetry if nodes else (),
         autopsy=autopsy,
@@ -227,9 +231,9 @@ def _little_space(directory: Path) -> str:
         free = shutil.disk_usage(directory).free
     except OSError:
         return ""
-    return (
-        f"; the disk of the results has {format_bytes(free)} free" if free < _LITTLE_BYTES else ""
-    )
+    if free < _LITTLE_BYTES:
+        return f"; the disk of the results has {format_bytes(free)} free"
+    return ""
 
 
 def node_file(node: LaunchNode, name: str) -> str:
@@ -251,7 +255,9 @@ def _on_one_clock(payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> AnyPayl
         return payload
 
     def shifted(moment: float | None, offset: float) -> float | None:
-        return None if moment is None else moment - offset
+        if moment is None:
+            return None
+        return moment - offset
 
     ranks = tuple(
         rank.model_copy(
@@ -315,7 +321,9 @@ def classify(evidence: Evidence) -> tuple[State, str]:
     kind = evidence.ending.kind
     if len(evidence.payload.ranks) == evidence.world_size:
         invalid = launch_kind(evidence.payload.kind).invalid_reason(evidence.payload)
-        return (State.INVALID, invalid) if invalid else (State.OK, "")
+        if invalid:
+            return State.INVALID, invalid
+        return State.OK, ""
     if kind is EndingKind.INTERRUPTED:
         return State.INTERRUPTED, evidence.ending.detail
     if kind is EndingKind.NODE_LOST:
@@ -339,7 +347,9 @@ def _judge_steps(
     if training is None or training.rank_steps:
         return State.OK, ""
     damage = first_unusable_steps(directory, (rank.rank for rank in training.ranks), nodes)
-    return (State.INVALID, damage) if damage else (State.OK, "")
+    if damage:
+        return State.INVALID, damage
+    return State.OK, ""
 
 
 def _judge_failures(evidence: Evidence) -> tuple[State, str]:
@@ -365,9 +375,10 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
     for rank in silent:
         if (code := evidence.exit_codes.get(rank, 0)) > 0:
             logged = evidence.logged_errors.get(rank, "")
-            return State.CRASHED, f"rank {rank} exited with {code} and " + (
-                f"its log ends with {logged[:300]}" if logged else "wrote no error"
-            )
+            left = "wrote no error"
+            if logged:
+                left = f"its log ends with {logged[:300]}"
+            return State.CRASHED, f"rank {rank} exited with {code} and {left}"
     return _judge_departure(evidence, silent)
 
 
@@ -394,7 +405,7 @@ def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, 
         return State.CRASHED, f"rank {first.rank}: {first.type}: {_first_line(first.message)}"
     ranks = f"rank{'s' * (len(departed) > 1)} {', '.join(map(str, departed))}"
     reason = f"{ranks} exited before the measurement was complete, without an error"
-    return State.INCOMPLETE, f"{reason}; {evidence.missing}" if evidence.missing else reason
+    return State.INCOMPLETE, "; ".join(filter(None, (reason, evidence.missing)))
 
 
 def _judge_signal(rank: int, number: int, oom_kills: int) -> tuple[State, str]:
@@ -419,7 +430,9 @@ def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> 
     other ends."""
     if ending.kind is EndingKind.TIMEOUT and state is State.TIMEOUT:
         return hang_autopsy(directory, world_size)
-    return failure_autopsy(directory, world_size) if state is State.CRASHED else None
+    if state is State.CRASHED:
+        return failure_autopsy(directory, world_size)
+    return None
 
 
 def _with_hosts(autopsy: Autopsy, nodes: tuple[LaunchNode, ...]) -> Autopsy:

@@ -10,6 +10,7 @@ from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.request import RecordRequest
+from torchscale.util.process import ManagedProcess
 
 _BUDGET_GRACE_SECONDS = 10.0
 """The worker ends its measurement 3 s before the budget does, to write its record. A launch that is
@@ -65,6 +66,13 @@ class StopRequest:
     def at_once(self) -> bool:
         """Asked at least twice: end this launch without grace."""
         return self.count > 1
+
+    def end(self, process: ManagedProcess) -> tuple[str, ...]:
+        """End a process with its descendants, with the grace that the user leaves; returns
+        survivors."""
+        if self.at_once:
+            return process.end(grace_seconds=0.0)
+        return process.end()
 
 
 def launch_task(

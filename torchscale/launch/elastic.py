@@ -36,7 +36,7 @@ from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
 from torchscale.util.process import ManagedProcess, tail
 
-_MODULE = "torchscale.worker.elastic_launcher"
+_MODULE = "torchscale.worker.launcher.elastic_launcher"
 _LOG = "launcher.log"
 _PROGRAM = "the process that starts torchrun's agent"
 
@@ -117,7 +117,7 @@ class ElasticLauncher:
             self._sampler.copy_new(task.started_at, directory)
         ending = Ending(kind, _status(ended), detail)
         if not ended.exists():
-            survivors = process.end(grace_seconds=0.0) if stop.at_once else process.end()
+            survivors = stop.end(process)
             directory.mkdir(
                 parents=True, exist_ok=True
             )  # user code can remove it, as long as it runs

@@ -139,18 +139,16 @@ class Group:
             self._sampler.copy_new(task.started_at, directory)
         survivors: tuple[str, ...] = ()
         if not is_done():
-            survivors = (
-                self._process.end(grace_seconds=0.0) if stop.at_once else self._process.end()
-            )
+            survivors = stop.end(self._process)
             directory.mkdir(
                 parents=True, exist_ok=True
             )  # user code can remove it, as long as it runs
             self._keep_logs(directory)
         else:
             self._copy_new_output(directory)
-        ending = Ending(
-            EndingKind.FINISHED if is_done() else kind, self._process.poll(), detail, survivors
-        )
+        if is_done():
+            kind = EndingKind.FINISHED
+        ending = Ending(kind, self._process.poll(), detail, survivors)
         record = collect_launch(
             task,
             directory,

@@ -37,7 +37,7 @@ class MachineDetection:
             MachineError: no process can be started.
         """
         require("torch", "training")
-        self._process = BoundedProcess(module_command("torchscale.worker.environment"))
+        self._process = BoundedProcess(module_command("torchscale.worker.probe.environment"))
 
     def __enter__(self) -> MachineDetection:
         return self
@@ -94,11 +94,7 @@ def usable_cores(
     Two ranks on the two hardware threads of one core would share it, and scaling would look worse
     than it is.
     """
-    allowed = (
-        sorted(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else list(range(os.cpu_count() or 1))
-    )
+    allowed = sorted(_allowed_cpus() or range(os.cpu_count() or 1))
     cores: dict[str, int] = {}
     for cpu in allowed:
         siblings = _read(system_cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(
@@ -107,13 +103,22 @@ def usable_cores(
         cores.setdefault(siblings, cpu)
     limit = _quota(quota_file)
     chosen = tuple(cores.values())
-    return chosen[: max(1, limit)] if limit is not None else chosen
+    if limit is not None:
+        return chosen[: max(1, limit)]
+    return chosen
+
+
+def _allowed_cpus() -> set[int]:
+    """Logical CPUs that this process may use; empty where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set()
 
 
 def node_cores(system_nodes: Path = _SYSTEM_NODES) -> dict[int, tuple[int, ...]]:
     """Logical CPUs of each NUMA node that this process may use; empty where the system does not
     report them."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    allowed = _allowed_cpus()
     nodes: dict[int, tuple[int, ...]] = {}
     for path in sorted(system_nodes.glob("node[0-9]*")):
         usable = tuple(cpu for cpu in _parse_cpu_list(_read(path / "cpulist")) if cpu in allowed)
@@ -144,8 +149,8 @@ def detect_gpus() -> list[tuple[int, int]]:
     try:
         driver = Driver(pynvml)
         handles = [
-            driver.ask("nvmlDeviceGetHandleByIndex", it)
-            for it in range(driver.whole("nvmlDeviceGetCount") or 0)
+            driver.ask("nvmlDeviceGetHandleByIndex", index)
+            for index in range(driver.whole("nvmlDeviceGetCount") or 0)
         ]
         # A GPU that fell off the bus, or one of another container, does not hide the others.
         asked = [

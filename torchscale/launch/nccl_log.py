@@ -106,6 +106,8 @@ def _named(text: str, names: tuple[str, ...]) -> str:
     """The name of an algorithm or protocol: a number is an index into NCCL's list, a name gets the
     list's spelling (NCCL prints ``NVLS_TREE`` and takes ``NVLSTree``)."""
     if text.isdigit():
-        return names[int(text)] if int(text) < len(names) else text
+        if int(text) < len(names):
+            return names[int(text)]
+        return text
     plain = text.replace("_", "").upper()
     return next((name for name in names if name.upper() == plain), text)

@@ -23,6 +23,7 @@ from torchscale.errors import MachineError
 from torchscale.schema.profiles.nvtx_names import CAPTURE, NVTX_PACKAGE
 from torchscale.util.interpreter import module_command
 from torchscale.util.nsight import importer_problem, installation_of
+from torchscale.util.optional import optional
 from torchscale.util.process import Finished, ManagedProcess, run_bounded
 from torchscale.util.scratch import scratch_directory
 
@@ -177,7 +178,9 @@ def delayed_capture(delay_seconds: float) -> list[str]:
     """Options to record from a moment on (rounded to whole seconds), until
     :meth:`Session.start_stop` or the program's end."""
     delay = round(delay_seconds)
-    return [f"--delay={delay}"] if delay else []
+    if delay:
+        return [f"--delay={delay}"]
+    return []
 
 
 def find_exporter() -> Nsys:
@@ -214,7 +217,7 @@ def find_nsys(*, for_cpus: bool = False) -> Nsys:
     """
     found = find_exporter()
     installation = installation_of(Path(found.path))
-    problem = None if installation is None else importer_problem(installation)
+    problem = optional(importer_problem, installation)
     if problem is not None:
         raise MachineError(f"{found.name} cannot write reports: {problem}", hint=_COMPLETE_IT)
     nsys = Nsys(found.path, found.version, _cuda_trace(found.path))
@@ -236,7 +239,7 @@ _COMPLETE_IT = f"install all of Nsight Systems, with the libraries that it needs
 
 def _record_trial(session: Session, output: Path, *, for_cpus: bool) -> Finished:
     """Record a program that marks one range, or one that does nothing."""
-    command = module_command("torchscale.worker.nvtx_check") if for_cpus else ["true"]
+    command = module_command("torchscale.worker.profile.nvtx_check") if for_cpus else ["true"]
     argv = session.wrap(output, command, (), trace=HOST_TRACE, variables={})
     return run_bounded(argv, timeout_seconds=_TRIAL_SECONDS, env=session.environment(os.environ))
 
@@ -256,10 +259,12 @@ def _judge_trial(session: Session, output: Path, finished: Finished, *, for_cpus
         )
     report = output.with_name(output.name + _REPORT)
     if not report.is_file() or not report.stat().st_size:
+        detail = ""
+        if said:
+            detail = f"; its last output: {said}"
         raise MachineError(
             f"{session.nsys.name} cannot record here: it exited with {finished.returncode} and "
-            "wrote no report"
-            f"{f'; its last output: {said}' if said else ''}",
+            f"wrote no report{detail}",
             hint=f"run `nsys profile true` to see why; {_COMPLETE_IT}",
         )
     exported = report.with_suffix(".sqlite")
@@ -287,7 +292,9 @@ def _holds_mark(exported: Path) -> bool:
 
 def _cuda_trace(path: str) -> str:
     finished = run_bounded([path, "profile", "--help"], timeout_seconds=_VERSION_SECONDS)
-    return _SOFTWARE_TRACE if _SOFTWARE_TRACE in finished.stdout + finished.stderr else "cuda"
+    if _SOFTWARE_TRACE in finished.stdout + finished.stderr:
+        return _SOFTWARE_TRACE
+    return "cuda"
 
 
 def failed_to_start(output: str, seconds: float) -> bool:
@@ -366,10 +373,11 @@ def export(nsys: Nsys, report: Path, target: Path, *, timeout_seconds: float) ->
         )
     if finished.returncode != 0 or not partial.is_file() or partial.stat().st_size == 0:
         partial.unlink(missing_ok=True)
-        output = last_line(finished.stderr or finished.stdout)
+        ended = f"{finished.returncode}"
+        if output := last_line(finished.stderr or finished.stdout):
+            ended += f": {output}"
         raise MachineError(
-            f"nsys export of {report} failed with "
-            f"{finished.returncode}{f': {output}' if output else ''}; "
+            f"nsys export of {report} failed with {ended}; "
             "the report may be incomplete; it is kept",
             hint=by_hand,
         )
@@ -390,7 +398,9 @@ def _report_version(report: Path) -> tuple[int, int] | None:
             match = _REPORT_VERSION.search(file.read(_HEAD_BYTES))
     except OSError:
         return None
-    return None if match is None else (int(match[1]), int(match[2]))
+    if match is None:
+        return None
+    return int(match[1]), int(match[2])
 
 
 def _version(path: str) -> tuple[int, int]:
@@ -399,11 +409,9 @@ def _version(path: str) -> tuple[int, int]:
     )
     match = _VERSION.search(finished.stdout + finished.stderr)
     if finished.timed_out or match is None:
-        output = (
-            "no answer"
-            if finished.timed_out
-            else last_line(finished.stderr or finished.stdout) or "nothing"
-        )
+        output = "no answer"
+        if not finished.timed_out:
+            output = last_line(finished.stderr or finished.stdout) or "nothing"
         raise MachineError(
             f"{path} --version printed no version ({output})",
             hint="check that it is Nsight Systems, or use --tool kineto",
@@ -422,7 +430,9 @@ def last_line(text: str) -> str:
         for line in re.split(r"[\r\n]", text)
         if line.strip() and not _PROGRESS.match(line)
     ]
-    return lines[-1][:300] if lines else ""
+    if lines:
+        return lines[-1][:300]
+    return ""
 
 
 _OWN_FAILURE = re.compile(

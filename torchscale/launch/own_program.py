@@ -124,9 +124,13 @@ def _with_torch_profiler(run: UserRun, request: RecordRequest, stop: StopRequest
     directory = Path(request.directory)
     with _started(run, request, list(run.command), run.env) as program:
         program.wait(lambda: stop.asked or _all_recorded(directory), run.timeout_seconds)
-        ended = _Ended.BY_ITSELF if program.has_ended else _Ended.TIMEOUT
-        if not program.has_ended and (stop.asked or _all_recorded(directory)):
-            ended = _Ended.INTERRUPTED if stop.asked else _Ended.RECORDED
+        ended = _Ended.TIMEOUT
+        if program.has_ended:
+            ended = _Ended.BY_ITSELF
+        elif stop.asked:
+            ended = _Ended.INTERRUPTED
+        elif _all_recorded(directory):
+            ended = _Ended.RECORDED
         if ended is _Ended.RECORDED and run.keep_running:
             program.hand_on(_Judgement(State.OK, files=_trace_files(directory)))
             ended = program.left_alone(lambda: stop.asked)
@@ -279,7 +283,9 @@ class _Program:
     @property
     def seconds(self) -> float:
         """Since its start, until it was seen to have ended."""
-        return time.monotonic() - self._clock if self._seconds is None else self._seconds
+        if self._seconds is None:
+            return time.monotonic() - self._clock
+        return self._seconds
 
     @property
     def has_ended(self) -> bool:
@@ -295,7 +301,9 @@ class _Program:
     def exit_code(self) -> int | None:
         """Its exit code: 128 and the signal that ended it; ``None`` while it runs."""
         status = self._process.poll()
-        return 128 - status if status is not None and status < 0 else status
+        if status is not None and status < 0:
+            return 128 - status
+        return status
 
     def wait(self, is_over: Callable[[], bool], seconds: float) -> None:
         """Pass on what it prints until ``is_over``, it has ended, or ``seconds`` have passed."""
@@ -311,7 +319,9 @@ class _Program:
     def left_alone(self, is_over: Callable[[], bool]) -> _Ended:
         """Wait until it ends by itself, or the user ends it."""
         self.wait(is_over, float("inf"))
-        return _Ended.BY_ITSELF if self.has_ended else _Ended.INTERRUPTED
+        if self.has_ended:
+            return _Ended.BY_ITSELF
+        return _Ended.INTERRUPTED
 
     def end(self, *, at_once: bool) -> None:
         """End it and all that it started."""
@@ -353,9 +363,10 @@ class _Program:
 
     def recording(self, ended: _Ended, judgement: _Judgement) -> Recording:
         """Keep the recording of a program that has ended."""
-        recording = self._recording(
-            judgement, self.exit_code if ended is _Ended.BY_ITSELF else None
-        )
+        exit_code = None
+        if ended is _Ended.BY_ITSELF:
+            exit_code = self.exit_code
+        recording = self._recording(judgement, exit_code)
         atomic_write_model(self._directory / "recording.json", recording)
         return recording
 
@@ -426,4 +437,6 @@ def program_failure(text: str) -> str:
         if (match := _ERROR.fullmatch(line.rstrip())) is not None
     ]
     own = [error for error in errors if not error.startswith(_LAUNCHERS_OWN)]
-    return own[0][:300] if own else last_line(text)
+    if own:
+        return own[0][:300]
+    return last_line(text)

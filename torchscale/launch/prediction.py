@@ -42,7 +42,7 @@ def predict_cells(
         )
         alike.setdefault(key, []).append(cell)
     finished = run_bounded(
-        module_command("torchscale.worker.predict"),
+        module_command("torchscale.worker.memory.predict"),
         timeout_seconds=timeout_seconds,
         env={**os.environ, **env},
         stdin=TypeAdapter(list[TrainingCell])

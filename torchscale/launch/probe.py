@@ -68,7 +68,7 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
     with scratch_directory("validate") as directory:
         out = directory / "collective.json"
         check = module_command(
-            "torchscale.worker.collective_check", str(out), backend, str(timeout_seconds)
+            "torchscale.worker.machine.collective_check", str(out), backend, str(timeout_seconds)
         )
         local = [*LOCAL_RENDEZVOUS, f"--nproc-per-node={world_size}", "--max-restarts=0"]
         local.append(f"--log-dir={directory}")  # else torchrun leaves a directory in /tmp
@@ -79,11 +79,9 @@ def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveF
         try:
             return CollectiveFacts.model_validate_json(out.read_bytes())
         except (OSError, ValidationError):
-            reason = (
-                f"no result within {timeout_seconds:g} s"
-                if finished.timed_out
-                else first_error(finished.stderr)
-            )
+            reason = f"no result within {timeout_seconds:g} s"
+            if not finished.timed_out:
+                reason = first_error(finished.stderr)
             return CollectiveFacts(backend=backend, world_size=world_size, error=reason)
 
 
@@ -91,13 +89,13 @@ def collective_ranks(facts: NodeFacts) -> tuple[str, int]:
     """Backend and number of ranks: NCCL with one on every GPU that torch may use, else gloo with
     two."""
     software = facts.software
+    if software is None or not software.cuda_available or software.nccl is None:
+        return "gloo", 2
     # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
-    devices = 0 if software is None or not software.cuda_available else software.cuda_devices or 0
-    return (
-        ("nccl", devices)
-        if software is not None and devices > 0 and software.nccl is not None
-        else ("gloo", 2)
-    )
+    devices = software.cuda_devices or 0
+    if devices > 0:
+        return "nccl", devices
+    return "gloo", 2
 
 
 def _last_facts(stdout: str) -> NodeFacts | None:
@@ -119,7 +117,9 @@ def _ending(finished: Finished) -> str:
     else:
         how = f"exited with {code}"
     lines = finished.stderr.strip().splitlines()
-    return f"{how} ({lines[-1].strip()[:200]})" if lines else how
+    if lines:
+        return f"{how} ({lines[-1].strip()[:200]})"
+    return how
 
 
 def collective_environment() -> dict[str, str]:

@@ -61,4 +61,6 @@ def _interpreter(script: Path) -> str | None:
     if not head.startswith("#!"):
         return None
     match = _SHEBANG.match(head) or _LONG_SHEBANG.search(head)
-    return None if match is None else match[1]
+    if match is None:
+        return None
+    return match[1]

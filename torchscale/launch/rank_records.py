@@ -102,7 +102,9 @@ def unusable_text(name: str, unusable: Mapping[int, str], nodes: Sequence[Launch
 def missing_text(name: str, missing: Sequence[int], nodes: Sequence[LaunchNode]) -> str:
     """``there is no rank-3.json of node 1 (n2)``; empty where all files are there."""
     names = [f"{name.replace('*', str(rank))}{_of_node(rank, nodes)}" for rank in missing]
-    return f"there is no {_listed(names, 'files')}" if names else ""
+    if names:
+        return f"there is no {_listed(names, 'files')}"
+    return ""
 
 
 def first_unusable_steps(directory: Path, ranks: Iterable[int], nodes: Sequence[LaunchNode]) -> str:
@@ -139,4 +141,6 @@ def _of_node(rank: int, nodes: Sequence[LaunchNode]) -> str:
 def _listed(texts: Sequence[str], what: str) -> str:
     more = len(texts) - _NAMED
     listed = "; ".join(texts[:_NAMED])
-    return f"{listed}; and {more} more {what}" if more > 0 else listed
+    if more > 0:
+        return f"{listed}; and {more} more {what}"
+    return listed

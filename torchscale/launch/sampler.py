@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from torchscale.util.nvml import Driver
+from torchscale.util.optional import optional
 
 _PR_SET_PDEATHSIG = 1
 _KILOBYTE = 1024
@@ -60,14 +61,16 @@ def main() -> None:
 
 def read_host() -> dict[str, Any]:
     """CPU use (0 to 1) since the last reading; memory and network counters in bytes, now."""
-    network = psutil.net_io_counters()
+    sent = received = None
+    if (network := psutil.net_io_counters()) is not None:
+        sent, received = network.bytes_sent, network.bytes_recv
     memory = psutil.virtual_memory()
     return {
         "time": time.time(),
         "cpu_busy": psutil.cpu_percent() / 100,
         "memory_used_bytes": int(memory.total - memory.available),
-        "sent_bytes": None if network is None else network.bytes_sent,
-        "received_bytes": None if network is None else network.bytes_recv,
+        "sent_bytes": sent,
+        "received_bytes": received,
     }
 
 
@@ -75,11 +78,11 @@ class GpuReader:
     """Reads the GPUs with these UUIDs; none without a working driver."""
 
     def __init__(self, uuids: list[str], nvml: Any) -> None:
-        self._driver = None if nvml is None else Driver(nvml)
-        handles = (
-            [] if self._driver is None else [(uuid, self._driver.handle(uuid)) for uuid in uuids]
-        )
-        self._handles = [(uuid, handle) for uuid, handle in handles if handle is not None]
+        self._driver = optional(Driver, nvml)
+        self._handles: list[tuple[str, Any]] = []
+        if self._driver is not None:
+            handles = [(uuid, self._driver.handle(uuid)) for uuid in uuids]
+            self._handles = [(uuid, handle) for uuid, handle in handles if handle is not None]
         self._links: dict[str, tuple[float, float]] = {}
 
     def read(self) -> list[dict[str, Any]]:
@@ -94,7 +97,9 @@ class GpuReader:
         driver = self._driver
         assert driver is not None  # noqa: S101 - without a driver there are no handles
         nvml = driver.nvml
-        use = driver.ask("nvmlDeviceGetUtilizationRates", handle)
+        busy = memory_busy = None
+        if (use := driver.ask("nvmlDeviceGetUtilizationRates", handle)) is not None:
+            busy, memory_busy = use.gpu / 100, use.memory / 100
         memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
         processes = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
         errors = (
@@ -106,8 +111,8 @@ class GpuReader:
         return {
             "uuid": uuid,
             "time": time.time(),
-            "busy": None if use is None else use.gpu / 100,
-            "memory_busy": None if use is None else use.memory / 100,
+            "busy": busy,
+            "memory_busy": memory_busy,
             "memory_used_bytes": None if memory is None else int(memory.used),
             "power_watts": _scaled(driver.whole("nvmlDeviceGetPowerUsage", handle), _MILLI),
             "energy_joules": _scaled(
@@ -122,7 +127,7 @@ class GpuReader:
             "throttle_reasons": driver.throttle_reasons(handle),
             "ecc_errors": driver.whole(*errors),
             "nvlink_bytes_per_second": self._nvlink(uuid, handle),
-            "processes": None if processes is None else len(processes),
+            "processes": optional(len, processes),
         }
 
     def _pcie(self, handle: Any) -> float | None:
@@ -133,7 +138,9 @@ class GpuReader:
         values = [
             driver.whole("nvmlDeviceGetPcieThroughput", handle, counter) for counter in counters
         ]
-        return None if None in values else float(sum(value or 0 for value in values) * _KILOBYTE)
+        if None in values:
+            return None
+        return float(sum(value or 0 for value in values) * _KILOBYTE)
 
     def _nvlink(self, uuid: str, handle: Any) -> float | None:
         """Bytes per second in both directions since the last reading; ``None`` at the first one."""
@@ -150,13 +157,15 @@ class GpuReader:
         )
         before = self._links.get(uuid)
         self._links[uuid] = now, total
-        return (
-            None if before is None or now <= before[0] else (total - before[1]) / (now - before[0])
-        )
+        if before is None or now <= before[0]:
+            return None
+        return (total - before[1]) / (now - before[0])
 
 
 def _scaled(value: int | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+    if value is None:
+        return None
+    return value * factor
 
 
 def _nvml() -> Any:

@@ -160,7 +160,9 @@ def _seconds(text: str) -> float | None:
         seconds = float(text)
     except ValueError:
         return None
-    return seconds if 0 <= seconds < math.inf else None
+    if 0 <= seconds < math.inf:
+        return seconds
+    return None
 
 
 def _time_of(line: bytes) -> float:

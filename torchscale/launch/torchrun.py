@@ -28,6 +28,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import LogLimit, clean_logs, open_log
+from torchscale.util.optional import optional
 from torchscale.util.process import POLL_SECONDS, ManagedProcess, inherited_environment
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
@@ -237,7 +238,7 @@ class Watch:
             try:
                 kind, detail = self.wait(process, is_done)
             finally:
-                survivors = process.end(grace_seconds=0.0) if self.stop.at_once else process.end()
+                survivors = self.stop.end(process)
         return Ending(kind, process.poll(), detail, survivors)
 
     def wait(
@@ -277,8 +278,10 @@ class Watch:
         return EndingKind.FINISHED, ""
 
     def _inspect(self, process: ManagedProcess, moved_seconds_ago: float | None = None) -> None:
-        wait_for_others = None if self.inspect_others is None else self.inspect_others()
-        ranks = None if self.world_size is None else range(self.world_size)
+        wait_for_others = None
+        if self.inspect_others is not None:
+            wait_for_others = self.inspect_others()
+        ranks = optional(range, self.world_size)
         inspect_hang(self.directory, process.pid, ranks, moved_seconds_ago)
         if wait_for_others is not None:
             wait_for_others()

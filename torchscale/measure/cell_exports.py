@@ -82,7 +82,8 @@ class CellExports:
                 if target.is_store:
                     self._store(target, final=final)
                 else:
-                    run = exported_run(summary) if run is None else run
+                    if run is None:
+                        run = exported_run(summary)
                     self._write(target, run)
             except UsageError as error:
                 if final:  # before that, there may be nothing to say in this format yet
@@ -104,12 +105,13 @@ class CellExports:
         goes through the environment, which only this user can read."""
         place = self._places[target]
         arguments = ["export", "--to", target.value, "--source", str(self._directory)]
-        arguments += [] if final else ["--no-report"]
+        if not final:
+            arguments.append("--no-report")
         # A service of W&B's that another process has started would keep the run of one that is
         # ended as in use.
         env = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
-        if target is ExportTarget.MLFLOW:
-            env |= {} if place == AUTO else {"MLFLOW_TRACKING_URI": place}
+        if target is ExportTarget.MLFLOW and place != AUTO:
+            env["MLFLOW_TRACKING_URI"] = place
         elif place != AUTO:
             arguments += ["--output", place]
         done = run_bounded(

@@ -56,7 +56,9 @@ from a passing disturbance."""
 
 def most_steps(requested: int | None, tool: Tool) -> int:
     """The most steps that are recorded, where ``requested`` does not say it."""
-    return _MOST_STEPS[tool] if requested is None else requested
+    if requested is None:
+        return _MOST_STEPS[tool]
+    return requested
 
 
 def choose_tool(requested: str, device: DeviceKind) -> ProfilerChoice:

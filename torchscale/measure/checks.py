@@ -48,7 +48,9 @@ def disk_problem(directory: str) -> str | None:
     """Why a disk cannot be measured in ``directory``; ``None`` where it can."""
     if not Path(directory).is_dir():
         return f"{directory}: not a directory"
-    return None if os.access(directory, os.W_OK | os.X_OK) else f"{directory}: cannot be written"
+    if os.access(directory, os.W_OK | os.X_OK):
+        return None
+    return f"{directory}: cannot be written"
 
 
 def _checked_cell(
@@ -57,17 +59,17 @@ def _checked_cell(
     hardware = as_kind(entry.cell, HardwareCell)
     if hardware is not None and hardware.disk_path is not None and entry.skip_reason is None:
         problem = disk_problem(hardware.disk_path)
-        return (
-            entry
-            if problem is None
-            else entry.model_copy(update={"skip_reason": f"hardware.disk_path: {problem}"})
-        )
+        if problem is None:
+            return entry
+        return entry.model_copy(update={"skip_reason": f"hardware.disk_path: {problem}"})
     cell = training_workload(entry.cell)
     if cell is None or entry.skip_reason is not None:
         return entry
     check = checks.get(model_key(cell))
     reason = (None if check is None else model_problem(cell, check)) or _missing_data(cell, hidden)
-    return entry if reason is None else entry.model_copy(update={"skip_reason": reason})
+    if reason is None:
+        return entry
+    return entry.model_copy(update={"skip_reason": reason})
 
 
 def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:

@@ -106,7 +106,9 @@ def find_machine(observer: Observer, detection: MachineDetection | None = None) 
         MachineError: torch cannot be imported, or the probe does not answer.
     """
     with observer.status("Detecting devices and software"):
-        return detect_machine() if detection is None else detection.result()
+        if detection is None:
+            return detect_machine()
+        return detection.result()
 
 
 def plan_run(
@@ -130,7 +132,10 @@ def plan_run(
 
 def timestamped(name: str, parent: Path = RESULTS) -> Path:
     """A folder of its own for every run of a command: ``results/collectives-20260102-030405``."""
-    return parent / f"{name}{'-' if name else ''}{datetime.now():%Y%m%d-%H%M%S}"
+    moment = f"{datetime.now():%Y%m%d-%H%M%S}"
+    if name:
+        return parent / f"{name}-{moment}"
+    return parent / moment
 
 
 @contextmanager
@@ -176,4 +181,6 @@ def sweep_exit_code(states: Iterator[State], *, interrupted: bool) -> ExitCode:
     if interrupted:
         return ExitCode.INTERRUPTED
     passed = all(state in (State.OK, State.SKIPPED) for state in states)
-    return ExitCode.OK if passed else ExitCode.FAILED
+    if passed:
+        return ExitCode.OK
+    return ExitCode.FAILED

@@ -110,7 +110,9 @@ class FleetOutcome:
             return ExitCode.INTERRUPTED
         if any(node.lacks_required for node in self.validation.nodes):
             return ExitCode.UNABLE
-        return ExitCode.OK if self.validation.fit else ExitCode.FAILED
+        if self.validation.fit:
+            return ExitCode.OK
+        return ExitCode.FAILED
 
 
 def join_fleet(
@@ -123,7 +125,9 @@ def join_fleet(
         UsageError: an option or variable is missing or wrong.
     """
     cluster = find_cluster(ClusterOptions(nodes, node_rank, master, token_file), None, os.environ)
-    return cluster, b"" if cluster is None else read_token(token_file)
+    if cluster is None:
+        return None, b""
+    return cluster, read_token(token_file)
 
 
 def validate_fleet(
@@ -256,7 +260,8 @@ class _Times:
         measured = {
             (place, entry.partner): entry
             for place, times in sent.items()
-            for entry in (times.partners if times is not None else ())
+            if times is not None
+            for entry in times.partners
         }
         for pair in pairs:
             entry = measured.get(pair)
@@ -266,9 +271,9 @@ class _Times:
                 self.seconds[pair] = (*self.seconds.get(pair, ()), *entry.seconds)
             else:
                 self.seconds.pop(pair, None)
-                self.errors[pair] = (
-                    entry.error if entry is not None else ""
-                ) or "the node sent no times"
+                self.errors[pair] = "the node sent no times"
+                if entry is not None and entry.error:
+                    self.errors[pair] = entry.error
 
 
 class _Fleet:
@@ -322,9 +327,9 @@ class _Fleet:
         present = {node.node_rank for node in layout}
         for rank in range(self._leader.nodes):
             if rank not in present:
-                reason = (
-                    "it did not join" if not self._stop.asked else "interrupted before it joined"
-                )
+                reason = "it did not join"
+                if self._stop.asked:
+                    reason = "interrupted before it joined"
                 nodes.append(FleetNode(node_rank=rank, hostname="?", address="", error=reason))
         return sorted(nodes, key=lambda node: node.node_rank)
 
@@ -346,11 +351,9 @@ class _Fleet:
                 seconds=pairs_seconds(1, self._options.timeout_seconds),
                 together=True,
             )
-        facts = (
-            _read(result.files[0], CollectiveFacts)
-            if 0 in result.files and not result.problems
-            else None
-        )
+        facts = None
+        if 0 in result.files and not result.problems:
+            facts = _read(result.files[0], CollectiveFacts)
         if facts is not None:
             return facts
         return CollectiveFacts(
@@ -521,7 +524,9 @@ def _common_ranks(nodes: Sequence[FleetNode]) -> tuple[str, int]:
         collective_ranks(node.validation.facts) for node in nodes if node.validation is not None
     ]
     backends = {backend for backend, _ in checked}
-    return ("nccl", min(ranks for _, ranks in checked)) if backends == {"nccl"} else ("gloo", 1)
+    if backends == {"nccl"}:
+        return "nccl", min(ranks for _, ranks in checked)
+    return "gloo", 1
 
 
 def _partner(place: int, pairs: Sequence[Pair]) -> int | None:

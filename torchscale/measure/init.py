@@ -147,11 +147,16 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"{path} exists", hint="choose another name, or replace it with --force")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a directory", hint="create it first")
-    atomic_write_text(path, _as_json(text) if path.suffix.lower() == ".json" else text)
+    if path.suffix.lower() == ".json":
+        text = _as_json(text)
+    atomic_write_text(path, text)
 
 
 def config_text(preset: HardwarePreset) -> str:
     """The config with comments, aligned in columns."""
+    precision: str = preset.precisions[0]
+    if len(preset.precisions) > 1:
+        precision = f"[{', '.join(preset.precisions)}]"
     text = _TEMPLATE.format(
         title=preset.title,
         notes="".join(f"# {line}\n" for line in preset.notes),
@@ -160,9 +165,7 @@ def config_text(preset: HardwarePreset) -> str:
         batch_sizes=", ".join(map(str, preset.batch_sizes)),
         gpu_counts=", ".join(map(str, preset.gpu_counts)),
         device=preset.device,
-        precision=preset.precisions[0]
-        if len(preset.precisions) == 1
-        else f"[{', '.join(preset.precisions)}]",
+        precision=precision,
         preset=preset.preset,
     )
     return "\n".join(_aligned(line) for line in text.splitlines()) + "\n"

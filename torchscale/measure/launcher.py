@@ -85,11 +85,9 @@ class Launcher:
             budget_seconds=experiment.benchmark.cell_seconds,
         )
         self._shares = shares_processes(experiment, plan)
-        self._forks = (
-            ElasticLauncher(folder.path / _GROUP)
-            if self._shares and forks_ranks(plan.device)
-            else None
-        )
+        self._forks: ElasticLauncher | None = None
+        if self._shares and forks_ranks(plan.device):
+            self._forks = ElasticLauncher(folder.path / _GROUP)
         self._counted: set[str] = set()
         self._pending, self._nodes = pending, nodes
         self._group: Group | None = None
@@ -103,8 +101,10 @@ class Launcher:
             record = self._run_over_nodes(item, self._nodes)
         elif self._forks is not None:
             record = self._run_forked(item, self._forks)
+        elif self._shares:
+            record = self._run_grouped(item)
         else:
-            record = self._run_grouped(item) if self._shares else self._run_alone(item)
+            record = self._run_alone(item)
         self._folder.finish_launch(item.cell, record)
         trained = as_kind(item.cell, TrainingCell)
         if trained is not None and record.payload.ranks:

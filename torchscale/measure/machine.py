@@ -69,7 +69,9 @@ class CollectivesOutcome(MachineOutcome[CollectivesSummary]):
         """As of any cells, and 1 where a link is slower than it should be."""
         code = super().exit_code
         slow = any(cell.verdict is not None and cell.verdict.fits is False for cell in self.shown)
-        return ExitCode.FAILED if slow and code is ExitCode.OK else code
+        if slow and code is ExitCode.OK:
+            return ExitCode.FAILED
+        return code
 
 
 Outcome = TypeVar("Outcome", bound=MachineOutcome[Any])

@@ -81,7 +81,9 @@ class MaxBatchOutcome:
         """130 interrupted, 0 where a batch fits, else 1."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
-        return ExitCode.OK if self.batch_size is not None else ExitCode.FAILED
+        if self.batch_size is not None:
+            return ExitCode.OK
+        return ExitCode.FAILED
 
     def to_json(self) -> str:
         """The largest batch that fits, and every trial."""
@@ -177,11 +179,9 @@ def _search(
     folder = RunFolder.join(directory, file.model_copy(update={"plan": ()}))
     training = cell.training
     pieces = training.strategy.pieces(training.degrees)
-    multiple = (
-        max(pieces, training.gradient_accumulation)
-        if training.scaling == "weak"
-        else training.world_size
-    )
+    multiple = training.world_size
+    if training.scaling == "weak":
+        multiple = max(pieces, training.gradient_accumulation)
     tried: dict[int, bool] = {}
     trials: list[Trial] = []
     with open_launcher(planned.experiment, planned.plan, folder, stop, lambda _: None) as launcher:

@@ -29,17 +29,17 @@ def machine_named(name: str) -> Machine:
             hint=f"known: {', '.join(known)}; or any count of {', '.join(ACCELERATORS)}, such as "
             "4xa100",
         )
-    return Machine(
-        _environment(named), tuple(range(named.count)) if named.accelerator is None else ()
-    )
+    cores: tuple[int, ...] = ()
+    if named.accelerator is None:
+        cores = tuple(range(named.count))
+    return Machine(_environment(named), cores)
 
 
 def _environment(named: NamedMachine) -> Environment:
     gpu = named.accelerator
-    devices = (
-        ()
-        if gpu is None
-        else tuple(
+    devices: tuple[DeviceInfo, ...] = ()
+    if gpu is not None:
+        devices = tuple(
             DeviceInfo(
                 kind="cuda",
                 index=index,
@@ -49,7 +49,6 @@ def _environment(named: NamedMachine) -> Environment:
             )
             for index in range(named.count)
         )
-    )
     versions = Versions(
         torchscale=__version__, python=platform.python_version(), torch=_installed_torch()
     )

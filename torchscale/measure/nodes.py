@@ -83,7 +83,10 @@ class SweepNodes:
     def can_run(self, cell: AnyCell) -> bool:
         """Whether as many nodes are there as ``cell`` needs."""
         possible = self._plan.nodes_of(cell.world_size) <= self._leader.available
-        (self._put_off.discard if possible else self._put_off.add)(cell.id)
+        if possible:
+            self._put_off.discard(cell.id)
+        else:
+            self._put_off.add(cell.id)
         return possible
 
     def run(
@@ -230,9 +233,9 @@ def finish_code(last: Finish) -> ExitCode | int:
     if last.exit_code == ExitCode.INTERRUPTED or not last.reason:
         return last.exit_code
     error = MachineError(last.reason)
-    error.exit_code = (
-        ExitCode(last.exit_code) if last.exit_code in set(ExitCode) else ExitCode.FAILED
-    )
+    error.exit_code = ExitCode.FAILED
+    if last.exit_code in set(ExitCode):
+        error.exit_code = ExitCode(last.exit_code)
     raise error
 
 

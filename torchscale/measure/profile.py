@@ -77,7 +77,9 @@ class ProfileOutcome:
             return ExitCode.INTERRUPTED
         if self.profile.recording.exit_code:
             return self.profile.recording.exit_code
-        return ExitCode.FAILED if self.profile.analysis is None else ExitCode.OK
+        if self.profile.analysis is None:
+            return ExitCode.FAILED
+        return ExitCode.OK
 
     @property
     def problem(self) -> TorchscaleError | None:
@@ -86,11 +88,9 @@ class ProfileOutcome:
             return None
         reason = "it was interrupted" if self.profile is None else self.profile.problem
         recorded = self.profile is not None and bool(self.profile.recording.files)
-        hint = (
-            f"the recording is in {self.directory}"
-            if recorded
-            else f"what it printed is in {self.directory}"
-        )
+        hint = f"what it printed is in {self.directory}"
+        if recorded:
+            hint = f"the recording is in {self.directory}"
         return TorchscaleError(f"nothing to analyze: {reason}", hint=hint)
 
     @property
@@ -139,9 +139,7 @@ def profile_workload(
     """
     planned = plan_run(experiment, observer)
     cell = _one_workload(planned.plan, observer if any_workload else None)
-    directory = (
-        output_dir if output_dir is not None else timestamped(f"profile-{_safe_name(cell.model)}")
-    )
+    directory = output_dir or timestamped(f"profile-{_safe_name(cell.model)}")
     with observer.status("Looking for a profiler"):
         choice = choose_tool(tool.value, planned.plan.device)
     if choice.note:
@@ -194,9 +192,7 @@ def profile_program(
         MachineError: the program cannot be started, or the profiler cannot be used.
         OutputError: ``output_dir`` cannot be created.
     """
-    directory = (
-        output_dir if output_dir is not None else timestamped(f"profile-{_program_name(command)}")
-    )
+    directory = output_dir or timestamped(f"profile-{_program_name(command)}")
     with observer.status("Looking for a profiler"):
         choice = choose_tool_for(command, tool.value)
     if choice.note:
@@ -319,7 +315,9 @@ def _safe_name(text: str) -> str:
 def _program_name(command: Sequence[str]) -> str:
     """``train`` of ``torchrun … train.py``, else the program itself."""
     scripts = [Path(argument).stem for argument in command if argument.endswith(".py")]
-    return _safe_name(scripts[0] if scripts else Path(command[0]).name)
+    if scripts:
+        return _safe_name(scripts[0])
+    return _safe_name(Path(command[0]).name)
 
 
 def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
@@ -332,11 +330,9 @@ def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
     """
     if not plan.training:
         skipped = [entry for entry in plan.cells if entry.skip_reason is not None]
-        reason = (
-            f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}"
-            if skipped
-            else ""
-        )
+        reason = ""
+        if skipped:
+            reason = f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}"
         raise MachineError(
             reason or "the config trains nothing", hint="profile a config that measures training"
         )

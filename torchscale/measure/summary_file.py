@@ -37,11 +37,9 @@ class SummaryFile:
     def summary(self) -> RunSummary:
         """The run as of the last update; ``problems`` hold why the last write failed, if it did."""
         summary = self._running.summary
-        return (
-            summary
-            if self._problem is None
-            else replace(summary, problems=(*summary.problems, self._problem))
-        )
+        if self._problem is None:
+            return summary
+        return replace(summary, problems=(*summary.problems, self._problem))
 
     def update(self, cell_run: CellRun) -> AnySummary:
         """Take in a cell whose launches or profile have changed, as the folder has it by now

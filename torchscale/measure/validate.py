@@ -37,7 +37,9 @@ class ValidationOutcome:
             return ExitCode.INTERRUPTED
         if self.lacks_required:
             return ExitCode.UNABLE
-        return ExitCode.OK if self.validation.fit else ExitCode.FAILED
+        if self.validation.fit:
+            return ExitCode.OK
+        return ExitCode.FAILED
 
 
 def validate(

@@ -138,7 +138,7 @@ def run_collective(
     """This node's ranks of an all-reduce over all nodes; the facts are on the first node. Returns
     why it failed."""
     check = module_command(
-        "torchscale.worker.collective_check",
+        "torchscale.worker.machine.collective_check",
         str(directory / RESULT),
         step.backend,
         str(timeout_seconds),
@@ -172,7 +172,7 @@ def run_pairs(
     )
     atomic_write_model(directory / "task.json", task)
     command = module_command(
-        "torchscale.worker.pairs", str(directory / "task.json"), str(directory / RESULT)
+        "torchscale.worker.machine.pairs", str(directory / "task.json"), str(directory / RESULT)
     )
     bound = pairs_seconds(len(step.partners), timeout_seconds)
     return _run(command, place, directory, seconds=bound, is_over=is_over)

@@ -23,9 +23,13 @@ def next_batch(
     failing = min((batch for batch, fits in tried.items() if not fits), default=None)
     if failing is None:
         doubled = min(2 * fitting, largest // multiple * multiple)
-        return doubled if doubled > fitting else None
+        if doubled > fitting:
+            return doubled
+        return None
     between = (fitting + failing) // 2 // multiple * multiple
-    return between if fitting < between < failing else None
+    if fitting < between < failing:
+        return between
+    return None
 
 
 def largest_fitting(tried: Mapping[int, bool]) -> int | None:

@@ -83,9 +83,9 @@ class Plan:
 
     def local_size(self, world_size: int) -> int:
         """Ranks that a world size has on each of its nodes."""
-        return (
-            world_size if self.devices_per_node is None else min(world_size, self.devices_per_node)
-        )
+        if self.devices_per_node is None:
+            return world_size
+        return min(world_size, self.devices_per_node)
 
     def nodes_of(self, world_size: int) -> int:
         """Nodes that a world size needs: the fewest."""
@@ -106,9 +106,9 @@ class Plan:
 
     def is_oversubscribed(self, world_size: int) -> bool:
         """Whether ranks share devices, or cores on CPU."""
-        capacity = len(self.device_indices) // (
-            self.threads_per_rank if self.device == "cpu" else 1
-        )
+        capacity = len(self.device_indices)
+        if self.device == "cpu":
+            capacity //= self.threads_per_rank
         return self.local_size(world_size) > capacity
 
     def has_exclusive_cores(self, world_size: int) -> bool:
@@ -143,7 +143,9 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     per_node = _devices_per_node(experiment, device, len(indices))
     counts = _world_sizes(experiment, per_node or len(indices))
     _refuse_split_nodes(counts, experiment.launch.nodes, per_node)
-    local_counts = tuple(count if per_node is None else min(count, per_node) for count in counts)
+    local_counts = counts
+    if per_node is not None:
+        local_counts = tuple(min(count, per_node) for count in counts)
     threads = _threads_per_rank(experiment, device, local_counts, indices, machine)
     torch = machine.environment.versions.torch
     fixed = experiment.launch.threads_per_rank is not None
@@ -225,7 +227,9 @@ def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> 
     catalogue."""
     facts = [find_device(info.name) for info in devices if info.index in indices]
     first = facts[0] if facts else None
-    return first.peak_flops if first is not None and all(fact == first for fact in facts) else {}
+    if first is not None and all(fact == first for fact in facts):
+        return first.peak_flops
+    return {}
 
 
 def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
@@ -332,7 +336,9 @@ def _powers_up_to(largest: int) -> tuple[int, ...]:
     powers = tuple(
         1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent <= largest
     )
-    return powers if powers[-1] == largest else (*powers, largest)
+    if powers[-1] == largest:
+        return powers
+    return (*powers, largest)
 
 
 def _threads_per_rank(

@@ -26,12 +26,15 @@ class Forecast:
     def peak_bytes(self, cell: AnyCell) -> int | None:
         """Of one device, or of all ranks together where they share one memory."""
         workload = training_workload(cell)
-        memory = None if workload is None else self.predicted.get(workload.id)
-        return (
-            None if memory is None else memory.peak_bytes * (cell.world_size if self.shared else 1)
-        )
+        if workload is None or (memory := self.predicted.get(workload.id)) is None:
+            return None
+        if self.shared:
+            return memory.peak_bytes * cell.world_size
+        return memory.peak_bytes
 
     def fits(self, cell: AnyCell) -> bool | None:
         """Whether the cell should fit; ``None`` without a prediction or a known size."""
         peak = self.peak_bytes(cell)
-        return None if peak is None or self.device_bytes is None else peak <= self.device_bytes
+        if peak is None or self.device_bytes is None:
+            return None
+        return peak <= self.device_bytes

@@ -57,7 +57,9 @@ class ExecutionTarget:
     @property
     def capacity(self) -> int:
         """Ranks of a node that have a device, or enough cores, of their own."""
-        return len(self.indices) // self.threads if self.device == "cpu" else len(self.indices)
+        if self.device == "cpu":
+            return len(self.indices) // self.threads
+        return len(self.indices)
 
 
 def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
@@ -75,11 +77,11 @@ def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
 
 def machine_obstacle(cell: AnyCell, target: ExecutionTarget) -> str | None:
     """What keeps a cell that measures the machine itself from running; ``None`` if nothing does."""
-    return too_few_devices(cell, target) or (
-        "mps has a single device; use world size 1"
-        if target.device == "mps" and cell.world_size > 1
-        else None
-    )
+    if reason := too_few_devices(cell, target):
+        return reason
+    if target.device == "mps" and cell.world_size > 1:
+        return "mps has a single device; use world size 1"
+    return None
 
 
 def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
@@ -91,7 +93,9 @@ def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
         return None
     have = f"{capacity} GPU{'s' * (capacity != 1)}"
     if target.device == "cpu":
-        ranks, each = (capacity, threads) if target.fixed_threads else (len(target.indices), 1)
+        ranks, each = len(target.indices), 1
+        if target.fixed_threads:
+            ranks, each = capacity, threads
         have = f"{ranks} CPU rank{'s' * (ranks != 1)} of {each} core{'s' * (each != 1)}"
     return f"needs {cell.world_size} devices; this machine has {have}"
 
@@ -110,7 +114,9 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
         degrees = cell.degrees
     except ValueError as error:
         text = str(error)
-        return text if text.startswith("strategy") else f"{cell.strategy.name}: {text}"
+        if text.startswith("strategy"):
+            return text
+        return f"{cell.strategy.name}: {text}"
     facts = find_model(cell.model)
     if (
         isinstance(cell.strategy, Hybrid)
@@ -247,10 +253,11 @@ def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
         return None
     installed = tuple(map(int, version.groups()))
     degrees = cell.degrees
-    needs = (
-        [("FSDP", _FSDP_ON_CPUS)] if isinstance(cell.strategy, Fsdp) or degrees.shard > 1 else []
-    )
-    needs += [("a pipeline", _PIPELINES_ON_CPUS)] if degrees.pipeline > 1 else []
+    needs = []
+    if isinstance(cell.strategy, Fsdp) or degrees.shard > 1:
+        needs.append(("FSDP", _FSDP_ON_CPUS))
+    if degrees.pipeline > 1:
+        needs.append(("a pipeline", _PIPELINES_ON_CPUS))
     for what, needed in needs:
         if installed < needed:
             return (
@@ -265,7 +272,9 @@ def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | No
     if cell.precision == "fp16" and cell.degrees.model > 1:
         return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
     if target.device != "cuda":
-        return f"{cell.precision} needs a CUDA device" if cell.precision in _CUDA_ONLY else None
+        if cell.precision in _CUDA_ONLY:
+            return f"{cell.precision} needs a CUDA device"
+        return None
     needed = MIN_CAPABILITY.get(cell.precision)
     if needed is None:
         return None

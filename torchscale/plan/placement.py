@@ -35,4 +35,6 @@ def bound_cores(
 ) -> tuple[tuple[int, ...], ...] | None:
     """The cores of the NUMA node of each rank's device; ``None`` unless they are known for all."""
     core_sets = tuple(cores.get(device, ()) for device in devices)
-    return core_sets if core_sets and all(core_sets) else None
+    if core_sets and all(core_sets):
+        return core_sets
+    return None

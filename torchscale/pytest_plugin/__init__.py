@@ -122,7 +122,9 @@ class Measure:
         from torchscale.pytest_plugin import timing  # noqa: PLC0415 - loads numpy, and only here
 
         self._run.refuse_neighbours()
-        key = f"{self._test}[{name}]" if name else self._test
+        key = self._test
+        if name:
+            key += f"[{name}]"
         if key in self._run.measured:
             pytest.fail(f"{key} is measured twice: give each measurement a name=…", pytrace=False)
         session = self._timed(function, rounds, round_seconds, synchronize)
@@ -194,9 +196,10 @@ class Measure:
             rules = compare.Rules(self._run.threshold(threshold))
             report = compare.compare_sources([baseline, str(place)], rules, baselines=kept)
         except TorchscaleError as error:
-            pytest.fail(
-                f"{config}: {error.message}{f'; {error.hint}' if error.hint else ''}", pytrace=False
-            )
+            text = f"{config}: {error.message}"
+            if error.hint:
+                text += f"; {error.hint}"
+            pytest.fail(text, pytrace=False)
         gate = compare.gate(report, FailOn.REGRESSION)
         self._run.lines += [f"{self._test}: {line}" for line in gate.messages]
         if gate.messages:

@@ -128,18 +128,14 @@ class TimeChange:
             spread = (
                 f" (95 % interval {format_ends(*(format_change(end - 1) for end in interval))})"
             )
-        verdict = (
-            "slower"
-            if self.is_slower
-            else "faster"
-            if self.is_faster
-            else "within noise or the threshold"
-        )
-        noise = (
-            "1 session: noise between sessions is unknown"
-            if self.sessions == 1
-            else f"{self.sessions} sessions"
-        )
+        verdict = "within noise or the threshold"
+        if self.is_slower:
+            verdict = "slower"
+        elif self.is_faster:
+            verdict = "faster"
+        noise = f"{self.sessions} sessions"
+        if self.sessions == 1:
+            noise = "1 session: noise between sessions is unknown"
         return (
             f"time per call {format_change(self.ratio.value - 1)}{spread}: {verdict}; baseline of "
             f"{noise}"
@@ -223,7 +219,9 @@ def describe_session(session: Session) -> str:
         level = with_interval(
             level, format_interval(mean, (mean / (1 + half), mean * (1 + half)), format_seconds)
         )
-    waited = f", {format_contention(session)}" if session.is_contended else ""
+    waited = ""
+    if session.is_contended:
+        waited = f", {format_contention(session)}"
     return f"{level} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
 
 
@@ -249,11 +247,9 @@ def compare_times(
     sides = [[list(one.seconds) for one in baseline], [list(session.seconds)]]
     ratio = log_ratio(session.seconds, [seconds for one in baseline for seconds in one.seconds])
     noise = session_noise(sides)
-    return TimeChange(
-        ratio if noise is None else with_session_noise(ratio, sides, noise),
-        len(baseline),
-        threshold,
-    )
+    if noise is not None:
+        ratio = with_session_noise(ratio, sides, noise)
+    return TimeChange(ratio, len(baseline), threshold)
 
 
 def read_times(path: Path) -> TimingBaseline:

@@ -47,7 +47,9 @@ def find_baseline(text: str, baselines: Path) -> Path | None:
     if not _NAME.fullmatch(text):
         return None
     path = baseline_path(text, baselines)
-    return path if path.is_file() else None
+    if path.is_file():
+        return path
+    return None
 
 
 def save_baseline(

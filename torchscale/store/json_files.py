@@ -115,7 +115,9 @@ def _refused_version(version: int | None) -> str | None:
 def _version_in(text: bytes) -> int | None:
     """The schema version that a file of an unknown form says it has."""
     version = re.search(rb'"schema_version"\s*:\s*(\d{1,9})', text[:4096])
-    return None if version is None else int(version[1])
+    if version is None:
+        return None
+    return int(version[1])
 
 
 def first_mistake(error: ValidationError) -> str:
@@ -124,4 +126,6 @@ def first_mistake(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     message = f"{key}: {first['msg']}" if key else str(first["msg"])
-    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
+    if len(message) <= _MAX_MESSAGE:
+        return message
+    return message[: _MAX_MESSAGE - 1] + "…"

@@ -202,13 +202,16 @@ def _job(name: str, items: Sequence[_Item]) -> ClusterJob:
         end = _ENDS.get(condition.type)
         if condition.status == "True" and end is not None:
             told = ": ".join(filter(None, (condition.reason, _short(condition.message))))
-            return ClusterJob(
-                f"{end} ({told})" if told and end == "Failed" else end, end, True, exit_code
-            )
+            text: str = end
+            if told and end == "Failed":
+                text = f"{end} ({told})"
+            return ClusterJob(text, end, True, exit_code)
     suspended = any(
         each.type == "Suspended" and each.status == "True" for each in job.status.conditions
     )
-    return ClusterJob("Suspended" if suspended else _pods_text(pods), None, True, exit_code)
+    if suspended:
+        return ClusterJob("Suspended", None, True, exit_code)
+    return ClusterJob(_pods_text(pods), None, True, exit_code)
 
 
 def _pods_text(pods: Sequence[_Item]) -> str:
@@ -222,7 +225,10 @@ def _pods_text(pods: Sequence[_Item]) -> str:
     reason = next(
         filter(None, map(_waits_for, sorted(alive, key=lambda pod: pod.metadata.name))), ""
     )
-    return f"pods: {', '.join(counts) or 'none yet'}" + (f" ({reason})" if reason else "")
+    text = f"pods: {', '.join(counts) or 'none yet'}"
+    if reason:
+        text += f" ({reason})"
+    return text
 
 
 def _waits_for(pod: _Item) -> str:
@@ -273,7 +279,9 @@ def _exists(resource: str, name: str, namespace: str | None, *, unreadable: bool
 
 
 def _where(namespace: str | None) -> list[str]:
-    return [] if namespace is None else [f"--namespace={namespace}"]
+    if namespace is None:
+        return []
+    return [f"--namespace={namespace}"]
 
 
 def _ask(argv: list[str], stdin: str | None = None) -> Finished:
@@ -295,9 +303,13 @@ def _reason(done: Finished) -> str:
     if done.timed_out:
         return f"no answer within {KUBECTL_SECONDS:.0f} s"
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return _short(lines[-1]) if lines else f"exit code {done.returncode}"
+    if lines:
+        return _short(lines[-1])
+    return f"exit code {done.returncode}"
 
 
 def _short(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
+    if len(text) <= _LONGEST_REASON:
+        return text
+    return f"{text[: _LONGEST_REASON - 1]}…"

@@ -27,6 +27,7 @@ from torchscale.submit.pod_job import (
     parse_pairs,
     parse_time,
 )
+from torchscale.util.optional import optional
 
 _DEFAULT_SECRET = "torchscale-token"  # noqa: S105 - the name of the Secret
 _DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
@@ -89,10 +90,17 @@ def pod_job(experiment: Experiment, options: SubmitOptions, output_dir: Path | N
             "--node-selector", kubernetes.node_selector, "--node-selector zone=a"
         ),
         run_as_user=user,
-        deadline_seconds=None if job.time is None else parse_time(job.time),
+        deadline_seconds=optional(parse_time, job.time),
     )
     check_pod_job(pod)
     return pod
+
+
+def _namespace_option(job: PodJob) -> str:
+    """What kubectl's commands take where the job is not in the default namespace."""
+    if job.namespace is None:
+        return ""
+    return f" --namespace {job.namespace}"
 
 
 class KubernetesEngine:
@@ -123,7 +131,7 @@ class KubernetesEngine:
         names = list(self.job.secrets)
         if not names:
             return ()
-        where = "" if self.job.namespace is None else f" --namespace {self.job.namespace}"
+        where = _namespace_option(self.job)
         return (
             f"the manifests are without {', '.join(names)}, and take it from the Secret "
             f"{self.job.name}",
@@ -144,7 +152,7 @@ class KubernetesEngine:
         if job.nodes > 1:
             kubectl.check_secret(job.token_secret, job.namespace)
         kubectl.apply(text, job.namespace)
-        where = "" if job.namespace is None else f" --namespace {job.namespace}"
+        where = _namespace_option(job)
         return SubmittedJob(
             job.name,
             f"{job.directory} in the claim {job.results_claim}",

@@ -266,7 +266,9 @@ def _rank_env(job: PodJob) -> list[Manifest]:
 
 def _env(job: PodJob) -> list[Manifest]:
     secret: Manifest = {"secretKeyRef": {"name": job.token_secret, "key": TOKEN_KEY}}
-    token: list[Manifest] = [{"name": TOKEN_VARIABLE, "valueFrom": secret}] if job.nodes > 1 else []
+    token: list[Manifest] = []
+    if job.nodes > 1:
+        token = [{"name": TOKEN_VARIABLE, "valueFrom": secret}]
     secrets: list[Manifest] = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": job.name, "key": name}}}
         for name in job.secrets
@@ -282,7 +284,9 @@ def _resources(job: PodJob) -> Manifest:
     """Limits, which are what is requested too."""
     counts = {"cpu": job.cpus_per_node, job.gpu_resource: job.gpus_per_node, **job.rdma}
     limits = {name: str(count) for name, count in counts.items() if count is not None}
-    return {"limits": limits} if limits else {}
+    if limits:
+        return {"limits": limits}
+    return {}
 
 
 def _container_patch(job: PodJob) -> Manifest:
@@ -313,11 +317,9 @@ def _pod_patch(job: PodJob) -> Manifest:
         }
     }
     user = job.run_as_user
-    security: Manifest = (
-        {}
-        if user is None
-        else {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
-    )
+    security: Manifest = {}
+    if user is not None:
+        security = {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
     return {
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         **_optional("securityContext", security),
@@ -329,7 +331,9 @@ def _pod_patch(job: PodJob) -> Manifest:
 
 def _optional(key: str, value: Content | None) -> Manifest:
     """``value`` under ``key``; nothing where it is empty or ``None``."""
-    return {} if value is None or (not isinstance(value, int | str) and not value) else {key: value}
+    if value is None or (not isinstance(value, int | str) and not value):
+        return {}
+    return {key: value}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -352,9 +356,12 @@ def _text(dumper: _Dumper, data: str) -> yaml.Node:
         and all(line.isprintable() for line in lines)
     )
     plain = _PLAIN.fullmatch(data) is not None and data.lower() not in _WORDS_WITH_A_MEANING
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", data, style="|" if block else None if plain else '"'
-    )
+    style: str | None = '"'
+    if block:
+        style = "|"
+    elif plain:
+        style = None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 _Dumper.add_representer(str, _text)

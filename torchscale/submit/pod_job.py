@@ -196,9 +196,9 @@ def parse_time(text: str) -> int:
         )
     days, *rest = match.groups()
     numbers = [int(number) for number in rest if number is not None]
-    units = (
-        (3600, 60, 1) if days is not None or len(numbers) == 3 else (60, 1)
-    )  # after days come hours
+    units: tuple[int, ...] = (60, 1)
+    if days is not None or len(numbers) == 3:  # after days come hours
+        units = (3600, 60, 1)
     seconds = int(days or 0) * 86400 + sum(
         number * unit for number, unit in zip(numbers, units, strict=False)
     )

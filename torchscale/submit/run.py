@@ -83,7 +83,9 @@ def prepare(
 def warnings_of(experiment: Experiment, job: JobOptions) -> list[str]:
     """What of the job the experiment would not use, or would need: what is asked for, what is used,
     what to do."""
-    asked = None if job.gpus_per_node is None else job.nodes * job.gpus_per_node
+    asked = None
+    if job.gpus_per_node is not None:
+        asked = job.nodes * job.gpus_per_node
     if experiment.device == "cpu" and asked is not None:
         return [
             f"the job asks for {plural(asked, 'GPU')}, and the config trains on CPUs (device: "

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchscale.errors import MachineError, UsageError
+from torchscale.util.optional import optional
 from torchscale.util.process import Finished, run_bounded
 
 SUBMIT_SECONDS = 60.0
@@ -180,8 +181,8 @@ def _directives(job: SlurmJob) -> list[str]:
         "nodes": str(job.nodes),
         "ntasks-per-node": "1",
         "time": job.time,
-        "gpus-per-node": None if job.gpus_per_node is None else str(job.gpus_per_node),
-        "cpus-per-task": None if job.cpus_per_task is None else str(job.cpus_per_task),
+        "gpus-per-node": optional(str, job.gpus_per_node),
+        "cpus-per-task": optional(str, job.cpus_per_task),
         "account": job.account,
         "partition": job.partition,
         "qos": job.qos,
@@ -204,7 +205,9 @@ def _directives(job: SlurmJob) -> list[str]:
 
 def _directive_value(value: str) -> str:
     """In quotes where there are spaces; quotes in it were refused."""
-    return f'"{value}"' if " " in value else value
+    if " " in value:
+        return f'"{value}"'
+    return value
 
 
 def _srun(job: SlurmJob) -> list[str]:
@@ -273,7 +276,9 @@ def _reason(done: Finished) -> str:
     if done.timed_out:
         return f"no answer within {SUBMIT_SECONDS:.0f} s"
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return lines[-1] if lines else f"exit code {done.returncode}"
+    if lines:
+        return lines[-1]
+    return f"exit code {done.returncode}"
 
 
 _SCRIPT = """\

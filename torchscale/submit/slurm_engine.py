@@ -108,9 +108,10 @@ class SlurmEngine:
         state = job_state(job.job_id)
         launches = len(list(self.job.directory.glob("cells/*/launch-*/record.json")))
         text = f"{state or 'ended'}, launches measured: {launches}"
-        return JobState(
-            text, self._exit_code(job.job_id) if state is None or state in _ENDED else None
-        )
+        exit_code = None
+        if state is None or state in _ENDED:
+            exit_code = self._exit_code(job.job_id)
+        return JobState(text, exit_code)
 
     def _exit_code(self, job_id: str) -> int:
         """What the first node left."""

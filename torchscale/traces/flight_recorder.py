@@ -182,23 +182,30 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"refers to {module_name}.{global_name}")
 
 
+def _as_list(value: object) -> list[Any]:
+    """``value``; empty where it is no list."""
+    if isinstance(value, list):
+        return value
+    return []
+
+
 def _check_size(content: Mapping[Any, Any]) -> None:
     """Refuse what unfolds to more values than a recorder keeps, before it is copied."""
     entries = content.get("entries")
     if isinstance(entries, list) and len(entries) > _MAX_ENTRIES:
         raise TraceError(f"{len(entries):,} collectives, more than a flight recorder keeps")
     count = 0
-    for entry in entries if isinstance(entries, list) else ():
+    for entry in _as_list(entries):
         count += 1
         for key in ("input_sizes", "output_sizes"):
             shapes = entry.get(key) if isinstance(entry, dict) else None
-            for shape in shapes if isinstance(shapes, list) else ():
-                count += 1 + (len(shape) if isinstance(shape, list) else 0)
+            for shape in _as_list(shapes):
+                count += 1 + len(_as_list(shape))
                 if count > _MAX_VALUES:
                     raise TraceError("more shapes than a flight recorder keeps")
         for key in ("frames", "input_dtypes", "output_dtypes"):
             values = entry.get(key) if isinstance(entry, dict) else None
-            count += len(values) if isinstance(values, list) else 0
+            count += len(_as_list(values))
         if count > _MAX_VALUES:
             raise TraceError("more values than a flight recorder keeps")
 
@@ -217,9 +224,12 @@ def _call(entry: _Entry) -> CollectiveCall:
     backend, separator, operation = entry.profiling_name.partition(":")
     if not separator:
         backend, operation = "", entry.profiling_name
+    sequence = entry.collective_seq_id
+    if entry.is_p2p:
+        sequence = entry.p2p_seq_id
     return CollectiveCall(
         group=entry.process_group[0][:_MAX_NAME],
-        sequence=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
+        sequence=sequence,
         operation=operation[:_MAX_NAME],
         is_p2p=entry.is_p2p or re.match(r"(send|recv)\b", operation) is not None,
         is_done=_is_done(entry, backend),
@@ -263,10 +273,13 @@ def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
     groups: dict[str, ProcessGroup] = {}
     for entry in dump.entries:
         name, description = (text[:_MAX_NAME] for text in entry.process_group)
-        known = listed.get(name) or (
-            listed.get("") if description == _DEFAULT_DESCRIPTION else None
-        )
-        groups[name] = ProcessGroup(description, known.ranks if known is not None else ())
+        known = listed.get(name)
+        if not known and description == _DEFAULT_DESCRIPTION:
+            known = listed.get("")
+        ranks: tuple[int, ...] = ()
+        if known is not None:
+            ranks = known.ranks
+        groups[name] = ProcessGroup(description, ranks)
     return {**{name: group for name, group in listed.items() if name}, **groups}
 
 

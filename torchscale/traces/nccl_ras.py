@@ -78,7 +78,9 @@ def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
             continue
         name = f"NCCL RAS, communicator {communicator.hash} of {communicator.size} ranks"
         for rank in communicator.missing_ranks[:_MAX_RANKS]:
-            state = "is considered dead" if rank.status.considered_dead else "does not respond"
+            state = "does not respond"
+            if rank.status.considered_dead:
+                state = "is considered dead"
             notes.append(f"{name}: rank {rank.rank} (pid {rank.pid} on {rank.host}) {state}")
         operations = sorted(
             {name for rank in communicator.ranks for name in rank.collective_counts}
@@ -92,7 +94,9 @@ def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
                 f"rank {rank} {count}" for rank, count in sorted(counts.items()) if count < most
             ]
             if behind:
-                more = f" and {len(behind) - _MAX_RANKS} more" if len(behind) > _MAX_RANKS else ""
+                more = ""
+                if len(behind) > _MAX_RANKS:
+                    more = f" and {len(behind) - _MAX_RANKS} more"
                 notes.append(
                     f"{name}: {operation} called {most} times, by "
                     f"{', '.join(behind[:_MAX_RANKS])}{more}"

@@ -51,7 +51,9 @@ def bounded_ns(value: float) -> int:
 
 def whole_number(value: int, missing: int = -1) -> int:
     """``value`` if it fits 62 bits and sign, else ``missing``."""
-    return value if -MAX_NS < value < MAX_NS else missing
+    if -MAX_NS < value < MAX_NS:
+        return value
+    return missing
 
 
 def _check_rank(trace: RankTrace, unnamed: int) -> None:
@@ -60,8 +62,10 @@ def _check_rank(trace: RankTrace, unnamed: int) -> None:
         raise TraceError(
             f"{trace.source}: it says that {_shown(size)} ranks ran; expected 1 or more", hint=_HINT
         )
-    if rank != unnamed and not 0 <= rank < (_MAX_RANKS if size is None else size):
-        of = "" if size is None else f" of {size:,} ranks (0 to {size - 1:,})"
+    bound, of = _MAX_RANKS, ""
+    if size is not None:
+        bound, of = size, f" of {size:,} ranks (0 to {size - 1:,})"
+    if rank != unnamed and not 0 <= rank < bound:
         raise TraceError(
             f"{trace.source}: it says that it is of rank {_shown(rank)}{of}", hint=_HINT
         )
@@ -129,4 +133,8 @@ def _possible(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bo
 
 def _shown(number: int) -> str:
     """A number of any size: Python refuses to print those of more than 4,300 digits."""
-    return f"{number:,}" if abs(number) < 10**15 else "over 10^15" if number > 0 else "below -10^15"
+    if abs(number) < 10**15:
+        return f"{number:,}"
+    if number > 0:
+        return "over 10^15"
+    return "below -10^15"

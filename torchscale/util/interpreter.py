@@ -25,4 +25,6 @@ def installed_program(name: str) -> str | None:
     """Path of a program of this environment, which need not be on PATH, else of the machine;
     ``None`` for neither."""
     beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else shutil.which(name)
+    if beside.exists():
+        return str(beside)
+    return shutil.which(name)

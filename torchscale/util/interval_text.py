@@ -26,7 +26,9 @@ _DIGITS = (3, 4, 5)
 def finite(end: float) -> float | None:
     """An end as files write it: ``None`` for an interval that has none, since JSON has no
     infinity."""
-    return end if math.isfinite(end) else None
+    if math.isfinite(end):
+        return end
+    return None
 
 
 def format_ends(low: str, high: str) -> str:
@@ -45,7 +47,8 @@ def format_interval(value: float, interval: Interval, text: Callable[[float, int
         if ends[0] != ends[1]:
             break
         finer = _bounded(value, interval, partial(_rounded, text, digits))
-        ends = finer if finer[0] != finer[1] else ends
+        if finer[0] != finer[1]:
+            ends = finer
     return format_ends(*ends)
 
 
@@ -73,4 +76,6 @@ def format_share_interval(value: float, interval: Interval) -> str:
 
 def with_interval(value: str, interval: str) -> str:
     """``52.3 % (25 to 84 %)``; the value alone where there is no interval."""
-    return f"{value} ({interval})" if interval else value
+    if interval:
+        return f"{value} ({interval})"
+    return value

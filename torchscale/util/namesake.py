@@ -73,16 +73,22 @@ def _source() -> list[str]:
     if url.scheme != "file":
         return [f"{DISTRIBUTION} @ {origin['url']}"]
     editable = origin.get("dir_info", {}).get("editable", False)
-    return ["-e", unquote(url.path)] if editable else [unquote(url.path)]
+    if editable:
+        return ["-e", unquote(url.path)]
+    return [unquote(url.path)]
 
 
-def _is_ours(it: Distribution) -> bool:
+def _is_ours(installed: Distribution) -> bool:
     """By its command, and not by its name: earlier checkouts were installed as ``torchscale``."""
     return any(
-        entry.group == "console_scripts" and entry.name == _PACKAGE for entry in it.entry_points
+        entry.group == "console_scripts" and entry.name == _PACKAGE
+        for entry in installed.entry_points
     )
 
 
-def _shown(it: Distribution) -> str:
-    summary = it.metadata["Summary"]
-    return f"{it.metadata['Name']} {it.version}" + (f" ({summary})" if summary else "")
+def _shown(installed: Distribution) -> str:
+    summary = installed.metadata["Summary"]
+    text = f"{installed.metadata['Name']} {installed.version}"
+    if summary:
+        text += f" ({summary})"
+    return text

@@ -51,11 +51,9 @@ def _start_problem(importer: Path) -> str | None:
         return None
     missing = _MISSING_LIBRARY.search(done.stderr)
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    said = (
-        missing[1]
-        if missing is not None
-        else lines[-1]
-        if lines
-        else f"exit code {done.returncode}"
-    )
+    said = f"exit code {done.returncode}"
+    if missing is not None:
+        said = missing[1]
+    elif lines:
+        said = lines[-1]
     return f"its importer cannot be started: {said[:200]}"

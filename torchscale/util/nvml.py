@@ -35,23 +35,25 @@ class Driver:
     def whole(self, function: str, *arguments: object) -> int | None:
         """A result that is an integer; ``None`` where the function fails."""
         answer = self.ask(function, *arguments)
-        return None if answer is None else int(answer)
+        if answer is None:
+            return None
+        return int(answer)
 
     def text(self, function: str, *arguments: object) -> str | None:
         """A result that is text (older versions of pynvml return bytes); ``None`` where the
         function fails."""
-        answer = self.ask(function, *arguments)
-        return answer.decode() if isinstance(answer, bytes) else answer
+        answer: str | bytes | None = self.ask(function, *arguments)
+        if isinstance(answer, bytes):
+            return answer.decode()
+        return answer
 
     def throttle_reasons(self, handle: Any) -> tuple[str, ...] | None:
         """Why a GPU runs at lower clocks now; empty where it does not, ``None`` where the driver
         does not report it."""
         bits = self.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        return (
-            None
-            if bits is None
-            else tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
-        )
+        if bits is None:
+            return None
+        return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
 
     def handle(self, uuid: str) -> Any:
         """The GPU, or the slice of one (MIG), with this UUID, with or without NVML's prefix;

@@ -198,7 +198,9 @@ def removed_parts(text: str, redacted: str) -> Iterator[str]:
     password."""
     kept = [re.escape(part) for part in _PLACEHOLDER.split(redacted)]
     match = re.fullmatch("(.+?)".join(kept), text, re.DOTALL)
-    for part in () if match is None else match.groups():
+    if match is None:
+        return
+    for part in match.groups():
         yield part
         yield part.partition(":")[2]
 
@@ -214,7 +216,9 @@ def secret_values() -> tuple[str, ...]:
 
 def redact(name: str, value: str) -> str:
     """The value of a variable, key or option called ``name``, without secrets."""
-    return REDACTED if value and _hides(name, value) else redact_text(value)
+    if value and _hides(name, value):
+        return REDACTED
+    return redact_text(value)
 
 
 def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
@@ -222,7 +226,8 @@ def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
 
     ``secrets`` are values to look for beside the known formats: :func:`secret_values` by default.
     """
-    text = _URL_CREDENTIALS.sub(REDACTED, text) if "://" in text else text
+    if "://" in text:
+        text = _URL_CREDENTIALS.sub(REDACTED, text)
     for secret in secret_values() if secrets is None else secrets:
         if secret in text:
             text = text.replace(secret, REDACTED)
@@ -251,7 +256,9 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
             shown.append(REDACTED)  # of mysql, sshpass, docker login …: a password
         else:
             shown.append(_redact_argument(name, argument))
-        name = argument if argument.startswith("-") and not equals else ""
+        name = ""
+        if argument.startswith("-") and not equals:
+            name = argument
     return tuple(shown)
 
 
@@ -271,9 +278,9 @@ def _texts_in(values: Collection[object]) -> Iterator[Iterable[str]]:
     a text by its type not at all."""
     kinds: set[type[Any]] = set(map(type, values))
     for kind in kinds - _WITHOUT_TEXT:
-        members: Collection[Any] = (
-            values if len(kinds) == 1 else [value for value in values if type(value) is kind]
-        )
+        members: Collection[Any] = values
+        if len(kinds) > 1:
+            members = [value for value in values if type(value) is kind]
         names = _fields_with_text(kind)  # type: ignore[arg-type] # a class is hashable
         if kind is str:
             yield members
@@ -369,7 +376,9 @@ def _redact_argument(name: str, value: str) -> str:
     ):
         return REDACTED
     last = option.rpartition(".")[2]
-    return REDACTED if _hides(option, value) or _hides(last, value) else redact_text(value)
+    if _hides(option, value) or _hides(last, value):
+        return REDACTED
+    return redact_text(value)
 
 
 def _is_word(text: str) -> bool:
@@ -435,10 +444,10 @@ def _parts(value: str) -> Iterator[str]:
 
 def _worth_looking_for(values: Iterable[str]) -> Iterator[str]:
     for value in values:
-        if (
-            len(value) < (_MIN_DIGITS if value.isdigit() else _MIN_VALUE)
-            or value.lower() in _COMMON_VALUES
-        ):
+        shortest = _MIN_VALUE
+        if value.isdigit():
+            shortest = _MIN_DIGITS
+        if len(value) < shortest or value.lower() in _COMMON_VALUES:
             continue
         yield from {value, quote(value, safe=""), repr(value)[1:-1]}
 

@@ -65,9 +65,13 @@ def format_change(ratio: float) -> str:
     ``×12.3``."""
     factor = ratio + 1
     if factor >= 10:
-        return f"×{_significant(factor) if factor < 1e6 else f'{factor:.1e}'}"
+        if factor < 1e6:
+            return f"×{_significant(factor)}"
+        return f"×{factor:.1e}"
     percent = round(ratio * 100, 1)
-    return f"{percent:+.1f} %" if percent else "0.0 %"
+    if percent:
+        return f"{percent:+.1f} %"
+    return "0.0 %"
 
 
 def parse_bytes(text: str) -> int:
@@ -89,7 +93,9 @@ def format_coarse_seconds(seconds: float) -> str:
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 100:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def format_byte_rate(per_second: float) -> str:

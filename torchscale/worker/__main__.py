@@ -8,7 +8,7 @@ import sys
 from time import perf_counter
 
 from torchscale.util.process_exit import exit_at_once
-from torchscale.worker.rank_process import run_rank_process
+from torchscale.worker.launcher.rank_process import run_rank_process
 
 if __name__ == "__main__":
     # With a process group behind it, the interpreter's teardown can abort after the work is done

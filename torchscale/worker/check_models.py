@@ -35,11 +35,9 @@ def check_model(cell: TrainingCell) -> ModelCheck:
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:_REASON_CHARACTERS]
         if any(word in text for word in _OF_THE_CHECK):
             return ModelCheck()
-        return ModelCheck(
-            problem=text
-            if isinstance(error, ImportError | SyntaxError)
-            else f"cannot be built: {text}"
-        )
+        if isinstance(error, ImportError | SyntaxError):
+            return ModelCheck(problem=text)
+        return ModelCheck(problem=f"cannot be built: {text}")
     except Exception:  # noqa: BLE001 - a user's model may raise anything; the launch decides
         return ModelCheck()
     return ModelCheck(

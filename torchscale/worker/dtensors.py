@@ -18,10 +18,14 @@ def as_dtensor(tensor: Tensor) -> DTensor | None:
     if module is None:  # slow to import; where no one has, there can be no DTensor
         return None
     kind: type[DTensor] = module.DTensor
-    return tensor if isinstance(tensor, kind) else None
+    if isinstance(tensor, kind):
+        return tensor
+    return None
 
 
 def local_part(tensor: Tensor) -> Tensor:
     """The local shard of a DTensor; a plain tensor as it is."""
     split = as_dtensor(tensor)
-    return tensor if split is None else split.to_local()
+    if split is None:
+        return tensor
+    return split.to_local()

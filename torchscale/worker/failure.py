@@ -79,7 +79,9 @@ def _little_space(error: BaseException) -> str:
                 places.append(
                     f"{name} has {format_bytes(space.free)} of {format_bytes(space.total)} free"
                 )
-    return f" ({'; '.join(places)})" if places else ""
+    if places:
+        return f" ({'; '.join(places)})"
+    return ""
 
 
 def _kind(error: BaseException, text: str) -> FailureKind:

@@ -160,5 +160,7 @@ def _flight_recorder() -> tuple[dict[str, Any] | None, str]:
         except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises, the stacks are still of use
             return None, f"torch's flight recorder failed: {type(error).__name__}"
         if isinstance(content, dict):
-            return content, "" if content.get("entries") else "torch's flight recorder is empty"
+            if content.get("entries"):
+                return content, ""
+            return content, "torch's flight recorder is empty"
     return None, f"torch {torch.__version__} has no flight recorder for this backend"

@@ -14,7 +14,9 @@ from torchscale.util.redaction import note_values, removed_parts
 def reveal(value: OptionValue) -> OptionValue:
     """The value that ``value``, an option or a path of a cell, stands for; itself where it hides
     none."""
-    return _hidden().get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _hidden().get(value, value)
+    return value
 
 
 @functools.cache

@@ -10,10 +10,10 @@ import torch
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import DeviceInfo, RankIdentity
 from torchscale.util.cpu import cpu_name
-from torchscale.worker.devices import cuda_device
-from torchscale.worker.environment import collect_versions
-from torchscale.worker.heap import host_allocator
 from torchscale.worker.measure.host import usable_cpus
+from torchscale.worker.memory.heap import host_allocator
+from torchscale.worker.probe.devices import cuda_device
+from torchscale.worker.probe.environment import collect_versions
 from torchscale.worker.process_group import Ranks
 
 

@@ -74,4 +74,6 @@ def _squared_norm(kinds: Sequence[Sequence[Tensor]]) -> Tensor:
         whole = norm if split is None else split.full_tensor()
         squared = whole.detach().float() ** 2
         total = squared if total is None else total + squared.to(total.device)
-    return torch.zeros(()) if total is None else total
+    if total is None:
+        return torch.zeros(())
+    return total

@@ -93,9 +93,9 @@ def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> 
         yield Ranks(rank, local, world_size, device, None)
         return
     device_backend = None if device.type == "cpu" or task.oversubscribed else _BACKENDS[device.type]
-    options: dict[str, Any] = (
-        {} if not name else {"store": _store(name), "rank": rank, "world_size": world_size}
-    )
+    options: dict[str, Any] = {}
+    if name:
+        options = {"store": _store(name), "rank": rank, "world_size": world_size}
     dist.init_process_group(
         "gloo" if device_backend is None else f"cpu:gloo,{device.type}:{device_backend}",
         timeout=timedelta(seconds=task.collective_timeout_seconds),

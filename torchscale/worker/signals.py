@@ -68,11 +68,12 @@ class SignalCollector:
         if buckets and (budget < 0 or budget > first + _LINK_SECONDS):
             link = measure_link(buckets, self._ranks)
         compute_seconds = tuple(seconds for window in self._windows for seconds in window.seconds)
+        wall_seconds = None
+        if self._windows:
+            wall_seconds = sum(window.wall_seconds for window in self._windows)
         return RankSignals(
             unsynchronized_seconds=compute_seconds or None,
-            unsynchronized_wall_seconds=sum(window.wall_seconds for window in self._windows)
-            if self._windows
-            else None,
+            unsynchronized_wall_seconds=wall_seconds,
             bucket_bytes=buckets or None,
             bucket_ready_seconds=ready or None,
             link=link,

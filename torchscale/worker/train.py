@@ -77,7 +77,8 @@ def train(
     warmup = launch.warm_up(first)
     # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was
     # reduced.
-    comparison = comparison if comparison.differing else compare_parameters(trainer.module, ranks)
+    if not comparison.differing:
+        comparison = compare_parameters(trainer.module, ranks)
     changed = initial != fingerprint(trainer.module)
 
     collector = SignalCollector(ranks, trainer)
@@ -86,7 +87,9 @@ def train(
     measured_from = wall_clock()
     batches, stop_rule = launch.measure(warmup, collector, load)
     measured_until = wall_clock()
-    host_load, memory_use = load.read(), memory.read() if started.memory_is_ours else MemoryUse()
+    host_load, memory_use = load.read(), MemoryUse()
+    if started.memory_is_ours:
+        memory_use = memory.read()
     signals = collector.after(launch.budget_left())
     files.progress(Progress(phase="finishing"))
     data_use = trainer.source.use()
@@ -254,8 +257,13 @@ class _Launch:
         return []
 
     def _broadcast_rule(self, rule: StopRule | None) -> StopRule | None:
-        code = int(self._ranks.broadcast_scalar(-1 if rule is None else _STOP_RULES.index(rule)))
-        return None if code < 0 else _STOP_RULES[code]
+        code = -1
+        if rule is not None:
+            code = _STOP_RULES.index(rule)
+        code = int(self._ranks.broadcast_scalar(code))
+        if code < 0:
+            return None
+        return _STOP_RULES[code]
 
     def budget_left(self) -> float | None:
         """Seconds left of the launch's budget, less the reserve; ``None`` without a budget."""

@@ -116,18 +116,24 @@ class Trainer:
         self._steps_done = 0
         self.last_step_seconds = math.inf
         tokens = self._workload.tokens_per_sample
-        self.tokens_per_step = None if tokens is None else tokens * cell.per_device_batch_size
+        self.tokens_per_step: int | None = None
+        if tokens is not None:
+            self.tokens_per_step = tokens * cell.per_device_batch_size
 
     @property
     def bucket_bytes(self) -> tuple[int, ...] | None:
         """Bytes of each gradient bucket; ``None`` where the strategy has no buckets."""
-        return None if self._parallel.bucket_bytes is None else self._parallel.bucket_bytes()
+        if self._parallel.bucket_bytes is None:
+            return None
+        return self._parallel.bucket_bytes()
 
     @property
     def bucket_ready_seconds(self) -> tuple[float, ...] | None:
         """When each bucket of a step is ready, after the first; ``None`` where it is not timed."""
         ready = self._parallel.bucket_ready_seconds
-        return None if ready is None else ready()
+        if ready is None:
+            return None
+        return ready()
 
     def step(self) -> Tensor:
         """Run one optimizer step, with a mark after each phase. Returns the loss as a scalar on the
@@ -152,13 +158,17 @@ class Trainer:
         if self._parallel.stages is not None:
             loss = self._parallel.stages.run(batch)
             self._mark(Phase.BUBBLE, Phase.OPTIMIZER)
-            return torch.zeros((), device=self._ranks.device) if loss is None else loss.reshape(())
+            if loss is None:
+                return torch.zeros((), device=self._ranks.device)
+            return loss.reshape(())
         pieces = self._cell.gradient_accumulation
         losses = [
             self._pass(piece, last=number == pieces, share=1 / pieces)
             for number, piece in enumerate(_split_batch(batch, pieces), start=1)
         ]
-        return losses[0] if pieces == 1 else torch.stack(losses).mean()
+        if pieces == 1:
+            return losses[0]
+        return torch.stack(losses).mean()
 
     def _pass(self, batch: BatchOfTensors, *, last: bool, share: float) -> Tensor:
         """One forward and one backward pass; gradients are synchronized in the last pass of a step
@@ -180,7 +190,9 @@ class Trainer:
         loss = loss.detach().reshape(())
         # The output of a CUDA graph is overwritten by the next step, and losses are read after the
         # last one.
-        return loss.clone() if self._captures_graphs else loss
+        if self._captures_graphs:
+            return loss.clone()
+        return loss
 
     @contextlib.contextmanager
     def _stage_forward(self) -> Iterator[None]:

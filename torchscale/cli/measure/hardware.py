@@ -19,6 +19,7 @@ from torchscale.cli.options import (
 )
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import integers, listed
+from torchscale.util.optional import optional
 
 
 def hardware(
@@ -86,7 +87,7 @@ def hardware(
             "--dtype": ("hardware.matmul_dtypes", listed(dtypes)),
             "--size": ("hardware.matmul_sizes", integers("--size", sizes)),
             "--seconds": ("hardware.seconds", seconds),
-            "--disk": ("hardware.disk_path", None if disk is None else str(disk)),
+            "--disk": ("hardware.disk_path", optional(str, disk)),
             **workload_values(context, gpus=gpus, device=device),
         },
     )

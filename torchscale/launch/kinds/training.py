@@ -88,8 +88,17 @@ def _digests(
     slowest = [max(step.seconds for step in steps) for steps in zip(*series, strict=True)]
     everything = [sample for samples in series for sample in samples]
     batch_steps = ranks[0].batches.steps
-    signals = digest_signals(series, batch_steps) if sum(batch_steps) == len(slowest) else None
+    signals = None
+    if sum(batch_steps) == len(slowest):
+        signals = digest_signals(series, batch_steps)
     return _step_digest(everything, slowest), per_rank, signals
+
+
+def _mean_of_all(known: Sequence[float], count: int) -> float | None:
+    """``None`` where not all of ``count`` steps have the figure."""
+    if len(known) != count:
+        return None
+    return math.fsum(known) / count
 
 
 def _step_digest(
@@ -104,8 +113,8 @@ def _step_digest(
         mean_forward=math.fsum(sample.forward for sample in samples) / count,
         mean_backward=math.fsum(sample.backward for sample in samples) / count,
         mean_optimizer=math.fsum(sample.optimizer for sample in samples) / count,
-        mean_sync=math.fsum(syncs) / count if len(syncs) == count else None,
-        mean_bubble=math.fsum(bubbles) / count if len(bubbles) == count else None,
+        mean_sync=_mean_of_all(syncs, count),
+        mean_bubble=_mean_of_all(bubbles, count),
     )
 
 

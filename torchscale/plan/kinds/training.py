@@ -97,7 +97,9 @@ def least_step_seconds(cell: TrainingCell, peak_flops: Mapping[str, float]) -> f
 
 def table_row(cell: TrainingCell) -> PlanRow:
     """Model, batch, precision and strategy with its settings."""
-    batch = f"{cell.batch_size}" if cell.scaling == "weak" else f"{cell.batch_size} global"
+    batch = f"{cell.batch_size}"
+    if cell.scaling != "weak":
+        batch += " global"
     strategy = " ".join([strategy_label(cell.strategy), *cell.settings])
     return PlanRow(cell.title, batch, str(cell.world_size), cell.precision, strategy)
 

@@ -69,7 +69,9 @@ def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRo
         args = kernel.args
         # Sends and receives that are started together are called "coalesced"; the kernel's name
         # says what they are.
-        name = args.collective if is_known_op(args.collective) else kernel.name
+        name = kernel.name
+        if is_known_op(args.collective):
+            name = args.collective
         peer = _rank_number(args.target), _rank_number(args.source)
         yield CollectiveRow(
             start,
@@ -135,13 +137,17 @@ def _group_name(args: EventArgs) -> str:
     """With its ranks where they are recorded: groups along one dimension of a mesh can share a
     name."""
     ranks = bytes(args.group_ranks).decode(errors="replace").strip('"')
-    return f"{args.group} {ranks}".strip() if args.group and ranks.startswith("[") else args.group
+    if args.group and ranks.startswith("["):
+        return f"{args.group} {ranks}".strip()
+    return args.group
 
 
 def _rank_number(text: msgspec.Raw) -> int:
     """A rank, written as a number or as text; -1 where there is none."""
     digits = bytes(text).strip(b'" ')
-    return int(digits) if digits.isdigit() and len(digits) < 7 else -1
+    if digits.isdigit() and len(digits) < 7:
+        return int(digits)
+    return -1
 
 
 def _called_peer(call: GlooCall) -> int:
@@ -153,9 +159,13 @@ def _called_peer(call: GlooCall) -> int:
         values: object = msgspec.json.decode(call.args.values)
     except msgspec.DecodeError:
         return -1
-    texts = [str(value)[:20] for value in values] if isinstance(values, list) else []
+    texts = []
+    if isinstance(values, list):
+        texts = [str(value)[:20] for value in values]
     numbers = [int(text) for text in texts if text.isascii() and text.isdigit()]
-    return numbers[0] if numbers and numbers[0] < 1 << 20 else -1
+    if numbers and numbers[0] < 1 << 20:
+        return numbers[0]
+    return -1
 
 
 def nanoseconds(microseconds: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -179,7 +189,9 @@ def payload_bytes(args: EventArgs) -> int:
     elements = max(args.in_elements, args.out_elements)
     if elements >= 0:
         size = _ELEMENT_BYTES.get(args.dtype.lower())
-        return -1 if size is None else whole_number(elements * size)
+        if size is None:
+            return -1
+        return whole_number(elements * size)
     return _bytes_of_shapes(args)
 
 
@@ -203,4 +215,6 @@ def _bytes_of_shapes(args: EventArgs) -> int:
             ):
                 total += size * math.prod(shape)
                 has_size = True
-    return whole_number(total) if has_size and total >= 0 else -1
+    if has_size and total >= 0:
+        return whole_number(total)
+    return -1

@@ -217,8 +217,10 @@ class ColumnBuilder:
         """The code of the class that events of this phase, category and name are of."""
         if phase == "i" and name == _MEMORY:
             event_class: EventClass = Kept.MEMORY
+        elif phase == "X":
+            event_class = self._classify(category, name)
         else:
-            event_class = self._classify(category, name) if phase == "X" else None
+            event_class = None
         if event_class is None:
             return _UNUSED
         if isinstance(event_class, Kept):
@@ -230,7 +232,9 @@ class ColumnBuilder:
     def _classify(self, category: str, name: str) -> EventClass:
         if category == "kernel":
             self._on_device = True
-            return Kept.NCCL_KERNEL if is_nccl(name) else self._span(SpanKind.COMPUTE, name)
+            if is_nccl(name):
+                return Kept.NCCL_KERNEL
+            return self._span(SpanKind.COMPUTE, name)
         if category in ("gpu_memcpy", "gpu_memset"):
             self._on_device = True
             detail = next(
@@ -239,15 +243,23 @@ class ColumnBuilder:
             )
             return self._span(SpanKind.COPY, name, detail)
         if category in ("cuda_runtime", "cuda_driver"):
-            if name in _HOST_WAITS:
-                return self._span(SpanKind.HOST_SYNC, name)
-            return self._span(SpanKind.LAUNCH, name) if name.startswith(_LAUNCHES) else None
+            return self._classify_driver_call(name)
         if category == "cpu_op":
             if name.startswith("c10d::"):
                 return Kept.GLOO_CALL
-            return self._span(SpanKind.READBACK if name in _READBACKS else SpanKind.OPERATOR, name)
+            kind = SpanKind.OPERATOR
+            if name in _READBACKS:
+                kind = SpanKind.READBACK
+            return self._span(kind, name)
         if category == "user_annotation":
             return self._classify_annotation(name)
+        return None
+
+    def _classify_driver_call(self, name: str) -> EventClass:
+        if name in _HOST_WAITS:
+            return self._span(SpanKind.HOST_SYNC, name)
+        if name.startswith(_LAUNCHES):
+            return self._span(SpanKind.LAUNCH, name)
         return None
 
     def _classify_annotation(self, name: str) -> EventClass:

@@ -45,7 +45,9 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
         builder.add(events)
     header = stream.header
     info, cpus = header.distributed or DistributedInfo(), header.cpu_info
-    rank = info.rank if info.rank is not None else _rank_in_name(source)
+    rank = info.rank
+    if rank is None:
+        rank = _rank_in_name(source)
     if not 0 <= header.base_nanoseconds < MAX_NS:
         raise TraceError(
             f"{source}: baseTimeNanoseconds is no time of a recording",
@@ -71,4 +73,6 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
 
 def _rank_in_name(source: str) -> int | None:
     match = _RANK_IN_NAME.search(PurePath(source).name)
-    return None if match is None else int(match[1])
+    if match is None:
+        return None
+    return int(match[1])

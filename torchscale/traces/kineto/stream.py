@@ -189,18 +189,20 @@ class EventStream:
         start = max(0, len(text) - _CUT_WINDOW)
         # Where a text was scanned before, its end lies in a long string, and these are no ends of
         # events either.
-        likely = (
-            []
-            if self._scanned.position
-            else list(_BETWEEN_EVENTS.finditer(text, start))[-_MAX_CUTS:]
-        )
+        likely = []
+        if not self._scanned.position:
+            likely = list(_BETWEEN_EVENTS.finditer(text, start))[-_MAX_CUTS:]
         for match in reversed(likely):
             events = self._try(text[: match.start() + 1])
             if events is not None:
                 return events, match.end() - 1
         between = self._last_between(text)
-        events = None if between is None else self._try(text[: between[0] + 1])
-        return None if between is None or events is None else (events, between[1] - 1)
+        events = None
+        if between is not None:
+            events = self._try(text[: between[0] + 1])
+        if between is None or events is None:
+            return None
+        return events, between[1] - 1
 
     def _last_between(self, text: bytes) -> tuple[int, int] | None:
         """Start and end of the last place between two events, found by reading the text from where

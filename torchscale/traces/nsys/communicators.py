@@ -103,14 +103,14 @@ class Communicators:
             op = op_of(span.name)
             if op == SEND_RECV and stand_in is not None:
                 op = stand_in
-            group = UNRECORDED_LAUNCH if knows_groups and not span.is_launched else ""
+            group = ""
+            if knows_groups and not span.is_launched:
+                group = UNRECORDED_LAUNCH
             call = NcclCall(op)
         else:
-            group = (
-                ""
-                if call.communicator is None
-                else f"communicator {call.communicator & _MASK:016x}"
-            )
+            group = ""
+            if call.communicator is not None:
+                group = f"communicator {call.communicator & _MASK:016x}"
         return CollectiveRow(
             span.start,
             span.end,
@@ -143,7 +143,9 @@ class Communicators:
         ):
             return -1
         members = self._members[call.communicator]
-        return members[call.peer] if call.peer < len(members) else -1
+        if call.peer < len(members):
+            return members[call.peer]
+        return -1
 
 
 _MASK = (1 << 64) - 1

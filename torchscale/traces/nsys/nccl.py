@@ -94,7 +94,9 @@ class NcclCalls:
             kernel: Its name; empty for a copy, which names no operation.
         """
         call = self._api_call(thread, moment, kernel)
-        place = self._torch[thread].around(moment) if thread in self._torch else None
+        place = None
+        if thread in self._torch:
+            place = self._torch[thread].around(moment)
         if place is None:
             return call
         text = self._torch[thread].ranges[place].text
@@ -142,7 +144,9 @@ class NcclCalls:
         sizes = {one.size for one in chosen}
         # Of several operations in one group, which kernel ran which is known only where they are
         # alike.
-        size = sizes.pop() if len(sizes) == 1 else -1
+        size = -1
+        if len(sizes) == 1:
+            size = sizes.pop()
         op = op_of(chosen[0].name)
         return NcclCall(op, _common(chosen), size, is_part=op in _CALLED_WITH_PARTS, number=number)
 
@@ -170,7 +174,9 @@ class _Ordered:
 
 def _name(item: NvtxRange) -> str:
     match = _API.match(item.text)
-    return "" if match is None else match[1]
+    if match is None:
+        return ""
+    return match[1]
 
 
 def _group_before(ranges: Sequence[NvtxRange], end: int) -> Iterator[_Operation]:
@@ -198,7 +204,9 @@ def _operation(item: NvtxRange) -> _Operation:
 def _common(operations: Sequence[_Operation]) -> int | None:
     """The communicator of all of them."""
     communicators = {one.communicator for one in operations}
-    return communicators.pop() if len(communicators) == 1 else None
+    if len(communicators) == 1:
+        return communicators.pop()
+    return None
 
 
 def _message_call(messages: Sequence[_Operation]) -> NcclCall:
@@ -208,7 +216,9 @@ def _message_call(messages: Sequence[_Operation]) -> NcclCall:
     receives = [one for one in messages if not one.name.startswith("Send")]
     communicator = _common(messages)
     sizes = [one.size for one in sends or receives]
-    size = -1 if -1 in sizes else sum(sizes)
+    size = sum(sizes)
+    if -1 in sizes:
+        size = -1
     if len(sends) > 1 and len(sends) == len(receives):
         peers = [sorted(one.peer for one in side) for side in (sends, receives)]
         if peers[0] == peers[1] == list(range(len(sends))):
@@ -225,4 +235,6 @@ def like_the_others(calls: Sequence[NcclCall | None]) -> str | None:
     """The operation of the ``SendRecv`` kernels of a process whose launch was not recorded: that of
     the others, where they all are of one; else ``None``."""
     ops = Counter(call.op for call in calls if call is not None)
-    return next(iter(ops)) if len(ops) == 1 else None
+    if len(ops) == 1:
+        return next(iter(ops))
+    return None

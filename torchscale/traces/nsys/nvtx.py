@@ -99,8 +99,11 @@ class NvtxEvents:
             # Texts are many, and each is compared once, not once an event.
             matches += ["n.textId IN (SELECT id FROM StringIds WHERE value LIKE ?)"] * len(like)
             values += like
-        process: tuple[object, ...] = () if pid is None else (pid, pid + PID_UNIT)
-        of_process = "" if pid is None else "AND n.globalTid >= ? AND n.globalTid < ?"
+        process: tuple[object, ...] = ()
+        of_process = ""
+        if pid is not None:
+            process = (pid, pid + PID_UNIT)
+            of_process = "AND n.globalTid >= ? AND n.globalTid < ?"
         where = f"{where} AND ({' OR '.join(matches)}) {of_process}"
         query = f"SELECT {columns.format(text=text)} FROM {_TABLE} n WHERE {where}"
         yield from self.database.rows(query, (*values, *process))

@@ -201,7 +201,9 @@ class _Export:
                 "SELECT name FROM PROCESSES WHERE globalPid = ?", (pid,)
             )
         ]
-        return f"{number} ({Path(names[0]).name})" if names and names[0] else str(number)
+        if names and names[0]:
+            return f"{number} ({Path(names[0]).name})"
+        return str(number)
 
     def _recorder_message(self) -> str:
         """The warning that nsys itself left in the export."""
@@ -348,7 +350,9 @@ class _Export:
 
     @property
     def _name_column(self) -> str:
-        return "shortName" if self._database.has(_KERNEL, "shortName") else "demangledName"
+        if self._database.has(_KERNEL, "shortName"):
+            return "shortName"
+        return "demangledName"
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -537,11 +541,9 @@ def _filled(table: NDArray[np.int64], name: int) -> NDArray[np.int32]:
 def _renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArray[np.int32]:
     ordered = np.array(sorted(numbers), dtype=np.int64)
     index = np.array([numbers[int(identifier)] for identifier in ordered], dtype=np.int32)
-    return (
-        index[np.searchsorted(ordered, identifiers)]
-        if len(ordered)
-        else identifiers.astype(np.int32)
-    )
+    if len(ordered):
+        return index[np.searchsorted(ordered, identifiers)]
+    return identifiers.astype(np.int32)
 
 
 def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:

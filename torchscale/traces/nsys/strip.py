@@ -104,7 +104,9 @@ class _Copy:
         self._copy.execute("BEGIN")
         for table in self._database.tables():
             rows = self._count(f"source.{table}")
-            kept = self._copy_table(table) if table != _STRINGS else 0
+            kept = 0
+            if table != _STRINGS:
+                kept = self._copy_table(table)
             if table != _STRINGS and kept < rows:
                 yield StrippedTable(table, rows, kept)
         rows, kept = self._count(f"source.{_STRINGS}"), self._copy_strings()
@@ -138,7 +140,9 @@ class _Copy:
             if name != "PROCESSES" and any(pattern.fullmatch(name) for pattern in _NUMBERS)
             and self._database.has(name, column)
         ]  # fmt: skip
-        return f"t.globalPid / 16777216 IN ({' UNION '.join(traced)})" if traced else "0"
+        if traced:
+            return f"t.globalPid / 16777216 IN ({' UNION '.join(traced)})"
+        return "0"
 
     def _value(self, table: str, column: str) -> str:
         if (table, column) in _TEXTS:
@@ -146,7 +150,9 @@ class _Copy:
             value = _TEXTS[table, column].format(f"t.{column}", text=text)
             if column == "binaryData":
                 return value
-            return f"file_name({value})" if table == "PROCESSES" else f"redacted({value})"
+            if table == "PROCESSES":
+                return f"file_name({value})"
+            return f"redacted({value})"
         return f"""CASE WHEN typeof(t."{column}") IN ('integer', 'real') THEN t."{column}" END"""
 
     def _insert(self, table: str, columns: Sequence[str], values: Sequence[str], where: str) -> int:
@@ -189,8 +195,12 @@ class _Copy:
 
 
 def _redacted(value: object) -> str | None:
-    return redact_text(value) if isinstance(value, str) else None
+    if isinstance(value, str):
+        return redact_text(value)
+    return None
 
 
 def _file_name(value: object) -> str | None:
-    return Path(value).name if isinstance(value, str) else None
+    if isinstance(value, str):
+        return Path(value).name
+    return None

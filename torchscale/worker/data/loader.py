@@ -167,9 +167,10 @@ class _EndlessSampler(Sampler[list[int]]):
             order = self._order(epoch)
             for step in range(self._samples // self._share.all_samples):
                 numbers = self._share.of_step(step)
-                yield (
-                    list(numbers) if order is None else order[numbers.start : numbers.stop].tolist()
-                )
+                if order is None:
+                    yield list(numbers)
+                else:
+                    yield order[numbers.start : numbers.stop].tolist()
             epoch += 1
 
     def _order(self, epoch: int) -> torch.Tensor | None:

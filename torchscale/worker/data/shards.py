@@ -297,9 +297,9 @@ def _read_manifest(directory: Path, layout: Layout) -> Manifest | None:
         manifest = Manifest.model_validate_json((directory / "manifest.json").read_bytes())
     except (OSError, ValidationError):
         return None
-    return (
-        manifest if manifest.layout == layout and len(manifest.checksums) == layout.shards else None
-    )
+    if manifest.layout == layout and len(manifest.checksums) == layout.shards:
+        return manifest
+    return None
 
 
 def _valid_checksum(path: Path, size: int, expected: str | None, *, verify: bool) -> str | None:
@@ -313,7 +313,9 @@ def _valid_checksum(path: Path, size: int, expected: str | None, *, verify: bool
         checksum = _checksum(path)
     except OSError:
         return None
-    return checksum if expected in (None, checksum) else None
+    if expected in (None, checksum):
+        return checksum
+    return None
 
 
 def _checksum(path: Path) -> str:
@@ -388,4 +390,6 @@ def _stored(tensor: torch.Tensor, field: StoredField) -> NDArray[Any]:
 def _stored_type(tensor: torch.Tensor) -> str:
     if tensor.is_floating_point():
         return "uint8"
-    return "int32" if tensor.dtype in (torch.int32, torch.int64) else str(tensor.numpy().dtype)
+    if tensor.dtype in (torch.int32, torch.int64):
+        return "int32"
+    return str(tensor.numpy().dtype)

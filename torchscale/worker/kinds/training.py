@@ -6,8 +6,8 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.process_group import Ranks
+from torchscale.worker.profile.recording import record
 from torchscale.worker.rank_files import RankFiles
-from torchscale.worker.recording import record
 from torchscale.worker.train import Started, train
 
 

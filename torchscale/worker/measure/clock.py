@@ -93,4 +93,6 @@ def make_clock(device: torch.device, *, sync_cuda: bool) -> Clock:
         return HostClock()
     if device.type != "cuda":
         return AcceleratorSyncClock()
-    return CudaSyncClock() if sync_cuda else CudaEventClock()
+    if sync_cuda:
+        return CudaSyncClock()
+    return CudaEventClock()

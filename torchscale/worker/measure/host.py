@@ -17,6 +17,7 @@ import torch
 
 from torchscale.schema.launch.rank import HostLoad, MemoryUse
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.optional import optional
 from torchscale.worker.measure.fixed_work import FixedWork
 from torchscale.worker.measure.run_queue import RunQueueMeter
 
@@ -59,7 +60,7 @@ class HostLoadMeter:
             pinned=self._pinned,
             interrupted_seconds=interrupted - self._interrupted,
             run_queue=self._run_queue.read(),
-            fixed_work_seconds=None if self._fixed_work is None else self._fixed_work.read(),
+            fixed_work_seconds=optional(FixedWork.read, self._fixed_work),
         )
 
     def _by_children(self) -> float:
@@ -156,4 +157,6 @@ def _online_cpus() -> Iterable[int]:
 
 def _peak_resident() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if sys.platform == "darwin":
+        return peak
+    return peak * 1024

@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from torchscale.schema.launch.signals import MinorFaults
-from torchscale.worker.probe_gpu import throttle_reasons_of
+from torchscale.worker.probe.gpu import throttle_reasons_of
 
 _FAULT_PROBES = 9
 _PROBED_BYTES = 2 * 2**20
@@ -65,7 +65,9 @@ class PressureMeter:
     def allocation_retries(self) -> int | None:
         """Retries of the CUDA allocator after it freed its cache; ``None`` on other devices."""
         now = _allocation_retries(self._device)
-        return None if now is None or self._retries is None else now - self._retries
+        if now is None or self._retries is None:
+            return None
+        return now - self._retries
 
 
 class FaultMeter:
@@ -134,7 +136,9 @@ class ThrottleWatch:
     @property
     def reasons(self) -> tuple[str, ...] | None:
         """All reasons so far; ``None`` where the driver could not be queried."""
-        return None if self._seen is None else tuple(sorted(self._seen))
+        if self._seen is None:
+            return None
+        return tuple(sorted(self._seen))
 
 
 def _uuid(device: torch.device) -> str | None:
@@ -143,7 +147,9 @@ def _uuid(device: torch.device) -> str | None:
     uuid = getattr(
         torch.cuda.get_device_properties(device), "uuid", None
     )  # older torch has no UUID
-    return None if uuid is None else str(uuid)
+    if uuid is None:
+        return None
+    return str(uuid)
 
 
 def _major_faults() -> int:

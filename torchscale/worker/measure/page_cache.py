@@ -35,7 +35,9 @@ def resident_share(paths: Iterable[Path]) -> float | None:
         if counted is None:
             return None
         resident, pages = resident + counted[0], pages + counted[1]
-    return resident / pages if pages else None
+    if pages:
+        return resident / pages
+    return None
 
 
 def _resident_pages(path: Path) -> tuple[int, int] | None:
@@ -50,4 +52,6 @@ def _resident_pages(path: Path) -> tuple[int, int] | None:
         address = ctypes.c_void_p(view.ctypes.data)
         failed = libc.mincore(address, ctypes.c_size_t(size), flags)
     resident = np.frombuffer(bytes(flags), dtype=np.uint8) & 1
-    return None if failed else (int(resident.sum()), count)
+    if failed:
+        return None
+    return int(resident.sum()), count

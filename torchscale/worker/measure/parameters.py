@@ -27,7 +27,9 @@ def fingerprint(module: nn.Module) -> Fingerprint:
         integers = local.detach().contiguous().view(_INTEGER_OF_SIZE[local.element_size()])
         keys.append(_global_name(name) + _part(parameter))
         sums.append(integers.sum(dtype=torch.int64))
-    return dict(zip(keys, torch.stack(sums).tolist(), strict=True)) if sums else {}
+    if sums:
+        return dict(zip(keys, torch.stack(sums).tolist(), strict=True))
+    return {}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Comparison:
     @property
     def equal(self) -> bool | None:
         """``None`` where there was nothing to compare."""
-        return None if self.compared == 0 else self.differing is None
+        if self.compared == 0:
+            return None
+        return self.differing is None
 
 
 def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
@@ -57,11 +61,9 @@ def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
             values.setdefault(key, []).append(value)
     shared = {key: sums for key, sums in values.items() if len(sums) > 1}
     differing = [key for key, sums in shared.items() if len(set(sums)) > 1]
-    description = (
-        f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)"
-        if differing
-        else None
-    )
+    description = None
+    if differing:
+        description = f"{differing[0]} ({len(differing)} of {len(shared)} parameters differ)"
     return Comparison(len(shared), description)
 
 
@@ -77,11 +79,15 @@ def _part(parameter: nn.Parameter) -> str:
         for placement, index, size in zip(split.placements, coordinate, sizes, strict=True)
         if not placement.is_replicate()
     ]
-    return f" [{', '.join(shards)}]" if shards else ""
+    if shards:
+        return f" [{', '.join(shards)}]"
+    return ""
 
 
 def _global_name(name: str) -> str:
     """Stages of a pipeline are kept by number; the parameter's own name says which layer it is
     of."""
     number, _, rest = name.partition(".")
-    return rest if number.isdigit() else name
+    if number.isdigit():
+        return rest
+    return name

@@ -36,9 +36,9 @@ class WarmupRule:
         budget_left: float | None,
     ) -> None:
         self._rule = rule
-        self._epoch_steps = (
-            None if rule.warmup_epochs is None else rule.warmup_epochs * steps_per_epoch
-        )
+        self._epoch_steps: int | None = None
+        if rule.warmup_epochs is not None:
+            self._epoch_steps = rule.warmup_epochs * steps_per_epoch
         self._cap = rule.warmup_max_seconds
         if budget_left is not None:
             self._cap = min(self._cap, _WARMUP_SHARE_OF_BUDGET * max(0.0, budget_left))
@@ -106,7 +106,9 @@ class MeasurementRule:
         steps, seconds = _totals(batches)
         next_seconds = batches[-1].seconds if batches else 0.0
         if self._fixed_steps is not None and steps >= self._fixed_steps:
-            return StopRule.EPOCHS if self._rule.epochs is not None else StopRule.MEASURE_STEPS
+            if self._rule.epochs is not None:
+                return StopRule.EPOCHS
+            return StopRule.MEASURE_STEPS
         if self._rule.measure_seconds is not None and seconds >= self._rule.measure_seconds:
             return StopRule.MEASURE_SECONDS
         if self._budget_left is not None and batches and seconds + next_seconds > self._budget_left:
@@ -158,7 +160,9 @@ class MeasurementRule:
         return max(1, min(needed, int(fits / MIN_BATCHES), longest))
 
     def _budget(self) -> float:
-        return math.inf if self._budget_left is None else max(0.0, self._budget_left)
+        if self._budget_left is None:
+            return math.inf
+        return max(0.0, self._budget_left)
 
 
 def _fixed_steps(rule: Measurement, steps_per_epoch: int) -> int | None:

@@ -64,13 +64,17 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
         getattr(module, "tokens_per_sample", None),
         getattr(module, "flops_per_sample", None),
     )
-    loss = getattr(module, "compute_loss", None)
+    loss, forward_keys = getattr(module, "compute_loss", None), None
+    if callable(loss):
+        forward_keys = _parameters_of(module.forward)
+    else:
+        loss = None
     return Workload(
         module,
         make_batch,
         int(tokens) if isinstance(tokens, int) else None,
-        loss=loss if callable(loss) else None,
-        forward_keys=_parameters_of(module.forward) if callable(loss) else None,
+        loss=loss,
+        forward_keys=forward_keys,
         flops_per_sample=float(flops) if isinstance(flops, int | float) else None,
         tensor=_split(module, "tensor_split", TensorSplit),
         pipeline=_split(module, "pipeline_split", PipelineSplit),

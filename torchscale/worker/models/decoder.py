@@ -43,7 +43,9 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     def plan(sequence: bool) -> Mapping[str, ParallelStyle]:
         from torchscale.worker.models.decoder_split import sequence_plan, tensor_plan  # noqa: PLC0415 - slow to import
 
-        return sequence_plan(layers) if sequence else tensor_plan(layers)
+        if sequence:
+            return sequence_plan(layers)
+        return tensor_plan(layers)
 
     return Workload(
         Decoder(hidden, layers, heads, vocabulary, length),
@@ -94,7 +96,9 @@ class Decoder(nn.Module):
         if self.head is None or self.norm is None:
             return x
         logits: Tensor = self.head(self.norm(x))
-        return logits if labels is None else next_token_loss(logits, labels)
+        if labels is None:
+            return logits
+        return next_token_loss(logits, labels)
 
 
 class Block(nn.Module):

@@ -88,4 +88,6 @@ def _task(config: Any) -> Any:  # noqa: ANN401 - transformers is not typed
             "image classification, sequence-to-sequence, masked or causal language model"
         )
     causal = AutoModelForCausalLM in able and bool(getattr(config, "is_decoder", False))
-    return AutoModelForCausalLM if causal else able[0]
+    if causal:
+        return AutoModelForCausalLM
+    return able[0]

@@ -105,11 +105,9 @@ class Workload:
     def inputs(self, batch: BatchOfTensors) -> BatchOfTensors:
         """The items of ``batch`` that ``forward`` takes."""
         keys = self.forward_keys
-        return (
-            batch
-            if keys is None
-            else {name: tensor for name, tensor in batch.items() if name in keys}
-        )
+        if keys is None:
+            return batch
+        return {name: tensor for name, tensor in batch.items() if name in keys}
 
     def loss_of(self, output: object, batch: BatchOfTensors) -> Tensor:
         """The scalar loss of a forward pass.
@@ -117,7 +115,9 @@ class Workload:
         Raises:
             TypeError: ``output`` holds no scalar loss.
         """
-        return loss_of(output if self.loss is None else self.loss(output, batch))
+        if self.loss is None:
+            return loss_of(output)
+        return loss_of(self.loss(output, batch))
 
 
 def loss_of(output: object) -> Tensor:

@@ -39,11 +39,9 @@ def repeated_blocks(module: nn.Module) -> list[nn.Module]:
     there are none."""
     blocks: list[nn.Module] = []
     for child in module.children():
-        members = (
-            list(child.children())
-            if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential)
-            else []
-        )
+        members: list[nn.Module] = []
+        if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            members = list(child.children())
         alike = len({type(member) for member in members}) == 1
         if alike and (len(members) > 1 or isinstance(child, nn.ModuleDict)) and _trains(members):
             blocks += members
@@ -83,7 +81,9 @@ def compile_mode(cell: TrainingCell) -> CompileMode | None:
     """The compiler's mode, or ``None`` where the cell is not compiled."""
     if cell.compile is False:
         return None
-    return "default" if cell.compile is True else cell.compile
+    if cell.compile is True:
+        return "default"
+    return cell.compile
 
 
 def captures_graphs(cell: TrainingCell, device: torch.device) -> bool:
@@ -113,7 +113,9 @@ def _policy(
     kept: Sequence[object], context: object, operator: object, *args: object, **kwargs: object
 ) -> object:
     del context, args, kwargs
-    return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
+    if operator in kept:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _trains(members: Iterable[nn.Module]) -> bool:

@@ -90,9 +90,10 @@ def _register_hook(
         )
         one_by_one = ranks.device.type == "cpu"
         compress = powerSGD_hook.powerSGD_hook
-        model.register_comm_hook(
-            state, (lambda *bucket: _waited(compress(*bucket))) if one_by_one else compress
-        )
+        if one_by_one:
+            model.register_comm_hook(state, lambda *bucket: _waited(compress(*bucket)))
+        else:
+            model.register_comm_hook(state, compress)
     elif hook == "noop":
         # DDP refuses a hook whose annotations are text, as all are here; a lambda has none.
         model.register_comm_hook(

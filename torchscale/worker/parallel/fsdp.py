@@ -36,11 +36,9 @@ def shard(
         policy = MixedPrecisionPolicy(
             param_dtype=_TYPES[precision], reduce_dtype=_TYPES[options.reduce_dtype]
         )
-    offload = (
-        CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
-        if options.offload
-        else OffloadPolicy()
-    )
+    offload = OffloadPolicy()
+    if options.offload:
+        offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     for part in (*blocks, module):
         fully_shard(
             part,

@@ -131,7 +131,9 @@ def _shard_or_replicate(
             part.to(ranks.device)  # buffers; parameters are there
         return part
     part.to(ranks.device)
-    return ddp.replicate(part, mesh["replicate"]) if degrees.replicate > 1 else part
+    if degrees.replicate > 1:
+        return ddp.replicate(part, mesh["replicate"])
+    return part
 
 
 def _sharding(cell: TrainingCell) -> Fsdp | Hybrid | None:
@@ -139,7 +141,9 @@ def _sharding(cell: TrainingCell) -> Fsdp | Hybrid | None:
     strategy = cell.strategy
     if isinstance(strategy, Fsdp):
         return strategy
-    return strategy if isinstance(strategy, Hybrid) and cell.degrees.shard > 1 else None
+    if isinstance(strategy, Hybrid) and cell.degrees.shard > 1:
+        return strategy
+    return None
 
 
 def _mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh:
@@ -148,7 +152,9 @@ def _mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh:
 
 
 def _norm_groups(degrees: Degrees, mesh: DeviceMesh) -> tuple[dist.ProcessGroup, ...]:
-    return (mesh["pipeline"].get_group(),) if degrees.pipeline > 1 else ()
+    if degrees.pipeline > 1:
+        return (mesh["pipeline"].get_group(),)
+    return ()
 
 
 def _required(split: S | None, verb: str, cell: TrainingCell) -> S:

@@ -111,13 +111,17 @@ class Stages:
     def run(self, batch: BatchOfTensors) -> Tensor | None:
         """Run the forward and backward passes of one step. Returns the mean loss on the last rank,
         ``None`` elsewhere."""
-        inputs = (batch[self._how.input_key],) if self.is_first else ()
+        inputs: tuple[Tensor, ...] = ()
+        if self.is_first:
+            inputs = (batch[self._how.input_key],)
         losses: list[Tensor] = []
         loss_arguments = (
             {"target": batch[self._how.target_key], "losses": losses} if self.is_last else {}
         )
         self._schedule.step(*inputs, **loss_arguments, **self._options)
-        return torch.stack([loss.detach() for loss in losses]).mean() if self.is_last else None
+        if self.is_last:
+            return torch.stack([loss.detach() for loss in losses]).mean()
+        return None
 
     def share_losses(self, losses: list[float]) -> list[float]:
         """Broadcast the last rank's losses to every rank of the pipeline."""

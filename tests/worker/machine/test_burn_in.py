@@ -1,0 +1,177 @@
+"""The parts of a burn-in on the CPU: exact where nothing is wrong, and one wrong bit is found and
+placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from torchscale.worker.machine import burn_in as module
+from torchscale.worker.machine.burn_in import (
+    Place,
+    collective_part,
+    compare,
+    copy_part,
+    make_parts,
+    matmul_matrices,
+    memory_part,
+    rounds,
+)
+
+CPU = Place(rank=0, world_size=1, device=torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small buffers, one rank."""
+    monkeypatch.setattr(module, "_MATRIX", {"cpu": 64})
+    monkeypatch.setattr(module, "_MAX_MEMORY", {"cpu": 2**13})
+    monkeypatch.setattr(module, "_COPY_BYTES", 2**13)
+    monkeypatch.setattr(module, "_COLLECTIVE_ELEMENTS", 1000)
+    monkeypatch.setattr(module, "_CHUNK", 100)
+    monkeypatch.setattr(dist, "all_reduce", lambda values: values)
+
+
+def flipped(tensor: torch.Tensor, index: int, bit: int) -> None:
+    """Flip one bit of an element."""
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    tensor.view(-1).view(kinds[tensor.element_size()])[index] ^= 1 << bit
+
+
+def test_every_part_is_exact() -> None:
+    results = [part() for part in make_parts(CPU)]
+    assert [result.part for result in results] == [
+        "matmul float32",
+        "matmul bfloat16",
+        "memory",
+        "copy",
+        "all-reduce",
+    ]
+    assert [(result.wrong, result.first) for result in results] == [(0, None)] * 5
+    assert results[0].work == 2 * 64**3
+    assert results[2].work == 2 * 5 * 2**13
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [64, 128])
+def test_any_one_bit_of_a_matrix_changes_a_row_or_column(dtype: torch.dtype, size: int) -> None:
+    left, right, expected = matmul_matrices(dtype, size, torch.Generator().manual_seed(3))
+    assert torch.equal(torch.matmul(left.double(), right.double()), expected.double())
+    assert compare(torch.matmul(left, right), expected) == (0, None)
+    hidden = (
+        6 if dtype == torch.float32 else 0
+    )  # partial sums of fp32 are rounded, and its last bits with them
+    for bit in range(hidden, 8 * left.element_size()):
+        row, column = 5 + bit, 7 + bit
+        for matrix, index in ((left, row * size + column), (right, row * size + column)):
+            flipped(matrix, index, bit)
+            wrong, first = compare(torch.matmul(left, right), expected)
+            flipped(matrix, index, bit)
+            assert wrong == size, (bit, matrix is left)
+            assert first is not None
+            place = row * size if matrix is left else column
+            assert first.offset_bytes == place * left.element_size()
+
+
+@pytest.mark.parametrize("bit", [0, 15, 31])
+def test_one_wrong_bit_of_a_product_is_placed(bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = torch.matmul
+
+    def corrupted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        product = real(left, right)
+        if product.dtype == torch.float32:
+            flipped(product, 321, bit)
+        return product
+
+    parts = make_parts(CPU)
+    monkeypatch.setattr(torch, "matmul", corrupted)
+    results = [parts[0](), parts[1]()]
+    assert [result.wrong for result in results] == [1, 0]
+    first = results[0].first
+    assert first is not None
+    assert first.offset_bytes == 4 * 321
+    assert int(first.expected, 16) ^ int(first.seen, 16) == 1 << bit
+
+
+@pytest.mark.parametrize(("index", "bit"), [(0, 0), (250, 33), (1023, 63)])
+def test_a_stuck_bit_of_memory_is_placed(
+    index: int, bit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., torch.Tensor] = torch.Tensor.fill_
+
+    def stuck(memory: torch.Tensor, value: int) -> torch.Tensor:
+        real(memory, value)
+        mask = 1 << bit if bit < 63 else -(1 << 63)
+        memory[index] |= mask
+        return memory
+
+    memory = torch.empty(1024, dtype=torch.int64)
+    monkeypatch.setattr(torch.Tensor, "fill_", stuck)
+    result = memory_part(CPU, memory)
+    assert result.wrong == 2  # of the four patterns, two have this bit off
+    assert result.first is not None
+    assert (result.first.offset_bytes, result.first.address) == (
+        8 * index,
+        memory.data_ptr() + 8 * index,
+    )
+    assert int(result.first.expected, 16) ^ int(result.first.seen, 16) == 1 << bit
+
+
+def test_elements_stored_in_the_wrong_place_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., torch.Tensor] = torch.Tensor.copy_
+
+    def swapped(part: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        real(part, values.flip(0) if part.numel() == 100 else values)
+        return part
+
+    monkeypatch.setattr(torch.Tensor, "copy_", swapped)
+    result = memory_part(CPU, torch.empty(150, dtype=torch.int64))
+    assert result.wrong == 100
+
+
+def test_a_wrong_bit_of_a_copy_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., torch.Tensor] = torch.Tensor.copy_
+    copies: list[int] = []
+
+    def corrupted(to: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        real(to, source)
+        if not copies:
+            to[77] ^= 4
+        copies.append(to.numel())
+        return to
+
+    monkeypatch.setattr(torch.Tensor, "copy_", corrupted)
+    result = copy_part(CPU, torch.arange(1000))
+    assert copies == [1000, 1000]  # there and back
+    assert result.first is not None
+    assert (result.wrong, result.first.offset_bytes, result.first.seen) == (
+        1,
+        8 * 77,
+        f"0x{77 ^ 4:016x}",
+    )
+
+
+def test_a_wrong_sum_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def corrupted(values: torch.Tensor) -> None:
+        values[500] += 1
+
+    monkeypatch.setattr(dist, "all_reduce", corrupted)
+    result = collective_part(CPU)
+    assert result.first is not None
+    assert (result.wrong, result.first.offset_bytes) == (1, 2000)
+
+
+def test_nan_and_negative_zero_are_wrong() -> None:
+    expected = torch.zeros(3)
+    assert compare(torch.tensor([0.0, float("nan"), -0.0]), expected)[0] == 2
+
+
+def test_rounds_end_by_time_and_by_the_stop_file(tmp_path: Path) -> None:
+    assert [it.number for it in rounds(CPU, 0.0, tmp_path / "stop")] == [0]
+    (tmp_path / "stop").touch()
+    (only,) = rounds(CPU, 1e6, tmp_path / "stop")
+    assert (only.rank, only.device, len(only.parts)) == (0, "cpu", 5)

@@ -1,0 +1,92 @@
+"""All-reduces of two nodes at a time: real processes on the loopback address."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from torchscale.nodes.network import free_port
+from torchscale.schema.node.fleet import PairTask, PairTimes
+from torchscale.util.files import atomic_write_model
+from torchscale.worker.machine.pairs import leave, meet, time_all_reduces
+
+pytestmark = pytest.mark.slow
+
+END_SECONDS = 120
+
+
+def task(
+    place: int, nodes: int, port: int, partners: tuple[int | None, ...], seconds: float = 60.0
+) -> PairTask:
+    """Small messages on the CPU."""
+    return PairTask(
+        place=place,
+        nodes=nodes,
+        master_address="127.0.0.1",
+        master_port=port,
+        partners=partners,
+        backend="gloo",
+        message_bytes=4096,
+        repeats=3,
+        timeout_seconds=seconds,
+    )
+
+
+@pytest.mark.campaign
+def test_three_nodes_measure_each_pair_once(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+    partners: list[tuple[int | None, ...]] = [(1, 2, None), (0, None, 2), (None, 0, 1)]
+    processes = []
+    for place in range(3):
+        atomic_write_model(tmp_path / f"task-{place}.json", task(place, 3, port, partners[place]))
+        files = [str(tmp_path / f"{name}-{place}.json") for name in ("task", "out")]
+        command = [sys.executable, "-m", "torchscale.worker.machine.pairs", *files]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        processes.append(subprocess.Popen(command, env=env))
+    try:
+        assert [process.wait(END_SECONDS) for process in processes] == [0, 0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    measured = {}
+    for place in range(3):
+        times = PairTimes.model_validate_json((tmp_path / f"out-{place}.json").read_bytes())
+        measured.update({(place, entry.partner): entry for entry in times.partners})
+    assert sorted(measured) == [(0, 1), (0, 2), (1, 2)]
+    assert all(len(entry.seconds) == 3 and not entry.error for entry in measured.values())
+
+
+def test_nodes_wait_for_each_other_and_the_store_outlives_its_users() -> None:
+    store = HashStore()
+    done: list[str] = []
+
+    def last() -> None:
+        meet(store, "start", 2)
+        done.append("met")
+        leave(store, task(1, 2, 1, ()))
+
+    thread = threading.Thread(target=last)
+    thread.start()
+    meet(store, "start", 2)
+    leave(store, task(0, 2, 1, ()))
+    thread.join(END_SECONDS)
+    assert done == ["met"]
+
+
+def test_times_are_of_counted_all_reduces_alone() -> None:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        seconds = time_all_reduces(1024, 4, torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
+    assert len(seconds) == 4
+    assert min(seconds) > 0

@@ -1,0 +1,144 @@
+"""torchrun's agent for one launch on this machine, its ranks as forks of the process that runs
+it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Mapping
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+from torchscale.schema.launch.task import GroupItem
+from torchscale.util.process_exit import exit_at_once, flush_output
+from torchscale.util.process_names import rank_process_name
+from torchscale.worker.launcher.rank_process import name_process, run_item, status_of
+
+_LOOPBACK = "127.0.0.1"
+_MONITOR_SECONDS = 0.1
+"""Between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a core."""
+_AGENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The agent handles these, and its forks would as well."""
+_FIRST = 1_000_000
+"""Priority of what a process does at its end: before anything that libraries registered."""
+
+
+def run_agent(item: GroupItem, begun: float) -> int:
+    """Run the launch under torchrun's agent: with its logs in the launch's directory, without
+    restarts, and with a static rendezvous on a free port of the loopback address. (That of a
+    torchrun command, c10d, begins with a delay of up to 0.3 s, in which agents of other nodes could
+    come.)
+
+    Args:
+        item: The launch.
+        begun: ``time.perf_counter()`` at its start.
+
+    Returns:
+        0: every rank has left with 0.
+
+    Raises:
+        ChildFailedError: a rank has failed, and the others were ended.
+        SignalException: a signal has ended the agent, and with it the ranks.
+    """
+    store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    run_id = uuid.uuid4().hex
+    # On the port that the store has found: stores of one process that are multi-tenant share a
+    # server.
+    rendezvous = RendezvousParameters(
+        "static", f"{_LOOPBACK}:{store.port}", run_id, min_nodes=1, max_nodes=1, rank=0
+    )
+    spec = WorkerSpec(
+        role="default",  # as torchrun's
+        local_world_size=item.task.cell.world_size,
+        rdzv_handler=get_rendezvous_handler(rendezvous),
+        master_addr=_LOOPBACK,
+        master_port=store.port,
+        entrypoint=run_forked_rank,
+        args=(item, begun),
+        max_restarts=0,
+        monitor_interval=_MONITOR_SECONDS,
+        local_addr=_LOOPBACK,
+    )
+    logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
+    result = _Agent(spec, logs, start_method="fork").run()
+    if result.is_failed():
+        raise ChildFailedError("torchscale.worker", result.failures)
+    return 0
+
+
+class _Agent(LocalElasticAgent):
+    """torchrun's agent, for ranks that are functions as it is for ranks that are programs.
+
+    Of functions it waits for what they return, also where a model has ended every rank with exit
+    code 0; and it tells the first rank alone that it sees fail, which may be one that has lost
+    another.
+    """
+
+    _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pids: dict[int, Any] = super()._start_workers(worker_group)
+        self._processes = {process.pid: process for process in active_children()}
+        return pids
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result: RunResult = super()._monitor_workers(worker_group)
+        codes = {worker: self._exit_code(worker) for worker in worker_group.workers}
+        if result.state is WorkerState.HEALTHY and set(codes.values()) == {0}:
+            left = {worker.global_rank: None for worker in codes}
+            return RunResult(state=WorkerState.SUCCEEDED, return_values=left)
+        if result.is_failed():
+            result.failures.update(
+                {
+                    worker.global_rank: ProcessFailure(
+                        worker.local_rank, worker.id, code, error_file=""
+                    )
+                    for worker, code in codes.items()
+                    if code and worker.global_rank not in result.failures
+                }
+            )
+        return result
+
+    def _exit_code(self, worker: Worker) -> int | None:
+        """Negative for a signal; ``None`` while it runs."""
+        process = self._processes.get(worker.id)
+        if process is None:
+            return None
+        return process.exitcode
+
+
+def run_forked_rank(item: GroupItem, begun: float) -> None:
+    """Run the launch in this rank, with what a program that torchrun starts has of its own: a
+    session, signals, the working directory on the module path. Returns if it has succeeded; the
+    process then ends without Python's teardown."""
+    os.setsid()
+    for number in _AGENT_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    name_process(rank_process_name(int(os.environ["RANK"]), item.task.cell.world_size))
+    sys.path.insert(0, str(Path.cwd()))  # a user's models may lie there
+    status = status_of(lambda: run_item(item, begun))
+    if status:
+        exit_at_once(status)
+    flush_output()
+    Finalize(None, exit_at_once, args=(0,), exitpriority=_FIRST)

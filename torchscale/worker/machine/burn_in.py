@@ -1,0 +1,301 @@
+"""Rounds of work with known results, until the time is over: ``torchrun … -m
+torchscale.worker.machine.burn_in DIR BACKEND SECONDS TIMEOUT``. Each rank writes a line for every round to
+``DIR/rank-R.jsonl`` (:class:`BurnInRound`).
+
+Every result is known exactly: products of matrices of small whole numbers, bit patterns in memory,
+a copy of random bytes, sums of whole numbers over the ranks. One wrong bit is a wrong element.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from torchscale.schema.node.burn_in import BurnInRound, PartResult, WrongValue
+from torchscale.util.process_exit import exit_at_once
+
+T = TypeVar("T")
+Expected = Callable[[int, int], "torch.Tensor | int"]
+"""What so many elements from one on should be."""
+
+STOP_FILE = "stop"
+"""Once it exists, the ranks end after the round that runs."""
+_MATRIX = {"cpu": 512, "cuda": 8192}
+"""Even. On a GPU large enough for its full rate; on a CPU some milliseconds."""
+_FACTORS = (-3, -2, -1, 1, 2, 3)
+_SEED = 20_240_101
+"""Of what is random; the same in every run, so that a wrong result can be repeated."""
+_MEMORY_SHARE = {"cpu": 0.1, "cuda": 0.5}
+"""Of the free memory, over all ranks: most of a GPU's memory is worth testing; a host has other
+users."""
+_MAX_MEMORY = {"cpu": 64 * 2**20, "cuda": 64 * 2**30}
+"""A round has to stay in seconds: a CPU fills and reads 64 MiB in about 0.05 s per pattern, a GPU
+64 GiB in 0.05 s."""
+_CHUNK = 2**23
+"""Elements compared at once (64 MiB): what a comparison needs beside the buffer stays bounded."""
+_PATTERNS = (0, -1, 0x5555555555555555, -0x5555555555555556)
+"""All bits off, all on, and each neighbour different, in both phases."""
+_ADDRESS_FACTOR = 0x9E3779B97F4A7C15 - 2**64
+"""Odd, so that every element of a buffer gets another value: finds elements stored in the wrong
+place."""
+_COPY_BYTES = 32 * 2**20
+"""Far above any cache of a core, and a few milliseconds of PCI Express."""
+_COLLECTIVE_ELEMENTS = 2**20
+"""4 MiB of fp32: large enough to be cut into chunks and sent over all channels."""
+_LARGEST_EXACT = 2**24
+"""fp32 holds every whole number up to here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank computes."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def main() -> None:
+    """Run rounds until the time is over or the stop file exists."""
+    directory, backend = Path(sys.argv[1]), sys.argv[2]
+    seconds, timeout = float(sys.argv[3]), float(sys.argv[4])
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    place = Place(rank, world_size, device)
+    with (directory / f"rank-{rank}.jsonl").open("w", encoding="utf-8") as file:
+        for burn_round in rounds(place, seconds, directory / STOP_FILE):
+            file.write(burn_round.model_dump_json() + "\n")
+            file.flush()
+    dist.barrier()
+    dist.destroy_process_group()
+    exit_at_once(
+        0
+    )  # an interpreter's teardown behind a process group can abort after the work is done
+
+
+def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
+    """At least one round; the ranks agree after each whether another follows."""
+    parts = make_parts(place)
+    for part in parts:
+        part()  # first calls allocate and choose kernels: not timed
+    started = perf_counter()
+    number = 0
+    while True:
+        begun = perf_counter() - started
+        results = tuple(part() for part in parts)
+        yield BurnInRound(
+            rank=place.rank, device=str(place.device), number=number, time=begun, parts=results
+        )
+        number += 1
+        over = perf_counter() - started >= seconds or stop.exists()
+        votes = torch.tensor([int(over)], device=place.device)
+        dist.all_reduce(
+            votes
+        )  # a decision of each rank by itself would leave others waiting in the next collective
+        if int(votes.item()):
+            return
+
+
+def make_parts(place: Place) -> list[Callable[[], PartResult]]:
+    """The parts of a round, with the buffers that they use in every round."""
+    dtypes = [torch.float32, torch.bfloat16] + [torch.float16] * (place.device.type == "cuda")
+    size = _MATRIX[place.device.type]
+    generator = torch.Generator().manual_seed(_SEED + place.rank)
+    matmuls = [_matmul_part(place, dtype, size, generator) for dtype in dtypes]
+    memory = torch.empty(_memory_bytes(place) // 8, dtype=torch.int64, device=place.device)
+    source = torch.randint(-(2**62), 2**62, (_COPY_BYTES // 8,), generator=generator)
+    return [
+        *matmuls,
+        lambda: memory_part(place, memory),
+        lambda: copy_part(place, source),
+        lambda: collective_part(place),
+    ]
+
+
+def matmul_matrices(
+    dtype: torch.dtype, size: int, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Two matrices ``(size, size)`` and their exact product.
+
+    ``A[i, k] = a[i] s[k]`` and ``B[k, j] = s[k] t[k] b[j]`` with random signs s and t = 2, −1, 1,
+    −1, …, which sum to
+    1: the product is ``a[i] b[j]``. Sums of neighbouring terms are small multiples of it, exact in
+    every dtype, and no
+    term is lost beside a large sum: any one bit of an element of A or B changes a whole row or
+    column, but for the last bits of fp32, which the rounding of partial sums may hide.
+    """
+    factors = torch.tensor(_FACTORS)
+    a, b = (factors[torch.randint(len(_FACTORS), (size,), generator=generator)] for _ in range(2))
+    signs = torch.randint(2, (size,), generator=generator) * 2 - 1
+    weights = 1 - 2 * (torch.arange(size) % 2)
+    weights[0] = 2
+    left, right = torch.outer(a, signs).to(dtype), torch.outer(signs * weights, b).to(dtype)
+    return left, right, torch.outer(a, b).to(dtype)
+
+
+def _matmul_part(
+    place: Place, dtype: torch.dtype, size: int, generator: torch.Generator
+) -> Callable[[], PartResult]:
+    left, right, expected = (
+        matrix.to(place.device) for matrix in matmul_matrices(dtype, size, generator)
+    )
+    name = f"matmul {str(dtype).removeprefix('torch.')}"
+
+    def run() -> PartResult:
+        seconds, product = _timed(place, lambda: torch.matmul(left, right))
+        wrong, first = compare(product, expected)
+        return PartResult(
+            part=name, unit="FLOP", seconds=seconds, work=2.0 * size**3, wrong=wrong, first=first
+        )
+
+    return run
+
+
+def memory_part(place: Place, memory: torch.Tensor) -> PartResult:
+    """Fill a buffer with each pattern, then with values that depend on the place, and read it
+    back."""
+    places = torch.arange(min(_CHUNK, memory.numel()), device=place.device)
+
+    def by_place(start: int, count: int) -> torch.Tensor:
+        return (places[:count] + start) * _ADDRESS_FACTOR
+
+    def write_places() -> None:
+        for start in range(0, memory.numel(), _CHUNK):
+            part = memory[start : start + _CHUNK]
+            part.copy_(by_place(start, part.numel()))
+
+    def written(
+        write: Callable[[], object], expected: Expected
+    ) -> tuple[float, int, WrongValue | None]:
+        seconds, _ = _timed(place, write)
+        checked, (wrong, first) = _timed(place, partial(_differing, memory, expected))
+        return seconds + checked, wrong, first
+
+    results = [
+        written(partial(memory.fill_, pattern), partial(_same, pattern)) for pattern in _PATTERNS
+    ]
+    results.append(written(write_places, by_place))
+    return PartResult(
+        part="memory",
+        unit="B",
+        seconds=sum(seconds for seconds, _, _ in results),
+        work=2.0 * len(results) * memory.numel() * memory.element_size(),
+        wrong=sum(wrong for _, wrong, _ in results),
+        first=next((first for _, _, first in results if first is not None), None),
+    )
+
+
+def _same(pattern: int, start: int, count: int) -> int:
+    """The expected value of every place."""
+    del start, count
+    return pattern
+
+
+def copy_part(place: Place, source: torch.Tensor) -> PartResult:
+    """Copy random bytes to the device and back (on a CPU, to another buffer and back)."""
+
+    def there_and_back() -> torch.Tensor:
+        on_device = torch.empty_like(source, device=place.device).copy_(source)
+        return torch.empty_like(source).copy_(on_device)
+
+    seconds, back = _timed(place, there_and_back)
+    wrong, first = compare(back, source)
+    work = 2.0 * source.numel() * source.element_size()
+    return PartResult(part="copy", unit="B", seconds=seconds, work=work, wrong=wrong, first=first)
+
+
+def collective_part(place: Place) -> PartResult:
+    """An all-reduce of whole numbers whose sums fp32 holds exactly."""
+    modulus = _LARGEST_EXACT // place.world_size
+    base = torch.arange(_COLLECTIVE_ELEMENTS, device=place.device)
+    values = ((base + place.rank) % modulus).to(torch.float32)
+    expected = torch.zeros_like(base)
+    for other in range(place.world_size):
+        expected += (base + other) % modulus
+    seconds, _ = _timed(place, lambda: dist.all_reduce(values))
+    wrong, first = compare(values, expected.to(torch.float32))
+    work = float(values.numel() * values.element_size())
+    return PartResult(
+        part="all-reduce", unit="B", seconds=seconds, work=work, wrong=wrong, first=first
+    )
+
+
+def compare(seen: torch.Tensor, expected: torch.Tensor) -> tuple[int, WrongValue | None]:
+    """The number of elements that differ in any bit (a NaN and a negative zero differ), and the
+    first of them."""
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[seen.element_size()]
+    ours, theirs = seen.reshape(-1).view(bits), expected.reshape(-1).view(bits)
+    return _differing(ours, lambda start, count: theirs[start : start + count])
+
+
+def _differing(
+    seen: torch.Tensor, expected: Callable[[int, int], torch.Tensor | int]
+) -> tuple[int, WrongValue | None]:
+    """The number of elements of a flat tensor that are not ``expected(start, count)``, and the
+    first of them."""
+    wrong, first = 0, None
+    for start in range(0, seen.numel(), _CHUNK):
+        part = seen[start : start + _CHUNK]
+        right = expected(start, part.numel())
+        unequal = part != right
+        count = int(unequal.sum())
+        if count and first is None:
+            index = int(unequal.nonzero()[0])  # argmax does not promise the first
+            value = right if isinstance(right, int) else int(right[index])
+            first = _wrong_value(seen, start + index, value)
+        wrong += count
+    return wrong, first
+
+
+def _wrong_value(seen: torch.Tensor, index: int, expected: int) -> WrongValue:
+    width = seen.element_size()
+    offset, mask = index * width, (1 << 8 * width) - 1
+    return WrongValue(
+        offset_bytes=offset,
+        address=seen.data_ptr() + offset,
+        expected=f"0x{expected & mask:0{2 * width}x}",
+        seen=f"0x{int(seen[index]) & mask:0{2 * width}x}",
+    )
+
+
+def _timed(place: Place, action: Callable[[], T]) -> tuple[float, T]:
+    place.wait()
+    started = perf_counter()
+    result = action()
+    place.wait()
+    return perf_counter() - started, result
+
+
+def _memory_bytes(place: Place) -> int:
+    """Of the buffer for patterns: a share of the free memory, in whole elements."""
+    kind = place.device.type
+    if kind == "cuda":
+        free = torch.cuda.mem_get_info(place.device)[0]
+    else:
+        free = int(psutil.virtual_memory().available) // place.world_size
+    return max(8, int(min(_MAX_MEMORY[kind], _MEMORY_SHARE[kind] * free)) // 8 * 8)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Facts about the container's limits, the kernel's settings and the user's environment. Does not
+import torch."""
+
+from __future__ import annotations
+
+import ctypes
+import locale
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import time as wall_clock
+
+import psutil
+
+from torchscale.schema.node.probe import SystemFacts
+
+_CLOCK_ERROR = 5
+"""TIME_ERROR of adjtimex(2): the clock is not synchronized."""
+_TIMEX_BYTES = 1024
+"""More than struct timex has on any architecture (208 bytes on 64-bit Linux). Its first word, the
+mode, is 0: read."""
+_UNLIMITED = 2**60
+"""Version 1 of control groups writes a number near 2**63 where there is no limit."""
+
+
+def system_facts(root: Path = Path("/")) -> SystemFacts:
+    """Limits and settings of this process's system; what it does not report is ``None``. ``root``
+    can be replaced for tests."""
+    memory_limit, cpu_limit, tasks = _limits(root)
+    temporary = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - not tempfile's: it falls back without a word
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+    user_tasks = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    known = [limit for limit in (tasks, user_tasks) if limit is not None and limit >= 0]
+    return SystemFacts(
+        memory_available_bytes=available_memory(root),
+        memory_limit_bytes=memory_limit,
+        cpu_limit=cpu_limit,
+        tasks_limit=min(known, default=-1),
+        load=os.getloadavg()[0],
+        temporary=str(temporary),
+        temporary_free_bytes=shutil.disk_usage(temporary).free if temporary.is_dir() else None,
+        temporary_error=_write_error(temporary),
+        home=str(home),
+        home_error=_write_error(home),
+        encoding=locale.getpreferredencoding(False),
+        locale_error=_locale_error(),
+        time=wall_clock(),
+        clock_synchronized=_clock_synchronized(),
+        local_ports=_local_ports(root / "proc/sys/net/ipv4/ip_local_port_range"),
+        governors=_governors(root / "sys/devices/system/cpu"),
+        huge_page_defrag=_chosen(root / "sys/kernel/mm/transparent_hugepage/defrag"),
+        numa_balancing={"0": False, "1": True}.get(_read(root / "proc/sys/kernel/numa_balancing")),
+    )
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Directories of this process's control group and of its parents, of version 2 and 1."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / (controller if controllers else "")
+        group = top / path.lstrip("/")
+        yield from (
+            level for level in (group, *group.parents) if level == top or top in level.parents
+        )
+
+
+def _limits(root: Path) -> tuple[int | None, float | None, int | None]:
+    """The smallest limits of all groups: bytes of memory, CPUs, processes and threads."""
+    memory = [_number(group / name) for group in _groups(root, "memory") for name in _MEMORY_LIMITS]
+    tasks = [_number(group / "pids.max") for group in _groups(root, "pids")]
+    cpus = [_cpus(group) for group in _groups(root, "cpu")]
+    return (
+        min((limit for limit in memory if limit is not None), default=None),
+        min((limit for limit in cpus if limit is not None), default=None),
+        min((limit for limit in tasks if limit is not None), default=None),
+    )
+
+
+_MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that this process can still use: of the host, and of the limits of its control
+    groups."""
+    left = [
+        bound - used
+        for group in _groups(root, "memory")
+        for maximum, current in zip(_MEMORY_LIMITS, _MEMORY_USED, strict=True)
+        if (bound := _number(group / maximum)) is not None
+        and (used := _number(group / current)) is not None
+    ]
+    return max(0, min([int(psutil.virtual_memory().available), *left]))
+
+
+def _cpus(group: Path) -> float | None:
+    """CPUs of a quota: ``cpu.max`` holds it and its period, version 1 has a file for each."""
+    quota, _, period = _read(group / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+    if quota.isdigit() and period.isdigit() and int(period):
+        return int(quota) / int(period)
+    return None
+
+
+def _write_error(directory: Path) -> str | None:
+    """Why no file can be made in a directory; ``None`` where one can."""
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _locale_error() -> str | None:
+    """Why the locale of LANG and LC_* cannot be used; ``None`` where it can."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+    except locale.Error as error:
+        return f"{os.environ.get('LC_ALL') or os.environ.get('LANG')}: {error}"
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+    return None
+
+
+def _clock_synchronized() -> bool | None:
+    try:
+        state = int(
+            ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+        )
+    except (OSError, AttributeError):
+        return None
+    if state < 0:
+        return None
+    return state != _CLOCK_ERROR
+
+
+def _local_ports(path: Path) -> int | None:
+    bounds = _read(path).split()
+    if len(bounds) == 2 and all(map(str.isdigit, bounds)):
+        return int(bounds[1]) - int(bounds[0]) + 1
+    return None
+
+
+def _governors(cpus: Path) -> tuple[str, ...]:
+    """Those in use, each once; ``powersave (balance_performance)`` where the driver has a
+    preference besides."""
+    found = []
+    for directory in cpus.glob("cpu[0-9]*/cpufreq"):
+        governor, preference = (
+            _read(directory / "scaling_governor"),
+            _read(directory / "energy_performance_preference"),
+        )
+        if preference:
+            governor = f"{governor} ({preference})"
+        found.append(governor)
+    return tuple(sorted({governor for governor in found if governor}))
+
+
+def _chosen(path: Path) -> str | None:
+    """``madvise`` of ``always [madvise] never``."""
+    return _read(path).partition("[")[2].partition("]")[0] or None
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    if text.isdigit() and int(text) < _UNLIMITED:
+        return int(text)
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

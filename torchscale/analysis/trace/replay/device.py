@@ -108,9 +108,9 @@ class DeviceLine:
         none = np.zeros(len(begin), dtype=np.int64)
         if self._host_known:
             return none, none
-        return data.within(begin, end), none if host is None else host.minus(data).within(
-            begin, end
-        )
+        if host is None:
+            return data.within(begin, end), none
+        return data.within(begin, end), host.minus(data).within(begin, end)
 
     def _amount(self, times: Times) -> Times:
         """Work of the device until each time, with its own short gaps."""

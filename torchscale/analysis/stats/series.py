@@ -102,9 +102,9 @@ def lag1_autocorrelation(values: Sequence[float]) -> float | None:
     mean = math.fsum(values) / len(values)
     series = [value - mean for value in values]
     power = math.fsum(map(mul, series, series))
-    if power <= 0:
-        return None
-    return math.fsum(map(mul, series, series[1:])) / power
+    if power > 0:
+        return math.fsum(map(mul, series, series[1:])) / power
+    return None
 
 
 def relative_drift(values: Sequence[float]) -> float | None:
@@ -114,9 +114,9 @@ def relative_drift(values: Sequence[float]) -> float | None:
     if third == 0:
         return None
     first, last = math.fsum(values[:third]) / third, math.fsum(values[-third:]) / third
-    if first <= 0:
-        return None
-    return last / first - 1
+    if first > 0:
+        return last / first - 1
+    return None
 
 
 def digest(values: Sequence[float], *, keep_values: bool = True) -> Digest:

@@ -156,9 +156,9 @@ def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
     samples, passes = cell.copy_batch_size, cell.gradient_accumulation
     moved = samples * flops.sample_bytes + passes * flops.fixed_bytes
     moved *= _ELEMENT_BYTES[cell.precision] / _BYTES_OF_FP32
-    if moved <= 0:
-        return None
-    return samples * (flops.forward + flops.backward) / moved
+    if moved > 0:
+        return samples * (flops.forward + flops.backward) / moved
+    return None
 
 
 def _roof(

@@ -160,9 +160,9 @@ def _rate(counter: Sequence[tuple[float, float | None]], start: float, end: floa
         return None
     times, values = zip(*known, strict=True)
     first, last = np.interp((start, end), times, values)
-    if last < first:
-        return None
-    return float(last - first) / (end - start)
+    if last >= first:
+        return float(last - first) / (end - start)
+    return None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

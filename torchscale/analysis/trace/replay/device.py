@@ -287,13 +287,11 @@ class DeviceLine:
             zip(times[:-1].tolist(), times[1:].tolist(), strict=True)
         ):
             length = after - before
-            part = (
-                Part.INPUT
-                if within[0][number]
-                else Part.PAUSE
-                if within[1][number]
-                else Part.HOST_GAP
-            )
+            part = Part.HOST_GAP
+            if within[0][number]:
+                part = Part.INPUT
+            elif within[1][number]:
+                part = Part.PAUSE
             own = only(part, 0.0 if within[2][number] else float(length))
             frame.edge(moments[before], moments[after], own, at=(int(steps[number]), 0))
         return times, moments

@@ -23,6 +23,7 @@ TESTED_BY: dict[str, str] = {
     "analysis/health/gpu.py": "analysis/health/test_node.py",
     "analysis/health/host.py": "analysis/health/test_node.py",
     "analysis/health/system.py": "analysis/health/test_node.py",
+    "analysis/kinds/training.py": "analysis/summary/test_run.py",
     "analysis/machine/link_verdict.py": "analysis/machine/test_collectives.py",
     "analysis/trace/pairing.py": "analysis/trace/test_analyze.py",
     "analysis/trace/replay/device.py": "analysis/trace/replay/test_what_if.py",

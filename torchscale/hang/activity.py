@@ -33,7 +33,9 @@ def activity_of(runs: float, cpu: float) -> Activity | None:
     """
     if runs >= _BUSY_RUNS:
         return Activity.BUSY
-    return Activity.IDLE if runs <= _IDLE_RUNS and cpu <= _IDLE_CPU else None
+    if runs <= _IDLE_RUNS and cpu <= _IDLE_CPU:
+        return Activity.IDLE
+    return None
 
 
 def busy_among_idle(activities: Mapping[int, Activity | None]) -> tuple[int, ...]:
@@ -42,4 +44,6 @@ def busy_among_idle(activities: Mapping[int, Activity | None]) -> tuple[int, ...
     busy = tuple(sorted(rank for rank, activity in activities.items() if activity is Activity.BUSY))
     idle = [rank for rank, activity in activities.items() if activity is Activity.IDLE]
     clear = len(busy) + len(idle) == len(activities)
-    return busy if clear and 0 < len(busy) <= len(idle) else ()
+    if not clear or len(busy) > len(idle):
+        return ()
+    return busy

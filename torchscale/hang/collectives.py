@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
+from torchscale.util.optional import optional, sole
 
 _DTYPE_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
 _MAX_BYTES = 1 << 62
@@ -73,8 +74,7 @@ class GroupLog:
     def signature(self, rank: int, number: int) -> Signature | None:
         """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any
         more)."""
-        calls = self.calls.get(rank, {}).get(number)
-        return None if calls is None else _signatures(calls)
+        return optional(_signatures, self.calls.get(rank, {}).get(number))
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,15 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
     result = []
     by_group = {rank: _by_group(log) for rank, log in logs.items()}
     for (name, ranks), users in sorted(keys.items()):
-        calls = {rank: by_group[rank].get(name, {}) for rank in (users if ranks else logs)}
+        calls = {rank: by_group[rank].get(name, {}) for rank in users}
+        if not ranks:
+            calls = {rank: of_rank.get(name, {}) for rank, of_rank in by_group.items()}
         callers = [rank for rank in calls if calls[rank]]
-        members = ranks or (
-            tuple(world) if descriptions[name] == "default_pg" else tuple(sorted(callers))
-        )
+        members = ranks
+        if not members and descriptions[name] == "default_pg":
+            members = tuple(world)
+        elif not members:
+            members = tuple(sorted(callers))
         calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
         comparable = _comparable(calls, complete=all(logs[rank].is_complete for rank in calls))
         if callers and comparable is not None:
@@ -149,7 +153,9 @@ def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
         if pending:
             first = min(pending)
             different = _first_difference(log, first)
-            stalls.append(_stall(log, first if different is None else different))
+            if different is not None:
+                first = different
+            stalls.append(_stall(log, first))
     return sorted(stalls, key=lambda stall: stall.created_ns)
 
 
@@ -198,12 +204,12 @@ def due_signature(stall: Stall) -> Signature | None:
 def leaves_loop(log: CollectiveLog | None, call: CollectiveCall) -> bool:
     """Whether a rank calls something else than in all earlier rounds of its loop, over all of its
     groups; false where its history does not say."""
-    calls = [] if log is None else [earlier for earlier in log.calls if not earlier.is_p2p]
-    history = (
-        [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]]
-        if call in calls
-        else []
-    )
+    if log is None:
+        return False
+    calls = [earlier for earlier in log.calls if not earlier.is_p2p]
+    if call not in calls:
+        return False
+    history = [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]]
     due = _next_in_loop(history)
     return due is not None and due != (call.group, _signature(call))
 
@@ -224,22 +230,21 @@ def swapped(stall: Stall) -> bool:
 def payload_bytes(call: CollectiveCall) -> int | None:
     """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without
     tensors."""
-    sizes, dtypes = (
-        (call.input_sizes, call.input_dtypes)
-        if call.input_sizes
-        else (call.output_sizes, call.output_dtypes)
-    )
+    sizes, dtypes = call.input_sizes, call.input_dtypes
+    if not sizes:
+        sizes, dtypes = call.output_sizes, call.output_dtypes
     widths = [_width(dtype) for dtype in dtypes]
     if not sizes or len(sizes) != len(widths) or None in widths:
         return None
     total = sum(math.prod(shape) * (width or 0) for shape, width in zip(sizes, widths, strict=True))
-    return total if 0 <= total < _MAX_BYTES else None
+    if not 0 <= total < _MAX_BYTES:
+        return None
+    return total
 
 
 def payload_dtype(call: CollectiveCall) -> str | None:
     """The dtype of the tensors that a rank passes; ``None`` for none or several."""
-    dtypes = set(call.input_dtypes or call.output_dtypes)
-    return dtypes.pop() if len(dtypes) == 1 else None
+    return sole(set(call.input_dtypes or call.output_dtypes))
 
 
 def _stall(log: GroupLog, number: int) -> Stall:
@@ -282,7 +287,9 @@ def _next_in_loop(history: Sequence[T]) -> T | None:
         if history[position : position + _CONTEXT] == context
     ]
     same = all(follower == followers[0] for follower in followers)
-    return followers[0] if len(followers) >= _MIN_REPETITIONS and same else None
+    if len(followers) < _MIN_REPETITIONS or not same:
+        return None
+    return followers[0]
 
 
 def _signatures_from(stall: Stall, rank: int) -> list[Signature]:
@@ -306,22 +313,14 @@ def _comparable(
     missing, or ranks differ from the first number on that they all have, collectives are counted
     from the start instead, if the logs reach back to it.
     """
-    gaps = any(
-        len(numbered) < max(numbered, default=0) - (0 if complete else min(numbered) - 1)
-        for numbered in calls.values()
-        if numbered
-    )
-    common = set.intersection(*map(set, calls.values())) if calls else set()
-    signatures = (
-        [_signatures(numbered[min(common)]) for numbered in calls.values()] if common else []
-    )
+    gaps = any(_has_gaps(numbered, complete=complete) for numbered in calls.values() if numbered)
     gloo = any(
         call.backend == "gloo"
         for numbered in calls.values()
         for group in numbered.values()
         for call in group
     )
-    if not gloo or not (gaps or (not complete and len(set(signatures)) > 1)):
+    if not gloo or not (gaps or (not complete and _differ_at_first(calls))):
         return calls
     if not complete:
         return None
@@ -329,6 +328,25 @@ def _comparable(
         rank: {count: numbered[number] for count, number in enumerate(sorted(numbered), 1)}
         for rank, numbered in calls.items()
     }
+
+
+def _has_gaps(numbered: _Numbered, *, complete: bool) -> bool:
+    """Whether numbers are missing, of a log that begins with the first call if it is
+    ``complete``."""
+    before = 0
+    if not complete:
+        before = min(numbered) - 1
+    return len(numbered) < max(numbered) - before
+
+
+def _differ_at_first(calls: Mapping[int, _Numbered]) -> bool:
+    """Whether ranks called differently under the first number that they all have."""
+    if not calls:
+        return False
+    common = set.intersection(*map(set, calls.values()))
+    if not common:
+        return False
+    return len({_signatures(numbered[min(common)]) for numbered in calls.values()}) > 1
 
 
 def _by_group(log: CollectiveLog) -> dict[str, _Numbered]:
@@ -348,11 +366,11 @@ def _signatures(calls: Sequence[CollectiveCall]) -> Signature:
 
 
 def _signature(call: CollectiveCall) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
-    compares_sizes = call.operation.startswith(_SAME_INPUTS) and not (
-        call.backend == "nccl" and call.operation in _UNEVEN_OVER_NCCL
-    )
-    elements = tuple(math.prod(shape) for shape in call.input_sizes) if compares_sizes else ()
-    return call.operation, elements, call.input_dtypes if compares_sizes else ()
+    uneven = call.backend == "nccl" and call.operation in _UNEVEN_OVER_NCCL
+    if uneven or not call.operation.startswith(_SAME_INPUTS):
+        return call.operation, (), ()
+    elements = tuple(math.prod(shape) for shape in call.input_sizes)
+    return call.operation, elements, call.input_dtypes
 
 
 def _width(dtype: str) -> int | None:
@@ -360,4 +378,6 @@ def _width(dtype: str) -> int | None:
     if dtype in _DTYPE_BYTES:
         return _DTYPE_BYTES[dtype]
     digits = "".join(character for character in dtype.partition("_")[0] if character.isdigit())
-    return int(digits) // 8 if digits in ("8", "16", "32", "64") else None
+    if digits not in ("8", "16", "32", "64"):
+        return None
+    return int(digits) // 8

@@ -63,7 +63,9 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
             break
     states = {state.rank: state for state in facts.processes}
     if not dumps and not states:
-        first = f"; {problems[0]}" if problems else ""
+        first = ""
+        if problems:
+            first = f"; {problems[0]}"
         raise UsageError(
             f"{directory} holds no dump of torch's flight recorder{first}",
             hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) "
@@ -78,17 +80,17 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
             f"{directory}: a dump claims {size:,} ranks; at most {_MAX_RANKS:,} are read",
             hint="remove files of other jobs from the directory",
         )
+    absent = _Dump(None, "no dump", (), 0, None)
     evidence = []
     for rank in range(size):
-        dump, state = dumps.get(rank), states.get(rank, RankProcess(rank=rank))
-        frames = () if dump is None else dump.frames
+        dump, state = dumps.get(rank, absent), states.get(rank, RankProcess(rank=rank))
         evidence.append(
             RankEvidence(
                 rank,
-                condition_of(state, None if dump is None else dump.answer),
-                frames or facts.stacks.get(rank, ()) or _logged_stack(directory, rank),
-                None if dump is None else dump.log,
-                "no dump" if dump is None else dump.problem,
+                condition_of(state, dump.answer),
+                dump.frames or facts.stacks.get(rank, ()) or _logged_stack(directory, rank),
+                dump.log,
+                dump.problem,
                 state.pid,
             )
         )
@@ -135,13 +137,15 @@ def _read(path: Path) -> _Dump:
     else:
         log, problem = read_flight_recorder(data), ""
         frames = next((call.frames for call in reversed(log.calls) if not call.is_done), ())
-    ranks = (
-        [group.ranks for group in log.groups.values() if group.description == "default_pg"]
-        if log
-        else []
-    )
-    size = max((max(members) + 1 for members in ranks if members), default=0)
-    return _Dump(log, problem, frames, size, answer)
+    return _Dump(log, problem, frames, _world_size(log), answer)
+
+
+def _world_size(log: CollectiveLog | None) -> int:
+    """By the default group; 0 where the log does not say."""
+    if log is None:
+        return 0
+    worlds = [group.ranks for group in log.groups.values() if group.description == "default_pg"]
+    return max((max(members) + 1 for members in worlds if members), default=0)
 
 
 def _logged_stack(directory: Path, rank: int) -> tuple[StackFrame, ...]:

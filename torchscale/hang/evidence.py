@@ -64,7 +64,9 @@ def inspect_hang(
     """
     found = rank_processes(torchrun_pid)
     _ask_for_stacks(torchrun_pid)
-    asked = {rank: found.get(rank) for rank in (sorted(found) if ranks is None else ranks)}
+    if ranks is None:
+        ranks = sorted(found)
+    asked = {rank: found.get(rank) for rank in ranks}
     ask_ranks(directory, asked, moved_seconds_ago)
 
 
@@ -154,17 +156,17 @@ def _is_worker(process: psutil.Process) -> bool:
 
 def process_condition(process: psutil.Process | None) -> RankCondition:
     """State of a process, from the kernel."""
+    if process is None:
+        return RankCondition.GONE
     try:
-        status = psutil.STATUS_DEAD if process is None else process.status()
+        status = process.status()
     except psutil.Error:
         return RankCondition.GONE
     if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
         return RankCondition.STOPPED
-    return (
-        RankCondition.GONE
-        if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        else RankCondition.RUNNING
-    )
+    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        return RankCondition.GONE
+    return RankCondition.RUNNING
 
 
 def _ask_for_stacks(torchrun_pid: int) -> None:
@@ -185,11 +187,9 @@ def _without_dump(directory: Path, ranks: Collection[int]) -> list[int]:
 
 
 def _state(rank: int, process: psutil.Process | None) -> RankProcess:
-    return RankProcess(
-        rank=rank,
-        pid=None if process is None else process.pid,
-        condition=process_condition(process),
-    )
+    if process is None:
+        return RankProcess(rank=rank, pid=None, condition=RankCondition.GONE)
+    return RankProcess(rank=rank, pid=process.pid, condition=process_condition(process))
 
 
 def read_facts(directory: Path) -> HangFacts:
@@ -218,11 +218,9 @@ def _evidence(
     directory: Path, rank: int, state: RankProcess, stack: tuple[StackFrame, ...]
 ) -> RankEvidence:
     """What a rank left; its stack from its own dump, else from py-spy, else from the log."""
-    log, problem, frames = (
-        None,
-        "it left no dump" if state.condition is RankCondition.RUNNING else "",
-        stack,
-    )
+    log, problem, frames = None, "", stack
+    if state.condition is RankCondition.RUNNING:
+        problem = "it left no dump"
     text = tail(directory / f"rank-{rank}.stderr.log", LOG_BYTES)
     try:
         dump = RankDump.model_validate_json(
@@ -243,7 +241,9 @@ def _evidence(
 def condition_of(state: RankProcess, dump: RankDump | None) -> RankCondition:
     """A rank that has answered is there, whatever name its process goes by; one that raised may
     have ended since."""
-    return RankCondition.RUNNING if dump is not None and not dump.error else state.condition
+    if dump is not None and not dump.error:
+        return RankCondition.RUNNING
+    return state.condition
 
 
 def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:

@@ -48,6 +48,7 @@ from torchscale.schema.launch.hang import (
     StuckCollective,
 )
 from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.optional import optional, sole
 from torchscale.util.units import format_bytes, format_seconds
 
 _SIZE_ERROR = re.compile(
@@ -167,14 +168,18 @@ def explain_failure(ranks: Sequence[RankEvidence]) -> Autopsy | None:
     gloo ends a rank; ``None`` where nothing says so."""
     job = _job(ranks, ())
     stall = first_mismatch(job.groups)
-    return _mismatch_with_ended(job) if stall is None else _mismatch(job, stall)
+    if stall is None:
+        return _mismatch_with_ended(job)
+    return _mismatch(job, stall)
 
 
 def size_error(text: str) -> tuple[int, int] | None:
     """Bytes received and bytes expected, from the message with which gloo ends a rank that receives
     more than it expects."""
     match = _SIZE_ERROR.search(text)
-    return None if match is None else (int(match["received"]), int(match["expected"]))
+    if match is None:
+        return None
+    return int(match["received"]), int(match["expected"])
 
 
 def ranks_label(ranks: Sequence[int]) -> str:
@@ -185,28 +190,36 @@ def ranks_label(ranks: Sequence[int]) -> str:
     for index, rank in enumerate(ordered):
         if index + 1 < len(ordered) and ordered[index + 1] == rank + 1:
             continue
-        length = index - start + 1
         run = ordered[start : index + 1]
-        parts += [f"{run[0]}-{run[-1]}"] if length > 2 else map(str, run)
+        if len(run) > 2:
+            parts.append(f"{run[0]}-{run[-1]}")
+        else:
+            parts += map(str, run)
         start = index + 1
     if not parts:
         return "no rank"
-    text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"rank{'s' if len(ordered) > 1 else ''} {text}"
+    noun = _agreeing(ordered, "rank", "ranks")
+    if len(parts) == 1:
+        return f"{noun} {parts[0]}"
+    return f"{noun} {', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def collective_label(collective: StuckCollective) -> str:
     """``all_reduce #4312 (gradients, 25.0 MiB)``; with the group and its ranks unless it is the
     default group."""
-    number = "" if collective.sequence is None else f" #{collective.sequence}"
-    group = (
-        f"group {collective.group} of {ranks_label(collective.group_ranks)}"
-        if collective.group
-        else ""
-    )
-    size = "" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
-    details = ", ".join(filter(None, (collective.purpose, size, group)))
-    return f"{collective.operation}{number}" + (f" ({details})" if details else "")
+    name = collective.operation
+    if collective.sequence is not None:
+        name += f" #{collective.sequence}"
+    details = []
+    if collective.purpose:
+        details.append(collective.purpose)
+    if collective.payload_bytes is not None:
+        details.append(format_bytes(collective.payload_bytes))
+    if collective.group:
+        details.append(f"group {collective.group} of {ranks_label(collective.group_ranks)}")
+    if not details:
+        return name
+    return f"{name} ({', '.join(details)})"
 
 
 def _job(ranks: Sequence[RankEvidence], notes: Sequence[str]) -> _Job:
@@ -269,7 +282,9 @@ def _mismatch_with_ended(job: _Job) -> Autopsy | None:
             "nothing says which of them is wrong",
         )
     else:
-        odd = (victim,) if due == signature else known
+        odd = known
+        if due == signature:
+            odd = (victim,)
         confidence, why = (
             Confidence.MEDIUM,
             f"earlier rounds called at this point what {ranks_label(odd)} did not",
@@ -301,7 +316,9 @@ def _mismatch(job: _Job, stall: Stall) -> Autopsy:
     odd, clear = odd_ranks(stall)
     named = len(odd) < len(stall.signatures)
     calls = {rank: stall.call(rank) for rank in sorted(stall.signatures)}
-    cause = HangCause.ORDER if swapped(stall) else _cause_of(list(stall.signatures.values()))
+    cause = _cause_of(list(stall.signatures.values()))
+    if swapped(stall):
+        cause = HangCause.ORDER
     sides: dict[str, list[int]] = {}
     for rank, call in calls.items():
         sides.setdefault(_arguments(call), []).append(rank)
@@ -309,38 +326,43 @@ def _mismatch(job: _Job, stall: Stall) -> Autopsy:
         sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1])
     )
     said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
-    collective = _collective(job, stall, odd if named else ())
+    evidence = []
+    if named:
+        collective, confidence = _collective(job, stall, odd), Confidence.MEDIUM
+    else:
+        collective, confidence = _collective(job, stall, ()), Confidence.LOW
+        evidence.append("nothing says which of them is wrong")
     summary = f"{collective.operation} #{stall.number}{_of_group(stall)}: {said}"
-    if named and not clear:
-        summary += f"; {ranks_label(odd)} differ{'s' * (len(odd) == 1)} from earlier rounds"
+    if named and clear:
+        confidence = Confidence.HIGH
+    elif named:
+        summary += f"; {ranks_label(odd)} {_agreeing(odd, 'differs', 'differ')} from earlier rounds"
     if cause is HangCause.ORDER:
         summary += "; they call the same collectives in different orders"
-    evidence = [] if named else ["nothing says which of them is wrong"]
-    confidence = (Confidence.HIGH if clear else Confidence.MEDIUM) if named else Confidence.LOW
     return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=evidence)
 
 
 def _ended_or_stopped(job: _Job) -> Autopsy | None:
     """A rank whose process has ended or is stopped: the others cannot go on, whatever they wait
     in."""
-    for condition, cause, text in (
-        (RankCondition.GONE, HangCause.RANK_GONE, "has ended"),
-        (RankCondition.STOPPED, HangCause.RANK_STOPPED, "is stopped by a signal or a debugger"),
+    for condition, cause, verbs, text in (
+        (RankCondition.GONE, HangCause.RANK_GONE, ("has", "have"), "ended"),
+        (
+            RankCondition.STOPPED,
+            HangCause.RANK_STOPPED,
+            ("is", "are"),
+            "stopped by a signal or a debugger",
+        ),
     ):
         ranks = job.with_condition(condition)
         if ranks and len(ranks) < len(job.ranks):
-            stall = next(
-                (
-                    stall
-                    for stall in job.nearest_first
-                    if set(ranks) & {*stall.silent, *stall.missing}
-                ),
-                None,
-            )
-            verb = text if len(ranks) == 1 else text.replace("has", "have").replace("is ", "are ")
-            collective = None if stall is None else _collective(job, stall, ranks)
-            where = "" if collective is None else f"{collective_label(collective)}: "
-            summary = f"{where}{ranks_label(ranks)} {verb}"
+            summary = f"{ranks_label(ranks)} {_agreeing(ranks, *verbs)} {text}"
+            collective: StuckCollective | None = None
+            for stall in job.nearest_first:
+                if set(ranks) & {*stall.silent, *stall.missing}:
+                    collective = _collective(job, stall, ranks)
+                    summary = f"{collective_label(collective)}: {summary}"
+                    break
             return _verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective)
     return None
 
@@ -380,10 +402,11 @@ def _verdict_on_cycle(job: _Job, summary: str, *sides: tuple[Stall, Sequence[int
         odd = tuple(leaving[0][1])
         stall = next(stall for stall, _ in sides if stall is not leaving[0][0])
         evidence = [f"earlier rounds called at this point what {ranks_label(odd)} did not"]
+        confidence = Confidence.MEDIUM
     else:
         odd, stall = tuple(sorted({rank for _, ranks in sides for rank in ranks})), sides[0][0]
         evidence = ["nothing says which of them is wrong"]
-    confidence = Confidence.MEDIUM if len(leaving) == 1 else Confidence.LOW
+        confidence = Confidence.LOW
     collective = _collective(job, stall, odd)
     return _verdict(
         job, HangCause.ORDER, odd, confidence, summary, collective=collective, evidence=evidence
@@ -407,9 +430,11 @@ def _missing(job: _Job) -> Autopsy | None:
         has_log = set(chosen) <= set(stall.missing)
         waits_unrecorded = any(_wait_of(job.ranks[rank].frames) for rank in chosen)
         few = len(chosen) <= len(stall.waiting)
-        confidence = Confidence.HIGH if has_log and few else Confidence.MEDIUM
+        confidence = Confidence.MEDIUM
         if waits_unrecorded or not (has_log or all(job.ranks[rank].frames for rank in chosen)):
             confidence = Confidence.LOW
+        elif has_log and few:
+            confidence = Confidence.HIGH
         collective = _collective(job, stall, chosen)
         cause, text = _absence(job, chosen, has_log)
         summary = f"{collective_label(collective)}: {text}"
@@ -428,22 +453,27 @@ def _likeliest(stall: Stall, absent: Sequence[int]) -> tuple[int, ...]:
 def _absence(job: _Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause, str]:
     """Why ranks are missing, and the sentence."""
     frames = [job.ranks[rank].frames for rank in ranks]
-    they, are = ("it", "is") if len(ranks) == 1 else ("they", "are")
+    they_are = _agreeing(ranks, "it is", "they are")
     places = {place(stack) for stack in frames} - {""}
-    where = f" in {' and '.join(sorted(places))}" if 0 < len(places) < 3 else ""
-    label = ranks_label(ranks)
-    never = f"{label} never called it" if has_log else f"{label} left no dump"
+    where = ""
+    if 0 < len(places) < 3:
+        where = f" in {' and '.join(sorted(places))}"
+    never = f"{ranks_label(ranks)} left no dump"
+    if has_log:
+        never = f"{ranks_label(ranks)} never called it"
     if all(map(is_loading, frames)):
-        return HangCause.LOADER, f"{never}; {they} {are} loading data{where}"
+        return HangCause.LOADER, f"{never}; {they_are} loading data{where}"
     waits = {_wait_of(stack) for stack in frames}
     if len(waits) == 1 and "" not in waits:
         return (
             HangCause.RANK_MISSING,
-            f"{never}; {they} {are} in {waits.pop()}{where.replace(' in ', ', at ', 1)}",
+            f"{never}; {they_are} in {waits.pop()}{where.replace(' in ', ', at ', 1)}",
         )
     if all(map(is_ending, frames)):
-        return HangCause.TEARDOWN, f"{never}; {they} {are} in teardown{where}"
-    return HangCause.RANK_MISSING, f"{never}" + (f"; {they} {are}{where}" if where else "")
+        return HangCause.TEARDOWN, f"{never}; {they_are} in teardown{where}"
+    if not where:
+        return HangCause.RANK_MISSING, never
+    return HangCause.RANK_MISSING, f"{never}; {they_are}{where}"
 
 
 def _by_stacks(job: _Job) -> Autopsy | None:
@@ -471,12 +501,13 @@ def _by_stacks(job: _Job) -> Autopsy | None:
         )
         if len(others) > 1:
             summary = summary.replace("is not in it", "are not in it", 1)
-        sure = (
+        confidence = Confidence.LOW
+        if (
             (explicit or job.busy == others)
             and len(others) <= len(waiting)
             and set(others) <= set(known)
-        )
-        confidence = Confidence.MEDIUM if sure else Confidence.LOW
+        ):
+            confidence = Confidence.MEDIUM
         return _verdict(job, cause, others, confidence, summary, collective=collective)
     if waiting:
         return None
@@ -512,31 +543,31 @@ def _left_the_loop(
 ) -> Autopsy:
     """The verdict on ranks that have left a loop while others wait in it; the smaller part is
     named."""
-    few = len(gone) <= len(inside)
-    odd, others = (gone, inside) if few else (inside, gone)
-    places = {job.where(rank) for rank in odd}
-    at = f", at {places.pop()}" if len(places) == 1 else ""
-    wait = "waits" if len(odd) == 1 else "wait"
-    article = "the " if waiting[odd[0]] == _BACKWARD else ""
-    there = f"{wait} in {article}{waiting[odd[0]]}{at}"
-    if few:
+    have = _agreeing(gone, "has", "have")
+    if len(gone) <= len(inside):
+        cause, odd, others = HangCause.TEARDOWN, gone, inside
         text = (
-            f"{ranks_label(odd)} {_have(odd)} left the loop before {ranks_label(others)}, and "
-            f"{there}"
+            f"{ranks_label(gone)} {have} left the loop before {ranks_label(inside)}, and "
+            f"{_waits_there(job, waiting, gone)}"
         )
     else:
+        cause, odd, others = HangCause.RANK_MISSING, inside, gone
         text = (
-            f"{ranks_label(odd)} {there}, in a loop that {ranks_label(others)} {_have(others)} left"
+            f"{ranks_label(inside)} {_waits_there(job, waiting, inside)}, in a loop that "
+            f"{ranks_label(gone)} {have} left"
         )
+    confidence = Confidence.LOW
+    if job.all_sleep:
+        confidence = Confidence.MEDIUM
     operation = waiting[others[0]]
     collective = StuckCollective(
         operation=operation, purpose=purpose(operation, job.ranks[others[0]].frames)
     )
     return _verdict(
         job,
-        HangCause.TEARDOWN if few else HangCause.RANK_MISSING,
+        cause,
         odd,
-        Confidence.MEDIUM if job.all_sleep else Confidence.LOW,
+        confidence,
         f"{collective_label(collective)}: {text}",
         collective=collective,
         evidence=[f"{ranks_label(gone)} {_LEFT_BECAUSE}"],
@@ -553,8 +584,23 @@ def _have_left(job: _Job, ahead: Sequence[int], behind: Sequence[int]) -> bool:
     )
 
 
-def _have(ranks: Sequence[int]) -> str:
-    return "has" if len(ranks) == 1 else "have"
+def _waits_there(job: _Job, waiting: Mapping[int, str], ranks: Sequence[int]) -> str:
+    """``wait in all_reduce, at train.py:12``."""
+    operation = waiting[ranks[0]]
+    if operation == _BACKWARD:
+        operation = f"the {operation}"
+    text = f"{_agreeing(ranks, 'waits', 'wait')} in {operation}"
+    place_of_all = sole({job.where(rank) for rank in ranks})
+    if place_of_all is None:
+        return text
+    return f"{text}, at {place_of_all}"
+
+
+def _agreeing(ranks: Sequence[int], singular: str, plural: str) -> str:
+    """The form of a word that agrees with the number of ranks."""
+    if len(ranks) == 1:
+        return singular
+    return plural
 
 
 def _by_activity(job: _Job) -> Autopsy | None:
@@ -567,11 +613,10 @@ def _by_activity(job: _Job) -> Autopsy | None:
     sleeps_elsewhere = any(not _seems_to_wait(job, rank) for rank in known if rank not in busy)
     if job.stalls or not busy or waits_busily or sleeps_elsewhere:
         return None
-    are, have, they = ("is", "has", "it") if len(busy) == 1 else ("are", "have", "they")
-    label = ranks_label(busy)
+    are, they_have = _agreeing(busy, "is", "are"), _agreeing(busy, "it has", "they have")
     summary = (
-        f"{label} {are} busy while all others sleep: {they} {have} not arrived where the others "
-        "wait"
+        f"{ranks_label(busy)} {are} busy while all others sleep: {they_have} not arrived where the "
+        "others wait"
     )
     return _verdict(job, HangCause.RANK_MISSING, busy, Confidence.LOW, summary)
 
@@ -584,11 +629,14 @@ def _without_collectives(job: _Job, known: Mapping[int, Sequence[StackFrame]]) -
     ):
         ranks = tuple(rank for rank, frames in sorted(known.items()) if test(frames))
         if ranks:
-            places = {job.where(rank) for rank in ranks}
-            where = f" in {places.pop()}" if len(places) == 1 else ""
-            label = f"{ranks_label(ranks)} {'is' if len(ranks) == 1 else 'are'}"
-            summary = f"no rank waits in a collective; {label} {text}{where}"
-            confidence = Confidence.MEDIUM if len(known) == len(job.ranks) else Confidence.LOW
+            label = f"{ranks_label(ranks)} {_agreeing(ranks, 'is', 'are')}"
+            summary = f"no rank waits in a collective; {label} {text}"
+            place_of_all = sole({job.where(rank) for rank in ranks})
+            if place_of_all is not None:
+                summary += f" in {place_of_all}"
+            confidence = Confidence.LOW
+            if len(known) == len(job.ranks):
+                confidence = Confidence.MEDIUM
             return _verdict(job, cause, ranks, confidence, summary)
     return None
 
@@ -598,8 +646,9 @@ def _unknown(job: _Job) -> Autopsy:
     stall = next(iter(job.stalls), None)
     if stall is not None:
         collective = _collective(job, stall, ())
-        complete = not stall.silent and not stall.missing
-        text = "every rank has called it, and none has left" if complete else "no rank can be named"
+        text = "no rank can be named"
+        if not stall.silent and not stall.missing:
+            text = "every rank has called it, and none has left"
         summary = f"{collective_label(collective)}: {text}"
         return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, summary, collective=collective)
     places = sorted({(job.where(rank), rank) for rank in job.ranks if job.where(rank)})
@@ -607,8 +656,9 @@ def _unknown(job: _Job) -> Autopsy:
         f"rank {rank} is in {text}"
         for text, rank in sorted(places, key=lambda item: item[1])[:_MAX_PLACES]
     ]
-    nobody = ["no rank is known to wait in a collective"] if len(job.ranks) > 1 or not where else []
-    return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, "; ".join([*nobody, *where]))
+    if len(job.ranks) > 1 or not where:
+        where.insert(0, "no rank is known to wait in a collective")
+    return _verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, "; ".join(where))
 
 
 def _verdict(
@@ -637,24 +687,30 @@ def _states(job: _Job, positions: Sequence[RankPosition]) -> list[str]:
     """A line for all ranks that are in the same place."""
     lines: dict[str, list[int]] = {}
     for position in positions:
-        evidence = job.ranks[position.rank]
-        if position.condition is not RankCondition.RUNNING:
-            text = (
-                "process has ended"
-                if position.condition is RankCondition.GONE
-                else "process is stopped"
-            )
-        elif position.collective:
-            text = f"in {position.collective}" + (
-                f", at {position.place}" if position.place else ""
-            )
-        else:
-            last = _last_call(job, position.rank)
-            text = f"at {position.place}" if position.place else "no stack"
-            text += f"; its last collective was {last}" if last else ""
-        text += f" ({evidence.problem})" if evidence.problem else ""
+        text = _state(job, position)
+        problem = job.ranks[position.rank].problem
+        if problem:
+            text += f" ({problem})"
         lines.setdefault(text, []).append(position.rank)
     return [f"{ranks_label(ranks)}: {text}" for text, ranks in lines.items()]
+
+
+def _state(job: _Job, position: RankPosition) -> str:
+    if position.condition is RankCondition.GONE:
+        return "process has ended"
+    if position.condition is not RankCondition.RUNNING:
+        return "process is stopped"
+    if position.collective and position.place:
+        return f"in {position.collective}, at {position.place}"
+    if position.collective:
+        return f"in {position.collective}"
+    text = "no stack"
+    if position.place:
+        text = f"at {position.place}"
+    last = _last_call(job, position.rank)
+    if last:
+        text += f"; its last collective was {last}"
+    return text
 
 
 def _position(job: _Job, rank: int) -> RankPosition:
@@ -674,8 +730,12 @@ def _position(job: _Job, rank: int) -> RankPosition:
 def _last_call(job: _Job, rank: int) -> str:
     """The latest collective that a rank called, as ``all_reduce #56``."""
     log = job.ranks[rank].log
-    calls = [call for call in log.calls if not call.is_p2p] if log is not None else []
-    return f"{calls[-1].operation} #{calls[-1].sequence}" if calls else ""
+    if log is None:
+        return ""
+    for call in reversed(log.calls):
+        if not call.is_p2p:
+            return f"{call.operation} #{call.sequence}"
+    return ""
 
 
 def _collective(job: _Job, stall: Stall, odd: Sequence[int]) -> StuckCollective:
@@ -685,17 +745,17 @@ def _collective(job: _Job, stall: Stall, odd: Sequence[int]) -> StuckCollective:
     )
     calls = [stall.call(rank) for rank in callers]
     operations = {call.operation for call in calls}
-    sizes = {payload_bytes(call) for call in calls}
-    dtypes = {payload_dtype(call) for call in calls}
-    operation = operations.pop() if len(operations) == 1 else "collective"
+    operation = sole(operations)
+    if operation is None:
+        operation = "collective"
     waiting = next((rank for rank in callers if rank in stall.waiting), callers[0])
     return StuckCollective(
         operation=operation,
         sequence=stall.number,
         group=_group_name(stall.log),
         group_ranks=stall.log.members,
-        payload_bytes=(sizes.pop() or None) if len(sizes) == 1 else None,
-        dtype=dtypes.pop() if len(dtypes) == 1 else None,
+        payload_bytes=sole({payload_bytes(call) for call in calls}) or None,
+        dtype=sole({payload_dtype(call) for call in calls}),
         purpose=purpose(operation, job.ranks[waiting].frames),
     )
 
@@ -704,19 +764,25 @@ def _group_name(log: GroupLog) -> str:
     """torch's description, as ``mesh_dp``, else its number; empty for the default group."""
     if log.description == _DEFAULT_DESCRIPTION:
         return ""
-    return log.name if log.description in ("undefined", "") else log.description
+    if log.description in ("undefined", ""):
+        return log.name
+    return log.description
 
 
 def _of_group(stall: Stall) -> str:
     name = _group_name(stall.log)
-    return f" of group {name}" if name else ""
+    if not name:
+        return ""
+    return f" of group {name}"
 
 
 def _arguments(call: CollectiveCall) -> str:
     """``all_reduce of 4.00 MiB float32``."""
-    size, dtype = payload_bytes(call), payload_dtype(call)
-    details = " ".join(filter(None, ("" if size is None else format_bytes(size), dtype)))
-    return f"{call.operation} of {details}" if details else call.operation
+    size = optional(format_bytes, payload_bytes(call))
+    details = " ".join(filter(None, (size, payload_dtype(call))))
+    if not details:
+        return call.operation
+    return f"{call.operation} of {details}"
 
 
 def _wait_of(frames: Sequence[StackFrame]) -> str:

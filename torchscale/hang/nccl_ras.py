@@ -67,6 +67,6 @@ def _receive(connection: socket.socket, deadline: float, *, until_newline: bool)
 
 def _address() -> tuple[str, int]:
     host, _, port = os.environ.get("NCCL_RAS_ADDR", "").rpartition(":")
-    return (
-        (host.strip("[]"), int(port)) if host and port.isdigit() and int(port) < 65536 else _ADDRESS
-    )
+    if not host or not port.isdigit() or int(port) >= 65536:
+        return _ADDRESS
+    return host.strip("[]"), int(port)

@@ -97,8 +97,9 @@ def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> li
     notes = []
     for rank in evidence:
         if rank.condition is RankCondition.RUNNING:
-            is_busy = rank.activity is Activity.BUSY or shares[rank.rank] > _BUSY_SHARE
-            activity = "busy" if is_busy else "mostly idle"
+            activity = "mostly idle"
+            if rank.activity is Activity.BUSY or shares[rank.rank] > _BUSY_SHARE:
+                activity = "busy"
             notes.append(f"rank {rank.rank}: pid {rank.pid}, {activity}")
         if rank.condition is RankCondition.STOPPED:
             notes.append(

@@ -87,4 +87,6 @@ def _with_lines(node: ast.AST) -> Iterator[ast.stmt | ast.expr | ast.excepthandl
 
 
 def _last_line(node: ast.stmt | ast.expr | ast.excepthandler) -> int:
-    return node.lineno if node.end_lineno is None else node.end_lineno
+    if node.end_lineno is None:
+        return node.lineno
+    return node.end_lineno

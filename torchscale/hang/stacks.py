@@ -35,8 +35,10 @@ def last_stack(log: str) -> tuple[StackFrame, ...]:
     """The last stack that faulthandler wrote into ``log``, outermost first: that of the main
     thread, which it writes after all others."""
     starts = list(_STACK_START.finditer(log))
+    if not starts:
+        return ()
     frames = []
-    for line in log[starts[-1].end() :].splitlines()[1:] if starts else ():
+    for line in log[starts[-1].end() :].splitlines()[1:]:
         match = _STACK_LINE.match(line)
         if match is None:
             break
@@ -91,7 +93,9 @@ def collective_in(frames: Sequence[StackFrame]) -> str:
         and frame.function not in _NOT_COLLECTIVES
         and not frame.function.startswith("_")
     ]
-    return "" if not names or is_joining(frames) or is_ending(frames) else names[0]
+    if not names or is_joining(frames) or is_ending(frames):
+        return ""
+    return names[0]
 
 
 def is_in_backward(frames: Sequence[StackFrame]) -> bool:

@@ -94,13 +94,11 @@ def run_step(
         leader.forget(remote, "it did not end its part of the check")
     problems = {0: problem} if problem else {}
     for part in remote.parts:
-        reason = (
-            part.member.lost
-            if part.is_lost
-            else part.ended.problem
-            if part.ended is not None
-            else "no answer"
-        )
+        reason = "no answer"
+        if part.is_lost:
+            reason = part.member.lost
+        elif part.ended is not None:
+            reason = part.ended.problem
         if reason:
             problems[part.member.node_rank] = reason
     if (own / RESULT).exists():
@@ -207,4 +205,6 @@ def _run(
             process.end()
     if not ended:
         return f"no end within {seconds:g} s"
-    return "" if process.poll() == 0 else first_error(tail(log))
+    if process.poll() == 0:
+        return ""
+    return first_error(tail(log))

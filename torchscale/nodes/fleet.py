@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from torchscale.nodes.pairwise import Effect, Judgement, Pair, judge_pairs
 from torchscale.schema.launch.nodes import MAX_CLOCK_OFFSET_SECONDS
@@ -34,6 +35,7 @@ _MEMORY_STEP = 1 << 30
 """Kernels of one version reserve a few MiB more or less on machines of one kind."""
 
 _Fact = Callable[[Validation], object]
+_Part = TypeVar("_Part")
 
 
 def compare_nodes(nodes: Sequence[FleetNode]) -> tuple[Difference, ...]:
@@ -42,16 +44,7 @@ def compare_nodes(nodes: Sequence[FleetNode]) -> tuple[Difference, ...]:
     checked = [node for node in nodes if node.validation is not None]
     if len(checked) < 2:
         return ()
-    found = [
-        (
-            title,
-            [
-                NOT_KNOWN if node.validation is None else _text(fact(node.validation))
-                for node in nodes
-            ],
-        )
-        for title, fact in _FACTS
-    ]
+    found = [(title, [_fact_text(node, fact) for node in nodes]) for title, fact in _FACTS]
     found.append(("clock, against node 0", [_clock(node) for node in nodes]))
     found += [
         (title, [_outcome(node, identifier) for node in nodes])
@@ -65,11 +58,24 @@ def compare_nodes(nodes: Sequence[FleetNode]) -> tuple[Difference, ...]:
     )
 
 
+def _fact_text(node: FleetNode, fact: _Fact) -> str:
+    if node.validation is None:
+        return NOT_KNOWN
+    return _text(fact(node.validation))
+
+
+def checks_of(node: FleetNode) -> tuple[Check, ...]:
+    """All that were made on it; none where it was not checked."""
+    if node.validation is None:
+        return ()
+    return node.validation.checks
+
+
 def _checks(nodes: Sequence[FleetNode]) -> dict[str, str]:
     """Id → title of all checks, in the order of the first node that has each."""
     checks: dict[str, str] = {}
     for node in nodes:
-        for check in node.validation.checks if node.validation is not None else ():
+        for check in checks_of(node):
             checks.setdefault(check.id, check.title)
     return checks
 
@@ -77,47 +83,55 @@ def _checks(nodes: Sequence[FleetNode]) -> dict[str, str]:
 def _outcome(node: FleetNode, identifier: str) -> str:
     """A check's status: what was seen on a sound node differs for many reasons, such as a host
     name."""
-    if node.validation is None:
-        return NOT_KNOWN
-    check = next((check for check in node.validation.checks if check.id == identifier), None)
-    return NOT_KNOWN if check is None else check.status.value
+    for check in checks_of(node):
+        if check.id == identifier:
+            return check.status.value
+    return NOT_KNOWN
 
 
 def _clock(node: FleetNode) -> str:
     offset = node.clock_offset_seconds
     if offset is None or abs(offset) < CLOCK_SECONDS:
         return "equal"
-    return f"{abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}"
+    return clock_text(offset)
+
+
+def clock_text(offset_seconds: float) -> str:
+    """``2.0 s ahead``."""
+    seconds = f"{abs(offset_seconds):.1f} s"
+    if offset_seconds > 0:
+        return f"{seconds} ahead"
+    return f"{seconds} behind"
 
 
 def _text(value: object) -> str:
     if value is None or value == ():
         return "none"
-    return ", ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value)
+    return str(value)
+
+
+def _known(fact: Callable[[_Part], object], part: _Part | None) -> object:
+    if part is None:
+        return NOT_KNOWN
+    return fact(part)
 
 
 def _of_software(fact: Callable[[SoftwareFacts], object]) -> _Fact:
-    return lambda validation: (
-        NOT_KNOWN if validation.facts.software is None else fact(validation.facts.software)
-    )
+    return lambda validation: _known(fact, validation.facts.software)
 
 
 def _of_driver(fact: Callable[[DriverFacts], object]) -> _Fact:
-    return lambda validation: (
-        NOT_KNOWN if validation.facts.driver is None else fact(validation.facts.driver)
-    )
+    return lambda validation: _known(fact, validation.facts.driver)
 
 
 def _of_host(fact: Callable[[HostFacts], object]) -> _Fact:
-    return lambda validation: (
-        NOT_KNOWN if validation.facts.host is None else fact(validation.facts.host)
-    )
+    return lambda validation: _known(fact, validation.facts.host)
 
 
 def _of_system(fact: Callable[[SystemFacts], object]) -> _Fact:
-    return lambda validation: (
-        NOT_KNOWN if validation.facts.system is None else fact(validation.facts.system)
-    )
+    return lambda validation: _known(fact, validation.facts.system)
 
 
 def _counted(values: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +140,15 @@ def _counted(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _gib(count: int | None) -> str | None:
-    return None if count is None else format_bytes(round(count / _MEMORY_STEP) * _MEMORY_STEP)
+    if count is None:
+        return None
+    return format_bytes(round(count / _MEMORY_STEP) * _MEMORY_STEP)
+
+
+def _nsys_version(validation: Validation) -> str | None:
+    if validation.facts.nsys is None:
+        return None
+    return validation.facts.nsys.version
 
 
 def _gpu_setting(name: str) -> _Fact:
@@ -167,10 +189,7 @@ _FACTS: tuple[tuple[str, _Fact], ...] = (
     ("CPU frequency governors", _of_system(lambda system: system.governors)),
     ("huge page defragmentation", _of_system(lambda system: system.huge_page_defrag)),
     ("NUMA balancing", _of_system(lambda system: system.numa_balancing)),
-    (
-        "Nsight Systems",
-        lambda validation: None if validation.facts.nsys is None else validation.facts.nsys.version,
-    ),
+    ("Nsight Systems", _nsys_version),
 )
 """What should be equal on nodes of one kind: causes before consequences."""
 
@@ -198,14 +217,6 @@ def judge_pairwise(
     Returns:
         What is said of the fleet, and the pairs of places that should be measured again.
     """
-    count = len(ranks)
-    judgement = None if errors else judge_pairs(count, seconds, repeated)
-    status = PairwiseStatus.FAILED if judgement is None else judgement.status
-    verdict = (
-        _failed_pairs(ranks, names, errors)
-        if judgement is None
-        else _verdict(ranks, names, judgement)
-    )
     pairs = [
         MeasuredPair(
             nodes=(ranks[pair[0]], ranks[pair[1]]),
@@ -214,19 +225,29 @@ def judge_pairwise(
         )
         for pair in sorted({*seconds, *errors})
     ]
+    if errors:
+        pairwise = Pairwise(
+            backend=backend,
+            message_bytes=message_bytes,
+            status=PairwiseStatus.FAILED,
+            verdict=_failed_pairs(ranks, names, errors),
+            pairs=tuple(pairs),
+        )
+        return pairwise, ()
+    judgement = judge_pairs(len(ranks), seconds, repeated)
     pairwise = Pairwise(
         backend=backend,
         message_bytes=message_bytes,
-        status=status,
-        verdict=verdict,
+        status=judgement.status,
+        verdict=_verdict(ranks, names, judgement),
         pairs=tuple(pairs),
-        nodes=_slowness(ranks, judgement.nodes if judgement is not None else ()),
-        links=_slowness(ranks, judgement.links if judgement is not None else ()),
-        noise=None if judgement is None else judgement.noise,
-        detectable_node=None if judgement is None else judgement.detectable_node,
-        detectable_link=None if judgement is None else judgement.detectable_link,
+        nodes=_slowness(ranks, judgement.nodes),
+        links=_slowness(ranks, judgement.links),
+        noise=judgement.noise,
+        detectable_node=judgement.detectable_node,
+        detectable_link=judgement.detectable_link,
     )
-    return pairwise, () if judgement is None else judgement.ask_again
+    return pairwise, judgement.ask_again
 
 
 def _slowness(ranks: Sequence[int], effects: Sequence[Effect]) -> tuple[Slowness, ...]:
@@ -245,7 +266,9 @@ def _slowness(ranks: Sequence[int], effects: Sequence[Effect]) -> tuple[Slowness
 
 def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
     texts = [f"{rank} ({names[rank]})" for rank in nodes]
-    return f"node {texts[0]}" if len(texts) == 1 else f"link of nodes {texts[0]} and {texts[1]}"
+    if len(texts) == 1:
+        return f"node {texts[0]}"
+    return f"link of nodes {texts[0]} and {texts[1]}"
 
 
 def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgement) -> str:
@@ -308,11 +331,9 @@ def judge_fleet(
     if pairwise is not None and not pairwise.fit:
         problems.append(pairwise.verdict)
     differences = compare_nodes(nodes)
-    verdict = (
-        f"All {len(nodes)} nodes are fit."
-        if not problems
-        else "Not fit: " + "; ".join(problems) + "."
-    )
+    verdict = f"All {len(nodes)} nodes are fit."
+    if problems:
+        verdict = f"Not fit: {'; '.join(problems)}."
     return FleetValidation(
         fit=not problems,
         verdict=verdict,

@@ -29,6 +29,7 @@ from torchscale.nodes.channel import (
     answer_pair,
     reach_pair,
 )
+from torchscale.nodes.fleet import clock_text
 from torchscale.nodes.loop import LoopThread
 from torchscale.nodes.members import Member, Part, RemoteLaunch
 from torchscale.nodes.network import listen
@@ -424,10 +425,7 @@ class Leader:
             message.description, NodeDescription
         )  # of a check, it is part of the result
         if is_sweep and abs(offset) > MAX_CLOCK_OFFSET_SECONDS:
-            problem = (
-                f"its clock is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}; set it, "
-                "by NTP for example"
-            )
+            problem = f"its clock is {clock_text(offset)}; set it, by NTP for example"
             await self._refuse_node(channel, introduction, f"{label}: {problem}")
             return None
         member = Member(

@@ -134,4 +134,6 @@ def addresses() -> dict[str, str]:
 
 def _reason(error: OSError) -> str:
     """Without what :func:`socket.create_server` adds to it."""
-    return str(error) if error.errno is None else os.strerror(error.errno)
+    if error.errno is None:
+        return str(error)
+    return os.strerror(error.errno)

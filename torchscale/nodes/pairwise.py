@@ -157,7 +157,9 @@ def disjoint_rounds(pairs: Collection[Pair]) -> tuple[tuple[Pair, ...], ...]:
 def most_faults(nodes: int) -> int:
     """How many bad nodes and links the times of all pairs of ``nodes`` identify, wherever they
     are."""
-    return (nodes - 1) // 2 if nodes > 3 else 0
+    if nodes <= 3:
+        return 0
+    return (nodes - 1) // 2
 
 
 def judge_pairs(
@@ -186,17 +188,20 @@ def judge_pairs(
             raise ValueError(
                 f"pair {pair}: {list(times)}; expected at least {MIN_REPEATS} positive times"
             )
-    if nodes < 3:
-        reason = (
-            "two nodes have one link: nothing to compare it with"
-            if nodes == 2
-            else "a single node has no link"
+    if nodes < 2:
+        return Judgement(PairwiseStatus.CANNOT_TELL, reason="a single node has no link")
+    if nodes == 2:
+        return Judgement(
+            PairwiseStatus.CANNOT_TELL, reason="two nodes have one link: nothing to compare it with"
         )
-        return Judgement(PairwiseStatus.CANNOT_TELL, reason=reason)
     logs = [np.log(np.asarray(seconds[pair], dtype=np.float64)) for pair in pairs]
     fit = _select(_Rows(nodes, pairs, logs))
-    once = frozenset[Pair]() if repeated is None else frozenset(pairs).difference(repeated)
-    return _three_nodes(fit, once) if nodes == 3 else _judge(fit, once)
+    once = frozenset[Pair]()
+    if repeated is not None:
+        once = frozenset(pairs).difference(repeated)
+    if nodes == 3:
+        return _three_nodes(fit, once)
+    return _judge(fit, once)
 
 
 class _Rows:
@@ -234,11 +239,9 @@ class _Rows:
         """Pairs of two bad nodes."""
         count = len(self.pairs)
         bad = {row - count for row in deleted if row >= count}
-        return (
-            [row for row, pair in enumerate(self.pairs) if bad.issuperset(pair)]
-            if len(bad) > 1
-            else []
-        )
+        if len(bad) < 2:
+            return []
+        return [row for row, pair in enumerate(self.pairs) if bad.issuperset(pair)]
 
 
 @dataclass(frozen=True)
@@ -355,11 +358,14 @@ def _effects(fit: _Fit) -> tuple[tuple[Effect, ...], tuple[Effect, ...]]:
     for row, (slowness, error) in enumerate(zip(fit.residuals, fit.errors, strict=True)):
         if row in not_judged:
             continue
+        which: tuple[int, ...] = (row - count,)
+        if row < count:
+            which = rows.pairs[row]
         large = slowness >= threshold
         is_bad = bool(large and row in fit.deleted)
         effects.append(
             Effect(
-                rows.pairs[row] if row < count else (row - count,),
+                which,
                 math.expm1(slowness),
                 math.expm1(slowness - single * error),
                 math.expm1(min(slowness + single * error, 700.0)),  # below the largest float
@@ -383,9 +389,10 @@ def _judge(fit: _Fit, once: frozenset[Pair]) -> Judgement:
     blamed = {pair for which in bad for pair in _pairs_of(fit, which)}
     suspected = {pair for effect in suspects for pair in _pairs_of(fit, effect.nodes)}
     ask_again = sorted(suspected | (blamed & once) | set(contradictions))
+    limit = most_faults(fit.rows.nodes)
     # with few nodes several faults are identified only if no node is among them
-    few = fit.rows.nodes <= _FEW_NODES and any(len(which) == 1 for which in bad)
-    limit = 1 if few else most_faults(fit.rows.nodes)
+    if fit.rows.nodes <= _FEW_NODES and any(len(which) == 1 for which in bad):
+        limit = 1
     reason = ""
     if fit.is_cut_off:
         reason = "too many nodes and links differ to say which ones are as they should be"
@@ -401,38 +408,31 @@ def _judge(fit: _Fit, once: frozenset[Pair]) -> Judgement:
     if reason:
         status = PairwiseStatus.CANNOT_TELL
         nodes, links = _as_suspects(nodes), _as_suspects(links)
+    elif bad:
+        status = PairwiseStatus.BAD
+    elif suspects:
+        status = PairwiseStatus.UNCLEAR
     else:
-        status = (
-            PairwiseStatus.BAD
-            if bad
-            else PairwiseStatus.UNCLEAR
-            if suspects
-            else PairwiseStatus.NONE
-        )
+        status = PairwiseStatus.NONE
     return _judgement(fit, status, nodes, links, ask_again=tuple(ask_again), reason=reason)
 
 
 def _three_nodes(fit: _Fit, once: frozenset[Pair]) -> Judgement:
     """Three pairs carry three unknowns: that something is slow can be told, and not what."""
     nodes, links = _effects(fit)
-    slow = [effect for effect in (*nodes, *links) if effect.is_bad]
-    suspects = any(effect.is_suspect for effect in (*nodes, *links))
-    reason = ""
-    if slow:
+    effects = (*nodes, *links)
+    status, reason = PairwiseStatus.NONE, ""
+    ask_again: tuple[Pair, ...] = ()
+    if any(effect.is_bad for effect in effects):
+        status = PairwiseStatus.CANNOT_TELL
         reason = (
             "one node or link is slow, but three nodes do not tell a slow node from slow links: add "
             "a fourth"
         )
-        status = PairwiseStatus.CANNOT_TELL
-    else:
-        status = PairwiseStatus.UNCLEAR if suspects else PairwiseStatus.NONE
-    ask_again = (
-        tuple(fit.rows.pairs)
-        if status is PairwiseStatus.UNCLEAR
-        else tuple(sorted(once))
-        if slow
-        else ()
-    )
+        ask_again = tuple(sorted(once))
+    elif any(effect.is_suspect for effect in effects):
+        status = PairwiseStatus.UNCLEAR
+        ask_again = tuple(fit.rows.pairs)
     return _judgement(
         fit, status, _as_suspects(nodes), _as_suspects(links), ask_again=ask_again, reason=reason
     )
@@ -489,14 +489,16 @@ def _too_fast(fit: _Fit, bad: set[tuple[int, ...]]) -> list[Pair]:
     it allows, as no link makes up for its node; with few nodes, any pair or node far faster than
     the rest, which may be the slow part."""
     is_few = fit.rows.nodes <= _FEW_NODES
-    critical = fit.rows.critical(SUSPECT_ERROR if is_few else FAMILY_ERROR)
+    critical = fit.rows.critical(FAMILY_ERROR)
+    if is_few:
+        critical = fit.rows.critical(SUSPECT_ERROR)
     least, count = math.log1p(SLOW_SHARE), len(fit.rows.pairs)
     found: set[Pair] = set()
     for row, (residual, error) in enumerate(zip(fit.residuals, fit.errors, strict=True)):
         if residual >= -max(least, critical * error):
             continue
-        if row >= count:
-            found.update(_pairs_of(fit, (row - count,)) if is_few else ())
-        elif is_few or sum((node,) in bad for node in fit.rows.pairs[row]) == 1:
+        if row >= count and is_few:
+            found.update(_pairs_of(fit, (row - count,)))
+        elif row < count and (is_few or sum((node,) in bad for node in fit.rows.pairs[row]) == 1):
             found.add(fit.rows.pairs[row])
     return sorted(found)

@@ -49,5 +49,9 @@ def _pairs(first: NodeDescription, other: NodeDescription) -> Iterator[tuple[str
 
 
 def _shown(value: object) -> str:
-    text = "none" if value is None else str(value)
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    if value is None:
+        return "none"
+    text = str(value)
+    if len(text) <= _MAX_SHOWN:
+        return text
+    return text[:_MAX_SHOWN] + "…"

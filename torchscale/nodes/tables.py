@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from torchscale.nodes.fleet import checks_of
 from torchscale.report.terminal.validation import print_fixes
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import FleetNode, FleetValidation, Pairwise, Slowness
@@ -38,9 +39,10 @@ def print_fleet(fleet: FleetValidation, console: Console) -> None:
     if fleet.pairwise is not None:
         _print_pairwise(fleet.pairwise, labels, console)
     console.print()
-    console.print(
-        fleet.verdict, style="bold" if fleet.fit else "bold red", markup=False, highlight=False
-    )
+    style = "bold red"
+    if fleet.fit:
+        style = "bold"
+    console.print(fleet.verdict, style=style, markup=False, highlight=False)
 
 
 def print_fleet_fixes(fleet: FleetValidation, console: Console) -> None:
@@ -68,20 +70,21 @@ def _print_differences(fleet: FleetValidation, console: Console) -> None:
         for node, value in zip(fleet.nodes, difference.values, strict=True):
             having.setdefault(value, []).append(node)
         rows = sorted(having.items(), key=lambda item: len(item[1]))
-        for number, (value, nodes) in enumerate(rows):
-            table.add_row(
-                escape(difference.title) if number == 0 else "",
-                escape(value),
-                escape(_names(nodes)),
-            )
+        title = escape(difference.title)
+        for value, nodes in rows:
+            table.add_row(title, escape(value), escape(_names(nodes)))
+            title = ""
     console.print(table)
 
 
 def _print_nodes(nodes: Sequence[FleetNode], console: Console) -> None:
     table = _table("node", "address", "verdict")
     for node in nodes:
-        verdict = node.error if node.validation is None else node.validation.verdict
-        style = "green" if node.fit else "bold red"
+        verdict, style = node.error, "bold red"
+        if node.validation is not None:
+            verdict = node.validation.verdict
+        if node.fit:
+            style = "green"
         table.add_row(
             escape(_label(node)), escape(node.address), f"[{style}]{escape(verdict)}[/{style}]"
         )
@@ -93,7 +96,7 @@ def _print_checks(nodes: Sequence[FleetNode], console: Console) -> None:
     """Warnings and failures; what several nodes share is shown once."""
     having: dict[Check, list[FleetNode]] = {}
     for node in nodes:
-        for check in node.validation.checks if node.validation is not None else ():
+        for check in checks_of(node):
             if check.status in (Status.WARN, Status.FAIL):
                 having.setdefault(check, []).append(node)
     if not having:
@@ -102,10 +105,11 @@ def _print_checks(nodes: Sequence[FleetNode], console: Console) -> None:
     styles = {Status.WARN: "yellow", Status.FAIL: "bold red"}
     for check, those in sorted(having.items(), key=lambda item: item[0].status is not Status.FAIL):
         style = styles[check.status]
-        names = "all" if len(those) == len(nodes) else _names(those)
-        seen = escape(check.seen) + (
-            f"\n[dim]do:[/dim] {escape(check.advice)}" if check.advice else ""
-        )
+        names, seen = _names(those), escape(check.seen)
+        if len(those) == len(nodes):
+            names = "all"
+        if check.advice:
+            seen += f"\n[dim]do:[/dim] {escape(check.advice)}"
         table.add_row(
             f"[{style}]{check.status.value}[/{style}]", escape(check.title), seen, escape(names)
         )
@@ -117,13 +121,12 @@ def _collective(facts: CollectiveFacts) -> str:
     ranks = f"{facts.backend}, {facts.world_size} ranks"
     if facts.error is not None:
         return f"FAILED ({ranks}): {facts.error}"
-    exact = (
-        "every element exact"
-        if not facts.wrong_elements
-        else f"{facts.wrong_elements:,} WRONG ELEMENTS"
-    )
-    speed = "" if facts.seconds is None else f"; 1 MiB in {format_seconds(facts.seconds)}"
-    return f"{ranks}: {exact}{speed}"
+    text = f"{ranks}: every element exact"
+    if facts.wrong_elements:
+        text = f"{ranks}: {facts.wrong_elements:,} WRONG ELEMENTS"
+    if facts.seconds is None:
+        return text
+    return f"{text}; 1 MiB in {format_seconds(facts.seconds)}"
 
 
 def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Console) -> None:
@@ -166,7 +169,9 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
 def _mark(each: Slowness) -> str:
     if each.is_bad:
         return "[bold red]SLOW[/bold red]"
-    return "[yellow]unclear[/yellow]" if each.is_suspect else ""
+    if each.is_suspect:
+        return "[yellow]unclear[/yellow]"
+    return ""
 
 
 def _label(node: FleetNode) -> str:

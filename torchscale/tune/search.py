@@ -171,8 +171,9 @@ class Search:
         verification, or of a single change by all launches. ``None`` before there are any."""
         if self.verified is not None:
             return smallest_visible(self.verified.error, self.verified.degrees)
-        error = None if self._outlook is None else self._outlook.single_error
-        return None if error is None else smallest_visible(error, self._noise[1])
+        if self._outlook is None or self._outlook.single_error is None:
+            return None
+        return smallest_visible(self._outlook.single_error, self._noise[1])
 
     @property
     def interaction(self) -> float | None:
@@ -185,11 +186,9 @@ class Search:
             return None
         log = together.log - math.fsum(gain.log for gain in alone)
         error = math.hypot(together.error, *(gain.error for gain in alone))
-        return (
-            math.expm1(log)
-            if abs(log) > student_t_quantile(0.975, together.degrees) * error
-            else None
-        )
+        if abs(log) > student_t_quantile(0.975, together.degrees) * error:
+            return math.expm1(log)
+        return None
 
     @property
     def untried(self) -> tuple[Change, ...]:
@@ -204,7 +203,9 @@ class Search:
             for trial in self.trials.values()
             if trial.launches
         ]
-        return statistics.median_low(seen) if seen else None
+        if not seen:
+            return None
+        return statistics.median_low(seen)
 
     @property
     def launches_needed(self) -> int:
@@ -493,13 +494,16 @@ class Search:
         return setting in self.trials and self.trials[setting].state == "ok"
 
     def _runs(self, setting: Setting) -> int:
-        return len(self.trials[setting].logs) if setting in self.trials else 0
+        if setting not in self.trials:
+            return 0
+        return len(self.trials[setting].logs)
 
     def _note(self, setting: Setting, measured: Measured) -> None:
         trial = self.trials.setdefault(setting, Trial(setting))
         trial.launch_seconds.append(measured.seconds)
         self.spent_seconds += measured.seconds
-        self._new_seconds += 0.0 if measured.recorded else measured.seconds
+        if not measured.recorded:
+            self._new_seconds += measured.seconds
         trial.state, trial.reason = measured.state, measured.reason
         if measured.log is None:
             return

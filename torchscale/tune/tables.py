@@ -14,6 +14,7 @@ from torchscale.schema.exports.tuning import (
     TuningTrialExport,
 )
 from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.util.optional import optional
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 
 _HEADINGS = ("setting", "samples/s", "against the start", "launches", "result")
@@ -61,11 +62,13 @@ def print_tuning(result: TuningExport, title: str, console: Console) -> None:
 
 
 def _row(trial: TuningTrialExport) -> tuple[str, ...]:
-    result = _VERDICTS[trial.verdict] if trial.state == "ok" else f"{trial.state}: {trial.reason}"
+    result = f"{trial.state}: {trial.reason}"
+    if trial.state == "ok":
+        result = _VERDICTS[trial.verdict]
     return (
         setting_label(trial.changes),
-        "–" if trial.throughput is None else format_rate(trial.throughput),
-        "–" if trial.gain is None else format_gain(trial.gain),
+        optional(format_rate, trial.throughput) or "–",
+        optional(format_gain, trial.gain) or "–",
         str(trial.launches),
         result,
     )
@@ -116,18 +119,15 @@ def _answer(result: TuningExport) -> list[str]:
             )
         return [*lines, *_left_over(result), f"Config: {result.config}"]
     seen = result.smallest_visible_gain
-    power = (
-        ""
-        if seen is None
-        else f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
-    )
+    power = ""
+    if seen is not None:
+        power = f"; a gain of {format_percent(seen)} would have been seen (4 times in 5)"
     if result.ending != "complete":
-        why = (
-            "Interrupted"
-            if result.ending == "interrupted"
-            else "No answer: the time budget ended the search"
-        )
-        ahead = f" {winner} was ahead, and is not verified." if result.winner else ""
+        why, ahead = "No answer: the time budget ended the search", ""
+        if result.ending == "interrupted":
+            why = "Interrupted"
+        if result.winner:
+            ahead = f" {winner} was ahead, and is not verified."
         return [
             *lines,
             f"{why} after {format_seconds(result.seconds)} of launches.{ahead}",

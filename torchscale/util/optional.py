@@ -26,13 +26,6 @@ def complete(values: Iterable[Value | None]) -> list[Value] | None:
     return known
 
 
-def quotient(dividend: float, divisor: float) -> float | None:
-    """``dividend / divisor``; ``None`` where the divisor is 0."""
-    if not divisor:
-        return None
-    return dividend / divisor
-
-
 def sole(values: Collection[Value]) -> Value | None:
     """The only one; ``None`` where there is none or several."""
     if len(values) != 1:

@@ -121,8 +121,10 @@ def _found_bounds(
         ratio = ratio_of(after.values, before.values)
         return [Bounds(ratio, ratio, Basis.FIXED_WORK)]
     delay = _by_delay(key, before, after, ratio_of, same_processor=same_processor)
-    direction = None if delay is not None else _by_direction(key, before, after, ratio_of)
-    return [_by_quiet_launches(before, after), delay, direction]
+    if delay is not None:
+        return [_by_quiet_launches(before, after), delay]
+    direction = _by_direction(key, before, after, ratio_of)
+    return [_by_quiet_launches(before, after), direction]
 
 
 def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
@@ -134,7 +136,9 @@ def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
         case Basis.FIXED_WORK:
             return speed_gap(before.launches, after.launches)
     gap = speed_gap(before.launches, after.launches)
-    return None if gap is None else gap.limited(*EQUAL_WORK)
+    if gap is None:
+        return None
+    return gap.limited(*EQUAL_WORK)
 
 
 def _widened(bounds: Bounds, metric: Metric, gap: SpeedGap | None) -> Bounds:
@@ -148,7 +152,9 @@ def _widened(bounds: Bounds, metric: Metric, gap: SpeedGap | None) -> Bounds:
 
 
 def _shifted(ratio: LogRatio | None, by: float) -> LogRatio | None:
-    return None if ratio is None else replace(ratio, log=ratio.log + by)
+    if ratio is None:
+        return None
+    return replace(ratio, log=ratio.log + by)
 
 
 def _by_quiet_launches(before: Values, after: Values) -> Bounds | None:
@@ -177,9 +183,14 @@ def _by_delay(
     most = [_at_most(side, usual) for side in (before, after)]
     if least[0] is None or least[1] is None:
         return None
-    low = None if most[0] is None else ratio_of(least[1], most[0])
-    high = None if most[1] is None else ratio_of(most[1], least[0])
-    return None if low is None and high is None else Bounds(low, high, Basis.DELAY)
+    low = high = None
+    if most[0] is not None:
+        low = ratio_of(least[1], most[0])
+    if most[1] is not None:
+        high = ratio_of(most[1], least[0])
+    if low is None and high is None:
+        return None
+    return Bounds(low, high, Basis.DELAY)
 
 
 def _at_least(side: Values) -> list[float] | None:

@@ -45,6 +45,7 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
+from torchscale.util.optional import complete, optional
 
 LEVEL = 0.05
 """Of significance, after Holm's correction (docs/method.md). Measured false alarms:
@@ -132,7 +133,9 @@ def _outcome(before: ResultCell | None, after: ResultCell | None) -> Outcome:
         return Outcome.UNMEASURED
     if after.state.has_failed:
         return Outcome.LOST
-    return Outcome.COMPARED if after.launches and after.state.has_figures else Outcome.UNMEASURED
+    if not after.launches or not after.state.has_figures:
+        return Outcome.UNMEASURED
+    return Outcome.COMPARED
 
 
 def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:
@@ -182,7 +185,9 @@ def _change(
     def ratio_of(after: Sequence[float], before: Sequence[float]) -> LogRatio:
         of_sides = [sides[0].groups(before), sides[1].groups(after)]
         plain = ratio_to_median(after, of_sides[0]) if median else log_ratio(after, before)
-        return plain if noise is None else with_session_noise(plain, of_sides, noise)
+        if noise is None:
+            return plain
+        return with_session_noise(plain, of_sides, noise)
 
     ratio = ratio_of(new, old)
     return Change(
@@ -297,14 +302,13 @@ def _mean_change(changes: Sequence[Change]) -> Change:
         return mean
     lows, highs = [change.low for change in changes], [change.high for change in changes]
     bases = [change.bounds.basis for change in changes if change.bounds is not None]
-    return (
-        replace(mean, bounds=Bounds(_mean_end(lows), _mean_end(highs), bases[0])) if bases else mean
-    )
+    if not bases:
+        return mean
+    return replace(mean, bounds=Bounds(_mean_end(lows), _mean_end(highs), bases[0]))
 
 
 def _mean_end(ends: Sequence[LogRatio | None]) -> LogRatio | None:
-    known = [end for end in ends if end is not None]
-    return mean_ratio(known) if len(known) == len(ends) else None
+    return optional(mean_ratio, complete(ends))
 
 
 def _test(change: Change) -> float | None:
@@ -314,7 +318,9 @@ def _test(change: Change) -> float | None:
         return None
     p = _p(change.low, change.high)
     one_sided = change.low is None or change.high is None
-    return None if one_sided and p == 1.0 else p
+    if one_sided and p == 1.0:
+        return None
+    return p
 
 
 def _with_verdict(change: Change, adjusted_p: float | None, threshold: float) -> Change:
@@ -336,11 +342,15 @@ def _verdict(change: Change, p: float, threshold: float) -> Verdict:
     within = (
         least is not None and most is not None and 1 - threshold <= least and most <= 1 + threshold
     )
-    return Verdict.SAME if within else Verdict.UNCLEAR
+    if within:
+        return Verdict.SAME
+    return Verdict.UNCLEAR
 
 
 def _interval_end(ratio: LogRatio | None, end: int) -> float | None:
-    return None if ratio is None or ratio.interval is None else ratio.interval[end]
+    if ratio is None or ratio.interval is None:
+        return None
+    return ratio.interval[end]
 
 
 def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score | None:

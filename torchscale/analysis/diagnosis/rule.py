@@ -15,7 +15,7 @@ from torchscale.analysis.diagnosis.signals import (
     Signals,
     SignalSeries,
 )
-from torchscale.schema.profiles.finding import Finding, FindingKind
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_percent, format_seconds
 
@@ -115,7 +115,16 @@ def medians_of_others(values: Matrix) -> Matrix:
 
 def per_step(seconds: float, signals: Signals) -> str:
     """``2.00 ms a step``; without the last words for a recording without steps."""
-    return format_seconds(seconds) + (" a step" if signals.steps else "")
+    if not signals.steps:
+        return format_seconds(seconds)
+    return f"{format_seconds(seconds)} a step"
+
+
+def high_if(certain: bool, otherwise: Confidence) -> Confidence:
+    """High confidence in what is certain."""
+    if certain:
+        return Confidence.HIGH
+    return otherwise
 
 
 def percent(seconds: float, signals: Signals) -> float:

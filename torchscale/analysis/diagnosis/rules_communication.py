@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, per_step, percent
+from torchscale.analysis.diagnosis.rule import (
+    COST_FLOOR,
+    Judgement,
+    high_if,
+    per_step,
+    percent,
+)
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
@@ -119,9 +125,7 @@ def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Ju
         kind=FindingKind.EXPOSED_COMMUNICATION,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH
-        if signals.steps >= MIN_COMPARED and signals.trusted
-        else Confidence.LOW,
+        confidence=high_if(signals.steps >= MIN_COMPARED and signals.trusted, Confidence.LOW),
         summary=f"{what} takes {per_step(cost, signals)} that no compute hides",
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "

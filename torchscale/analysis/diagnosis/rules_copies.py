@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, per_step, percent
+from torchscale.analysis.diagnosis.rule import (
+    COST_FLOOR,
+    Judgement,
+    high_if,
+    per_step,
+    percent,
+)
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, CopyRoute, CopyUse, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent
@@ -64,7 +70,7 @@ def copy_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         kind=FindingKind.COPY_BOUND,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.MEDIUM,
+        confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.MEDIUM),
         summary=f"the device copies for {per_step(cost, signals)} without computing or "
         "communicating, "
         f"most of it {costliest.route.value}",

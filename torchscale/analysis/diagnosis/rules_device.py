@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR, Judgement, per_step, percent
+from torchscale.analysis.diagnosis.rule import (
+    COST_FLOOR,
+    Judgement,
+    high_if,
+    per_step,
+    percent,
+)
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
@@ -38,7 +44,7 @@ def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         kind=FindingKind.HOST_BOUND,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.LOW),
         summary=f"the device has nothing to do for {per_step(cost, signals)} because the host "
         "hands out work late"
         if signals.on_device
@@ -144,7 +150,7 @@ def memory_returned(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
         kind=FindingKind.MEMORY_RETURNED,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.LOW),
         summary=f"the allocator returns what a step frees: {fetched.pages_per_step:,.0f} minor "
         "page faults a step on "
         f"rank {fetched.rank} cost at least {format_seconds(cost)}",

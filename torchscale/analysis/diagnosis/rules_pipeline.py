@@ -15,6 +15,7 @@ from torchscale.analysis.diagnosis.rule import (
     COST_FLOOR,
     MIN_SAMPLES,
     Judgement,
+    high_if,
     median_of_others,
     percent,
     seconds_with_interval,
@@ -81,7 +82,7 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         rank=rank,
         cost_percent=percent(peer.excess, signals),
         cost_seconds=peer.excess,
-        confidence=Confidence.HIGH if _enough(signals) else Confidence.MEDIUM,
+        confidence=high_if(_enough(signals), Confidence.MEDIUM),
         summary=f"rank {rank}'s {what} {format_seconds(peer.mine)} a step, "
         f"{peer.mine / peer.others:.1f} times that of "
         f"the ranks with equal work (rank{'s' * (len(peer.stage) > 2)} {peers}: "
@@ -158,7 +159,7 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         rank=signals.ranks[stage[0]] if alone else None,
         cost_percent=percent(gain, signals),
         cost_seconds=gain,
-        confidence=Confidence.HIGH if _enough(signals) and not alone else Confidence.MEDIUM,
+        confidence=high_if(_enough(signals) and not alone, Confidence.MEDIUM),
         summary=f"stage {slowest + 1} of {len(means)} ({where}) does {format_percent(share, 0)} "
         "of the work; an even "
         f"split would give it {format_percent(1 / len(means), 0)}. All stages wait for it",
@@ -208,7 +209,7 @@ def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Jud
         kind=FindingKind.UNEVEN_MICRO_BATCHES,
         cost_percent=percent(gain, signals),
         cost_seconds=gain,
-        confidence=Confidence.HIGH if _enough(signals) else Confidence.MEDIUM,
+        confidence=high_if(_enough(signals), Confidence.MEDIUM),
         summary=f"micro-batches of a step differ: the longest computes {lengths.longest:.1f} "
         "times the mean of its "
         "step, on every stage, and the stages wait for it one after the other",

@@ -14,6 +14,7 @@ from torchscale.analysis.diagnosis.rule import (
     Judgement,
     cannot_name,
     explained_by_processes,
+    high_if,
     median_of_others,
     per_step,
     percent,
@@ -133,7 +134,7 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
         kind=FindingKind.INPUT_PIPELINE,
         cost_percent=percent(everyone, signals),
         cost_seconds=everyone,
-        confidence=Confidence.HIGH if signals.steps >= MIN_COMPARED else Confidence.LOW,
+        confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.LOW),
         summary=f"every rank waits at least {per_step(everyone, signals)} for data",
         evidence=(
             "mean wait by rank: "
@@ -153,35 +154,24 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return None
     if (refusal := cannot_name(signals)) is not None:
         return refusal
-    values, without_pauses = compute, signals.windows is not None  # a pause is a cause of its own
-    if signals.windows is not None:
-        values = _blocks(signals.windows.compute, signals.windows.steps)
+    values, means = _own_samples(signals, compute)
     if values.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    means = values.mean(axis=1) if without_pauses else signals.mean(values)
     row, fastest = int(np.argmax(means)), float(values.min(axis=0).mean())
-    if (
-        means[row] - fastest < COMPUTE_EXCESS * fastest
-    ):  # then it is even less above the median of the others
-        return None
-    if any(
-        item.kind is FindingKind.INTERMITTENT_STRAGGLER and item.rank == signals.ranks[row]
-        for item in findings
-    ):
+    if means[row] - fastest < COMPUTE_EXCESS * fastest:
+        return None  # it is even less above the median of the others
+    of_rank = [item for item in findings if item.rank == signals.ranks[row]]
+    if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER for item in of_rank):
         return None
     others = median_of_others(values, row)
     excess, typical = values[row] - others, float(np.mean(others))
-    paused = 0.0 if without_pauses else _paused(signals, row)
     mean, half = mean_interval(excess.tolist())
     caused = float(blame[row] * signals.mean(wait).sum() / (len(compute) - 1))
-    late_data = sum(item.cost_seconds for item in findings if item.rank == signals.ranks[row])
-    steady = mean - paused
+    late_data = sum(item.cost_seconds for item in of_rank)
+    steady = mean - _paused(signals, row)
     cost = min(steady, caused)
-    blame_floor = min(BLAME_FLOOR, BLAME_OVER_CHANCE / len(compute))
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
-    waited_for = cost >= COST_FLOOR * signals.step_seconds and (
-        len(compute) == 2 or blame[row] >= blame_floor
-    )
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and _has_blame(blame, row)
     if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
         return None
     quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
@@ -214,6 +204,22 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
+def _own_samples(signals: Signals, compute: Matrix) -> tuple[Matrix, SignalSeries]:
+    """Samples of each rank's compute, and its mean; without pauses, which are a cause of their own,
+    where there are windows."""
+    if signals.windows is None:
+        return compute, signals.mean(compute)
+    blocks = _blocks(signals.windows.compute, signals.windows.steps)
+    return blocks, np.asarray(blocks.mean(axis=1))
+
+
+def _has_blame(blame: SignalSeries, row: int) -> bool:
+    """Whether a rank has more of the blame than chance gives; of two ranks the slower one has
+    all."""
+    floor = min(BLAME_FLOOR, BLAME_OVER_CHANCE / len(blame))
+    return len(blame) == 2 or bool(blame[row] >= floor)
+
+
 def _record_again(signals: Signals) -> str:
     seconds = signals.steps * signals.step_seconds
     if signals.origin is Origin.LAUNCH or seconds >= LASTING_SECONDS:
@@ -226,9 +232,9 @@ def _record_again(signals: Signals) -> str:
 
 def _paused(signals: Signals, row: int) -> float:
     """What a rank's rare long steps take of each step, where there are enough of them to be called
-    pauses."""
+    pauses; 0 where windows leave them out."""
     pauses = signals.pauses
-    if pauses is None or max(pauses.count) < MIN_PAUSES:
+    if signals.windows is not None or pauses is None or max(pauses.count) < MIN_PAUSES:
         return 0.0
     return pauses.seconds_per_step * pauses.count[row] / max(pauses.count)
 
@@ -304,11 +310,9 @@ def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
     host = float(signals.host_bound[row] - np.median(np.delete(signals.host_bound, row)))
     if host <= EXPLAINED_SHARE * excess:
         return []
-    where = (
-        "with the device waiting for the host"
-        if signals.on_device
-        else "between operators, not in them"
-    )
+    where = "between operators, not in them"
+    if signals.on_device:
+        where = "with the device waiting for the host"
     return [f"{format_seconds(host)} of it are spent {where}"]
 
 
@@ -324,48 +328,48 @@ def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     row, chance = _rank_with_all(pauses)
     if row is not None and explained_by_processes(signals, row, cost) is not None:
         row = None
-    rank = None if row is None else signals.ranks[row]
-    certain = rank is None or chance <= CERTAIN_CHANCE
     by_collection = collection is not None and collection > EXPLAINED_SHARE * cost
-    cause = (
-        "Python's garbage collection"
-        if by_collection
-        else "something other than garbage collection"
-    )
-    if collection is None:
-        cause = "a cause that was not recorded"
+    evidence = [_long_steps_by_rank(signals, pauses)]
+    if collection is not None:
+        evidence.append(f"garbage collection: {format_seconds(collection)} a step")
+    rank, certain = None, True
     where, here = f"on the rank with most) cost {format_seconds(cost)} a step on average", ""
-    if rank is not None:
+    if row is not None:
+        rank, certain = signals.ranks[row], chance <= CERTAIN_CHANCE
         here = f" on rank {rank} or its host only"
         where = (
             f"on rank {rank}, nearly none on the others) cost {format_seconds(cost)} a step on "
             "average, and all wait"
+        )
+    cause = "something other than garbage collection"
+    advice = (
+        f"look for what runs now and then{here}: checkpoints, logging, evaluation, other "
+        "processes, periodic jobs"
+    )
+    if collection is None:
+        cause = "a cause that was not recorded"
+    elif by_collection:
+        cause = "Python's garbage collection"
+        advice = (
+            "call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
         )
     return Finding(
         kind=FindingKind.PAUSES,
         rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH
-        if certain and (by_collection or most >= CERTAIN_PAUSES)
-        else Confidence.MEDIUM,
-        summary=f"rare long steps ({most} of {signals.steps} {where}, from {cause}",
-        evidence=(
-            "long steps by rank: "
-            + ", ".join(
-                f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)
-            ),
-            *(
-                []
-                if collection is None
-                else [f"garbage collection: {format_seconds(collection)} a step"]
-            ),
+        confidence=high_if(
+            certain and (by_collection or most >= CERTAIN_PAUSES), Confidence.MEDIUM
         ),
-        advice="call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
-        if by_collection
-        else f"look for what runs now and then{here}: checkpoints, logging, evaluation, other "
-        "processes, periodic jobs",
+        summary=f"rare long steps ({most} of {signals.steps} {where}, from {cause}",
+        evidence=tuple(evidence),
+        advice=advice,
     )
+
+
+def _long_steps_by_rank(signals: Signals, pauses: Pauses) -> str:
+    counts = [f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)]
+    return f"long steps by rank: {', '.join(counts)}"
 
 
 def _rank_with_all(pauses: Pauses) -> tuple[int | None, float]:

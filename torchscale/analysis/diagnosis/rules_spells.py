@@ -15,6 +15,7 @@ from torchscale.analysis.diagnosis.rule import (
     Judgement,
     cannot_name,
     explained_by_processes,
+    high_if,
     median_of_others,
     medians_of_others,
     percent,
@@ -170,7 +171,7 @@ def _advice(rank: int, *, on_device: bool) -> str:
 def _confidence(spells: Spells) -> Confidence:
     if spells.count == MIN_SPELLS:
         return Confidence.LOW
-    return Confidence.HIGH if spells.count >= CERTAIN_SPELLS else Confidence.MEDIUM
+    return high_if(spells.count >= CERTAIN_SPELLS, Confidence.MEDIUM)
 
 
 def _measure_longer(signals: Signals, spells: Spells) -> str:

@@ -4,11 +4,13 @@ recording."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from torchscale.util.optional import complete, optional
 
 SignalSeries = NDArray[np.float64]
 """One value per sample; a sample is a batch of steps (always-on signals) or a step (recordings)."""
@@ -90,12 +92,10 @@ class Windows:
     def of(self, rows: Sequence[int]) -> Windows:
         """Of some ranks."""
         chosen = list(rows)
-        return Windows(
-            self.steps,
-            self.wall,
-            self.compute[chosen],
-            None if self.quiet is None else self.quiet[chosen],
-        )
+        windows = replace(self, compute=self.compute[chosen])
+        if self.quiet is None:
+            return windows
+        return replace(windows, quiet=self.quiet[chosen])
 
 
 @dataclass(frozen=True)
@@ -316,8 +316,8 @@ _READERS: dict[SignalName, Callable[[Signals], object | None]] = {
     SignalName.PROBE: lambda signals: signals.probe,
     SignalName.TRANSFER: lambda signals: signals.transfer,
     SignalName.LINK_RATE: lambda signals: signals.link_bytes_per_second,
-    SignalName.EXPOSED_QUANTILES: lambda signals: (
-        None if signals.exposed_p50 is None else signals.exposed_p95
+    SignalName.EXPOSED_QUANTILES: lambda signals: complete(
+        (signals.exposed_p50, signals.exposed_p95)
     ),
     SignalName.HOST_BOUND: lambda signals: signals.host_bound,
     SignalName.READBACKS: lambda signals: signals.readbacks,
@@ -385,7 +385,7 @@ def step_windows(
         sizes,
         np.asarray(np.add.reduceat(wall, edges[:-1]) / sizes),
         mean(compute),
-        None if quiet is None else mean(quiet),
+        optional(mean, quiet),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchscale.analysis.health import fixes
-from torchscale.analysis.health.rule import failed, not_applicable, passed, warned
+from torchscale.analysis.health.rule import failed, gpus_of, not_applicable, passed, warned
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartRate, WrongResult
@@ -163,7 +163,6 @@ def _results(burn_in: BurnIn, facts: NodeFacts) -> Check:
         f"{burn_in.rounds:,} rounds on {burn_in.world_size} ranks in "
         f"{format_seconds(burn_in.seconds)}"
     )
-    gpus = facts.driver.gpus if facts.driver is not None else ()
     if burn_in.wrong:
         first = burn_in.wrong[0]
         where = ""
@@ -179,7 +178,7 @@ def _results(burn_in: BurnIn, facts: NodeFacts) -> Check:
         )
         seen += f"round {first.round}, {first.wrong:,} elements{where}; {ran}"
         advice = "do not train on this device; check its memory (ECC), and test the host's memory"
-        return failed(rule, seen, "every bit right", advice, fixes.wrong_sums(gpus))
+        return failed(rule, seen, "every bit right", advice, fixes.wrong_sums(gpus_of(facts)))
     if burn_in.error is not None:
         advice = "see the error; run it for a shorter time or with fewer devices to find which"
         return failed(
@@ -187,7 +186,9 @@ def _results(burn_in: BurnIn, facts: NodeFacts) -> Check:
         )
     if burn_in.rounds == 0:
         return not_applicable(rule, "ended before the first round")
-    return passed(rule, f"every bit right; {ran}{', interrupted' if burn_in.interrupted else ''}")
+    if burn_in.interrupted:
+        return passed(rule, f"every bit right; {ran}, interrupted")
+    return passed(rule, f"every bit right; {ran}")
 
 
 def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Check:
@@ -202,10 +203,7 @@ def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Check:
     ]
     if slower:
         seen = "; ".join(_trend_text(rate) for rate in slower[:8])
-        commands = (
-            fixes.gpu_commands(facts.driver.gpus if facts.driver else (), *fixes.PERFORMANCE)
-            or fixes.CPU_LOAD
-        )
+        commands = fixes.gpu_commands(gpus_of(facts), *fixes.PERFORMANCE) or fixes.CPU_LOAD
         advice = "check cooling, power and other processes: the rate does not hold"
         return warned(rule, seen, f"a loss of at most {MAX_LOSS:.0%}", advice, commands)
     return passed(rule, f"largest loss: {_trend_text(min(known, key=lambda it: it[1])[0])}")
@@ -215,7 +213,7 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
     rule = ("burn_in_gpus", "burn-in", "GPUs meanwhile")
     if not burn_in.gpus:
         return not_applicable(rule, "no GPU that the driver reports on")
-    gpus = facts.driver.gpus if facts.driver is not None else ()
+    gpus = gpus_of(facts)
     faulty = [use for use in burn_in.gpus if use.new_ecc_errors]
     if faulty:
         seen = ", ".join(
@@ -242,10 +240,10 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
         for use in burn_in.gpus
         if use.temperature_peak_celsius is not None
     ]
-    return passed(
-        rule,
-        "no new ECC errors, no throttling" + (f", at most {max(peaks):.0f} °C" if peaks else ""),
-    )
+    seen = "no new ECC errors, no throttling"
+    if peaks:
+        seen += f", at most {max(peaks):.0f} °C"
+    return passed(rule, seen)
 
 
 def _trend_text(rate: PartRate) -> str:
@@ -257,8 +255,10 @@ def _trend_text(rate: PartRate) -> str:
 
 
 def _rate(rank: int, part: str, series: _Series) -> PartRate:
-    points = [*series.points, *([_merged(series.last)] if series.last else [])]
-    change = trend(points)
+    points = list(series.points)
+    if series.last:
+        points.append(_merged(series.last))
+    change, low, high = trend(points) or (None, None, None)
     seconds, work = sum(point[1] for point in points), sum(point[2] for point in points)
     return PartRate(
         rank=rank,
@@ -267,9 +267,9 @@ def _rate(rank: int, part: str, series: _Series) -> PartRate:
         unit=f"{series.unit}/s",
         rounds=series.rounds,
         rate=work / seconds,
-        change=None if change is None else change[0],
-        change_low=None if change is None else change[1],
-        change_high=None if change is None else change[2],
+        change=change,
+        change_low=low,
+        change_high=high,
     )
 
 

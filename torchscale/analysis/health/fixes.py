@@ -84,9 +84,7 @@ def torch_for(driver_cuda: str | None) -> Fixes:
     """Installs a CUDA build of PyTorch that the driver supports; ``driver_cuda``: the newest CUDA
     of the driver."""
     supported = tuple(int(part) for part in (driver_cuda or "").split(".") if part.isdigit())
-    newest = (
-        next((index for index in _TORCH_INDICES if index <= supported), None) if supported else None
-    )
+    newest = next((index for index in _TORCH_INDICES if index <= supported), None)
     if newest is None:
         return ("nvidia-smi", *DRIVER_UPDATE)
     tag = "".join(map(str, newest))

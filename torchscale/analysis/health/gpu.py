@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 
 from torchscale.analysis.health import fixes
-from torchscale.analysis.health.rule import Rule, failed, not_applicable, passed, unknown, warned
+from torchscale.analysis.health.rule import (
+    Rule,
+    failed,
+    gpus_of,
+    not_applicable,
+    passed,
+    unknown,
+    warned,
+)
 from torchscale.analysis.health.visibility import BUS_ORDER, visible
 from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
@@ -71,8 +79,8 @@ def gpu_visibility(facts: NodeFacts) -> Check:
         )
         advice = "list UUIDs as `nvidia-smi -L` shows them"
         return warned(rule, seen, "GPUs of this node, each once", advice, fixes.VISIBLE_DEVICES)
-    numbers = [None if gpu is None else gpu.index for gpu in choice.gpus]
-    if None in numbers:
+    numbers = [gpu.index for gpu in choice.gpus if gpu is not None]
+    if len(numbers) < len(choice.gpus):
         seen = (
             f"{driver.visible_devices}: CUDA counts GPUs of different kinds from the fastest, "
             "nvidia-smi by PCI address"
@@ -90,7 +98,7 @@ def gpu_modes(facts: NodeFacts) -> Check:
     """Processes may use the GPUs, and the driver stays loaded between them."""
     rule = ("gpu_modes", "GPUs", "compute and persistence mode")
     known = [
-        gpu for gpu in _gpus(facts) if gpu.compute_mode is not None or gpu.persistence is not None
+        gpu for gpu in gpus_of(facts) if gpu.compute_mode is not None or gpu.persistence is not None
     ]
     if not known:
         return _nothing(rule, facts)
@@ -127,7 +135,7 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     """No uncorrected memory errors since the driver was loaded, and memory rows remapped without
     trouble."""
     rule = ("gpu_ecc", "GPUs", "ECC")
-    known = [gpu for gpu in _gpus(facts) if gpu.ecc_enabled is not None]
+    known = [gpu for gpu in gpus_of(facts) if gpu.ecc_enabled is not None]
     if not known:
         return not_applicable(rule, "no GPU with ECC")
     failures = [gpu for gpu in known if gpu.remapping_failed]
@@ -167,14 +175,16 @@ def gpu_ecc(facts: NodeFacts) -> Check:
             rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}"
         )
     ever = sum(gpu.ecc_uncorrected_ever or 0 for gpu in known)
-    earlier = f" since the driver was loaded; {ever} earlier" if ever else ""
-    return passed(rule, f"on, no uncorrected errors{earlier}")
+    seen = "on, no uncorrected errors"
+    if ever:
+        seen += f" since the driver was loaded; {ever} earlier"
+    return passed(rule, seen)
 
 
 def gpu_throttling(facts: NodeFacts) -> Check:
     """No clock throttling caused by temperature or power."""
     rule = ("gpu_throttling", "GPUs", "throttling")
-    known = [gpu for gpu in _gpus(facts) if gpu.throttle_reasons is not None]
+    known = [gpu for gpu in gpus_of(facts) if gpu.throttle_reasons is not None]
     if not known:
         return _nothing(rule, facts)
     slow = [gpu for gpu in known if gpu.throttle_reasons]
@@ -190,7 +200,7 @@ def gpu_temperature(facts: NodeFacts) -> Check:
     rule = ("gpu_temperature", "GPUs", "temperature")
     known = [
         (gpu, gpu.temperature_celsius)
-        for gpu in _gpus(facts)
+        for gpu in gpus_of(facts)
         if gpu.temperature_celsius is not None
     ]
     if not known:
@@ -214,7 +224,7 @@ def gpu_idle(facts: NodeFacts) -> Check:
     rule = ("gpu_idle", "GPUs", "other processes")
     gpus = [
         gpu
-        for gpu in _gpus(facts)
+        for gpu in gpus_of(facts)
         if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None
     ]
     if not gpus:
@@ -229,7 +239,7 @@ def gpu_idle(facts: NodeFacts) -> Check:
         return warned(
             rule, "; ".join(in_use), "none", advice, fixes.gpu_commands(used, *fixes.PROCESSES)
         )
-    silent = [str(gpu.index) for gpu in _gpus(facts) if gpu.foreign_processes is None]
+    silent = [str(gpu.index) for gpu in gpus_of(facts) if gpu.foreign_processes is None]
     if silent:
         return not_applicable(rule, f"the driver lists no processes for GPU {', '.join(silent)}")
     return passed(rule, "none")
@@ -240,7 +250,9 @@ def gpu_pcie(facts: NodeFacts) -> Check:
     idle."""
     rule = ("gpu_pcie", "interconnect", "PCIe width")
     known = [
-        gpu for gpu in _gpus(facts) if gpu.pcie_width is not None and gpu.pcie_width_max is not None
+        gpu
+        for gpu in gpus_of(facts)
+        if gpu.pcie_width is not None and gpu.pcie_width_max is not None
     ]
     if not known:
         return _nothing(rule, facts)
@@ -266,7 +278,9 @@ def gpu_links(facts: NodeFacts) -> Check:
         f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items()
     )
     counts = ", ".join("none reported" if count is None else str(count) for count in links)
-    nvlink = f"NVLinks per GPU: {counts}" if any(links) else "no NVLink"
+    nvlink = "no NVLink"
+    if any(links):
+        nvlink = f"NVLinks per GPU: {counts}"
     seen = "; ".join(part for part in (nvlink, nearest) if part)
     blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
     if blocked:
@@ -318,49 +332,50 @@ GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
 )
 
 
-def _gpus(facts: NodeFacts) -> tuple[GpuFacts, ...]:
-    return facts.driver.gpus if facts.driver is not None else ()
-
-
 def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
     """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI
     bus."""
-    error = facts.driver.error if facts.driver is not None else None
-    seen = f"none ({error})" if error else "none"
+    seen = "none"
+    if facts.driver is not None and facts.driver.error:
+        seen = f"none ({facts.driver.error})"
     software = facts.software
     if software is not None and software.rocm_built is not None:
         return not_applicable(
             rule, f"{software.cuda_devices or 0} by ROCm, which NVIDIA's NVML does not read"
         )
-    on_bus = facts.host.nvidia_devices if facts.host is not None else None
-    if not on_bus:
+    if facts.host is None or not facts.host.nvidia_devices:
         return not_applicable(rule, seen)
     advice = (
         "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; "
         "ignore on CPU-only "
         "jobs"
     )
-    seen = f"{seen}, but {on_bus} on the PCI bus"
+    seen = f"{seen}, but {facts.host.nvidia_devices} on the PCI bus"
     return warned(rule, seen, "a driver that makes them available", advice, fixes.DRIVER_MISSING)
 
 
 def _name(gpu: GpuFacts) -> str:
     """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it;
     with the number for ``launch.devices`` where that is another."""
-    other = gpu.cuda_index is not None and gpu.cuda_index != gpu.index
-    names = [f"launch.devices: {gpu.cuda_index}"] if other else []
+    names = []
+    if gpu.cuda_index is not None and gpu.cuda_index != gpu.index:
+        names.append(f"launch.devices: {gpu.cuda_index}")
     names += [name for name in (gpu.pci_address, gpu.uuid) if name is not None]
-    return f"GPU {gpu.index} ({', '.join(names)})" if names else f"GPU {gpu.index}"
+    if not names:
+        return f"GPU {gpu.index}"
+    return f"GPU {gpu.index} ({', '.join(names)})"
 
 
 def _nothing(rule: Rule, facts: NodeFacts) -> Check:
-    return not_applicable(rule, "not reported by the driver" if _gpus(facts) else "no GPU")
+    if gpus_of(facts):
+        return not_applicable(rule, "not reported by the driver")
+    return not_applicable(rule, "no GPU")
 
 
 def _kind(gpu: GpuFacts) -> str:
-    return (
-        gpu.name if gpu.memory_bytes is None else f"{gpu.name} ({format_bytes(gpu.memory_bytes)})"
-    )
+    if gpu.memory_bytes is None:
+        return gpu.name
+    return f"{gpu.name} ({format_bytes(gpu.memory_bytes)})"
 
 
 def _is_used(gpu: GpuFacts) -> bool:

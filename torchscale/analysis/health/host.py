@@ -38,10 +38,10 @@ def processor(facts: NodeFacts) -> Check:
     if host is None:
         return unknown(rule, facts.unknown.get("host"))
     parts = [f"{host.cores} usable CPUs"]
-    parts += [f"{format_bytes(host.memory_bytes)} memory"] if host.memory_bytes else []
-    parts += (
-        [f"{host.numa_nodes} NUMA node{'s' * (host.numa_nodes > 1)}"] if host.numa_nodes else []
-    )
+    if host.memory_bytes:
+        parts.append(f"{format_bytes(host.memory_bytes)} memory")
+    if host.numa_nodes:
+        parts.append(f"{host.numa_nodes} NUMA node{'s' * (host.numa_nodes > 1)}")
     return passed(rule, ", ".join(parts))
 
 
@@ -73,8 +73,10 @@ def open_files(facts: NodeFacts) -> Check:
     limit = facts.host.open_files_limit
     if limit is None:
         return unknown(rule, None)
-    if limit == UNLIMITED or limit >= MIN_OPEN_FILES:
-        return passed(rule, "unlimited" if limit == UNLIMITED else f"{limit:,}")
+    if limit == UNLIMITED:
+        return passed(rule, "unlimited")
+    if limit >= MIN_OPEN_FILES:
+        return passed(rule, f"{limit:,}")
     advice = "ulimit -n 65536, or limits.conf"
     return warned(rule, f"{limit:,}", f"at least {MIN_OPEN_FILES:,}", advice, fixes.OPEN_FILES)
 
@@ -127,7 +129,8 @@ def disk(facts: NodeFacts) -> Check:
     if free is None:
         return unknown(rule, None)
     seen = f"{output.path}: {format_bytes(free)} free"
-    seen += "" if speed is None else f", writes {format_bytes(speed)}/s"
+    if speed is not None:
+        seen += f", writes {format_bytes(speed)}/s"
     if free < MIN_FREE_BYTES:
         advice = "free space or choose another --output-dir"
         return failed(rule, seen, "at least 1 GiB free", advice, fixes.choose_directory("10 GiB"))
@@ -164,9 +167,9 @@ def nsys(facts: NodeFacts) -> Check:
             f"{profiler.problem or 'its importer is not installed'}"
         )
         return warned(rule, seen, "a complete installation", advice, fixes.NSYS)
-    return passed(
-        rule, seen + ("" if profiler.can_export else "; whether it can write reports is unknown")
-    )
+    if not profiler.can_export:
+        seen += "; whether it can write reports is unknown"
+    return passed(rule, seen)
 
 
 HOST_RULES: tuple[Callable[[NodeFacts], Check], ...] = (

@@ -4,18 +4,26 @@ them as missing."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torchscale.analysis.health import fixes
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
-from torchscale.analysis.health.rule import Rule, failed, not_applicable, passed, unknown, warned
+from torchscale.analysis.health.rule import (
+    Rule,
+    failed,
+    gpus_of,
+    not_applicable,
+    passed,
+    unknown,
+    warned,
+)
 from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
-from torchscale.schema.node.probe import NodeFacts, SoftwareFacts
+from torchscale.schema.node.probe import DriverFacts, GpuFacts, NodeFacts, SoftwareFacts
 from torchscale.version import DISTRIBUTION
 
 OLDEST_PYTHON = (3, 10)
@@ -75,7 +83,8 @@ def validate_facts(
         rule(facts)
         for rule in (*_SOFTWARE_RULES, *GPU_RULES, *HOST_RULES, *SYSTEM_RULES, collective)
     ]
-    checks += burn_in_checks(burn_in, facts) if burn_in is not None else []
+    if burn_in is not None:
+        checks += burn_in_checks(burn_in, facts)
     checks += _required(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
@@ -93,13 +102,14 @@ def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
     indices = {
         uuid.removeprefix("GPU-"): index for index, uuid in enumerate(facts.software.cuda_uuids)
     }
-    gpus = tuple(
-        gpu
-        if gpu.uuid is None
-        else gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
-        for gpu in facts.driver.gpus
-    )
+    gpus = tuple(_with_cuda_index(gpu, indices) for gpu in facts.driver.gpus)
     return facts.model_copy(update={"driver": facts.driver.model_copy(update={"gpus": gpus})})
+
+
+def _with_cuda_index(gpu: GpuFacts, indices: Mapping[str, int]) -> GpuFacts:
+    if gpu.uuid is None:
+        return gpu
+    return gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
 
 
 def lacks_required_device(validation: Validation) -> bool:
@@ -164,13 +174,14 @@ def cuda_runtime(facts: NodeFacts) -> Check:
     software, driver = facts.software, facts.driver
     if software is not None and software.rocm_built is not None:
         return _rocm_runtime(rule, software)
-    if software is None or driver is None:
-        return unknown(rule, facts.unknown.get("driver" if driver is None else "software"))
-    if not driver.gpus or software.torch is None:
-        no_gpu = f"no GPU ({driver.error})" if driver.error else "no GPU"
-        return not_applicable(
-            rule, no_gpu if software.torch is not None else "PyTorch cannot be imported"
-        )
+    if driver is None:
+        return unknown(rule, facts.unknown.get("driver"))
+    if software is None:
+        return unknown(rule, facts.unknown.get("software"))
+    if software.torch is None:
+        return not_applicable(rule, "PyTorch cannot be imported")
+    if not driver.gpus:
+        return not_applicable(rule, _no_gpu(driver))
     if software.cuda_built is None:
         return failed(
             rule,
@@ -186,12 +197,20 @@ def cuda_runtime(facts: NodeFacts) -> Check:
     )
     if not software.cuda_available:
         error = software.cuda_error or ""
-        why = f": {error}" if error else ""
         helps = ((advice, commands) for sign, advice, commands in _CUDA_ADVICE if sign in error)
         advice, commands = next(helps, (_CUDA_ADVICE_ELSE, fixes.CUDA_DEVICES))
-        seen = f"{seen}; torch.cuda.is_available() is false{why}"
+        seen = f"{seen}; torch.cuda.is_available() is false"
+        if error:
+            seen = f"{seen}: {error}"
         return failed(rule, seen, "a usable CUDA device", advice, commands)
     return _runtime_for_driver(rule, seen, software.cuda_built, driver.cuda_version)
+
+
+def _no_gpu(driver: DriverFacts) -> str:
+    """``no GPU``, with the driver's error if there is one."""
+    if not driver.error:
+        return "no GPU"
+    return f"no GPU ({driver.error})"
 
 
 def _runtime_for_driver(rule: Rule, seen: str, cuda: str, driver_cuda: str | None) -> Check:
@@ -230,10 +249,14 @@ def nccl_version(facts: NodeFacts) -> Check:
     if software is None or not software.cuda_available:
         return not_applicable(rule, "no CUDA device: gloo is used")
     if software.nccl is None:
-        commands = fixes.torch_for(facts.driver.cuda_version if facts.driver is not None else None)
+        commands = fixes.torch_for(None)
+        if facts.driver is not None:
+            commands = fixes.torch_for(facts.driver.cuda_version)
         advice = "install a CUDA build of PyTorch for Linux"
         return failed(rule, "PyTorch was built without NCCL", "NCCL", advice, commands)
-    return passed(rule, software.nccl if software.rocm_built is None else f"RCCL {software.nccl}")
+    if software.rocm_built is None:
+        return passed(rule, software.nccl)
+    return passed(rule, f"RCCL {software.nccl}")
 
 
 def collective(facts: NodeFacts) -> Check:
@@ -246,9 +269,10 @@ def collective(facts: NodeFacts) -> Check:
     if facts.software is not None and facts.software.torch is None:
         return not_applicable(rule, "not run: PyTorch cannot be imported")
     if allreduce.error is not None:
-        nccl = ("run with NCCL_DEBUG=INFO", fixes.NCCL_DEBUG)
-        gloo = ("check the loopback interface and firewall", fixes.LOOPBACK)
-        advice, commands = nccl if allreduce.backend == "nccl" else gloo
+        advice = "check the loopback interface and firewall"
+        commands: fixes.Fixes = fixes.LOOPBACK
+        if allreduce.backend == "nccl":
+            advice, commands = "run with NCCL_DEBUG=INFO", fixes.NCCL_DEBUG
         return failed(
             rule,
             f"{allreduce.backend}: {allreduce.error}",
@@ -260,15 +284,16 @@ def collective(facts: NodeFacts) -> Check:
         compared = allreduce.elements * allreduce.world_size
         seen = f"{allreduce.backend}: {allreduce.wrong_elements:,} of {compared:,} elements wrong"
         advice = "do not train on this node; check GPU memory (ECC), links and NCCL's version"
-        gpus = facts.driver.gpus if facts.driver is not None else ()
-        return failed(rule, seen, "every element exact", advice, fixes.wrong_sums(gpus))
-    timing = "" if allreduce.seconds is None else f", 1 MiB in {allreduce.seconds * 1e3:.2f} ms"
-    what = "GPU" if allreduce.backend == "nccl" else "CPU rank"
+        commands = fixes.wrong_sums(gpus_of(facts))
+        return failed(rule, seen, "every element exact", advice, commands)
+    what = "CPU rank"
+    if allreduce.backend == "nccl":
+        what = "GPU"
     ranks = f"{allreduce.world_size} {what}{'s' * (allreduce.world_size != 1)}"
-    return passed(
-        rule,
-        f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact{timing}",
-    )
+    seen = f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact"
+    if allreduce.seconds is not None:
+        seen += f", 1 MiB in {allreduce.seconds * 1e3:.2f} ms"
+    return passed(rule, seen)
 
 
 _SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
@@ -283,48 +308,57 @@ _SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
 def version_numbers(version: str) -> tuple[int, ...]:
     """``2.13.0+cpu`` → ``(2, 13, 0)``."""
     match = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    if match is None:
+        return ()
+    return tuple(int(part) for part in match[0].split("."))
 
 
 def _required(facts: NodeFacts, requirements: Requirements) -> list[Check]:
     checks = []
-    software = facts.software
-    usable = software is not None and bool(software.cuda_available)
     if requirements.cuda or requirements.gpus:
-        rule = ("require_cuda", "required", "CUDA")
-        why = (
-            facts.driver.error
-            if facts.driver is not None and facts.driver.error
-            else "PyTorch sees no CUDA device"
-        )
-        checks.append(
-            passed(rule, "usable")
-            if usable
-            else failed(
-                rule, why, "a usable CUDA device", "see the checks above", fixes.CUDA_DEVICES
-            )
-        )
+        checks.append(_required_cuda(facts))
     if requirements.gpus:
-        rule = ("require_gpus", "required", "GPUs")
-        expected = f"at least {requirements.gpus}"
-        devices = software.cuda_devices if software is not None else None
-        enough = devices is not None and devices >= requirements.gpus
-        seen = "unknown" if devices is None else f"{devices} available to PyTorch"
-        advice = "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"
-        checks.append(
-            passed(rule, seen)
-            if enough
-            else failed(rule, seen, expected, advice, fixes.CUDA_DEVICES)
-        )
+        checks.append(_required_gpus(_cuda_devices(facts), requirements.gpus))
     if requirements.nccl:
-        rule = ("require_nccl", "required", "NCCL")
-        version = software.nccl if software is not None else None
-        advice = "install a CUDA build of PyTorch for Linux, on a machine with a GPU"
-        missing = failed(rule, "not usable", "NCCL and a GPU", advice, fixes.CUDA_DEVICES)
-        checks.append(passed(rule, version) if version else missing)
+        checks.append(_required_nccl(facts))
     if requirements.nsys:
         checks.append(_required_nsys(facts))
     return checks
+
+
+def _required_cuda(facts: NodeFacts) -> Check:
+    rule = ("require_cuda", "required", "CUDA")
+    if facts.software is not None and facts.software.cuda_available:
+        return passed(rule, "usable")
+    why = "PyTorch sees no CUDA device"
+    if facts.driver is not None and facts.driver.error:
+        why = facts.driver.error
+    return failed(rule, why, "a usable CUDA device", "see the checks above", fixes.CUDA_DEVICES)
+
+
+def _cuda_devices(facts: NodeFacts) -> int | None:
+    if facts.software is None:
+        return None
+    return facts.software.cuda_devices
+
+
+def _required_gpus(devices: int | None, least: int) -> Check:
+    rule = ("require_gpus", "required", "GPUs")
+    seen = "unknown"
+    if devices is not None:
+        seen = f"{devices} available to PyTorch"
+    if devices is not None and devices >= least:
+        return passed(rule, seen)
+    advice = "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"
+    return failed(rule, seen, f"at least {least}", advice, fixes.CUDA_DEVICES)
+
+
+def _required_nccl(facts: NodeFacts) -> Check:
+    rule = ("require_nccl", "required", "NCCL")
+    if facts.software is not None and facts.software.nccl:
+        return passed(rule, facts.software.nccl)
+    advice = "install a CUDA build of PyTorch for Linux, on a machine with a GPU"
+    return failed(rule, "not usable", "NCCL and a GPU", advice, fixes.CUDA_DEVICES)
 
 
 def _required_nsys(facts: NodeFacts) -> Check:
@@ -344,29 +378,21 @@ def _required_nsys(facts: NodeFacts) -> Check:
 def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
     failures = [check.title for check in checks if check.status is Status.FAIL]
     warnings = [check.title for check in checks if check.status is Status.WARN]
-    more = (
-        f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}."
-        if warnings
-        else ""
-    )
+    more = ""
+    if warnings:
+        more = f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}."
     if failures:
         return f"Not fit: {', '.join(failures)} failed.{more}"
-    software, driver = facts.software, facts.driver
-    devices = software.cuda_devices if software is not None else None
+    devices = _cuda_devices(facts)
     if devices:
-        allreduce = facts.collective
-        tested = (
-            allreduce.world_size if allreduce is not None and allreduce.backend == "nccl" else 0
-        )
+        tested, present = 0, len(gpus_of(facts))
+        if facts.collective is not None and facts.collective.backend == "nccl":
+            tested = facts.collective.world_size
         if tested < devices:
             more = f" The all-reduce ran on {tested or 'none'} of them.{more}"
-        hidden = (
-            f" of {len(driver.gpus)}" if driver is not None and len(driver.gpus) > devices else ""
-        )
-        return (
-            f"Fit for training on {devices}{hidden} "
-            f"GPU{'s' * (devices != 1 or bool(hidden))}.{more}"
-        )
-    if driver is None or devices is None:
+        if present > devices:
+            return f"Fit for training on {devices} of {present} GPUs.{more}"
+        return f"Fit for training on {devices} GPU{'s' * (devices != 1)}.{more}"
+    if facts.driver is None or devices is None:
         return f"Fit for CPU benchmarking; GPU presence is unknown.{more}"
     return f"Fit for CPU benchmarking: no CUDA GPU found.{more}"

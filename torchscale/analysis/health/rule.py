@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchscale.analysis.health import fixes
 from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.probe import GpuFacts, NodeFacts
 
 Rule = tuple[str, str, str]
 """A check's id, group and title."""
@@ -34,6 +35,13 @@ def unknown(rule: Rule, reason: str | None) -> Check:
     advice = "run the probe to see its output: python -m torchscale.worker.probe"
     seen = f"could not be checked: {reason or 'not reported'}"
     return _check(rule, Status.WARN, seen, "", advice, commands=fixes.PROBE)
+
+
+def gpus_of(facts: NodeFacts) -> tuple[GpuFacts, ...]:
+    """That the driver lists."""
+    if facts.driver is None:
+        return ()
+    return facts.driver.gpus
 
 
 def _check(

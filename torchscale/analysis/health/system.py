@@ -41,13 +41,16 @@ def memory(facts: NodeFacts) -> Check:
     rule, system = ("memory", "host", "available memory"), facts.system
     if system is None or system.memory_available_bytes is None:
         return unknown(rule, facts.unknown.get("system"))
-    software = facts.software
-    ranks = max(1, (software.cuda_devices or 0) if software is not None else 0)
+    ranks = 1
+    total: int | None = None
+    if facts.software is not None:
+        ranks = max(1, facts.software.cuda_devices or 0)
+    if facts.host is not None:
+        total = facts.host.memory_bytes
     limit = system.memory_limit_bytes
-    total = facts.host.memory_bytes if facts.host is not None else None
-    bounded = limit is not None and (total is None or limit < total)
     seen = format_bytes(system.memory_available_bytes)
-    seen += f", limit of this container or job {format_bytes(limit or 0)}" if bounded else ""
+    if limit is not None and (total is None or limit < total):
+        seen += f", limit of this container or job {format_bytes(limit)}"
     needed = RANK_BYTES * ranks
     if system.memory_available_bytes < needed:
         advice = "raise the limit, or end other processes: ranks would be killed for memory"
@@ -63,15 +66,20 @@ def cpu_limit(facts: NodeFacts) -> Check:
     rule, system = ("cpu_limit", "host", "CPU quota"), facts.system
     if system is None:
         return unknown(rule, facts.unknown.get("system"))
-    cores = facts.host.cores if facts.host is not None else None
-    if system.cpu_limit is None or cores is None or system.cpu_limit >= cores:
-        return passed(rule, "none" if system.cpu_limit is None else f"{system.cpu_limit:g} CPUs")
+    if system.cpu_limit is None:
+        return passed(rule, "none")
+    if facts.host is None or system.cpu_limit >= facts.host.cores:
+        return passed(rule, f"{system.cpu_limit:g} CPUs")
     advice = (
         "threads of all ranks and loaders share the quota and are stopped when it is used; bind "
         "CPUs instead"
     )
     return warned(
-        rule, f"{system.cpu_limit:g} of {cores} CPUs", "no quota", advice, fixes.CPU_LIMIT
+        rule,
+        f"{system.cpu_limit:g} of {facts.host.cores} CPUs",
+        "no quota",
+        advice,
+        fixes.CPU_LIMIT,
     )
 
 
@@ -80,8 +88,10 @@ def tasks(facts: NodeFacts) -> Check:
     rule, system = ("tasks", "host", "processes and threads"), facts.system
     if system is None or system.tasks_limit is None:
         return unknown(rule, facts.unknown.get("system"))
-    if system.tasks_limit < 0 or system.tasks_limit >= MIN_TASKS:
-        return passed(rule, "unlimited" if system.tasks_limit < 0 else f"{system.tasks_limit:,}")
+    if system.tasks_limit < 0:
+        return passed(rule, "unlimited")
+    if system.tasks_limit >= MIN_TASKS:
+        return passed(rule, f"{system.tasks_limit:,}")
     advice = "ulimit -u, pids.max of the container: threads cannot be started beyond it"
     return warned(rule, f"{system.tasks_limit:,}", f"at least {MIN_TASKS:,}", advice, fixes.TASKS)
 
@@ -240,9 +250,13 @@ def numa_balancing(facts: NodeFacts) -> Check:
     rule, system = ("numa_balancing", "host", "NUMA balancing"), facts.system
     if system is None:
         return unknown(rule, facts.unknown.get("system"))
-    nodes = facts.host.numa_nodes if facts.host is not None else None
+    nodes = None
+    if facts.host is not None:
+        nodes = facts.host.numa_nodes
+    if nodes == 1:
+        return not_applicable(rule, "one NUMA node")
     if system.numa_balancing is None or nodes is None or nodes < 2:
-        return not_applicable(rule, "one NUMA node" if nodes == 1 else "not reported by the kernel")
+        return not_applicable(rule, "not reported by the kernel")
     if system.numa_balancing:
         advice = (
             "turn it off: it samples memory by page faults, while ranks are bound to their nodes "

@@ -58,21 +58,19 @@ def _resolve(entry: str, driver: DriverFacts) -> tuple[GpuFacts | None, str]:
             return named[0], ""
         return None, f"{entry} is the UUID of {'several GPUs' if named else 'no GPU of this node'}"
     if entry.startswith(_MIG):
-        owner = next(
-            (gpu for gpu in driver.gpus if entry in (gpu.slices or ()) or _is_old_name(entry, gpu)),
-            None,
-        )
-        return (
-            owner,
-            "" if owner is not None else f"{entry} is the UUID of no MIG slice of this node",
-        )
+        for gpu in driver.gpus:
+            if entry in (gpu.slices or ()) or _is_old_name(entry, gpu):
+                return gpu, ""
+        return None, f"{entry} is the UUID of no MIG slice of this node"
     if not re.fullmatch(r"\d+", entry):
         return None, f"{entry or 'an empty entry'} is no number and no UUID"
     count, number = len(driver.gpus), int(entry)
     if number >= count:
         return None, f"{entry} is out of range: the driver lists {count} GPU{'s' * (count != 1)}"
     alike = len({gpu.name for gpu in driver.gpus}) == 1
-    return (driver.gpus[number] if alike or driver.device_order == BUS_ORDER else None), ""
+    if alike or driver.device_order == BUS_ORDER:
+        return driver.gpus[number], ""
+    return None, ""
 
 
 def _is_old_name(entry: str, gpu: GpuFacts) -> bool:

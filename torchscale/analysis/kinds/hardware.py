@@ -11,6 +11,7 @@ from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.analysis.training.flags import (
     OTHER_PROCESSES_LIMIT,
     Flag,
+    bounded_share,
     foreign_share,
     gpus_are_shared,
 )
@@ -20,6 +21,7 @@ from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
+from torchscale.util.optional import optional
 
 
 def summarize(
@@ -28,7 +30,9 @@ def summarize(
     """Peak rates where every launch is ``ok``."""
     results = [payload(record, HardwareResult) for record in completed_launches(cell_run)]
     state, reason = cell_outcome(cell_run, None)
-    figures = hardware_figures(results) if state is State.OK else None
+    figures = None
+    if state is State.OK:
+        figures = hardware_figures(results)
     facts = cell_facts(cell_run, state, _launch_values, _conditions)
     flags = tuple(sorted({Flag(name) for launch in facts.launches for name in launch.flags or ()}))
     return HardwareSummary(cell, state, reason, len(results), figures, facts, flags)
@@ -53,9 +57,10 @@ def _conditions(record: LaunchRecord) -> LaunchConditions:
     ranks = payload(record, HardwareResult).ranks
     share = foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
     busy = share is not None and share > OTHER_PROCESSES_LIMIT
-    contended = busy or gpus_are_shared(record.machine_telemetry, ranks)
-    bounded = None if share is None else min(1.0, max(0.0, share))
-    return LaunchConditions((Flag.CONTENDED.value,) if contended else (), bounded)
+    flags: tuple[str, ...] = ()
+    if busy or gpus_are_shared(record.machine_telemetry, ranks):
+        flags = (Flag.CONTENDED.value,)
+    return LaunchConditions(flags, optional(bounded_share, share))
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:

@@ -9,7 +9,12 @@ from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.analysis.training.contention import delay_bounds, fixed_work
-from torchscale.analysis.training.flags import Flag, launch_flags, other_processes_share
+from torchscale.analysis.training.flags import (
+    Flag,
+    bounded_share,
+    launch_flags,
+    other_processes_share,
+)
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.summary import (
@@ -27,6 +32,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
+from torchscale.util.optional import complete, optional
 
 
 def summarize(
@@ -75,8 +81,10 @@ def summarize(
 
 def _pooled(by_launch: Sequence[Signals | None], step: float) -> Signals | None:
     """Signals of all launches together; ``None`` where a launch left none."""
-    known = [signals for signals in by_launch if signals is not None]
-    return pool_signals(known, step) if known and len(known) == len(by_launch) else None
+    known = complete(by_launch)
+    if not known:
+        return None
+    return pool_signals(known, step)
 
 
 def without_figures(cell_run: CellRun, cell: TrainingCell, reason: str) -> TrainingSummary:
@@ -99,9 +107,8 @@ def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
 def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
     flags = sorted(flag.value for flag in launch_flags(record, cell.measurement))
     ranks = payload(record, TrainingResult).ranks
-    share = other_processes_share(ranks)
-    known = None if share is None else min(1.0, max(0.0, share))
-    return LaunchConditions(tuple(flags), known, delay_bounds(record), fixed_work(ranks))
+    share = optional(bounded_share, other_processes_share(ranks))
+    return LaunchConditions(tuple(flags), share, delay_bounds(record), fixed_work(ranks))
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
@@ -110,11 +117,14 @@ def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
     peaks = [peak for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
     energy, steps = joules(record.machine_telemetry), result.measured_steps
     samples = steps * sum(rank.samples_per_step for rank in result.ranks)
+    step_p95 = samples_per_joule = None
+    if result.steps is not None:
+        step_p95 = result.steps.seconds.p95
+    if energy:
+        samples_per_joule = samples / energy
     return {
         MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result),
-        MetricKey(metric=Metric.STEP_P95): None
-        if result.steps is None
-        else result.steps.seconds.p95,
+        MetricKey(metric=Metric.STEP_P95): step_p95,
         MetricKey(metric=Metric.MEMORY): max(peaks, default=None),
-        MetricKey(metric=Metric.ENERGY): None if not energy else samples / energy,
+        MetricKey(metric=Metric.ENERGY): samples_per_joule,
     }

@@ -184,39 +184,42 @@ def _curve_to_judge(figures: CollectiveFigures) -> Curve | None:
 
 
 def _ceiling(machine: LinkTopology) -> Ceiling | None:
-    known, driver, log = machine.declared, machine.place.driver, machine.log
+    known = machine.declared
     if known.link_bytes_per_second is not None:
         return Ceiling(
             known.link_bytes_per_second, known.link or "the declared link", _DEFAULT_SHARE
         )
-    if known.link is not None and machine.nodes > 1 and known.link.startswith(_WITHIN_NODE):
+    if known.link is None:
+        return _detected_ceiling(machine)
+    if machine.nodes > 1 and known.link.startswith(_WITHIN_NODE):
         return None  # what is declared is not between nodes
-    if known.link is not None:
-        link = LINKS[known.link]
-        return Ceiling(link.bytes_per_second, link.title, link.expected_share)
+    link = LINKS[known.link]
+    return Ceiling(link.bytes_per_second, link.title, link.expected_share)
+
+
+def _detected_ceiling(machine: LinkTopology) -> Ceiling | None:
+    """By what the driver and NCCL say of the GPUs that take part."""
+    driver, log = machine.place.driver, machine.log
     if driver is None or log is None or not log.transports:
         return None
     if any(transport.startswith("NET") for transport in log.transports):
         return None  # between machines: which network card serves which GPU is not known here
     taking_part = {_bare(uuid) for uuid in machine.uuids}
-    gpus = [gpu for gpu in driver.gpus if gpu.uuid and _bare(gpu.uuid) in taking_part] or list(
-        driver.gpus
-    )
+    gpus = [gpu for gpu in driver.gpus if gpu.uuid and _bare(gpu.uuid) in taking_part]
+    if not gpus:
+        gpus = list(driver.gpus)
     indices = {gpu.index for gpu in gpus}
     pairs = [pair for pair in driver.pairs if {pair.first, pair.second} <= indices]
     links = [gpu.nvlinks_active or 0 for gpu in gpus]
     nvlink = nvlink_bytes_per_second(min(links, default=0), machine.place.device.compute_capability)
-    bridged = len(gpus) > 2 and not all(
-        pair.nvlink for pair in pairs
-    )  # two GPUs with links have them to each other
-    if (
-        nvlink is not None
-        and not bridged
-        and all(transport.startswith("P2P") for transport in log.transports)
-    ):
+    # Two GPUs with links have them to each other.
+    joined = len(gpus) <= 2 or all(pair.nvlink for pair in pairs)
+    peer_to_peer = all(transport.startswith("P2P") for transport in log.transports)
+    if nvlink is not None and joined and peer_to_peer:
         return Ceiling(nvlink, f"{min(links)} NVLinks", _DEFAULT_SHARE)
     if any(links) and not any(pair.nvlink is False for pair in pairs):
-        return None  # which pairs the links join is not known, or host memory is between GPUs that have them
+        # Which pairs the links join is not known, or host memory is between GPUs that have them.
+        return None
     return _pcie_ceiling(gpus, pairs)
 
 
@@ -232,12 +235,12 @@ def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ce
         return None
     beyond = dict.fromkeys(pair.path for pair in pairs if pair.path is not None and not pair.nvlink)
     crossed = [path for path in beyond if path not in _WITHIN_ROOT]
-    doubt = (
-        f"GPUs reach each other across a {crossed[0]}, which may carry less; --link declares what "
-        "it does"
-        if crossed
-        else ""
-    )
+    doubt = ""
+    if crossed:
+        doubt = (
+            f"GPUs reach each other across a {crossed[0]}, which may carry less; --link declares "
+            "what it does"
+        )
     return Ceiling(min(lanes), "PCI Express", _PCIE_SHARE, doubt)
 
 

@@ -45,7 +45,9 @@ class LogRatio:
         if total is None:
             return None
         error, degrees = total
-        half = student_t_quantile(0.5 + _CONFIDENCE / 2, degrees) * error if error else 0.0
+        half = 0.0
+        if error:
+            half = student_t_quantile(0.5 + _CONFIDENCE / 2, degrees) * error
         return math.exp(self.log - half), math.exp(min(self.log + half, _LARGEST_LOG))
 
     @property
@@ -56,7 +58,7 @@ class LogRatio:
             return None
         error, degrees = total
         if error == 0:
-            return 1.0 if self.log == 0 else 0.0
+            return float(self.log == 0)
         from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it
 
         return 2 * float(stdtr(degrees, -abs(self.log) / error))
@@ -110,11 +112,9 @@ def ratio_to_median(after: Sequence[float], before: Sequence[Sequence[float]]) -
         (share * statistics.variance(side) / len(side), float(len(side) - 1))
         for share, side in zip(shares, sides, strict=True)
     ]
-    return (
-        LogRatio(log, *_combined(parts))
-        if any(variance for variance, _ in parts)
-        else replace(mean, log=log)
-    )
+    if any(variance for variance, _ in parts):
+        return LogRatio(log, *_combined(parts))
+    return replace(mean, log=log)
 
 
 def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:

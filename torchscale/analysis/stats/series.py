@@ -60,9 +60,9 @@ def geometric_mean(values: Sequence[float]) -> float:
     """
     if not values:
         raise ValueError("no values to average")
-    return (
-        values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
-    )
+    if len(values) == 1:
+        return values[0]
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
@@ -78,7 +78,9 @@ def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> f
     if len(values) < 2:
         return None
     _, half = mean_interval([math.log(value) for value in values], confidence)
-    return None if half is None else math.expm1(min(half, _LARGEST_LOG))
+    if half is None:
+        return None
+    return math.expm1(min(half, _LARGEST_LOG))
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
@@ -100,7 +102,9 @@ def lag1_autocorrelation(values: Sequence[float]) -> float | None:
     mean = math.fsum(values) / len(values)
     series = [value - mean for value in values]
     power = math.fsum(map(mul, series, series))
-    return math.fsum(map(mul, series, series[1:])) / power if power > 0 else None
+    if power > 0:
+        return math.fsum(map(mul, series, series[1:])) / power
+    return None
 
 
 def relative_drift(values: Sequence[float]) -> float | None:
@@ -110,7 +114,9 @@ def relative_drift(values: Sequence[float]) -> float | None:
     if third == 0:
         return None
     first, last = math.fsum(values[:third]) / third, math.fsum(values[-third:]) / third
-    return last / first - 1 if first > 0 else None
+    if first > 0:
+        return last / first - 1
+    return None
 
 
 def digest(values: Sequence[float], *, keep_values: bool = True) -> Digest:

@@ -71,8 +71,11 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
     paired = in_windows(in_order, ranks, offsets)
     comparable = len(paired) > 0 and not clock_problems
-    view = Waits(ranks, paired, offsets) if comparable else None
+    view, stall = None, None
     window_seconds = sum(rank.length for rank in ranks) * NS
+    if comparable:
+        view = Waits(ranks, paired, offsets)
+        stall = sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
     about_waits = [
         *pairing.problems,
         *group_problems,
@@ -90,11 +93,9 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     what_if, findings = _replayed(
         ranks, paired, layout, offsets, about_clocks=clock_problems, findings=diagnosis.findings
     )
-    stall = (
-        None
-        if view is None
-        else sum(cover.length for cover in view.stalls) * NS / window_seconds * 100
-    )
+    confidence = Confidence.HIGH
+    if reasons:
+        confidence = Confidence.LOW
     return ProfileAnalysis(
         recorder=trace.recorder,
         sources=tuple(rank.source for rank in trace.ranks),
@@ -105,7 +106,7 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
             steps=len(ranks[0].steps) or None,
             seconds=window_seconds,
             first_step_left_out=left_out,
-            confidence=Confidence.LOW if reasons else Confidence.HIGH,
+            confidence=confidence,
             reasons=tuple(reasons),
         ),
         step_seconds=_step_seconds(ranks),

@@ -12,6 +12,7 @@ from torchscale.analysis.diagnosis.signals import CopyRoute, CopyUse
 from torchscale.analysis.trace.intervals import IntervalSet, union
 from torchscale.analysis.trace.windows import NS, RankWindow
 from torchscale.schema.profiles.span import SpanCopyKind, SpanKind
+from torchscale.util.optional import sole
 
 _ROUTES: dict[str, dict[SpanCopyKind, bool | None]] = {
     CopyRoute.HOST_TO_DEVICE: {
@@ -72,14 +73,21 @@ def _use(
         summed += int((spans.end - spans.start)[mask].sum())
         sizes += spans.size[mask].tolist()
         pinned |= {kinds[SpanCopyKind(detail)] for detail in np.unique(spans.detail[mask])}
+    bytes_per_step = bytes_per_second = None
+    overlap = 0.0
     known = min(sizes, default=-1) >= 0
-    whole = sum(sizes)
+    if known:
+        bytes_per_step = sum(sizes) / count
+    if known and summed:
+        bytes_per_second = sum(sizes) / (summed * NS)
+    if busy:
+        overlap = hidden / busy
     return CopyUse(
         route=CopyRoute(route),
-        bytes_per_step=whole / count if known else None,
-        bytes_per_second=whole / (summed * NS) if known and summed else None,
+        bytes_per_step=bytes_per_step,
+        bytes_per_second=bytes_per_second,
         busy_seconds=busy * NS / count,
         exposed_seconds=exposed * NS / count,
-        overlap=hidden / busy if busy else 0.0,
-        is_pinned=pinned.pop() if len(pinned) == 1 else None,
+        overlap=overlap,
+        is_pinned=sole(pinned),
     )

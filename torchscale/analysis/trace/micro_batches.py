@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.diagnosis.signals import Matrix, MicroBatchLengths, SignalSeries
 from torchscale.analysis.trace.stages import StageLayout, partner_column
 from torchscale.analysis.trace.windows import NS, RankWindow
+from torchscale.util.optional import complete
 
 _CHUNK_SHARE = 0.05
 """Of the mean compute between two sends or receives: what is shorter belongs to calls that were
@@ -32,6 +33,15 @@ class _Way(IntEnum):
     RECEIVE_FORWARD = 1
     SEND_BACKWARD = 2
     RECEIVE_BACKWARD = 3
+
+
+_WAYS = {
+    (True, 1): _Way.SEND_FORWARD,
+    (True, -1): _Way.SEND_BACKWARD,
+    (False, 1): _Way.RECEIVE_BACKWARD,
+    (False, -1): _Way.RECEIVE_FORWARD,
+}
+"""Whether it is sent, and how many stages further its partner is."""
 
 
 @dataclass(frozen=True)
@@ -91,26 +101,20 @@ def find_micro_batches(ranks: Sequence[RankWindow], layout: StageLayout) -> Micr
     if stages is None or len(stages) < 2 or not len(ranks[0].steps):
         return None
     stage_of = {column: number for number, members in enumerate(stages) for column in members}
-    chunks = []
-    for column, rank in enumerate(ranks):
-        ways = _ways(ranks, column, layout, stage_of)
-        own = (
-            None
-            if ways is None
-            else _chunks(rank, ways, first=column in stages[0], last=column in stages[-1])
-        )
-        if own is None:
-            return None
-        chunks.append(own)
-    counts = {int(of.forward.max(initial=-1)) + 1 for of in chunks}
-    count = counts.pop()
-    if counts or count < 2 or not all(_is_whole(of, count, len(ranks[0].steps)) for of in chunks):
+    chunks = complete(
+        _rank_chunks(ranks, column, layout, stages, stage_of) for column in range(len(ranks))
+    )
+    if chunks is None:
+        return None
+    count = _micro_batch_count(chunks, len(ranks[0].steps))
+    if count is None:
         return None
     pipelines = [[stage[copy] for stage in stages] for copy in range(len(stages[0]))]
-    found = [_compare([chunks[column] for column in columns], count) for columns in pipelines]
-    if any(one is None for one in found):
+    compared = complete(
+        [_compare([chunks[column] for column in columns], count) for columns in pipelines]
+    )
+    if compared is None:
         return None
-    compared = [one for one in found if one is not None]
     factors: list[NDArray[np.float64]] = [np.ones(0)] * len(ranks)
     seconds = []
     for columns, (relative, _) in zip(pipelines, compared, strict=True):
@@ -125,6 +129,30 @@ def find_micro_batches(ranks: Sequence[RankWindow], layout: StageLayout) -> Micr
         seconds=float(np.mean(seconds)),
     )
     return MicroBatches(lengths, tuple(of.begin for of in chunks), tuple(factors))
+
+
+def _rank_chunks(
+    ranks: Sequence[RankWindow],
+    column: int,
+    layout: StageLayout,
+    stages: Sequence[Sequence[int]],
+    stage_of: Mapping[int, int],
+) -> _Chunks | None:
+    """Of one rank; ``None`` where it is not known what its sends and receives carry."""
+    ways = _ways(ranks, column, layout, stage_of)
+    if ways is None:
+        return None
+    return _chunks(ranks[column], ways, first=column in stages[0], last=column in stages[-1])
+
+
+def _micro_batch_count(chunks: Sequence[_Chunks], steps: int) -> int | None:
+    """Of every step of every rank; ``None`` where there are fewer than two, or their number
+    differs."""
+    counts = {int(of.forward.max(initial=-1)) + 1 for of in chunks}
+    count = counts.pop()
+    if counts or count < 2 or not all(_is_whole(of, count, steps) for of in chunks):
+        return None
+    return count
 
 
 def _chunks(rank: RankWindow, ways: dict[int, _Way], *, first: bool, last: bool) -> _Chunks:
@@ -149,12 +177,14 @@ def _chunks(rank: RankWindow, ways: dict[int, _Way], *, first: bool, last: bool)
     seen = before - (before - begins)[starts]
     tail = np.append(step[1:] != step[:-1], True)
     follows = np.where(tail[:, None], False, np.roll(begins, -1, axis=0))
-    forward = _of_pass(
-        begins, follows, seen, (_Way.RECEIVE_FORWARD, None if last else _Way.SEND_FORWARD)
-    )
-    backward = _of_pass(
-        begins, follows, seen, (_Way.RECEIVE_BACKWARD, None if first else _Way.SEND_BACKWARD)
-    )
+    send_forward: _Way | None = _Way.SEND_FORWARD
+    send_backward: _Way | None = _Way.SEND_BACKWARD
+    if last:
+        send_forward = None
+    if first:
+        send_backward = None
+    forward = _of_pass(begins, follows, seen, (_Way.RECEIVE_FORWARD, send_forward))
+    backward = _of_pass(begins, follows, seen, (_Way.RECEIVE_BACKWARD, send_backward))
     return _Chunks(times[begin], step, np.add.reduceat(work, begin), forward, backward, tail)
 
 
@@ -191,17 +221,15 @@ def _ways(
         if (peer, direction) not in known:
             if peer < 0 or not direction:
                 return None
-            within = collectives.peers_within_group
-            partner = (
-                partner_column(peer, column, layout, len(ranks)) if within else columns.get(peer)
-            )
-            distance = 0 if partner is None else stage_of[partner] - stage_of[column]
-            if abs(distance) != 1:
-                return None
-            if direction > 0:
-                way = _Way.SEND_FORWARD if distance > 0 else _Way.SEND_BACKWARD
+            if collectives.peers_within_group:
+                partner = partner_column(peer, column, layout, len(ranks))
             else:
-                way = _Way.RECEIVE_BACKWARD if distance > 0 else _Way.RECEIVE_FORWARD
+                partner = columns.get(peer)
+            if partner is None:
+                return None
+            way = _WAYS.get((direction > 0, stage_of[partner] - stage_of[column]))
+            if way is None:
+                return None
             known[peer, direction] = way
         ways[place] = known[peer, direction]
     return ways or None

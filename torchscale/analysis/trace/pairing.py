@@ -129,37 +129,66 @@ def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing
             continue
         mine = [by_group[group][column] for column in columns]
         of_two = _BETWEEN in group
-        if any(key[3] >= 0 for ours in mine for key in ours) and not (of_two and len(columns) > 2):
+        if _tells_steps(mine) and not (of_two and len(columns) > 2):
             mine, left_out, steps = _equal_steps(mine)
-            if left_out:
-                told = (
-                    f"{left_out} of {steps} steps in which ranks recorded different collectives are "
-                    "left out"
-                )
-                (problems if left_out > _LEFT_OUT_SHARE * steps else notes).append(told)
-        unequal = any(len(ours) != len(mine[0]) for ours in mine)
+            _tell_left_out(left_out, steps, problems, notes)
         if of_two:
-            numbered = group.endswith(_BETWEEN) and _numbered(
-                ranks[columns[0]], group.removesuffix(_BETWEEN)
-            )
-            # Of more than two ranks that all call equally often, it may be an all-to-all, whose
-            # kernels have this name.
-            if (len(columns) > 2 and (unequal or stages is not None)) or (unequal and not numbered):
-                continue
-        elif unequal and not _numbered(ranks[columns[0]], group):
-            counted = [
-                f"rank {ranks[column].rank}: {len(ours)}"
-                for column, ours in zip(columns, mine, strict=True)
-            ]
-            name = f"group {group!r}" if group else "the ranks"
-            problems.append(
-                f"{name} recorded different numbers of collectives ({', '.join(counted)}); they "
-                "cannot be compared"
-            )
-            continue
-        common = set.intersection(*mine)
-        rows += [(key, columns) for key in common]
+            comparable = _messages_match(ranks[columns[0]], group, mine, stages)
+        else:
+            comparable = _is_equal(mine) or _numbered(ranks[columns[0]], group)
+            if not comparable:
+                problems.append(_unequal(group, [ranks[column] for column in columns], mine))
+        if comparable:
+            rows += [(key, columns) for key in set.intersection(*mine)]
     return Pairing(_table(ranks, keys, rows), tuple(problems), tuple(notes))
+
+
+def _tells_steps(mine: Sequence[set[Key]]) -> bool:
+    return any(key[3] >= 0 for ours in mine for key in ours)
+
+
+def _is_equal(mine: Sequence[set[Key]]) -> bool:
+    """Whether all ranks recorded equally many."""
+    return all(len(ours) == len(mine[0]) for ours in mine)
+
+
+def _tell_left_out(left_out: int, steps: int, problems: list[str], notes: list[str]) -> None:
+    """Say how many steps are left out, as a problem where they are many."""
+    if not left_out:
+        return
+    told = f"{left_out} of {steps} steps in which ranks recorded different collectives are left out"
+    if left_out > _LEFT_OUT_SHARE * steps:
+        problems.append(told)
+    else:
+        notes.append(told)
+
+
+def _messages_match(
+    rank: RankTrace,
+    group: str,
+    mine: Sequence[set[Key]],
+    stages: Sequence[Sequence[int]] | None,
+) -> bool:
+    """Whether the sends and receives of these ranks can be paired by number or order. Of more than
+    two ranks that all call equally often, it may be an all-to-all, whose kernels have this name."""
+    if len(mine) > 2 and stages is not None:
+        return False
+    if _is_equal(mine):
+        return True
+    numbered = group.endswith(_BETWEEN) and _numbered(rank, group.removesuffix(_BETWEEN))
+    return len(mine) == 2 and numbered
+
+
+def _unequal(group: str, ranks: Sequence[RankTrace], mine: Sequence[set[Key]]) -> str:
+    """Why the collectives of a group cannot be compared."""
+    counted = [f"rank {rank.rank}: {len(ours)}" for rank, ours in zip(ranks, mine, strict=True)]
+    name = "the ranks"
+    if group:
+        name = f"group {group!r}"
+    return (
+        f"{name} recorded different numbers of collectives ({', '.join(counted)}); they "
+        "cannot be compared"
+    )
 
 
 def _untold_groups(ranks: Sequence[RankTrace]) -> list[str]:
@@ -213,7 +242,9 @@ def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ..
         "kineto)"
     )
     kept = paired.only(np.flatnonzero(~apart))
-    return kept, (f"{problem}; {hint}",) if count > _LEFT_OUT_SHARE * of else ()
+    if count > _LEFT_OUT_SHARE * of:
+        return kept, (f"{problem}; {hint}",)
+    return kept, ()
 
 
 def _groups(
@@ -244,21 +275,18 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     symmetric = np.array(
         [op not in _ROOTED for op in paired.op], dtype=bool
     ) & paired.takes_part.all(axis=1)
+    if several and not symmetric.any():
+        return offsets, ("no collective that shows the clocks of several hosts",)
     if not symmetric.any():
-        return offsets, ("no collective that shows the clocks of several hosts",) if several else ()
+        return offsets, ()
     chosen = paired.only(np.flatnonzero(symmetric))
+    limit = SAME_HOST_SPREAD_NS
     if several:
-        first = next(column for column, host in enumerate(hosts) if host == hosts[0])
-        for column, host in enumerate(hosts):
-            if host != hosts[0]:
-                offsets[column] = int(np.median(chosen.end[:, column] - chosen.end[:, first]))
-        for host in set(hosts):  # one clock a host
-            same = [column for column, name in enumerate(hosts) if name == host]
-            offsets[same] = int(np.median(offsets[same]))
+        limit = _BETWEEN_HOSTS_SPREAD_NS
+        offsets = _host_offsets(hosts, chosen)
     ends = chosen.end - offsets
     spread = float(np.median(ends.max(axis=1) - ends.min(axis=1)))
     duration = float(np.median((chosen.end - chosen.start).max(axis=1)))
-    limit = _BETWEEN_HOSTS_SPREAD_NS if several else SAME_HOST_SPREAD_NS
     if spread > limit and spread > _RELATIVE_SPREAD * duration:
         return offsets, (
             f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart "
@@ -266,6 +294,18 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
             f"{spread / max(duration, 1.0):.0%} of their duration",
         )
     return offsets, ()
+
+
+def _host_offsets(hosts: Sequence[str | None], chosen: Paired) -> NDArray[np.int64]:
+    """By rank, how far the clock of its host is ahead of the first rank's."""
+    offsets = np.zeros(len(hosts), dtype=np.int64)
+    for column, host in enumerate(hosts):
+        if host != hosts[0]:
+            offsets[column] = int(np.median(chosen.end[:, column] - chosen.end[:, 0]))
+    for host in set(hosts):  # one clock a host
+        same = [column for column, name in enumerate(hosts) if name == host]
+        offsets[same] = int(np.median(offsets[same]))
+    return offsets
 
 
 def _numbered(rank: RankTrace, group: str) -> bool:
@@ -288,11 +328,13 @@ def _keys(rank: RankTrace) -> dict[Key, int]:
         if group == UNRECORDED_LAUNCH or op == GROUPED_SEND_RECV:
             continue
         size = int(collectives.payload_bytes[place])
-        label = _between(rank, group, place) if op == SEND_RECV else group
+        label, numbered_op = group, ""
+        if op == SEND_RECV:
+            label, numbered_op = _between(rank, group, place), op
         # Sends and receives are numbered apart, each rank's on its own: between two known ranks
         # their order is sure.
         if numbered[group] and (op != SEND_RECV or label.endswith(_BETWEEN)):
-            key = (label, op if op == SEND_RECV else "", -1, -1, int(collectives.sequence[place]))
+            key = (label, numbered_op, -1, -1, int(collectives.sequence[place]))
             while key in places:  # one number, several kernels
                 key = (label, key[1] + "+", -1, -1, key[4])
         else:
@@ -311,8 +353,9 @@ def _between(rank: RankTrace, group: str, place: int) -> str:
         return group + _BETWEEN
     if not direction:
         return f"{group}{_BETWEEN}{min(rank.rank, peer)} {max(rank.rank, peer)}"
-    source, target = (rank.rank, peer) if direction > 0 else (peer, rank.rank)
-    return f"{group}{_BETWEEN}{source} {target}"
+    if direction > 0:
+        return f"{group}{_BETWEEN}{rank.rank} {peer}"
+    return f"{group}{_BETWEEN}{peer} {rank.rank}"
 
 
 def _table(

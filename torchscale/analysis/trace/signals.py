@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,70 +39,116 @@ def trace_signals(
     return _staged_signals(signals, ranks, layout)
 
 
-def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:
-    if len(ranks[0].steps):
-        begin = [rank.steps.start for rank in ranks]
-        finish = [np.append(rank.steps.start[1:], rank.end) for rank in ranks]
-    else:
-        begin = [np.array([rank.start]) for rank in ranks]
-        finish = [np.array([rank.end]) for rank in ranks]
-    steps = len(begin[0]) if len(ranks[0].steps) else 0
-    exposed = [rank.exposed for rank in ranks]
+@dataclass(frozen=True)
+class _Steps:
+    """When each rank's steps begin and end; where the recording has none, the window as one.
 
-    def rows(covers: list[IntervalSet]) -> NDArray[np.float64]:
-        return (
-            np.array(
-                [cover.within(b, f) for cover, b, f in zip(covers, begin, finish, strict=True)]
-            )
-            * NS
+    Attributes:
+        begin, finish: By rank, nanoseconds.
+        count: Steps of a rank; 0 where the recording has none.
+    """
+
+    begin: list[NDArray[np.int64]]
+    finish: list[NDArray[np.int64]]
+    count: int
+
+    @property
+    def lengths(self) -> Matrix:
+        """Seconds, by rank and step."""
+        spans = zip(self.begin, self.finish, strict=True)
+        return np.asarray(np.array([finish - begin for begin, finish in spans]) * NS)
+
+    def seconds_within(self, covers: list[IntervalSet]) -> Matrix:
+        """How much of each step its rank's intervals cover, in seconds."""
+        spans = zip(covers, self.begin, self.finish, strict=True)
+        return np.asarray(
+            np.array([cover.within(begin, finish) for cover, begin, finish in spans]) * NS
         )
 
-    lengths = np.array([f - b for b, f in zip(begin, finish, strict=True)]) * NS
-    out = rows(exposed)
-    data = rows([rank.input_wait for rank in ranks])
-    wait = None if view is None else rows(view.stalls)
-    compute = lengths - out - data if steps > 1 else None
-    host = [rank.host_bound for rank in ranks]
-    per_step = float(lengths.max(axis=0).mean())
-    has_steps = steps >= MIN_COMPARED
+
+def _steps(ranks: list[RankWindow]) -> _Steps:
+    count = len(ranks[0].steps)
+    if not count:
+        return _Steps(
+            [np.array([rank.start]) for rank in ranks], [np.array([rank.end]) for rank in ranks], 0
+        )
+    return _Steps(
+        [rank.steps.start for rank in ranks],
+        [np.append(rank.steps.start[1:], rank.end) for rank in ranks],
+        count,
+    )
+
+
+def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:
+    steps = _steps(ranks)
+    lengths = steps.lengths
+    exposed = steps.seconds_within([rank.exposed for rank in ranks])
+    data_wait = steps.seconds_within([rank.input_wait for rank in ranks])
     on_device = ranks[0].trace.on_device
-    quiet = None
-    if compute is not None and view is not None and not on_device:
-        quiet = compute - rows(_hidden(view.transfers, ranks))
-    return Signals(
+    signals = Signals(
         origin=Origin.TRACE,
         ranks=tuple(rank.trace.rank for rank in ranks),
-        step_seconds=per_step,
-        steps=steps,
-        collectives=None if view is None else len(view.paired),
-        compute=compute,
-        unsynchronized=None if quiet is None else tuple(quiet),
-        data_wait=data if any(len(rank.waiting_for_data.start) for rank in ranks) else None,
-        wait=wait,
-        blame=None if view is None else view.blame_shares,
-        transfer=None if wait is None else (out - wait).clip(0).mean(axis=0),
-        exposed_p50=float(np.quantile(out.mean(axis=0), 0.5))
-        if has_steps and len(ranks) > 1
-        else None,
-        exposed_p95=float(np.quantile(out.mean(axis=0), 0.95))
-        if has_steps and len(ranks) > 1
-        else None,
+        step_seconds=float(lengths.max(axis=0).mean()),
+        steps=steps.count,
         overlap=_overlap(ranks),
-        bucket_bytes=_buckets(ranks[0], steps),
-        pauses=rare_long_steps(lengths - out, _collection_seconds(ranks, steps)),
-        windows=None if compute is None else step_windows(compute, lengths.mean(axis=0), quiet),
-        host_bound=_mean_host_bound(host, ranks, begin, finish),
-        busy=rows([rank.compute for rank in ranks]).mean(axis=1),
-        readbacks=_readbacks(ranks, steps)
-        if on_device and steps and _tells_operators(ranks)
-        else None,
-        readback_wait=_readback_wait(ranks, steps) if on_device and steps else None,
+        bucket_bytes=_buckets(ranks[0], steps.count),
+        pauses=rare_long_steps(lengths - exposed, _collection_seconds(ranks, steps.count)),
+        host_bound=_mean_host_bound(ranks, steps),
+        busy=steps.seconds_within([rank.compute for rank in ranks]).mean(axis=1),
         on_device=on_device,
-        copies=copy_uses(ranks, max(1, steps)) if on_device else None,
-        pageable=_pageable(ranks) * NS / max(1, len(begin[0]))
-        if on_device and _tells_memory(ranks)
-        else None,
         trusted=trusted,
+    )
+    if any(len(rank.waiting_for_data.start) for rank in ranks):
+        signals = replace(signals, data_wait=data_wait)
+    if view is not None:
+        wait = steps.seconds_within(view.stalls)
+        signals = replace(
+            signals,
+            collectives=len(view.paired),
+            wait=wait,
+            blame=view.blame_shares,
+            transfer=(exposed - wait).clip(0).mean(axis=0),
+        )
+    if steps.count >= MIN_COMPARED and len(ranks) > 1:
+        mean_exposed = exposed.mean(axis=0)
+        signals = replace(
+            signals,
+            exposed_p50=float(np.quantile(mean_exposed, 0.5)),
+            exposed_p95=float(np.quantile(mean_exposed, 0.95)),
+        )
+    if on_device:
+        signals = _with_device_signals(signals, ranks, steps)
+    if steps.count > 1:
+        compute = lengths - exposed - data_wait
+        signals = _with_compute(signals, compute, ranks, view, steps)
+    return signals
+
+
+def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Steps) -> Signals:
+    """With what the host and a device beside it exchange."""
+    signals = replace(signals, copies=copy_uses(ranks, max(1, steps.count)))
+    if steps.count:
+        signals = replace(signals, readback_wait=_readback_wait(ranks, steps.count))
+    if steps.count and _tells_operators(ranks):
+        signals = replace(signals, readbacks=_readbacks(ranks, steps.count))
+    if _tells_memory(ranks):
+        signals = replace(signals, pageable=_pageable(ranks) * NS / max(1, len(steps.begin[0])))
+    return signals
+
+
+def _with_compute(
+    signals: Signals, compute: Matrix, ranks: list[RankWindow], view: Waits | None, steps: _Steps
+) -> Signals:
+    """With each rank's compute by step, and what of it communication does not disturb."""
+    wall = steps.lengths.mean(axis=0)
+    if view is None or signals.on_device:
+        return replace(signals, compute=compute, windows=step_windows(compute, wall))
+    quiet = compute - steps.seconds_within(_hidden(view.transfers, ranks))
+    return replace(
+        signals,
+        compute=compute,
+        unsynchronized=tuple(quiet),
+        windows=step_windows(compute, wall, quiet),
     )
 
 
@@ -117,14 +163,16 @@ def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayo
     """
     steps = signals.steps
     sliced = steps < MIN_SAMPLES
-    count = _SLICES if sliced else steps
+    count = steps
+    if sliced:
+        count = _SLICES
     units = max(1, steps) / count
-    edges = [
-        np.linspace(rank.start, rank.end, count + 1).round().astype(np.int64)
-        if sliced
-        else np.append(rank.steps.start, rank.end)
-        for rank in ranks
-    ]
+    if sliced:
+        edges = [
+            np.linspace(rank.start, rank.end, count + 1).round().astype(np.int64) for rank in ranks
+        ]
+    else:
+        edges = [np.append(rank.steps.start, rank.end) for rank in ranks]
     compute = (
         np.array([_computing(rank, edge) for rank, edge in zip(ranks, edges, strict=True)])
         * NS
@@ -140,20 +188,24 @@ def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayo
         )
         for rank in ranks
     ]
-    micro_batches = find_micro_batches(ranks, layout)
-    return replace(
+    staged = replace(
         signals,
         collectives=min(operations),
         compute=compute,
-        pauses=signals.pauses
-        if signals.on_device or sliced
-        else rare_long_steps(compute, _collection_seconds(ranks, steps)),
-        windows=None if sliced else step_windows(compute, wall),
+        windows=None,
         staged=True,
         stages=layout.stages,
         micro_batches=_micro_batches(ranks, steps),
-        micro_batch_lengths=None if micro_batches is None else micro_batches.lengths,
     )
+    micro_batches = find_micro_batches(ranks, layout)
+    if micro_batches is not None:
+        staged = replace(staged, micro_batch_lengths=micro_batches.lengths)
+    if sliced:
+        return staged
+    staged = replace(staged, windows=step_windows(compute, wall))
+    if signals.on_device:
+        return staged
+    return replace(staged, pauses=rare_long_steps(compute, _collection_seconds(ranks, steps)))
 
 
 def _computing(rank: RankWindow, edges: NDArray[np.int64]) -> Matrix:
@@ -203,18 +255,15 @@ def _is_staged(ranks: list[RankWindow]) -> bool:
     return 2 * point_to_point > total
 
 
-def _mean_host_bound(
-    host: list[IntervalSet | None],
-    ranks: list[RankWindow],
-    begin: list[NDArray[np.int64]],
-    finish: list[NDArray[np.int64]],
-) -> NDArray[np.float64] | None:
+def _mean_host_bound(ranks: list[RankWindow], steps: _Steps) -> NDArray[np.float64] | None:
     """Per rank, seconds a step; without the waits for data."""
     values = []
-    for cover, rank, b, f in zip(host, ranks, begin, finish, strict=True):
-        if cover is None:
+    for rank, begin, finish in zip(ranks, steps.begin, steps.finish, strict=True):
+        host_bound = rank.host_bound
+        if host_bound is None:
             return None
-        values.append(float(cover.minus(rank.waiting_for_data).within(b, f).mean()) * NS)
+        alone = host_bound.minus(rank.waiting_for_data)
+        values.append(float(alone.within(begin, finish).mean()) * NS)
     return np.array(values)
 
 
@@ -253,7 +302,9 @@ def _collection_seconds(ranks: list[RankWindow], steps: int) -> float | None:
                 .clipped(rank.start, rank.end)
                 .length
             )
-    return max(lengths) * NS / steps if lengths and steps else None
+    if not lengths or not steps:
+        return None
+    return max(lengths) * NS / steps
 
 
 def _tells_operators(ranks: list[RankWindow]) -> bool:

@@ -4,14 +4,14 @@ reduces with whom."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.trace.pairing import SAME_HOST_SPREAD_NS
-from torchscale.schema.profiles.span import SEND_RECV, RankTrace
+from torchscale.schema.profiles.span import SEND_RECV, CollectiveSpans, RankTrace
 
 _RECIPROCAL_SHARE = 0.5
 """Share of a rank's sends that its partner must have received, at least: a recording that starts or
@@ -51,9 +51,9 @@ def partner_column(position: int, column: int, layout: StageLayout, ranks: int) 
         ranks: Number of all ranks.
     """
     stages = layout.stages
-    if stages is None:
-        return position if position < ranks else None
-    if position >= len(stages):
+    if stages is None and position < ranks:
+        return position
+    if stages is None or position >= len(stages):
         return None
     stage = next(stage for stage in stages if column in stage)
     return stages[position][stage.index(column)]
@@ -64,9 +64,7 @@ def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
     if not any(rank.collectives.point_to_point.any() for rank in ranks) or len(ranks) < 2:
         return StageLayout(None)
     partners = _partners(ranks)
-    order = None if partners is None else _by_chains(partners, ranks)
-    if order is None and partners is None:
-        order = _by_positions(ranks)
+    order = _by_positions(ranks) if partners is None else _by_chains(partners, ranks)
     if order is not None:
         return StageLayout(order)
     groups = _by_groups(ranks, partners) or _by_ends(ranks)
@@ -98,7 +96,9 @@ def _partners(ranks: Sequence[RankTrace]) -> dict[int, set[int]] | None:
     partners: dict[int, set[int]] = defaultdict(set)
     for column, other, _ in counts:
         partners[column].add(other)
-    return dict(partners) if counts else None
+    if not counts:
+        return None
+    return dict(partners)
 
 
 def _by_chains(
@@ -129,15 +129,15 @@ def _chain(
         for column in members
     }
     heads = [column for column in members if first[column] == 1]
+    if len(members) == 2 and len(heads) == 1:
+        return [heads[0], *(set(members) - set(heads))]
     if len(members) == 2:
-        return [heads[0], *(set(members) - set(heads))] if len(heads) == 1 else sorted(members)
+        return sorted(members)
     if len(ends) == 2 and all(len(partners[column]) <= 2 for column in members):
-        before, column = -1, heads[0] if len(heads) == 1 and heads[0] in ends else min(ends)
-        chain = [column]
-        while len(chain) < len(members):
-            before, column = column, next(iter(partners[column] - {before}))
-            chain.append(column)
-        return chain
+        start = min(ends)
+        if len(heads) == 1 and heads[0] in ends:
+            start = heads[0]
+        return _path(start, len(members), partners)
     if len(heads) != 1:
         return None
     columns = {rank.rank: column for column, rank in enumerate(ranks)}
@@ -155,6 +155,16 @@ def _chain(
     return chain
 
 
+def _path(start: int, length: int, partners: Mapping[int, set[int]]) -> list[int]:
+    """From one rank to the next partner, never back."""
+    before, column = -1, start
+    path = [column]
+    while len(path) < length:
+        before, column = column, next(iter(partners[column] - {before}))
+        path.append(column)
+    return path
+
+
 def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
     """From sends that name their partner by its position in a group of its own for each pipeline:
     the first stage begins a step by sending, every other by receiving from the position before its
@@ -166,10 +176,7 @@ def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
         known = (collectives.peer[chosen] >= 0).all() and (collectives.direction[chosen] != 0).all()
         if not collectives.peers_within_group or not chosen.any() or not known:
             return None
-        first = _first_of_steps(
-            rank,
-            lambda spans, place: 0 if spans.direction[place] > 0 else int(spans.peer[place]) + 1,
-        )
+        first = _first_of_steps(rank, _stage_position)
         if first is None:
             return None
         positions[first].append(column)
@@ -177,7 +184,16 @@ def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
     whole = (
         sorted(positions) == list(range(len(stages))) and len({len(stage) for stage in stages}) == 1
     )
-    return stages if whole and len(stages) > 1 else None
+    if not whole or len(stages) < 2:
+        return None
+    return stages
+
+
+def _stage_position(collectives: CollectiveSpans, place: int) -> int:
+    """Of a rank whose step begins with this send or receive."""
+    if collectives.direction[place] > 0:
+        return 0
+    return int(collectives.peer[place]) + 1
 
 
 def _first_of_steps(rank: RankTrace, read: Callable[..., int]) -> int | None:
@@ -186,10 +202,14 @@ def _first_of_steps(rank: RankTrace, read: Callable[..., int]) -> int | None:
     places = np.flatnonzero(collectives.point_to_point)
     if not len(places):
         return None
-    begins = rank.steps.start if len(rank.steps) else collectives.start[places[:1]]
+    begins = collectives.start[places[:1]]
+    if len(rank.steps):
+        begins = rank.steps.start
     index = np.searchsorted(collectives.start[places], begins)
     values = [read(collectives, places[place]) for place in index if place < len(places)]
-    return Counter(values).most_common(1)[0][0] if values else None
+    if not values:
+        return None
+    return Counter(values).most_common(1)[0][0]
 
 
 def _by_groups(
@@ -297,4 +317,6 @@ def _components(nodes: Iterable[int], links: Iterable[tuple[int, set[int]]]) -> 
 def _equal_groups(groups: Sequence[Columns]) -> tuple[Columns, ...] | None:
     """The groups if there are several of one size, with several ranks each."""
     sizes = {len(group) for group in groups}
-    return tuple(groups) if len(groups) > 1 and len(sizes) == 1 and sizes.pop() > 1 else None
+    if len(groups) < 2 or len(sizes) != 1 or 1 in sizes:
+        return None
+    return tuple(groups)

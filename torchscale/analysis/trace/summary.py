@@ -32,14 +32,17 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
     """Where a rank's time went; ``column`` is its place in ``view``."""
     compute, communication = rank.compute, rank.communication
     exposed = communication.minus(compute)
-    stall = None if view is None else view.stalls[column].length * NS
-    late = None
-    if view is not None and view.paired.takes_part[:, column].any():
-        mine = view.paired.takes_part[:, column]
-        first = np.where(view.paired.takes_part, view.paired.start, np.iinfo(np.int64).max).min(
-            axis=1
-        )
-        late = float(np.mean((view.paired.start[:, column] - first)[mine])) * NS
+    overlap = copies = exposed_copies = stall = transfer = blame_percent = late = None
+    if communication.length:
+        overlap = 1 - exposed.length / communication.length
+    if rank.trace.on_device:
+        copies, exposed_copies = rank.copies.length * NS, rank.exposed_copies.length * NS
+    if view is not None:
+        stall = view.stalls[column].length * NS
+        transfer = max(0.0, exposed.length * NS - stall)
+        late = _arrives_late(view, column)
+    if view is not None and view.blame.sum():
+        blame_percent = float(view.blame_shares[column]) * 100
     return RankBreakdown(
         rank=rank.trace.rank,
         host=rank.trace.host,
@@ -48,18 +51,26 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
         compute_seconds=compute.length * NS,
         communication_seconds=communication.length * NS,
         exposed_communication_seconds=exposed.length * NS,
-        overlap=1 - exposed.length / communication.length if communication.length else None,
+        overlap=overlap,
         sync_stall_seconds=stall,
-        transfer_seconds=None if stall is None else max(0.0, exposed.length * NS - stall),
-        copy_seconds=rank.copies.length * NS if rank.trace.on_device else None,
-        exposed_copy_seconds=rank.exposed_copies.length * NS if rank.trace.on_device else None,
+        transfer_seconds=transfer,
+        copy_seconds=copies,
+        exposed_copy_seconds=exposed_copies,
         idle=_idle(rank),
-        blame_percent=None
-        if view is None or not view.blame.sum()
-        else float(view.blame_shares[column]) * 100,
+        blame_percent=blame_percent,
         arrives_late_seconds=late,
         peak_memory_bytes=rank.trace.peak_memory_bytes,
     )
+
+
+def _arrives_late(view: Waits, column: int) -> float | None:
+    """Seconds after the first rank, mean over the rank's collectives; ``None`` without any."""
+    paired = view.paired
+    mine = paired.takes_part[:, column]
+    if not mine.any():
+        return None
+    first = np.where(paired.takes_part, paired.start, np.iinfo(np.int64).max).min(axis=1)
+    return float(np.mean((paired.start[:, column] - first)[mine])) * NS
 
 
 def _idle(rank: RankWindow) -> Idle:
@@ -109,24 +120,33 @@ def _paired_summary(
     op, group, size = key
     present = paired.takes_part[rows]
     durations = (paired.end - paired.start)[rows][present]
-    last, times = Counter(paired.last[rows].tolist()).most_common(1)[0]
-    transfer = None if view is None else float(view.transfer[rows][present].mean()) * NS
-    members = int(present[0].sum())
-    factor = bus_factor(op, members)
+    wait = transfer = bus_bytes_per_second = last_rank = last_percent = None
+    if view is not None:
+        wait = float(view.wait[rows][present].mean()) * NS
+        transfer = float(view.transfer[rows][present].mean()) * NS
+        last, times = Counter(paired.last[rows].tolist()).most_common(1)[0]
+        last_rank, last_percent = ranks[last].trace.rank, times / len(rows) * 100
+    factor = bus_factor(op, int(present[0].sum()))
+    if size >= 0 and factor is not None and transfer:
+        bus_bytes_per_second = size * factor / transfer
     return CollectiveSummary(
         op=op,
         group=group,
-        payload_bytes=size if size >= 0 else None,
+        payload_bytes=_known_size(size),
         count=len(rows),
         mean_seconds=float(durations.mean()) * NS,
-        wait_seconds=None if view is None else float(view.wait[rows][present].mean()) * NS,
+        wait_seconds=wait,
         transfer_seconds=transfer,
-        bus_bytes_per_second=size * factor / transfer
-        if size >= 0 and factor is not None and transfer
-        else None,
-        last_rank=ranks[last].trace.rank if view is not None else None,
-        last_percent=times / len(rows) * 100 if view is not None else None,
+        bus_bytes_per_second=bus_bytes_per_second,
+        last_rank=last_rank,
+        last_percent=last_percent,
     )
+
+
+def _known_size(size: int) -> int | None:
+    if size < 0:
+        return None
+    return size
 
 
 def _unpaired_summaries(ranks: list[RankWindow]) -> list[CollectiveSummary]:
@@ -146,7 +166,7 @@ def _unpaired_summaries(ranks: list[RankWindow]) -> list[CollectiveSummary]:
         CollectiveSummary(
             op=op,
             group=group,
-            payload_bytes=size if size >= 0 else None,
+            payload_bytes=_known_size(size),
             count=len(lengths),
             mean_seconds=float(np.mean(lengths)) * NS,
         )
@@ -199,11 +219,9 @@ def worst_step(
     lanes = []
     for column, rank in enumerate(ranks):
         shift = int(offsets[column])
-        stall = (
-            view.stalls[column]
-            if view is not None
-            else IntervalSet(rank.compute.start[:0], rank.compute.end[:0])
-        )
+        stall = IntervalSet(rank.compute.start[:0], rank.compute.end[:0])
+        if view is not None:
+            stall = view.stalls[column]
         exposed = rank.exposed.minus(stall)
         data = rank.input_wait.minus(union([rank.compute, rank.communication]))
         bars: list[TimelineBar] = []

@@ -15,6 +15,7 @@ from torchscale.analysis.training.flags import gpus_are_shared, is_throttled, ra
 from torchscale.schema.launch.rank import HostLoad, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.util.optional import complete, optional
 
 
 def delay_bounds(record: LaunchRecord) -> tuple[float, float] | None:
@@ -75,15 +76,19 @@ def _most_of_host(ranks: Sequence[RankRecord]) -> float:
         return math.fsum(_most(load, _foreign(load)) for load in loads)
     used = math.fsum(load.process_seconds for load in loads)
     foreign = max(0.0, loads[0].busy_seconds - used)
-    queues = [load.run_queue for load in loads]
-    waited = math.fsum(queue.seconds for queue in queues if queue is not None)
-    known = all(queue is not None for queue in queues)
-    return _delay(waited if known else None, foreign, loads[0].interrupted_seconds or 0.0)
+    waited = optional(math.fsum, complete(_waited(load) for load in loads))
+    return _delay(waited, foreign, loads[0].interrupted_seconds or 0.0)
 
 
 def _most(load: HostLoad, foreign: float) -> float:
-    waited = None if load.run_queue is None else load.run_queue.seconds
-    return _delay(waited, foreign, load.interrupted_seconds or 0.0)
+    return _delay(_waited(load), foreign, load.interrupted_seconds or 0.0)
+
+
+def _waited(load: HostLoad) -> float | None:
+    """Seconds in run queues; ``None`` where the kernel does not say."""
+    if load.run_queue is None:
+        return None
+    return load.run_queue.seconds
 
 
 def _delay(waited: float | None, foreign: float, interrupted: float) -> float:

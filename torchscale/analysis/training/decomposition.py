@@ -66,11 +66,16 @@ def step_parts(signals: Signals) -> Parts | None:
         return None
     if len(signals.ranks) > 1 and (signals.wait is None or signals.transfer is None):
         return None
+    wait = transfer = 0.0
+    if signals.wait is not None:
+        wait = float(signals.mean(signals.wait).mean())
+    if signals.transfer is not None:
+        transfer = float(signals.mean(signals.transfer))
     return Parts(
         compute=float(signals.mean(signals.compute).mean()),
         data_wait=float(signals.mean(signals.data_wait).mean()),
-        straggler_wait=0.0 if signals.wait is None else float(signals.mean(signals.wait).mean()),
-        transfer=0.0 if signals.transfer is None else float(signals.mean(signals.transfer)),
+        straggler_wait=wait,
+        transfer=transfer,
         step=signals.step_seconds,
     )
 
@@ -79,7 +84,9 @@ def decompose(
     cell: TrainingCell, parts: Parts, base: TrainingCell, base_parts: Parts
 ) -> Decomposition:
     """A cell against the smallest count of its series."""
-    share = 1.0 if cell.scaling == "weak" else base.world_size / cell.world_size
+    share = base.world_size / cell.world_size
+    if cell.scaling == "weak":
+        share = 1.0
     return Decomposition(
         baseline_world_size=base.world_size,
         ideal=base_parts.step * share,

@@ -158,6 +158,11 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
     return foreign_share([(rank.hostname, rank.host_load) for rank in ranks])
 
 
+def bounded_share(share: float) -> float:
+    """From 0 to 1: the counters that a share is made of are read one after the other."""
+    return min(1.0, max(0.0, share))
+
+
 def foreign_share(
     ranks: Sequence[tuple[str, HostLoad | None]], *, interrupts: bool = True
 ) -> float | None:

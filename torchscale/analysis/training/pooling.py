@@ -10,13 +10,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import FetchedMemory, LinkProbe, Pauses, Signals, Windows
+from torchscale.analysis.diagnosis.signals import (
+    FetchedMemory,
+    LinkProbe,
+    Matrix,
+    Pauses,
+    Signals,
+    Windows,
+)
 from torchscale.schema.launch.steps import RankSteps
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.util.optional import complete, optional
 
 
 def pooled_share(
@@ -49,39 +58,27 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         return launches[0]
     first = launches[0]
     scales = [step_seconds / launch.step_seconds for launch in launches]
-    typical = _typical_variation(launches)
 
     def series(values: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
-        known = [
-            value * scale for value, scale in zip(values, scales, strict=True) if value is not None
-        ]
-        return np.concatenate(known, axis=-1) if len(known) == len(values) else None
+        known = complete(values)
+        if known is None:
+            return None
+        return np.concatenate(
+            [value * scale for value, scale in zip(known, scales, strict=True)], axis=-1
+        )
 
-    unsynchronized = [launch.unsynchronized for launch in launches]
-    by_rank = [
-        series([None if item is None else item[row] for item in unsynchronized])
-        for row in range(len(first.ranks))
-    ]
-    return Signals(
+    pooled = Signals(
         origin=first.origin,
         ranks=first.ranks,
         step_seconds=step_seconds,
         steps=sum(launch.steps for launch in launches),
         weights=_weights(launches),
         compute=series([launch.compute for launch in launches]),
-        unsynchronized=tuple(item for item in by_rank if item is not None)
-        if all(item is not None for item in by_rank)
-        else None,
+        unsynchronized=_unsynchronized(launches, scales),
         data_wait=series([launch.data_wait for launch in launches]),
         wait=series([launch.wait for launch in launches]),
         blame=_blame(launches),
         transfer=series([launch.transfer for launch in launches]),
-        exposed_p50=None
-        if typical is None
-        else _scaled(launches[typical].exposed_p50, scales[typical]),
-        exposed_p95=None
-        if typical is None
-        else _scaled(launches[typical].exposed_p95, scales[typical]),
         bucket_bytes=first.bucket_bytes,
         probe=_typical_probe([launch.probe for launch in launches]),
         link_bytes_per_second=_least([launch.link_bytes_per_second for launch in launches]),
@@ -100,30 +97,49 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         stages=first.stages,
         why_no_stages=first.why_no_stages,
         micro_batches=first.micro_batches,
-        hosts=first.hosts if all(launch.hosts == first.hosts for launch in launches) else None,
         trusted=all(launch.trusted for launch in launches),
     )
+    if all(launch.hosts == first.hosts for launch in launches):
+        pooled = replace(pooled, hosts=first.hosts)
+    return _with_typical_variation(pooled, launches, scales)
 
 
 def _weights(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
     """Of each sample, so that steps of a launch count equally and launches too."""
-    parts = [launch.weights for launch in launches]
-    known = [weights / weights.sum() for weights in parts if weights is not None]
-    return np.concatenate(known) if len(known) == len(parts) else None
+    known = complete(launch.weights for launch in launches)
+    if known is None:
+        return None
+    return np.concatenate([weights / weights.sum() for weights in known])
 
 
-def _scaled(seconds: float | None, scale: float) -> float | None:
-    return None if seconds is None else seconds * scale
+def _unsynchronized(
+    launches: Sequence[Signals], scales: Sequence[float]
+) -> tuple[NDArray[np.float64], ...] | None:
+    """Of each rank, that of all launches, one after the other."""
+    known = complete(launch.unsynchronized for launch in launches)
+    if known is None:
+        return None
+    return tuple(
+        np.concatenate(
+            [by_rank[row] * scale for by_rank, scale in zip(known, scales, strict=True)], axis=-1
+        )
+        for row in range(len(launches[0].ranks))
+    )
 
 
-def _typical_variation(launches: Sequence[Signals]) -> int | None:
-    """The launch whose exposed communication varies in the median way."""
-    ratios = [
-        (launch.exposed_p95 / launch.exposed_p50, place)
-        for place, launch in enumerate(launches)
-        if launch.exposed_p95 is not None and launch.exposed_p50
-    ]
-    return sorted(ratios)[(len(ratios) - 1) // 2][1] if len(ratios) == len(launches) else None
+def _with_typical_variation(
+    pooled: Signals, launches: Sequence[Signals], scales: Sequence[float]
+) -> Signals:
+    """With the quantiles of the launch whose exposed communication varies in the median way."""
+    variations = []
+    for launch, scale in zip(launches, scales, strict=True):
+        p50, p95 = launch.exposed_p50, launch.exposed_p95
+        if p95 is None or not p50:
+            return pooled
+        variations.append((p95 / p50, p50 * scale, p95 * scale))
+    middle = (len(variations) - 1) // 2
+    _, p50, p95 = sorted(variations, key=itemgetter(0))[middle]
+    return replace(pooled, exposed_p50=p50, exposed_p95=p95)
 
 
 def _blame(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
@@ -138,54 +154,48 @@ def _blame(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
 
 
 def _typical_probe(probes: Sequence[LinkProbe | None]) -> LinkProbe | None:
-    known = [probe for probe in probes if probe is not None]
-    if len(known) < len(probes):
+    known = complete(probes)
+    if known is None:
         return None
     return sorted(known, key=lambda probe: probe.merged_seconds)[(len(known) - 1) // 2]
 
 
 def _pauses(items: Sequence[Pauses | None], scales: Sequence[float]) -> Pauses | None:
-    known = [(item, scale) for item, scale in zip(items, scales, strict=True) if item is not None]
-    if len(known) < len(items):
+    known = complete(items)
+    if known is None:
         return None
-    collection = [
-        item.collection_seconds_per_step * scale
-        for item, scale in known
-        if item.collection_seconds_per_step is not None
-    ]
-    return Pauses(
-        count=tuple(map(sum, zip(*(item.count for item, _ in known), strict=True))),
-        seconds_per_step=statistics.fmean(item.seconds_per_step * scale for item, scale in known),
-        collection_seconds_per_step=statistics.fmean(collection)
-        if len(collection) == len(known)
-        else None,
-        by_rank=_mean_by_rank(
-            [
-                None if item.by_rank is None else [seconds * scale for seconds in item.by_rank]
-                for item, scale in known
-            ]
+
+    def mean(seconds: Sequence[float]) -> float:
+        return statistics.fmean(value * scale for value, scale in zip(seconds, scales, strict=True))
+
+    by_rank = complete(item.by_rank for item in known)
+    pauses = Pauses(
+        count=tuple(map(sum, zip(*(item.count for item in known), strict=True))),
+        seconds_per_step=mean([item.seconds_per_step for item in known]),
+        collection_seconds_per_step=optional(
+            mean, complete(item.collection_seconds_per_step for item in known)
         ),
     )
-
-
-def _mean_by_rank(items: Sequence[Sequence[float] | None]) -> tuple[float, ...] | None:
-    known = [item for item in items if item is not None]
-    return (
-        tuple(map(statistics.fmean, zip(*known, strict=True))) if len(known) == len(items) else None
-    )
+    if by_rank is None:
+        return pauses
+    return replace(pauses, by_rank=tuple(map(mean, zip(*by_rank, strict=True))))
 
 
 def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Windows | None:
     """Those of all launches, one after the other."""
-    known = [(item, scale) for item, scale in zip(items, scales, strict=True) if item is not None]
-    if len(known) < len(items):
+    known = complete(items)
+    if known is None:
         return None
-    quiet = [item.quiet * scale for item, scale in known if item.quiet is not None]
+
+    def joined(matrices: Sequence[Matrix]) -> Matrix:
+        scaled = [matrix * scale for matrix, scale in zip(matrices, scales, strict=True)]
+        return np.concatenate(scaled, axis=-1)
+
     return Windows(
-        np.concatenate([item.steps for item, _ in known]),
-        np.concatenate([item.wall * scale for item, scale in known]),
-        np.concatenate([item.compute * scale for item, scale in known], axis=1),
-        np.concatenate(quiet, axis=1) if len(quiet) == len(known) else None,
+        np.concatenate([item.steps for item in known]),
+        joined([item.wall for item in known]),
+        joined([item.compute for item in known]),
+        optional(joined, complete(item.quiet for item in known)),
     )
 
 
@@ -194,37 +204,40 @@ def _fetched_memory(
 ) -> FetchedMemory | None:
     """That of the median launch: the heap ends otherwise in each, and what one of them lost is not
     the rule."""
-    known = [
-        replace(item, seconds_per_step=item.seconds_per_step * scale)
-        for item, scale in zip(items, scales, strict=True)
-        if item is not None
-    ]
-    if len(known) < len(items):
+    known = complete(items)
+    if known is None:
         return None
-    return sorted(known, key=lambda item: item.seconds_per_step)[(len(known) - 1) // 2]
+    scaled = [
+        replace(item, seconds_per_step=item.seconds_per_step * scale)
+        for item, scale in zip(known, scales, strict=True)
+    ]
+    return sorted(scaled, key=lambda item: item.seconds_per_step)[(len(scaled) - 1) // 2]
 
 
 def _mean(items: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
-    known = [item for item in items if item is not None]
-    return np.asarray(np.mean(known, axis=0)) if len(known) == len(items) else None
+    known = complete(items)
+    if known is None:
+        return None
+    return np.asarray(np.mean(known, axis=0))
 
 
 def _least(rates: Sequence[float | None]) -> float | None:
-    known = [rate for rate in rates if rate is not None]
-    return min(known) if len(known) == len(rates) else None
+    return optional(min, complete(rates))
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    if not known:
+        return None
+    return sum(known)
 
 
 def _reasons(
     items: Sequence[tuple[tuple[str, ...], ...] | None],
 ) -> tuple[tuple[str, ...], ...] | None:
     """Of each rank, every reason of any launch."""
-    known = [item for item in items if item is not None]
-    if len(known) < len(items):
+    known = complete(items)
+    if known is None:
         return None
     return tuple(
         tuple(dict.fromkeys(reason for one in rank for reason in one))

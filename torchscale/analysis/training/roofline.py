@@ -94,8 +94,12 @@ def find_peak(
         return Peak(
             facts.peak_flops[precision], f"dense {precision} of the {facts.title} ({facts.source})"
         )
-    measured = None if hardware is None else hardware.peak(precision)
-    return None if measured is None else Peak(measured, f"measured matrix products in {precision}")
+    if hardware is None:
+        return None
+    measured = hardware.peak(precision)
+    if measured is None:
+        return None
+    return Peak(measured, f"measured matrix products in {precision}")
 
 
 def compute_figures(
@@ -114,28 +118,34 @@ def compute_figures(
     recomputed = {"none": 0.0, "full": flops.blocks_forward}.get(cell.activation_checkpointing)
     # Where backward contains the gradient sync, the passes of several devices are not compute only.
     only_compute = times.sync is not None or cell.world_size == 1
-    passes_rate = (
-        per_step / (times.passes * cell.world_size) if only_compute and times.passes > 0 else None
-    )
     intensity = _intensity(cell, flops)
-    roof = _roof(cell, intensity, hardware)
-    headroom = None if roof is None or passes_rate is None else roof[0] / passes_rate
+    roof, side = _roof(cell, intensity, hardware)
+    mfu = hfu = passes_rate = headroom = bound = None
+    roof_source = ""
+    if peak is not None:
+        mfu = rate / peak.flops_per_second
+    if peak is not None and recomputed is not None:
+        hfu = rate * (1 + recomputed / per_sample) / peak.flops_per_second
+    if only_compute and times.passes > 0:
+        passes_rate = per_step / (times.passes * cell.world_size)
+    if roof is not None:
+        roof_source = f"measured on {hardware_count} device{'s' * (hardware_count != 1)} at once"
+    if roof is not None and passes_rate is not None:
+        headroom = roof / passes_rate
+    if only_compute:
+        bound = _bound(times, side, headroom)
     return Compute(
         flops_per_step=per_step,
         flops_per_second=rate,
-        mfu=None if peak is None else rate / peak.flops_per_second,
-        hfu=None
-        if peak is None or recomputed is None
-        else rate * (1 + recomputed / per_sample) / peak.flops_per_second,
+        mfu=mfu,
+        hfu=hfu,
         peak=peak,
         intensity=intensity,
         passes_flops_per_second=passes_rate,
-        roof=None if roof is None else roof[0],
-        bound=_bound(times, None if roof is None else roof[1], headroom) if only_compute else None,
+        roof=roof,
+        bound=bound,
         headroom=headroom,
-        roof_source=""
-        if roof is None
-        else f"measured on {hardware_count} device{'s' * (hardware_count != 1)} at once",
+        roof_source=roof_source,
     )
 
 
@@ -146,20 +156,24 @@ def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
     samples, passes = cell.copy_batch_size, cell.gradient_accumulation
     moved = samples * flops.sample_bytes + passes * flops.fixed_bytes
     moved *= _ELEMENT_BYTES[cell.precision] / _BYTES_OF_FP32
-    return samples * (flops.forward + flops.backward) / moved if moved > 0 else None
+    if moved > 0:
+        return samples * (flops.forward + flops.backward) / moved
+    return None
 
 
 def _roof(
     cell: TrainingCell, intensity: float | None, hardware: HardwareFigures | None
-) -> tuple[float, Bound] | None:
+) -> tuple[float | None, Bound | None]:
     """The lower of what products and what memory allow, and which it is."""
     if intensity is None or hardware is None:
-        return None
+        return None, None
     products, memory = hardware.peak(cell.precision), hardware.memory_bytes_per_second
     if products is None or memory is None:
-        return None
+        return None, None
     by_memory = intensity * memory
-    return (by_memory, "memory") if by_memory < products else (products, "compute")
+    if by_memory < products:
+        return by_memory, "memory"
+    return products, "compute"
 
 
 def _bound(times: StepTimes, side: Bound | None, headroom: float | None) -> Bound | None:
@@ -171,6 +185,10 @@ def _bound(times: StepTimes, side: Bound | None, headroom: float | None) -> Boun
         "device": times.passes + times.optimizer,
     }
     largest = max(parts, key=lambda name: parts[name])
-    if largest == "device":
-        return "overhead" if headroom is not None and headroom > FAR_BELOW_ROOF else side
-    return "input" if largest == "input" else "communication"
+    if largest == "input":
+        return "input"
+    if largest == "communication":
+        return "communication"
+    if headroom is not None and headroom > FAR_BELOW_ROOF:
+        return "overhead"
+    return side

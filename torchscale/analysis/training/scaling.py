@@ -9,6 +9,7 @@ from typing import Literal
 from torchscale.analysis.stats.ratios import log_ratio
 from torchscale.analysis.training.flags import Flag
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.util.optional import sole
 
 EXCELLENT = 0.9
 """Within 10 % of linear scaling: communication and waiting are almost fully hidden."""
@@ -43,8 +44,7 @@ class Efficiency:
         is unknown or contains one of these limits."""
         if self.interval is None:
             return None
-        low, high = (_grade(end) for end in self.interval)
-        return low if low == high else None
+        return sole({_grade(end) for end in self.interval})
 
     @property
     def is_vague(self) -> bool:
@@ -56,7 +56,9 @@ class Efficiency:
 def _grade(value: float) -> Grade:
     if value > EXCELLENT:
         return "excellent"
-    return "good" if value > GOOD else "low"
+    if value > GOOD:
+        return "good"
+    return "low"
 
 
 MeasuredCell = tuple[TrainingCell, Sequence[float], Sequence[Flag]]
@@ -83,7 +85,8 @@ def _efficiency(item: MeasuredCell, baseline: MeasuredCell) -> Efficiency:
     if cell.id == base.id:
         return Efficiency(1.0, base.world_size, None, both)
     ratio, share = log_ratio(rates, base_rates), base.world_size / cell.world_size
-    interval = (
-        None if ratio.interval is None else (ratio.interval[0] * share, ratio.interval[1] * share)
-    )
-    return Efficiency(ratio.value * share, base.world_size, interval, both)
+    value = ratio.value * share
+    if ratio.interval is None:
+        return Efficiency(value, base.world_size, None, both)
+    low, high = ratio.interval
+    return Efficiency(value, base.world_size, (low * share, high * share), both)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +17,20 @@ from torchscale.analysis.diagnosis.signals import (
     Origin,
     Pauses,
     Signals,
+    SignalSeries,
     Windows,
     rare_long_steps,
     step_windows,
 )
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
-from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import PipelineBase
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
-from torchscale.schema.launch.signals import LinkSample, SignalDigest, StepWindows
+from torchscale.schema.launch.signals import LinkSample, RankSignals, SignalDigest, StepWindows
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.util.optional import complete, optional
 
 _DECIMALS = 9
 """Nanoseconds, below what any clock here resolves: half the digits of a record of many ranks."""
@@ -54,35 +56,55 @@ def digest_signals(
             for row in values
         )
 
+    digest = SignalDigest(compute=by_batch(compute), data_wait=by_batch(data))
+    if len(ranks) > 1 and any(step.sync is None for steps in ranks for step in steps):
+        return digest.model_copy(update={"windows": _unsynchronized_windows(ranks, compute)})
     pauses = rare_long_steps(compute + data)
-    long_steps = None if pauses is None else pauses.count
-    long_seconds = None if pauses is None else pauses.seconds_per_step
-    long_by_rank = None if pauses is None else pauses.by_rank
-    syncs = [[step.sync for step in steps] for steps in ranks]
-    if len(ranks) > 1 and any(value is None for row in syncs for value in row):
-        # Phases then hold waits for other ranks, and a pause of one would be seen in all. In a
-        # pipeline waits are apart, but for those of copies that reduce gradients within the last
-        # backward pass: the forward pass has none.
-        piped = all(step.bubble is not None for row in ranks for step in row)
-        optimizer = np.array(
-            [[step.optimizer for step in steps] for steps in ranks]
-        )  # clipping waits for all ranks
-        windows = (
-            _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False)) if piped else None
+    if pauses is not None:
+        digest = digest.model_copy(
+            update={
+                "long_steps": pauses.count,
+                "long_step_seconds": pauses.seconds_per_step,
+                "long_step_seconds_by_rank": pauses.by_rank,
+            }
         )
-        return SignalDigest(compute=by_batch(compute), data_wait=by_batch(data), windows=windows)
     if len(ranks) < 2:
-        return SignalDigest(
-            compute=by_batch(compute),
-            data_wait=by_batch(data),
-            long_steps=long_steps,
-            long_step_seconds=long_seconds,
-            long_step_seconds_by_rank=long_by_rank,
-        )
+        return digest
+    waits = _waits(ranks)
+    return digest.model_copy(
+        update={
+            "wait": by_batch(waits.wait),
+            "transfer": by_batch(waits.transfer[None, :])[0],
+            "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
+            "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
+            "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
+            "windows": _windows(ranks, compute, _phases(ranks, optimizer=True)),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Of the exchanges of each step, in seconds.
+
+    Attributes:
+        wait: By rank and step, for ranks that came later.
+        transfer: By step, once all had come.
+        blame: By rank, the others' waiting for it.
+        exposed: By step, waiting and transfer, mean over ranks.
+    """
+
+    wait: Matrix
+    transfer: SignalSeries
+    blame: SignalSeries
+    exposed: SignalSeries
+
+
+def _waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits:
     gradients = np.array([[step.exposed_sync or 0.0 for step in steps] for steps in ranks])
     buffers = np.array([[step.buffer_sync or 0.0 for step in steps] for steps in ranks])
-    wait = np.zeros_like(compute)
-    transfer = np.zeros(compute.shape[1])
+    wait = np.zeros_like(gradients)
+    transfer = np.zeros(gradients.shape[1])
     blame = np.zeros(len(ranks))
     for synchronization in (gradients, buffers):
         least = synchronization.min(axis=0)
@@ -90,20 +112,20 @@ def digest_signals(
         wait += waited
         transfer += least
         np.add.at(blame, synchronization.argmin(axis=0), waited.sum(axis=0))
-    exposed = (gradients + buffers).mean(axis=0)
-    return SignalDigest(
-        compute=by_batch(compute),
-        data_wait=by_batch(data),
-        wait=by_batch(wait),
-        transfer=by_batch(transfer[None, :])[0],
-        blame=tuple(float(share) for share in blame / max(blame.sum(), 1e-12)),
-        exposed_p50=float(np.quantile(exposed, 0.5)),
-        exposed_p95=float(np.quantile(exposed, 0.95)),
-        long_steps=long_steps,
-        long_step_seconds=long_seconds,
-        long_step_seconds_by_rank=long_by_rank,
-        windows=_windows(ranks, compute, _phases(ranks, optimizer=True)),
-    )
+    return _Waits(wait, transfer, blame, (gradients + buffers).mean(axis=0))
+
+
+def _unsynchronized_windows(
+    ranks: Sequence[Sequence[StepSample]], compute: Matrix
+) -> StepWindows | None:
+    """Of ranks whose phases hold waits for other ranks, so that a pause of one would be seen in
+    all. In a pipeline waits are apart, but for those of copies that reduce gradients within the
+    last backward pass: the forward pass has none."""
+    if any(step.bubble is None for steps in ranks for step in steps):
+        return None
+    # Clipping waits for all ranks.
+    optimizer = np.array([[step.optimizer for step in steps] for steps in ranks])
+    return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
 
 
 def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
@@ -146,71 +168,86 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     if digest is None or not ranks:
         return None
     _check_form(digest, len(ranks))
-    steps = result.measured_steps
-    beside = [rank.signals for rank in ranks]
-    unsynchronized = [
-        None if item is None or item.unsynchronized_seconds is None else item.unsynchronized_seconds
-        for item in beside
-    ]
-    first = beside[0]
-    collection = [item.collection_seconds for item in beside if item is not None]
-    other_processes = other_processes_shares(ranks)
-    links = [item.link for item in beside if item is not None and item.link is not None]
-    rates = [
-        link.rated_bytes_per_second for link in links if link.rated_bytes_per_second is not None
-    ]
-    throttled = [
-        item.throttle_reasons
-        for item in beside
-        if item is not None and item.throttle_reasons is not None
-    ]
-    retries = [
-        item.allocation_retries
-        for item in beside
-        if item is not None and item.allocation_retries is not None
-    ]
-    faults = [item.page_faults for item in beside if item is not None]
-    return Signals(
+    signals = Signals(
         origin=Origin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
         step_seconds=mean_step_seconds(result),
-        steps=steps,
+        steps=result.measured_steps,
         weights=_batch_steps(result, digest),
         compute=np.array(digest.compute),
-        unsynchronized=None
-        if any(item is None for item in unsynchronized)
-        else tuple(np.array(item) for item in unsynchronized),
         data_wait=np.array(digest.data_wait),
-        wait=None if digest.wait is None else np.array(digest.wait),
-        blame=None if digest.blame is None else np.array(digest.blame),
-        transfer=None if digest.transfer is None else np.array(digest.transfer),
+        wait=optional(np.array, digest.wait),
+        blame=optional(np.array, digest.blame),
+        transfer=optional(np.array, digest.transfer),
         exposed_p50=digest.exposed_p50,
         exposed_p95=digest.exposed_p95,
-        bucket_bytes=None if first is None else first.bucket_bytes,
-        probe=_slowest(links),
-        link_bytes_per_second=min(rates) if rates and len(rates) == len(links) else None,
-        pauses=None
-        if digest.long_steps is None or digest.long_step_seconds is None
-        else Pauses(
-            digest.long_steps,
-            digest.long_step_seconds,
-            max(collection) / steps if collection else None,
-            digest.long_step_seconds_by_rank,
-        ),
         windows=_read_windows(digest.windows),
-        other_processes=None if other_processes is None else np.array(other_processes),
-        throttled=tuple(throttled) if len(throttled) == len(ranks) else None,
-        allocation_retries=sum(retries) if retries else None,
-        page_faults=max(faults) / steps if faults else None,
+        other_processes=optional(np.array, other_processes_shares(ranks)),
         fetched_memory=_fetched_memory(ranks),
         on_device=ranks[0].device.kind != "cpu",
         staged=cell is not None and cell.degrees.pipeline > 1,
-        stages=None if cell is None else _stages(cell.degrees),
+        stages=_stages(cell),
         why_no_stages="forward passes contain collectives of the ranks that share a stage, and so "
         "waits for others",
         micro_batches=_micro_batches(cell),
         hosts=tuple(rank.hostname for rank in ranks),
     )
+    beside = [rank.signals for rank in ranks]
+    return _with_counters(signals, digest, beside)
+
+
+def _with_counters(
+    signals: Signals, digest: SignalDigest, beside: Sequence[RankSignals | None]
+) -> Signals:
+    """With what each rank recorded beside its steps."""
+    counted = [item for item in beside if item is not None]
+    if not counted:
+        return replace(signals, pauses=_pauses(digest, None))
+    links = [item.link for item in counted if item.link is not None]
+    retries = [item.allocation_retries for item in counted if item.allocation_retries is not None]
+    collection_seconds = max(item.collection_seconds for item in counted) / signals.steps
+    signals = replace(
+        signals,
+        probe=_slowest(links),
+        link_bytes_per_second=_lowest_rating(links),
+        pauses=_pauses(digest, collection_seconds),
+        page_faults=max(item.page_faults for item in counted) / signals.steps,
+    )
+    if retries:
+        signals = replace(signals, allocation_retries=sum(retries))
+    if beside[0] is not None:
+        signals = replace(signals, bucket_bytes=beside[0].bucket_bytes)
+    if len(counted) < len(beside):
+        return signals
+    unsynchronized = complete(item.unsynchronized_seconds for item in counted)
+    return replace(
+        signals,
+        unsynchronized=optional(_series, unsynchronized),
+        throttled=optional(tuple, complete(item.throttle_reasons for item in counted)),
+    )
+
+
+def _series(by_rank: Sequence[Sequence[float]]) -> tuple[SignalSeries, ...]:
+    return tuple(np.array(values) for values in by_rank)
+
+
+def _pauses(digest: SignalDigest, collection_seconds: float | None) -> Pauses | None:
+    if digest.long_steps is None or digest.long_step_seconds is None:
+        return None
+    return Pauses(
+        digest.long_steps,
+        digest.long_step_seconds,
+        collection_seconds,
+        digest.long_step_seconds_by_rank,
+    )
+
+
+def _lowest_rating(links: Sequence[LinkSample]) -> float | None:
+    """Bytes per second; ``None`` where a link is not rated."""
+    ratings = complete(link.rated_bytes_per_second for link in links)
+    if not ratings:
+        return None
+    return min(ratings)
 
 
 def _micro_batches(cell: TrainingCell | None) -> int | None:
@@ -219,9 +256,12 @@ def _micro_batches(cell: TrainingCell | None) -> int | None:
     return cell.strategy.pieces(cell.degrees)
 
 
-def _stages(degrees: Degrees) -> tuple[tuple[int, ...], ...] | None:
+def _stages(cell: TrainingCell | None) -> tuple[tuple[int, ...], ...] | None:
     """Ranks of each stage; ``None`` without a pipeline, and where forward passes wait for parts of
     other ranks."""
+    if cell is None:
+        return None
+    degrees = cell.degrees
     if degrees.pipeline == 1 or degrees.shard > 1 or degrees.tensor > 1:
         return None
     ranks = range(degrees.world_size)
@@ -249,13 +289,17 @@ def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
     """Of the rank that loses most; ``None`` on devices, and where a rank did not count."""
     found = []
     for rank in ranks:
-        faults = None if rank.signals is None else rank.signals.minor_faults
-        if faults is None or rank.device.kind != "cpu":
+        if rank.signals is None or rank.device.kind != "cpu":
+            return None
+        faults = rank.signals.minor_faults
+        if faults is None:
             return None
         pages = max(0.0, faults.per_step - faults.grown_pages_per_step)
         seconds = min(pages * faults.seconds_each, faults.kernel_seconds_per_step)
-        setting = None if rank.allocator is None else rank.allocator.setting
-        found.append(FetchedMemory(rank.rank, pages, seconds, setting))
+        lost = FetchedMemory(rank.rank, pages, seconds)
+        if rank.allocator is not None:
+            lost = replace(lost, setting=rank.allocator.setting)
+        found.append(lost)
     return max(found, key=lambda item: item.seconds_per_step)
 
 
@@ -270,7 +314,9 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
 
 
 def _check_form(digest: SignalDigest, ranks: int) -> None:
-    by_rank = [digest.compute, digest.data_wait, *([] if digest.wait is None else [digest.wait])]
+    by_rank = [digest.compute, digest.data_wait]
+    if digest.wait is not None:
+        by_rank.append(digest.wait)
     counts = {len(series) for matrix in by_rank for series in matrix}
     if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:
         raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")

@@ -41,6 +41,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval
+from torchscale.util.optional import optional
 from torchscale.util.units import format_rate
 
 
@@ -140,7 +141,7 @@ class Figures:
     @property
     def gpus(self) -> tuple[GpuUse, ...]:
         """What was read of the GPUs of all nodes in the first launch."""
-        machines = [telemetry for _, telemetry in self.nodes] if self.nodes else [self.telemetry]
+        machines = [telemetry for _, telemetry in self.nodes] or [self.telemetry]
         return tuple(
             use for telemetry in machines if telemetry is not None for use in telemetry.gpus
         )
@@ -154,8 +155,10 @@ class Figures:
             return 1 / (1 + self.run_half_width), 1 + self.run_half_width
         if self.half_width is None:
             return None
-        high = 1 / (1 - self.half_width) if self.half_width < 1 else math.inf
-        return 1 / (1 + self.half_width), high
+        low = 1 / (1 + self.half_width)
+        if self.half_width >= 1:
+            return low, math.inf
+        return low, 1 / (1 - self.half_width)
 
     def rate_interval(self, rate: float | None) -> Interval | None:
         """95 % interval of a rate that is a multiple of the throughput, in its unit."""
@@ -227,7 +230,9 @@ def diagnose_cell(
     judged = [diagnose(signals) for signals in launches if signals is not None]
     if not judged or pooled is None:
         return None
-    together = diagnose(pooled) if len(judged) > 1 else judged[0]
+    together = judged[0]
+    if len(judged) > 1:
+        together = diagnose(pooled)
     findings = tuple(
         _with_doubts(_with_place(item, ranks), flags)
         for item in together.findings
@@ -246,11 +251,9 @@ def diagnose_cell(
 
 def _with_doubts(finding: Finding, flags: Sequence[Flag]) -> Finding:
     doubts = tuple(flag.value for flag in flags if flag in DOUBTING)
-    return (
-        finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts})
-        if doubts
-        else finding
-    )
+    if not doubts:
+        return finding
+    return finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts})
 
 
 def _agree(finding: Finding, other: Finding) -> bool:
@@ -283,9 +286,9 @@ def _with_place(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
     if rank is not None:
         return finding.model_copy(update={"evidence": evidence, "hosts": (rank.hostname,)})
     if finding.kind in _OF_LINKS:
-        between = (
-            f"between {hosts[0]} and {hosts[1]}" if len(hosts) == 2 else f"among {len(hosts)} nodes"
-        )
+        between = f"among {len(hosts)} nodes"
+        if len(hosts) == 2:
+            between = f"between {hosts[0]} and {hosts[1]}"
         return finding.model_copy(
             update={"evidence": (*evidence, f"the ranks communicate {between}"), "hosts": hosts}
         )
@@ -311,12 +314,18 @@ def training_figures(
     step = step_seconds(results)
     phases = _phases(results, step)
     energy = _joules_per_step(launches)
+    tokens_per_second = samples_per_joule = parts = link = buckets = None
+    if tokens is not None:
+        tokens_per_second = rate * tokens / first.ranks[0].samples_per_step
+    if energy:
+        samples_per_joule = cell.global_batch_size / energy
+    if signals is not None:
+        parts, link = step_parts(signals), signals.probe
+        buckets = optional(len, signals.bucket_bytes)
     return Figures(
         samples_per_second=rate,
         samples_per_second_per_device=rate / cell.world_size,
-        tokens_per_second=None
-        if tokens is None
-        else rate * tokens / first.ranks[0].samples_per_step,
+        tokens_per_second=tokens_per_second,
         step_mean=step,
         steps=pooled_digest(
             [result.steps.seconds for result in results if result.steps is not None]
@@ -333,18 +342,16 @@ def training_figures(
         first_loss=first.ranks[0].first_loss,
         last_loss=first.ranks[0].last_loss,
         startup_seconds=statistics.fmean([startup_seconds(record) for record in launches]),
-        parts=None if signals is None else step_parts(signals),
+        parts=parts,
         backend=first.ranks[0].backend,
-        link=None if signals is None else signals.probe,
-        buckets=None
-        if signals is None or signals.bucket_bytes is None
-        else len(signals.bucket_bytes),
+        link=link,
+        buckets=buckets,
         bubble=bubble(cell, idle=phases.bubble, forward=phases.forward, backward=phases.backward),
         compile_seconds=_compile_seconds(results),
         device=first.ranks[0].device.name,
         on_cuda=first.ranks[0].device.kind == "cuda",
         joules_per_step=energy,
-        samples_per_joule=None if not energy else cell.global_batch_size / energy,
+        samples_per_joule=samples_per_joule,
         telemetry=launches[0].telemetry,
         nodes=tuple(
             (node.hostname, telemetry)
@@ -379,7 +386,9 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
             seconds := [s for rank in result.ranks if (s := rank.setup.compile_seconds) is not None]
         )
     ]
-    return statistics.fmean(slowest) if slowest else None
+    if not slowest:
+        return None
+    return statistics.fmean(slowest)
 
 
 def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[float, ...]:
@@ -397,7 +406,9 @@ def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[f
 def _phases(launches: Sequence[TrainingResult], step: float) -> Phases:
     def seconds(read: Callable[[RankSteps], Sequence[float | None]]) -> float | None:
         share = pooled_share(launches, read)
-        return None if share is None else share * step
+        if share is None:
+            return None
+        return share * step
 
     def measured(read: Callable[[RankSteps], Sequence[float]]) -> float:
         return seconds(read) or 0.0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
+from torchscale.util.optional import complete, optional
 
 _CLOCK_WENT_BACK = (
     "the system clock was set back while measuring, so readings cannot be told to lie in the "
@@ -42,7 +43,10 @@ def digest_telemetry(
     if not inside:
         return None
     seconds = end - start
+    problem = ""
     uses = tuple(_gpu_use(uuid, readings, inside, start, end) for uuid in _uuids(inside))
+    if len(gpus) > len(uses):
+        problem = _NO_GPU
     return Telemetry(
         seconds=seconds,
         readings=len(inside),
@@ -56,7 +60,7 @@ def digest_telemetry(
             [(reading.time, reading.received_bytes) for reading in readings], start, end
         ),
         gpus=uses,
-        problem=_NO_GPU if len(gpus) > len(uses) else "",
+        problem=problem,
     )
 
 
@@ -66,17 +70,20 @@ def joules(machines: Sequence[Telemetry | None]) -> float | None:
     if not all(telemetry is not None and telemetry.gpus for telemetry in machines):
         return None
     parts = [
-        use.energy_joules
-        if use.energy_joules is not None
-        else None
-        if use.power_watts is None
-        else use.power_watts * telemetry.seconds
+        _gpu_joules(use, telemetry.seconds)
         for telemetry in machines
         if telemetry is not None
         for use in telemetry.gpus
     ]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return optional(sum, complete(parts))
+
+
+def _gpu_joules(use: GpuUse, seconds: float) -> float | None:
+    if use.energy_joules is not None:
+        return use.energy_joules
+    if use.power_watts is None:
+        return None
+    return use.power_watts * seconds
 
 
 def _uuids(readings: Sequence[Reading]) -> list[str]:
@@ -86,17 +93,18 @@ def _uuids(readings: Sequence[Reading]) -> list[str]:
 def _gpu_use(
     uuid: str, readings: Sequence[Reading], inside: Sequence[Reading], start: float, end: float
 ) -> GpuUse:
-    timed = [
-        (reading.time if gpu.time is None else gpu.time, gpu)
-        for reading in readings
-        for gpu in reading.gpus
-        if gpu.uuid == uuid
-    ]
+    timed = _timed(uuid, readings)
     here = [gpu for reading in inside for gpu in reading.gpus if gpu.uuid == uuid]
     power = [(time, gpu.energy_joules) for time, gpu in timed]
     rate = _rate(power, start, end)
+    energy_joules = None
+    if rate is not None:
+        energy_joules = rate * (end - start)
     reasons = [gpu.throttle_reasons for gpu in here if gpu.throttle_reasons is not None]
-    errors = [gpu.ecc_errors for _, gpu in timed if gpu.ecc_errors is not None]
+    throttle_reasons, throttled_share = None, None
+    if reasons:
+        throttle_reasons = tuple(sorted({name for names in reasons for name in names}))
+        throttled_share = sum(bool(names) for names in reasons) / len(reasons)
 
     def mean(pick: Callable[[GpuReading], float | None]) -> float | None:
         return _mean([pick(gpu) for gpu in here])
@@ -109,20 +117,39 @@ def _gpu_use(
         uuid=uuid,
         busy=mean(lambda gpu: gpu.busy),
         memory_busy=mean(lambda gpu: gpu.memory_busy),
-        memory_used_peak_bytes=None if memory is None else int(memory),
+        memory_used_peak_bytes=optional(int, memory),
         power_watts=mean(lambda gpu: gpu.power_watts),
-        energy_joules=None if rate is None else rate * (end - start),
+        energy_joules=energy_joules,
         temperature_peak_celsius=peak(lambda gpu: gpu.temperature_celsius),
         sm_clock_hertz=mean(lambda gpu: gpu.sm_clock_hertz),
-        throttle_reasons=tuple(sorted({name for names in reasons for name in names}))
-        if reasons
-        else None,
-        throttled_share=sum(bool(names) for names in reasons) / len(reasons) if reasons else None,
-        new_ecc_errors=max(errors) - errors[0] if errors else None,
+        throttle_reasons=throttle_reasons,
+        throttled_share=throttled_share,
+        new_ecc_errors=_new_ecc_errors([gpu for _, gpu in timed]),
         pcie_bytes_per_second=mean(lambda gpu: gpu.pcie_bytes_per_second),
         nvlink_bytes_per_second=mean(lambda gpu: gpu.nvlink_bytes_per_second),
-        processes_peak=None if processes is None else int(processes),
+        processes_peak=optional(int, processes),
     )
+
+
+def _timed(uuid: str, readings: Sequence[Reading]) -> list[tuple[float, GpuReading]]:
+    """Readings of a GPU, and when they were taken."""
+    timed = []
+    for reading in readings:
+        for gpu in reading.gpus:
+            if gpu.uuid != uuid:
+                continue
+            time = gpu.time
+            if time is None:
+                time = reading.time
+            timed.append((time, gpu))
+    return timed
+
+
+def _new_ecc_errors(readings: Sequence[GpuReading]) -> int | None:
+    errors = [gpu.ecc_errors for gpu in readings if gpu.ecc_errors is not None]
+    if not errors:
+        return None
+    return max(errors) - errors[0]
 
 
 def _rate(counter: Sequence[tuple[float, float | None]], start: float, end: float) -> float | None:
@@ -133,9 +160,13 @@ def _rate(counter: Sequence[tuple[float, float | None]], start: float, end: floa
         return None
     times, values = zip(*known, strict=True)
     first, last = np.interp((start, end), times, values)
-    return float(last - first) / (end - start) if last >= first else None
+    if last >= first:
+        return float(last - first) / (end - start)
+    return None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    if not known:
+        return None
+    return statistics.fmean(known)

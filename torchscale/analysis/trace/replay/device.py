@@ -108,9 +108,9 @@ class DeviceLine:
         none = np.zeros(len(begin), dtype=np.int64)
         if self._host_known:
             return none, none
-        return data.within(begin, end), none if host is None else host.minus(data).within(
-            begin, end
-        )
+        if host is None:
+            return data.within(begin, end), none
+        return data.within(begin, end), host.minus(data).within(begin, end)
 
     def _amount(self, times: Times) -> Times:
         """Work of the device until each time, with its own short gaps."""
@@ -287,13 +287,11 @@ class DeviceLine:
             zip(times[:-1].tolist(), times[1:].tolist(), strict=True)
         ):
             length = after - before
-            part = (
-                Part.INPUT
-                if within[0][number]
-                else Part.PAUSE
-                if within[1][number]
-                else Part.HOST_GAP
-            )
+            part = Part.HOST_GAP
+            if within[0][number]:
+                part = Part.INPUT
+            elif within[1][number]:
+                part = Part.PAUSE
             own = only(part, 0.0 if within[2][number] else float(length))
             frame.edge(moments[before], moments[after], own, at=(int(steps[number]), 0))
         return times, moments

@@ -120,7 +120,7 @@ def sample(source: str, count: int, seed: str) -> list[Mutant]:
     """``count`` changes of a module, the same for the same seed and some of those of a larger
     ``count``; all for 0."""
     found = [
-        Mutant(index, getattr(old, "lineno", 0), _difference(old, new))
+        Mutant(index, _line(old), _difference(old, new))
         for index, (old, new) in enumerate(changes(ast.parse(source)))
     ]
     random.Random(seed).shuffle(found)  # noqa: S311 - no secret
@@ -184,10 +184,15 @@ def _changed(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.comprehension(target, iterated, [], node.is_async)
 
 
+def _line(node: ast.AST) -> int:
+    return node.target.lineno if isinstance(node, ast.comprehension) else getattr(node, "lineno", 0)
+
+
 def _difference(old: ast.AST, new: ast.AST) -> str:
     """A change on one line, from a little before the first character that differs."""
     before, after = (" ".join(ast.unparse(node).split()) for node in (old, new))
-    start = len(os.path.commonprefix((before, after))) - _SHOWN // 4
+    pairs = enumerate(zip(before, after, strict=False))
+    start = next((at for at, (one, other) in pairs if one != other), 0) - _SHOWN // 4
     if len(before) <= _SHOWN or start < 0:
         return f"{before[:_SHOWN]} → {after[:_SHOWN]}"
     return f"…{before[start : start + _SHOWN]} → …{after[start : start + _SHOWN]}"

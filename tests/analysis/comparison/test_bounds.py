@@ -200,3 +200,22 @@ def test_bounded_cells_count_in_the_mean_and_the_correction() -> None:
     assert overall.high is not None
     assert overall.high.value == pytest.approx((0.6 * (1 + SLOWDOWN) * 0.7) ** 0.5, rel=1e-3)
     assert pair.regressions(()) == [first.id, second.id]
+
+
+def test_an_end_that_is_unknown_leaves_the_other_one() -> None:
+    """Where others had the core for nearly all of a launch, nothing says how fast it would have
+    been at most; at least as fast as measured it was."""
+    found = change(QUIET, launches(scaled(STEADY, 0.9), [(0.3, 0.99)] * 3))
+    assert found.low is not None
+    assert found.low.value == pytest.approx(0.9 / 0.7, rel=1e-3)
+    assert (found.high, found.verdict) == (None, Verdict.BETTER)
+
+
+def test_products_that_took_half_as_long_again_are_not_usual_work() -> None:
+    """Then others took more than turns on the core, and the computation itself may have been much
+    slower."""
+    slowed = change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=(2.25e-4, 2.5e-4)))
+    usual = change(QUIET, launches(scaled(STEADY, 0.4), HALF))
+    assert slowed.high is not None
+    assert usual.high is not None
+    assert slowed.high.value > usual.high.value * 1.05

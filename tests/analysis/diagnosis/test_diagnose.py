@@ -353,12 +353,21 @@ def test_host_work_of_one_rank_is_a_stragglers() -> None:
 def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
     alone = diagnose(quiet(1))
     assert alone.findings == ()
+    alone_and_unmeasured = diagnose(
+        quiet(1, **dict.fromkeys(("wait", "blame", "transfer", "bucket_bytes", "probe")))
+    )
     about_groups = {
         FindingKind.STRAGGLER,
         FindingKind.LOAD_IMBALANCE,
         FindingKind.EXPOSED_COMMUNICATION,
+        FindingKind.SMALL_BUCKETS,
+        FindingKind.SLOW_LINK,
+        FindingKind.SYNC_VARIANCE,
+        FindingKind.UNEVEN_STAGES,
+        FindingKind.UNEVEN_MICRO_BATCHES,
     }
-    assert not about_groups & {item.kind for item in alone.abstentions}
+    for diagnosis in (alone, alone_and_unmeasured):
+        assert not about_groups & {item.kind for item in diagnosis.abstentions}
 
 
 def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
@@ -407,3 +416,12 @@ def test_no_rank_of_a_pipeline_is_blamed_for_holding_other_layers() -> None:
     assert FindingKind.STRAGGLER not in found(found_of_stages)
     assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.STRAGGLER)
     assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.LOAD_IMBALANCE)
+
+
+def test_a_little_load_on_its_cores_does_not_excuse_a_straggler() -> None:
+    """Two per cent of the cores' time are 2 ms of a step, and it loses 20."""
+    little = np.array([0.0, 0.02, 0.0, 0.0])
+    assert found(slow(1, 0.02, other_processes=little))[FindingKind.STRAGGLER].rank == 1
+    assert "other processes took 15 %" in why_not(
+        slow(1, 0.02, other_processes=little * 7.5), FindingKind.STRAGGLER
+    )

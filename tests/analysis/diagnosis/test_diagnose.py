@@ -303,7 +303,10 @@ def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
             "rank 1: hardware slowdown",
         ),
         ({"allocation_retries": 3}, FindingKind.MEMORY_PRESSURE, "3 times"),
+        ({"allocation_retries": 3, "page_faults": None}, FindingKind.MEMORY_PRESSURE, "3 times"),
         ({"page_faults": 40.0}, FindingKind.MEMORY_PRESSURE, "40 pages"),
+        ({"page_faults": 1.0}, FindingKind.MEMORY_PRESSURE, "1 pages"),
+        ({"allocation_retries": None, "page_faults": 40.0}, FindingKind.MEMORY_PRESSURE, "40 pa"),
     ],
 )
 def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, words: str) -> None:
@@ -311,6 +314,16 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
     assert finding.kind is kind
     assert words in finding.summary
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    "changes", [{"throttled": (("power cap",), (), (), ())}, {"page_faults": 40.0}]
+)
+def test_what_was_counted_and_not_timed_has_no_cost(changes: dict[str, Any]) -> None:
+    """No number that was not measured."""
+    (finding,) = diagnose(quiet(**changes)).findings
+    assert (finding.cost_seconds, finding.cost_percent) == (0.0, 0.0)
+    assert "cannot be derived" in finding.evidence[0]
 
 
 @pytest.mark.parametrize(
@@ -425,3 +438,10 @@ def test_a_little_load_on_its_cores_does_not_excuse_a_straggler() -> None:
     assert "other processes took 15 %" in why_not(
         slow(1, 0.02, other_processes=little * 7.5), FindingKind.STRAGGLER
     )
+
+
+def test_a_rank_that_waits_a_little_longer_for_data_is_not_named() -> None:
+    """Two of 100 ms are what collating one batch rather than another can take."""
+    data = np.full((4, BATCHES), 0.0001)
+    data[3] += 0.002
+    assert FindingKind.INPUT_PIPELINE not in found(quiet(data_wait=data))

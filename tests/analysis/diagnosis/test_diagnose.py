@@ -284,6 +284,7 @@ def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
     assert pauses.count == (5, 0)
     assert pauses.seconds_per_step == pytest.approx(0.01)
     assert rare_long_steps(seconds[:, :19]) is None
+    assert rare_long_steps(seconds[:, :20]) is not None
 
 
 @pytest.mark.parametrize(

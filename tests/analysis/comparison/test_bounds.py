@@ -215,7 +215,6 @@ def test_products_that_took_half_as_long_again_are_not_usual_work() -> None:
     """Then others took more than turns on the core, and the computation itself may have been much
     slower."""
     slowed = change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=(2.25e-4, 2.5e-4)))
-    usual = change(QUIET, launches(scaled(STEADY, 0.4), HALF))
     assert slowed.high is not None
-    assert usual.high is not None
-    assert slowed.high.value > usual.high.value * 1.05
+    # Of the half as long again, 6 % are the scatter of the work, and may be the machine's own.
+    assert slowed.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN) * 1.06, rel=1e-3)

@@ -36,7 +36,9 @@ def test_a_limit_holds_either_way() -> None:
 
 
 def test_a_launch_without_the_work_leaves_it_unknown() -> None:
-    assert speed_gap(launches((1e-4, 2e-4), None), launches((1e-4, 2e-4))) is None
+    work = (1e-4, 2e-4)
+    for before, after in (((work, None), (work, work)), ((work, work), (work, None))):
+        assert speed_gap(launches(*before), launches(*after)) is None
     assert speed_gap([], []) is None
 
 

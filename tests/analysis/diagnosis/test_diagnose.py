@@ -380,7 +380,7 @@ def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
         FindingKind.UNEVEN_STAGES,
         FindingKind.UNEVEN_MICRO_BATCHES,
     }
-    for diagnosis in (alone, alone_and_unmeasured):
+    for diagnosis in (alone, alone_and_unmeasured, diagnose(quiet(1, staged=True))):
         assert not about_groups & {item.kind for item in diagnosis.abstentions}
 
 

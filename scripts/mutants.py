@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import copy
 import importlib
 import importlib.util
 import multiprocessing
@@ -180,8 +181,10 @@ def _changed(node: ast.AST) -> Iterator[ast.AST]:
             )
         case ast.Return(value) if value is not None and not isinstance(value, ast.Constant):
             yield ast.Return(ast.Constant(None))
-        case ast.If(_, body, rest) | ast.IfExp(_, body, rest):
-            yield type(node)(ast.Constant(False), body, rest)
+        case ast.If() | ast.IfExp():
+            never = copy.copy(node)
+            never.test = ast.Constant(False)
+            yield never
         case ast.comprehension(target, iterated, [_, *_]):
             yield ast.comprehension(target, iterated, [], node.is_async)
 

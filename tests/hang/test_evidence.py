@@ -195,9 +195,13 @@ def test_only_ranks_that_do_not_answer_in_time_are_looked_into_from_outside(
         (tmp_path / dump_file(0)).write_text(reply.model_dump_json())
         clock.now += 0.05
 
+    def look(pids: dict[int, int]) -> dict[int, tuple[StackFrame, ...]]:
+        looked_at.extend(pids)
+        return {}
+
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(autopsy, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=answer))
-    monkeypatch.setattr(autopsy, "py_spy_stacks", lambda pids: looked_at.extend(pids) or {})
+    monkeypatch.setattr(autopsy, "py_spy_stacks", look)
     monkeypatch.setattr(autopsy, "nccl_notes", lambda pids: ())
     ask_ranks(tmp_path, {0: psutil.Process(), 1: psutil.Process(), 2: None})
     assert looked_at == [1]

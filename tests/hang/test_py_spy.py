@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from torchscale.hang import py_spy
 from torchscale.hang.py_spy import has_py_spy, main_thread, py_spy_stack, py_spy_stacks
 from torchscale.schema.launch.hang import StackFrame
 
-THREADS = [
+THREADS: list[dict[str, Any]] = [
     {
         "pid": 42,
         "thread_id": 1,

@@ -41,14 +41,14 @@ class Gone(Rank):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that sleeping moves."""
-    clock = SimpleNamespace(now=50.0, monotonic=lambda: clock.now)
+    made = SimpleNamespace(now=50.0)
 
     def sleep(seconds: float) -> None:
-        clock.now += seconds
+        made.now += seconds
 
-    clock.sleep = sleep
-    monkeypatch.setattr(rank_activity, "time", clock)
-    return clock
+    made.monotonic, made.sleep = lambda: made.now, sleep
+    monkeypatch.setattr(rank_activity, "time", made)
+    return made
 
 
 @pytest.fixture

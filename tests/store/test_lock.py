@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import OutputError, StoreError
-from torchscale.store import lock as locks
 from torchscale.store.lock import is_locked, locked_folder
 
 
@@ -89,7 +88,7 @@ def test_a_look_at_the_lock_fails_no_command_that_starts(
             waits.append(seconds)
             fcntl.flock(looking, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(locks.time, "sleep", sleep)
+        monkeypatch.setattr("torchscale.store.lock.time.sleep", sleep)
         with locked_folder(tmp_path):
             pass
     assert len(waits) == 1
@@ -102,7 +101,7 @@ def test_a_file_system_without_locks_is_no_second_command(
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    monkeypatch.setattr("torchscale.store.lock.fcntl.flock", flock)
     with (
         pytest.raises(OutputError, match=r"cannot lock .*: No locks available$"),
         locked_folder(tmp_path),

@@ -399,7 +399,7 @@ def test_a_small_gain_is_verified_with_more_launches_than_a_large_one() -> None:
             Search({"fused": AXES["fused"]}, budget_seconds=1e6),
             machine({"fused=true": gain}, noise=0.01),
         )
-        for gain in (0.03, 0.3)
+        for gain in (0.05, 0.3)
     )
     assert small.verified is not None
     assert large.verified is not None

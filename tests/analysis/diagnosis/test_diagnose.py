@@ -454,3 +454,14 @@ def test_what_few_steps_show_is_less_certain(steps: int, confidence: Confidence)
     findings = found(waits)
     assert findings[FindingKind.HOST_BOUND].confidence is confidence
     assert findings[FindingKind.INPUT_PIPELINE].confidence is confidence
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1.4, 0), (1.6, 2), (3.0, 2)])
+def test_an_interruption_of_half_a_step_is_a_pause_and_scatter_is_none(
+    factor: float, count: int
+) -> None:
+    seconds = np.full((2, 60), STEP)
+    seconds[1, [20, 40]] *= factor
+    found_pauses = rare_long_steps(seconds)
+    assert found_pauses is not None
+    assert found_pauses.count == (0, count)

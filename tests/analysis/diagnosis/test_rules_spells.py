@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
 from torchscale.analysis.diagnosis.rule import median_of_others, medians_of_others
-from torchscale.analysis.diagnosis.rules_spells import _moving_mean, _two_levels
+from torchscale.analysis.diagnosis.rules_spells import (
+    CERTAIN_SPELLS,
+    MIN_SPELLS,
+    Spells,
+    _confidence,
+    _moving_mean,
+    _two_levels,
+)
 from torchscale.analysis.diagnosis.signals import (
     MAX_WINDOWS,
     Pauses,
@@ -265,3 +272,15 @@ def test_a_moving_mean_lies_around_its_window_and_counts_steps() -> None:
     assert _moving_mean(values, steps, 3).tolist() == [[0.0, 3.0, 3.0, 3.0, 0.0]]
     assert _moving_mean(values, np.ones(5), 1).tolist() == values.tolist()
     assert _moving_mean(values, np.ones(5), 99)[0, 2] == pytest.approx(6 / 5)
+
+
+def test_the_fewest_spells_that_are_a_pattern_are_the_least_certain() -> None:
+    """A coincidence of two is likelier than one of many."""
+    half_of_the_time = Spells(0, 9, 0.5, 1.0, 0.006, 0.006, COMPUTE, 0.003, 3, None)
+    counts = (MIN_SPELLS, MIN_SPELLS + 1, CERTAIN_SPELLS, 50)
+    assert [_confidence(replace(half_of_the_time, count=count)) for count in counts] == [
+        Confidence.LOW,
+        Confidence.MEDIUM,
+        Confidence.HIGH,
+        Confidence.HIGH,
+    ]

@@ -628,3 +628,22 @@ def test_without_a_recorder_the_collective_is_the_one_that_most_ranks_are_in() -
     assert verdict.ranks == (3,)
     assert verdict.collective is not None
     assert verdict.collective.operation == "all_reduce"
+
+
+def test_a_difference_in_a_collective_that_all_have_left_is_found() -> None:
+    """As a broadcast and an all-reduce of equal sizes may complete by chance, and what comes after
+    them does not."""
+    last = call(20, "all_reduce", done=False)
+    calls = [[*looped(18), call(19, "all_reduce"), last] for _ in range(4)]
+    calls[2][18] = call(19, "broadcast")
+    verdict = explain_hang([rank(number, items) for number, items in enumerate(calls)])
+    assert (verdict.cause, verdict.ranks) == (HangCause.COLLECTIVE_MISMATCH, (2,))
+    assert verdict.collective is not None and verdict.collective.sequence == 19
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "rank 0 is in"), (2, "ranks 0 and 1 are in")])
+def test_where_no_rank_waits_those_that_end_are_told(count: int, words: str) -> None:
+    ranks = [rank(number, None, IN_TEARDOWN) for number in range(count)]
+    verdict = explain_hang(ranks)
+    assert verdict.cause is HangCause.TEARDOWN
+    assert f"no rank waits in a collective; {words} teardown in train.py:50" in verdict.summary

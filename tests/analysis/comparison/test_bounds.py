@@ -218,3 +218,12 @@ def test_products_that_took_half_as_long_again_are_not_usual_work() -> None:
     assert slowed.high is not None
     # Of the half as long again, 6 % are the scatter of the work, and may be the machine's own.
     assert slowed.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN) * 1.06, rel=1e-3)
+
+
+def test_of_two_disturbed_sides_nothing_says_which_one_suffered_more() -> None:
+    """One launch of three here and all three there: neither ratio is a bound."""
+    delay = (0.99, 0.99)
+    before = launches(STEADY, [None, None, delay], flag="throttled")
+    after = launches(scaled(STEADY, 2.0), [delay] * 3, flag="throttled")
+    found = change(before, after)
+    assert (found.low, found.high, found.verdict) == (None, None, Verdict.UNCLEAR)

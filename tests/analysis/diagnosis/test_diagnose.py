@@ -450,8 +450,15 @@ def test_a_rank_that_waits_a_little_longer_for_data_is_not_named() -> None:
 
 @pytest.mark.parametrize(("steps", "confidence"), [(120, Confidence.HIGH), (5, Confidence.LOW)])
 def test_what_few_steps_show_is_less_certain(steps: int, confidence: Confidence) -> None:
-    waits = quiet(steps=steps, host_bound=np.full(4, 0.02), data_wait=np.full((4, BATCHES), 0.02))
-    findings = found(waits)
+    findings = found(
+        quiet(
+            steps=steps,
+            host_bound=np.full(4, 0.02),
+            data_wait=np.full((4, BATCHES), 0.02),
+            transfer=np.full(BATCHES, 0.03),
+        )
+    )
+    assert findings[FindingKind.EXPOSED_COMMUNICATION].confidence is confidence
     assert findings[FindingKind.HOST_BOUND].confidence is confidence
     assert findings[FindingKind.INPUT_PIPELINE].confidence is confidence
 

@@ -59,6 +59,12 @@ def test_one_slow_rank_is_no_slow_machine() -> None:
     assert FindingKind.STRAGGLING_NODE not in findings
 
 
+def test_on_one_machine_there_is_none_to_compare_with() -> None:
+    findings = found(replace(slow(1, 0.02), hosts=("n0",) * 4))
+    assert findings[FindingKind.STRAGGLER].rank == 1
+    assert FindingKind.STRAGGLING_NODE not in findings
+
+
 def test_equal_machines_have_no_finding() -> None:
     assert FindingKind.STRAGGLING_NODE not in found(quiet(6, hosts=HOSTS))
 

@@ -3,6 +3,7 @@
 # make fast     lint, types, import contracts and the tests that start no process and need no torch
 # make fix      apply the fixes that ruff knows, and format the code
 # make pythons  tests of the core on the oldest and the newest further Python of this machine
+# make mutants  change modules at random and list the changes that no test notices
 # make install  set up alone: .venv/bin/torchscale works afterwards
 # make site     the documentation as a site in build/site
 PYTHON ?= python3
@@ -11,6 +12,8 @@ BIN := $(VENV)/bin
 DEMO := results/demo
 # Of Nsight Systems, as in tests/nsight.py.
 NSIGHT := 2023.4
+# Changes of each module that `make mutants` tries.
+SAMPLE := 15
 # One more than there are cores: many tests wait for processes to start, or for one to hang.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
@@ -18,7 +21,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons campaign faults site clean
+.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons mutants campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -77,6 +80,10 @@ unit-quiet: $(VENV)/.installed-dev
 # Other than the Python of .venv; none is no failure.
 pythons: $(VENV)/.installed-dev
 	$(BIN)/python scripts/pythons.py
+
+# Of the modules that judge and that must not lose or reveal anything; more with SAMPLE=40, all with 0.
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python scripts/mutants.py --sample $(SAMPLE)
 
 # The profiler that tests record with. Where it cannot be fetched (no network, no Debian), those tests are skipped here,
 # and fail in CI.

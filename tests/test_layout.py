@@ -18,7 +18,6 @@ them."""
 TESTED_BY: dict[str, str] = {
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by
     # hand.
-    "analysis/diagnosis/rules_communication.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/health/gpu.py": "analysis/health/test_node.py",
     "analysis/health/host.py": "analysis/health/test_node.py",
@@ -98,7 +97,6 @@ TESTED_BY: dict[str, str] = {
     "nodes/follower.py": "nodes/test_leader.py",
     "nodes/launch.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",
-    "hang/rank_activity.py": "hang/test_hanging_ranks.py",
     "launch/sampler.py": "launch/test_telemetry.py",
     "measure/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",

@@ -96,6 +96,8 @@ def test_operations_whose_ranks_may_differ_are_compared_by_name_alone(operation:
         ("int8", 1),
         ("bool", 1),
         ("complex64", 8),
+        ("complex128", 16),
+        ("float64", 8),
         ("float8_e4m3fn", 1),
         ("mystery", None),
     ],
@@ -139,3 +141,58 @@ def test_numbers_that_cannot_be_compared_are_not(numbers: tuple[int, ...]) -> No
         for rank, log in logs(numbered(101, 102), numbered(101)).items()
     }
     assert len(group_logs(whole, (0, 1))) == 1
+
+
+def test_a_number_that_is_missing_once_shifts_all_that_follow() -> None:
+    (log,) = group_logs(logs(numbered(1, 2, 3, last_done=False), numbered(1, 3)), (0, 1))
+    (stall,) = find_stalls([log])
+    assert (stall.number, stall.missing, stall.is_mismatch) == (3, (1,), False)
+
+
+def test_logs_that_begin_alike_are_compared_to_their_end() -> None:
+    """The recorder has dropped the start. A difference at the end is the fault that is looked for
+    and no shift of numbers."""
+    first = [call(101, "all_reduce"), call(102, "broadcast"), call(103, "all_reduce", done=False)]
+    second = [*first[:2], call(103, "broadcast", done=False)]
+    cut = {rank: replace(log, is_complete=False) for rank, log in logs(first, second).items()}
+    (stall,) = find_stalls(group_logs(cut, (0, 1)))
+    assert (stall.number, stall.is_mismatch) == (103, True)
+
+
+def test_the_first_collective_that_any_rank_is_in_is_the_stall() -> None:
+    """The source of a broadcast may leave it before the others, and waits in the next one."""
+    receiver = [*looped(9), call(10, "broadcast", done=False)]
+    source = [*looped(9), call(10, "broadcast"), call(11, "all_reduce", done=False)]
+    (stall,) = find_stalls(group_logs(logs(source, receiver), (0, 1)))
+    assert (stall.number, stall.waiting, stall.missing) == (10, (1,), ())
+
+
+def of_two_groups(*calls: list[CollectiveCall]) -> dict[int, CollectiveLog]:
+    groups = {"0": ProcessGroup("default_pg"), "1": ProcessGroup("one", (0, 1))}
+    return {rank: CollectiveLog(tuple(items), groups) for rank, items in enumerate(calls)}
+
+
+def test_the_group_whose_collective_was_called_first_comes_first() -> None:
+    """A hang spreads: what was called earlier is the cause. That a rank came late to it, after the
+    other group had begun to wait, does not change that."""
+    early = [call(1, "all_reduce", done=False, time=time) for time in (5, 100)]
+    later = [call(1, "broadcast", done=False, time=time, group="1") for time in (50, 60)]
+    recorded = of_two_groups([early[0], later[0]], [early[1], later[1]])
+    assert [stall.log.name for stall in find_stalls(group_logs(recorded, (0, 1)))] == ["0", "1"]
+
+
+def test_the_first_of_several_mismatches_is_named() -> None:
+    early = [call(1, name, time=5) for name in ("all_reduce", "broadcast")]
+    later = [call(1, name, time=50, group="1") for name in ("all_gather", "broadcast")]
+    found = first_mismatch(
+        group_logs(of_two_groups([early[0], later[0]], [early[1], later[1]]), (0, 1))
+    )
+    assert found is not None
+    assert found.log.name == "0"
+
+
+def test_a_mismatch_is_seen_though_another_rank_ended_before_it() -> None:
+    first, second = [*looped(3), call(4, "broadcast")], [*looped(3), call(4, "all_gather")]
+    found = first_mismatch(group_logs(logs(first, second, looped(1)), (0, 1, 2)))
+    assert found is not None
+    assert (found.number, sorted(found.signatures)) == (4, [0, 1])

@@ -132,3 +132,21 @@ def test_pipes_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trace_0")
     with pytest.raises(UsageError, match="trace_0: not a regular file"):
         read_directory(tmp_path)
+
+
+def test_the_stack_of_a_rank_is_where_it_waits_and_else_what_was_seen_from_outside(
+    tmp_path: Path,
+) -> None:
+    """Torch records where each collective was called: that of the one that does not complete
+    counts. Of a rank without it, py-spy's stack goes before an older one in its log."""
+    here, there = ([{"filename": name, "line": 7, "name": "step"}] for name in ("a.py", "b.py"))
+    content = dump(entry(4, retired=False, frames=there), entry(5, frames=here))
+    (tmp_path / "trace_0").write_text(json.dumps(content))
+    (tmp_path / "rank-1.stderr.log").write_text(
+        'Thread 0x1 (most recent call first):\n  File "/old.py", line 3 in f\n'
+    )
+    seen = (StackFrame(file="/seen.py", line=5, function="read"),)
+    (tmp_path / FACTS_FILE).write_text(HangFacts(stacks={1: seen}).model_dump_json())
+    evidence, _ = read_directory(tmp_path)
+    assert [frame.file for frame in evidence[0].frames] == ["b.py"]
+    assert evidence[1].frames == seen

@@ -7,17 +7,20 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.traces.test_flight_recorder import dump, entry
 from torchscale.hang import evidence as autopsy
 from torchscale.hang.evidence import (
     FACTS_FILE,
     ask_ranks,
     failure_autopsy,
     hang_autopsy,
+    log_of,
     process_condition,
     read_facts,
 )
@@ -177,3 +180,46 @@ def test_facts_of_all_nodes_are_joined(tmp_path: Path) -> None:
 def test_damaged_facts_are_no_facts(tmp_path: Path, content: str) -> None:
     (tmp_path / FACTS_FILE).write_text(content)
     assert read_facts(tmp_path).processes == ()
+
+
+def test_only_ranks_that_do_not_answer_in_time_are_looked_into_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """py-spy stops a process while it reads it. A rank that writes its dump needs no such look, and
+    it gets the time to write it."""
+    looked_at: list[int] = []
+
+    def answer(_: float) -> None:
+        assert (tmp_path / REQUEST_FILE).exists()
+        reply = RankDump(rank=0, pid=1, time=1.0, since=0.0)
+        (tmp_path / dump_file(0)).write_text(reply.model_dump_json())
+        clock.now += 0.05
+
+    def look(pids: dict[int, int]) -> dict[int, tuple[StackFrame, ...]]:
+        looked_at.extend(pids)
+        return {}
+
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(autopsy, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=answer))
+    monkeypatch.setattr(autopsy, "py_spy_stacks", look)
+    monkeypatch.setattr(autopsy, "nccl_notes", lambda pids: ())
+    ask_ranks(tmp_path, {0: psutil.Process(), 1: psutil.Process(), 2: None})
+    assert looked_at == [1]
+
+
+def test_the_log_of_a_rank_that_raised_ends_with_a_collective_that_is_not_done() -> None:
+    """gloo marks what failed as it marks what is done."""
+
+    def calls(error: str, *entries: dict[str, Any]) -> list[bool]:
+        content = dump(*entries)
+        answer = RankDump(rank=0, pid=1, time=1.0, since=0.0, flight_recorder=content, error=error)
+        log, problem = log_of(answer)
+        assert (log is not None, problem) == (True, "")
+        return [] if log is None else [call.is_done for call in log.calls]
+
+    assert calls("RuntimeError: x", entry(3), entry(4)) == [True, False]
+    assert calls("", entry(3), entry(4)) == [True, True]
+    assert calls("RuntimeError: x", entry(3), entry(4, is_p2p=True)) == [True, True]
+    assert calls("RuntimeError: x") == []
+    silent = RankDump(rank=0, pid=1, time=1.0, since=0.0, problem="torch is too old")
+    assert log_of(silent) == (None, "torch is too old")

@@ -583,3 +583,67 @@ def test_any_evidence_gives_a_verdict(
     assert verdict.cause is HangCause.UNKNOWN or verdict.ranks
     assert verdict.cause is not HangCause.UNKNOWN or verdict.confidence is Confidence.LOW
     assert verdict == explain_hang(list(reversed(evidence))), "the order of ranks does not matter"
+
+
+def test_of_several_ranks_that_are_missing_the_one_furthest_behind_is_named() -> None:
+    """The others may wait for it in ways that no recorder shows."""
+    behind = rank(1, looped(10), IN_OWN_CODE)
+    verdict = explain_hang([waiting(0), behind, rank(2, looped(19), IN_OWN_CODE), waiting(3)])
+    assert (verdict.cause, verdict.ranks) == (HangCause.RANK_MISSING, (1,))
+
+
+def test_the_rank_that_differs_comes_first_in_the_sentence() -> None:
+    due, other = (call(20, name, done=False) for name in ("all_reduce", "broadcast"))
+    four = [rank(number, [*looped(19), other if number == 2 else due]) for number in range(4)]
+    summary = explain_hang(four).summary
+    assert summary.index("rank 2 called broadcast") < summary.index("ranks 0, 1 and 3 called")
+    two = explain_hang(four[1:3])
+    assert two.ranks == (2,)
+    assert two.summary.endswith("; rank 2 differs from earlier rounds")
+
+
+def test_ranks_that_call_different_things_are_the_cause_though_another_is_stopped() -> None:
+    """A rank that somebody stopped to look at it does not make the others differ."""
+    due, other = (call(20, name, done=False) for name in ("all_reduce", "broadcast"))
+    calls = (due, due, other, due)
+    ranks = [rank(number, [*looped(19), one]) for number, one in enumerate(calls)]
+    stopped = replace(ranks[3], condition=RankCondition.STOPPED)
+    verdict = explain_hang([*ranks[:3], stopped])
+    assert (verdict.cause, verdict.ranks) == (HangCause.COLLECTIVE_MISMATCH, (2,))
+
+
+def test_without_a_recorder_the_collective_is_the_one_that_most_ranks_are_in() -> None:
+    in_barrier = (
+        IN_ALL_REDUCE[0],
+        StackFrame(file=f"{TORCH}/distributed/distributed_c10d.py", line=4800, function="barrier"),
+    )
+    verdict = explain_hang(
+        [
+            rank(0, None, in_barrier),
+            rank(1, None),
+            rank(2, None),
+            rank(3, None, IN_OWN_CODE),
+        ]
+    )
+    assert verdict.ranks == (3,)
+    assert verdict.collective is not None
+    assert verdict.collective.operation == "all_reduce"
+
+
+def test_a_difference_in_a_collective_that_all_have_left_is_found() -> None:
+    """As a broadcast and an all-reduce of equal sizes may complete by chance, and what comes after
+    them does not."""
+    last = call(20, "all_reduce", done=False)
+    calls = [[*looped(18), call(19, "all_reduce"), last] for _ in range(4)]
+    calls[2][18] = call(19, "broadcast")
+    verdict = explain_hang([rank(number, items) for number, items in enumerate(calls)])
+    assert (verdict.cause, verdict.ranks) == (HangCause.COLLECTIVE_MISMATCH, (2,))
+    assert verdict.collective is not None and verdict.collective.sequence == 19
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "rank 0 is in"), (2, "ranks 0 and 1 are in")])
+def test_where_no_rank_waits_those_that_end_are_told(count: int, words: str) -> None:
+    ranks = [rank(number, None, IN_TEARDOWN) for number in range(count)]
+    verdict = explain_hang(ranks)
+    assert verdict.cause is HangCause.TEARDOWN
+    assert f"no rank waits in a collective; {words} teardown in train.py:50" in verdict.summary

@@ -106,3 +106,12 @@ def test_the_address_is_nccls_unless_it_was_changed(monkeypatch: pytest.MonkeyPa
     ):
         monkeypatch.setenv("NCCL_RAS_ADDR", value)
         assert nccl_ras._address() == expected
+
+
+def test_a_service_that_sends_without_end_is_read_up_to_a_limit(
+    client: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever listens on that port may be something else, and the memory of a node is not his."""
+    monkeypatch.setattr(client, "MAX_STATUS_BYTES", 1000)
+    with service(b"OK\n", b"x" * 300_000, stays_open=True) as address:
+        assert 1000 < len(client.ask_ras(address)) <= 1000 + (1 << 16)

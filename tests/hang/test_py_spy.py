@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from torchscale.hang import py_spy
 from torchscale.hang.py_spy import has_py_spy, main_thread, py_spy_stack, py_spy_stacks
 from torchscale.schema.launch.hang import StackFrame
 
-THREADS = [
+THREADS: list[dict[str, Any]] = [
     {
         "pid": 42,
         "thread_id": 1,
@@ -55,6 +56,20 @@ def install(directory: Path, script: str) -> None:
 
 def test_the_main_thread_is_the_one_with_the_id_of_the_process() -> None:
     assert main_thread(json.dumps(THREADS).encode(), 42) == MAIN
+
+
+def test_the_main_thread_is_known_by_its_name_where_kernels_number_threads_otherwise() -> None:
+    """As in a container, whose processes have other ids inside and outside."""
+    named = [{**THREADS[0]}, {**THREADS[1], "thread_name": "MainThread"}]
+    assert main_thread(json.dumps(named).encode(), 7) == MAIN
+    assert main_thread(json.dumps(THREADS).encode(), 7) == ()
+
+
+def test_lines_that_no_file_has_are_moved_into_the_range() -> None:
+    frames = [{"name": "f", "filename": "a.py", "line": line} for line in (-1, 0, 10**12)]
+    (main,) = [{**THREADS[1], "frames": frames}]
+    found = main_thread(json.dumps([main]).encode(), 42)
+    assert [frame.line for frame in found] == [py_spy._MAX_LINE, 0, 0]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"Error: Permission denied", b"[{}]", b"[]"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -36,7 +38,7 @@ with locked_folder(pathlib.Path({str(tmp_path / "run")!r})):
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(OutputError, match="cannot create"),
+        pytest.raises(OutputError, match=r"cannot create .*/run: Not a directory$"),
         locked_folder(tmp_path / "file" / "run"),
     ):
         pass
@@ -58,3 +60,59 @@ def test_a_link_in_place_of_the_lock_makes_no_file_elsewhere(tmp_path: Path) -> 
     with pytest.raises(OutputError), locked_folder(tmp_path / "run"):
         pass
     assert not (tmp_path / "outside").exists()
+
+
+def test_a_folder_that_is_held_is_refused_and_told_and_free_afterwards(tmp_path: Path) -> None:
+    with locked_folder(tmp_path):
+        assert is_locked(tmp_path)
+        with pytest.raises(StoreError, match="another torchscale"), locked_folder(tmp_path):
+            pass
+        assert is_locked(tmp_path), "the one that was refused took nothing away"
+    assert not is_locked(tmp_path)
+    assert not is_locked(tmp_path / "nowhere")
+    with locked_folder(tmp_path):
+        pass
+
+
+def test_a_look_at_the_lock_fails_no_command_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks whether a folder is locked holds the lock for an instant."""
+    with locked_folder(tmp_path):
+        pass
+    waits: list[float] = []
+    with (tmp_path / ".lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("torchscale.store.lock.time.sleep", sleep)
+        with locked_folder(tmp_path):
+            pass
+    assert len(waits) == 1
+    assert 0 < waits[0] < 1, "nobody notices"
+
+
+def test_a_file_system_without_locks_is_no_second_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("torchscale.store.lock.fcntl.flock", flock)
+    with (
+        pytest.raises(OutputError, match=r"cannot lock .*: No locks available$"),
+        locked_folder(tmp_path),
+    ):
+        pass
+
+
+def test_others_of_the_group_may_lock_what_they_may_write(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        with locked_folder(tmp_path):
+            assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(before)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories import cells, experiment, experiment_file, launch_record, trained
-from torchscale.errors import StoreError
+from torchscale.errors import OutputError, StoreError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window, WindowKind
 from torchscale.schema.run.content import Run
 from torchscale.schema.run.experiment_file import PlannedCell
@@ -360,3 +360,23 @@ def test_what_a_killed_command_left_half_written_goes_with_the_next_launch(tmp_p
     folder.begin_launch(cell, 1)
     assert not unfinished.exists()
     assert (unfinished.parent / "cell.json").exists()
+
+
+def test_the_steps_of_a_rank_are_those_of_its_file(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    step = {"step": 0, "seconds": 0.5, "data_wait": 0.0, "forward": 0.1, "backward": 0.3}
+    step |= {"optimizer": 0.1}
+    (folder.launch_directory(cell, 0) / "steps-rank-1.jsonl").write_text(json.dumps(step) + "\n{")
+    (found,) = folder.steps(cell, 0, 1)
+    assert (found.step, found.seconds) == (0, 0.5)
+    assert folder.steps(cell, 0, 0) == ()
+    assert folder.readings(cell, 0) == ()
+
+
+def test_a_launch_whose_directory_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    (tmp_path / "run" / "cells" / cell.id).write_text("")
+    with pytest.raises(OutputError, match=r"^cannot create .*/launch-0: Not a directory$"):
+        folder.begin_launch(cell, 0)

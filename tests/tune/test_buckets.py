@@ -41,3 +41,18 @@ def test_latency_makes_small_buckets_slow() -> None:
     cost = Reduction(0.01, 1e-12)
     assert exposed_seconds(sizes, ready, MIB, cost) == pytest.approx(0.04, rel=1e-3)
     assert exposed_seconds(sizes, ready, 100 * MIB, cost) == pytest.approx(0.02, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("bucketed", "merged", "payload_mib", "buckets"),
+    [
+        (0.011, 0.011, 10, 10),  # no latency
+        (0.022, 0.011, 10, 2),  # nothing but latency
+        (0.030, 0.011, 60, 4),  # three pieces would take more than they took
+    ],
+)
+def test_times_that_no_latency_and_bandwidth_explain_predict_nothing(
+    bucketed: float, merged: float, payload_mib: int, buckets: int
+) -> None:
+    """A bucket that costs nothing, or less than nothing, would make the smallest ones the best."""
+    assert reduction(link(bucketed, merged, payload_mib * MIB), buckets) is None

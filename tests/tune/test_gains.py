@@ -34,6 +34,7 @@ def test_a_paired_gain_by_hand() -> None:
     assert gain.error == pytest.approx(statistics.stdev([0.1, 0.2, 0.3]) / math.sqrt(3))
     assert gain.interval()[0] < math.exp(0.2) < gain.interval()[1]
     assert paired_gain([(0.1, 0.0)]) is None
+    assert paired_gain([(0.1, 0.0), (0.2, 0.0)]) is not None, "two have a spread"
 
 
 def test_the_smallest_visible_gain_is_seen_four_times_in_five() -> None:

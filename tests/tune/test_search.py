@@ -390,3 +390,17 @@ def test_the_choice_is_about_as_good_as_the_best_combination(noise: float) -> No
         launches += launched(search)
     assert close >= 18
     assert launches / 20 < 40
+
+
+def test_a_small_gain_is_verified_with_more_launches_than_a_large_one() -> None:
+    """The noise is the same, and the interval has to exclude no gain."""
+    small, large = (
+        run(
+            Search({"fused": AXES["fused"]}, budget_seconds=1e6),
+            machine({"fused=true": gain}, noise=0.01),
+        )
+        for gain in (0.05, 0.3)
+    )
+    assert small.verified is not None
+    assert large.verified is not None
+    assert small.verified.rounds > large.verified.rounds

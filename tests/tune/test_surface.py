@@ -103,3 +103,15 @@ def test_intervals_of_the_winner_cover_the_truth() -> None:
             < outlook.error
         )
     assert 60 <= covered <= 95
+
+
+@pytest.mark.parametrize("launches", [4, 16, 64])
+def test_the_error_of_a_single_change_is_that_of_the_means_of_its_launches(launches: int) -> None:
+    """By which a search without a winner says what gain it could have seen."""
+    every: list[Setting] = [START, (A,)]
+    outlook = Surface({"a": [A]}).outlook(measured({A: 0.1}, every * launches), NOISE)
+    assert outlook.single_error == pytest.approx(math.sqrt(NOISE * 2 / launches), rel=0.3)
+
+
+def test_without_a_change_there_is_no_error_of_one() -> None:
+    assert Surface({}).outlook(measured({}, [START, START]), NOISE).single_error is None

@@ -127,6 +127,8 @@ def test_credentials_in_an_address_go() -> None:
         (["--launch.env.HF_TOKEN", "abc", "next"], ["--launch.env.HF_TOKEN", REDACTED, "next"]),
         (["--launch.env={HF_TOKEN: abc, A: b}"], [f"--launch.env={REDACTED}"]),
         (["--launch.env", '{"API_KEY": "abc"}'], ["--launch.env", REDACTED]),
+        (["sshpass", "-p", "hunter2"], ["sshpass", "-p", REDACTED]),
+        (["docker", "run", "-p", "8080"], ["docker", "run", "-p", "8080"]),
         (["--launch={env: {DB_PASSWORD: abc}}"], [f"--launch={REDACTED}"]),
         (
             ["benchmark", "http://me:pw@host/c.yaml"],
@@ -192,6 +194,8 @@ def test_secrets_in_a_text(text: str, shown: str) -> None:
         "forward pass: 12.5 ms, backward pass: 25.1 ms",
         "https://github.com/pytorch/pytorch/issues/1?page=2",
         "see http://localhost:8642/ and user@example.com",
+        "AUTH=v2 --sig ok",
+        "USE_AUTH=true AUTH: 12 api_key='none' --use-auth false --auth 7",
         "tokens_per_step=4096 num_tokens: 100000 tokenizer=gpt2 pad_token='[PAD]'",
         "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
         "torchscale benchmark c.yaml --gpu_counts=[1,2] --data.pin_memory=false",
@@ -383,3 +387,12 @@ def test_what_only_looks_like_json_is_a_value_like_others(
 ) -> None:
     monkeypatch.setenv("CLOUD_CREDENTIALS", value)
     assert redact_text("long text: in-a-list") == "long text: in-a-list"
+
+
+def test_only_a_command_is_read_as_options_and_their_values() -> None:
+    """What follows ``-p`` in a list of other texts is no password."""
+    data = {"command": ["sshpass", "-p", SECRET], "notes": ["see", "-p", "steps"]}
+    assert redaction._redact_data(data, ()) == {
+        "command": ["sshpass", "-p", REDACTED],
+        "notes": ["see", "-p", "steps"],
+    }

@@ -389,13 +389,7 @@ def _redact_assignment(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
     plain = value.strip("\"'")
     bare = ":" in between and _WORDS_IN_TEXT.fullmatch(name)
-    if (
-        bare
-        or len(plain) < 3
-        or not is_secret_name(name)
-        or not _hides(name, plain)
-        or plain == REDACTED
-    ):
+    if bare or len(plain) < 3 or not _hides(name, plain):
         return match[0]
     quote_mark = value[0] if value[0] in "\"'" else ""
     return f"{name}{between}{quote_mark}{REDACTED}{quote_mark}"
@@ -404,11 +398,7 @@ def _redact_assignment(match: re.Match[str]) -> str:
 def _redact_option(match: re.Match[str]) -> str:
     name, value = match["name"], match["value"]
     plain = value.strip("\"'")
-    if (
-        len(plain) < 3
-        or not is_secret_name(name.lstrip("-"))
-        or not _hides(name.lstrip("-"), plain)
-    ):
+    if len(plain) < 3 or not _hides(name.lstrip("-"), plain):
         return match[0]
     return f"{name}{match['between']}{REDACTED}"
 

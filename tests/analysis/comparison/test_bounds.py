@@ -200,3 +200,30 @@ def test_bounded_cells_count_in_the_mean_and_the_correction() -> None:
     assert overall.high is not None
     assert overall.high.value == pytest.approx((0.6 * (1 + SLOWDOWN) * 0.7) ** 0.5, rel=1e-3)
     assert pair.regressions(()) == [first.id, second.id]
+
+
+def test_an_end_that_is_unknown_leaves_the_other_one() -> None:
+    """Where others had the core for nearly all of a launch, nothing says how fast it would have
+    been at most; at least as fast as measured it was."""
+    found = change(QUIET, launches(scaled(STEADY, 0.9), [(0.3, 0.99)] * 3))
+    assert found.low is not None
+    assert found.low.value == pytest.approx(0.9 / 0.7, rel=1e-3)
+    assert (found.high, found.verdict) == (None, Verdict.BETTER)
+
+
+def test_products_that_took_half_as_long_again_are_not_usual_work() -> None:
+    """Then others took more than turns on the core, and the computation itself may have been much
+    slower."""
+    slowed = change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=(2.25e-4, 2.5e-4)))
+    assert slowed.high is not None
+    # Of the half as long again, 6 % are the scatter of the work, and may be the machine's own.
+    assert slowed.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN) * 1.06, rel=1e-3)
+
+
+def test_of_two_disturbed_sides_nothing_says_which_one_suffered_more() -> None:
+    """One launch of three here and all three there: neither ratio is a bound."""
+    delay = (0.99, 0.99)
+    before = launches(STEADY, [None, None, delay], flag="throttled")
+    after = launches(scaled(STEADY, 2.0), [delay] * 3, flag="throttled")
+    found = change(before, after)
+    assert (found.low, found.high, found.verdict) == (None, None, Verdict.UNCLEAR)

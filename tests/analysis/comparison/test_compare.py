@@ -369,3 +369,38 @@ def test_series_count_once_each_in_the_efficiency_score() -> None:
     assert score is not None
     assert score.value == pytest.approx(100 * math.sqrt(math.sqrt(0.9 * 0.8)))
     assert score.cells == 4
+
+
+def test_cells_with_too_few_launches_do_not_count_where_others_have_enough() -> None:
+    first, second = cells()
+    few = STEADY[:2]
+    pair = compare(
+        side(result(first), result(second, few)),
+        side(result(first), result(second, scaled(few, 0.5))),
+    )
+    assert pair.overall[0].ratio.value == pytest.approx(1.0)
+    assert pair.overall[0].cells == 1
+    alone = compare(side(result(second, few)), side(result(second, scaled(few, 0.5))))
+    assert alone.overall[0].ratio.value == pytest.approx(0.5)
+
+
+def test_a_score_of_speed_is_as_certain_as_the_speeds() -> None:
+    """That something else is unclear, as the slowest steps often are, does not matter."""
+    cell = cells()[0]
+
+    def with_tail(tail: Sequence[float]) -> ResultSet:
+        launches = tuple(
+            LaunchFigures(
+                values={
+                    MetricKey(metric=Metric.THROUGHPUT): rate,
+                    MetricKey(metric=Metric.STEP_P95): p95,
+                }
+            )
+            for rate, p95 in zip(STEADY, tail, strict=True)
+        )
+        return side(result(cell, launches=launches))
+
+    pair = compare(with_tail([0.1, 0.5, 0.9]), with_tail([0.2, 0.9, 0.3]))
+    assert [one.verdict for one in pair.overall] == [Verdict.SAME, Verdict.UNCLEAR]
+    assert pair.score is not None
+    assert pair.score.certain

@@ -8,11 +8,13 @@ import pytest
 
 from tests.factories import cells, environment, experiment, experiment_file
 from torchscale.analysis.comparison.conditions import (
+    flagged_conditions,
     measured_sessions,
     over_sessions,
     session_facts,
     session_numbers,
     unequal_conditions,
+    unlike_before,
 )
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
@@ -157,3 +159,25 @@ def test_sides_that_are_both_contended_may_be_so_to_another_degree(
         for loads in (before, after)
     ]
     assert unequal_conditions(*sides) == unequal
+
+
+def test_what_the_last_session_has_otherwise_than_an_earlier_one() -> None:
+    """Also what was changed and changed back: figures of the sessions between differ by it."""
+    ring = {"env": {"NCCL_ALGO": "Ring"}}
+    assert unlike_before([session(0), session(10)]) == ()
+    assert unlike_before([session(0), session(10, **ring), session(20, **ring)]) == (
+        "variable NCCL_ALGO",
+    )
+    assert unlike_before([session(0), session(10, **ring), session(20)]) == ("variable NCCL_ALGO",)
+
+
+def test_memory_is_a_fact_in_gib() -> None:
+    assert session_facts(session(0, memory_bytes=64 * 2**30))["memory"] == "64 GiB"
+    assert "memory" not in session_facts(session(0, memory_bytes=None))
+
+
+def test_a_cell_was_measured_under_a_condition_beyond_a_third_of_its_launches() -> None:
+    assert flagged_conditions(cell_of(("throttled",), ("contended",), ("contended",))) == (
+        "contended",
+    )
+    assert flagged_conditions(cell_of((), ())) == ()

@@ -36,5 +36,15 @@ def test_a_limit_holds_either_way() -> None:
 
 
 def test_a_launch_without_the_work_leaves_it_unknown() -> None:
-    assert speed_gap(launches((1e-4, 2e-4), None), launches((1e-4, 2e-4))) is None
+    work = (1e-4, 2e-4)
+    for before, after in (((work, None), (work, work)), ((work, work), (work, None))):
+        assert speed_gap(launches(*before), launches(*after)) is None
     assert speed_gap([], []) is None
+
+
+@pytest.mark.parametrize("work", [(1.2e-4, 2e-4), (1e-4, 2.4e-4)])
+def test_products_and_copies_are_told_apart(work: tuple[float, float]) -> None:
+    """A machine may be slow in one of them alone: clocks that are throttled slow no copy."""
+    gap = speed_gap(launches((1e-4, 2e-4)), launches(work))
+    assert gap is not None
+    assert (gap.products > 0.1, gap.copies > 0.1) == (work[0] > 1e-4, work[1] > 2e-4)

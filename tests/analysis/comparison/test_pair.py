@@ -11,6 +11,7 @@ from tests.analysis.comparison.test_compare import STEADY, result, scaled, side,
 from tests.factories import cells
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.pair import Pair
+from torchscale.config.choices import Metric
 from torchscale.schema.run.result_set import ResultCell
 from torchscale.schema.state import State
 
@@ -84,6 +85,7 @@ def test_an_unclear_comparison_may_hide_a_loss(rates: Sequence[float], hidden: b
         result(FIRST, rates), reference=[result(FIRST, rates if rates is NOISY else STEADY)]
     )
     assert pair.may_hide_loss(()) is hidden
+    assert pair.may_hide_loss((Metric.STEP_P95,)) is hidden, "where less is better"
 
 
 def test_the_mean_over_all_cells_tells_whether_a_loss_is_hidden() -> None:
@@ -112,5 +114,20 @@ def test_the_limit_follows_a_larger_threshold() -> None:
     assert math.isclose(change.ratio.value, 0.97, abs_tol=0.01)
     assert 0.4 < interval[0] < 0.75
     (overall,) = pair.overall_by(())
-    assert overall.may_hide_loss(0.02)
-    assert not overall.may_hide_loss(0.6)
+    (step,) = pair.overall_by((Metric.STEP_P95,))
+    for one in (overall, step):
+        assert one.may_hide_loss(0.02)
+        assert not one.may_hide_loss(0.6)
+
+
+@pytest.mark.parametrize(
+    ("after", "unclear"),
+    [
+        (result(SECOND), [SECOND.id]),
+        (result(SECOND, state=State.SKIPPED), []),
+        (result(SECOND, state=State.WAITING), []),
+    ],
+)
+def test_only_what_was_measured_somewhere_is_unclear(after: ResultCell, unclear: list[str]) -> None:
+    """Of a cell that no side measured, there is nothing to say."""
+    assert against(result(FIRST), after, reference=[result(FIRST)]).unclear(()) == unclear

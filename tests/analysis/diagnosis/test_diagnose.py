@@ -284,6 +284,7 @@ def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
     assert pauses.count == (5, 0)
     assert pauses.seconds_per_step == pytest.approx(0.01)
     assert rare_long_steps(seconds[:, :19]) is None
+    assert rare_long_steps(seconds[:, :20]) is not None
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,10 @@ def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
             "rank 1: hardware slowdown",
         ),
         ({"allocation_retries": 3}, FindingKind.MEMORY_PRESSURE, "3 times"),
+        ({"allocation_retries": 3, "page_faults": None}, FindingKind.MEMORY_PRESSURE, "3 times"),
         ({"page_faults": 40.0}, FindingKind.MEMORY_PRESSURE, "40 pages"),
+        ({"page_faults": 1.0}, FindingKind.MEMORY_PRESSURE, "1 pages"),
+        ({"allocation_retries": None, "page_faults": 40.0}, FindingKind.MEMORY_PRESSURE, "40 pa"),
     ],
 )
 def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, words: str) -> None:
@@ -311,6 +315,16 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
     assert finding.kind is kind
     assert words in finding.summary
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    "changes", [{"throttled": (("power cap",), (), (), ())}, {"page_faults": 40.0}]
+)
+def test_what_was_counted_and_not_timed_has_no_cost(changes: dict[str, Any]) -> None:
+    """No number that was not measured."""
+    (finding,) = diagnose(quiet(**changes)).findings
+    assert (finding.cost_seconds, finding.cost_percent) == (0.0, 0.0)
+    assert "cannot be derived" in finding.evidence[0]
 
 
 @pytest.mark.parametrize(
@@ -353,12 +367,21 @@ def test_host_work_of_one_rank_is_a_stragglers() -> None:
 def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
     alone = diagnose(quiet(1))
     assert alone.findings == ()
+    alone_and_unmeasured = diagnose(
+        quiet(1, **dict.fromkeys(("wait", "blame", "transfer", "bucket_bytes", "probe")))
+    )
     about_groups = {
         FindingKind.STRAGGLER,
         FindingKind.LOAD_IMBALANCE,
         FindingKind.EXPOSED_COMMUNICATION,
+        FindingKind.SMALL_BUCKETS,
+        FindingKind.SLOW_LINK,
+        FindingKind.SYNC_VARIANCE,
+        FindingKind.UNEVEN_STAGES,
+        FindingKind.UNEVEN_MICRO_BATCHES,
     }
-    assert not about_groups & {item.kind for item in alone.abstentions}
+    for diagnosis in (alone, alone_and_unmeasured, diagnose(quiet(1, staged=True))):
+        assert not about_groups & {item.kind for item in diagnosis.abstentions}
 
 
 def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
@@ -407,3 +430,45 @@ def test_no_rank_of_a_pipeline_is_blamed_for_holding_other_layers() -> None:
     assert FindingKind.STRAGGLER not in found(found_of_stages)
     assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.STRAGGLER)
     assert "as stages of a pipeline do" in why_not(found_of_stages, FindingKind.LOAD_IMBALANCE)
+
+
+def test_a_little_load_on_its_cores_does_not_excuse_a_straggler() -> None:
+    """Two per cent of the cores' time are 2 ms of a step, and it loses 20."""
+    little = np.array([0.0, 0.02, 0.0, 0.0])
+    assert found(slow(1, 0.02, other_processes=little))[FindingKind.STRAGGLER].rank == 1
+    assert "other processes took 15 %" in why_not(
+        slow(1, 0.02, other_processes=little * 7.5), FindingKind.STRAGGLER
+    )
+
+
+def test_a_rank_that_waits_a_little_longer_for_data_is_not_named() -> None:
+    """Two of 100 ms are what collating one batch rather than another can take."""
+    data = np.full((4, BATCHES), 0.0001)
+    data[3] += 0.002
+    assert FindingKind.INPUT_PIPELINE not in found(quiet(data_wait=data))
+
+
+@pytest.mark.parametrize(("steps", "confidence"), [(120, Confidence.HIGH), (5, Confidence.LOW)])
+def test_what_few_steps_show_is_less_certain(steps: int, confidence: Confidence) -> None:
+    findings = found(
+        quiet(
+            steps=steps,
+            host_bound=np.full(4, 0.02),
+            data_wait=np.full((4, BATCHES), 0.02),
+            transfer=np.full(BATCHES, 0.03),
+        )
+    )
+    assert findings[FindingKind.EXPOSED_COMMUNICATION].confidence is confidence
+    assert findings[FindingKind.HOST_BOUND].confidence is confidence
+    assert findings[FindingKind.INPUT_PIPELINE].confidence is confidence
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1.4, 0), (1.6, 2), (3.0, 2)])
+def test_an_interruption_of_half_a_step_is_a_pause_and_scatter_is_none(
+    factor: float, count: int
+) -> None:
+    seconds = np.full((2, 60), STEP)
+    seconds[1, [20, 40]] *= factor
+    found_pauses = rare_long_steps(seconds)
+    assert found_pauses is not None
+    assert found_pauses.count == (0, count)

@@ -153,6 +153,7 @@ def test_micro_batches_of_unequal_length_are_found_with_what_they_cost() -> None
     assert finding.cost_seconds == pytest.approx(3 * (2.0 - 1) * 0.01)
     assert "2.0 times the mean" in finding.summary
     assert "3: 2.00" in finding.evidence[1]
+    assert finding.confidence is Confidence.HIGH
 
 
 @pytest.mark.parametrize(
@@ -169,3 +170,16 @@ def test_equal_micro_batches_are_not_uneven(even: MicroBatchLengths) -> None:
 
 def test_micro_batches_that_cannot_be_told() -> None:
     assert "each micro-batch" in why_not(pipeline(4, 1), FindingKind.UNEVEN_MICRO_BATCHES)
+
+
+def test_a_single_step_says_nothing_of_micro_batches() -> None:
+    one = lengths([1.0, 1.0, 2.5, 1.0])
+    one = replace(one, shared_variance=one.shared_variance[:1])
+    assert FindingKind.UNEVEN_MICRO_BATCHES not in found(pipeline(4, 1, micro_batch_lengths=one))
+
+
+def test_a_slow_rank_is_found_without_windows() -> None:
+    """Too few steps for windows: each step is a sample."""
+    extra = on_rank(8, 3, 0.02)
+    finding = found(pipeline(4, 2, extra=extra, windows=None))[FindingKind.STRAGGLER]
+    assert finding.rank == 3

@@ -10,6 +10,14 @@ from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
 from torchscale.analysis.diagnosis.rule import median_of_others, medians_of_others
+from torchscale.analysis.diagnosis.rules_spells import (
+    CERTAIN_SPELLS,
+    MIN_SPELLS,
+    Spells,
+    _confidence,
+    _moving_mean,
+    _two_levels,
+)
 from torchscale.analysis.diagnosis.signals import (
     MAX_WINDOWS,
     Pauses,
@@ -238,3 +246,41 @@ def test_long_steps_in_a_row_are_no_pause() -> None:
     seconds[0, 100:102] = 0.03
     pauses = rare_long_steps(seconds)
     assert pauses is not None and pauses.count == (2, 0)
+
+
+def test_a_cpu_has_no_device_that_throttles() -> None:
+    signals = replace(run_of(spells(3, 1, 1500, 0.006, 200)), on_device=False)
+    advice = found(signals)[KIND].advice
+    assert "rank 1's cores" in advice
+    assert "throttles" not in advice
+
+
+def test_two_levels_and_the_scatter_within_them() -> None:
+    """Scatter is a standard deviation, by which it is judged whether the levels are two at all."""
+    random = np.random.default_rng(0)
+    values = random.normal(0.0, 0.05, (3, 400))
+    values[:, 300:] += 1.0
+    fast, slow, scatter = _two_levels(random.permuted(values, axis=1))
+    assert fast == pytest.approx(0.0, abs=0.02)
+    assert slow == pytest.approx(1.0, abs=0.02)
+    assert scatter == pytest.approx(0.05, rel=0.15)
+
+
+def test_a_moving_mean_lies_around_its_window_and_counts_steps() -> None:
+    """A spell must not seem to begin before or after it does."""
+    values, steps = np.array([[0.0, 0.0, 6.0, 0.0, 0.0]]), np.array([1.0, 1.0, 2.0, 1.0, 1.0])
+    assert _moving_mean(values, steps, 3).tolist() == [[0.0, 3.0, 3.0, 3.0, 0.0]]
+    assert _moving_mean(values, np.ones(5), 1).tolist() == values.tolist()
+    assert _moving_mean(values, np.ones(5), 99)[0, 2] == pytest.approx(6 / 5)
+
+
+def test_the_fewest_spells_that_are_a_pattern_are_the_least_certain() -> None:
+    """A coincidence of two is likelier than one of many."""
+    half_of_the_time = Spells(0, 9, 0.5, 1.0, 0.006, 0.006, COMPUTE, 0.003, 3, None)
+    counts = (MIN_SPELLS, MIN_SPELLS + 1, CERTAIN_SPELLS, 50)
+    assert [_confidence(replace(half_of_the_time, count=count)) for count in counts] == [
+        Confidence.LOW,
+        Confidence.MEDIUM,
+        Confidence.HIGH,
+        Confidence.HIGH,
+    ]

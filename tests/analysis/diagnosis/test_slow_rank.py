@@ -61,3 +61,20 @@ def test_signals_of_a_launch_tell_phases_alone(on_device: bool) -> None:
 )
 def test_the_place_has_more_than_half_of_the_excess(host: float, busy: float, place: Place) -> None:
     assert SlowRank(1, (0, 2, 3), EXTRA).place(recorded(host=host, busy=busy)) is place
+
+
+@pytest.mark.parametrize(
+    ("host", "busy", "origin", "is_sent_on"),
+    [
+        (0.0, EXTRA, Origin.LAUNCH, False),
+        (0.01, 0.01, Origin.LAUNCH, True),
+        (0.01, 0.01, Origin.TRACE, False),
+    ],
+)
+def test_a_profile_is_advised_where_it_would_tell_more(
+    host: float, busy: float, origin: Origin, is_sent_on: bool
+) -> None:
+    """Not to somebody who has a recording, nor where the operators are known to be slow."""
+    signals = replace(recorded(host=host, busy=busy), origin=origin)
+    advice = SlowRank(1, (0, 2, 3), EXTRA).advice(signals, "the others'")
+    assert ("torchscale profile" in advice) is is_sent_on

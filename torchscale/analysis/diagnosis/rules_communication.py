@@ -154,11 +154,7 @@ def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         or p50 <= EXPOSED_FLOOR * signals.step_seconds
     ):
         return None
-    cost = (
-        0.0
-        if signals.transfer is None or signals.wait is None
-        else max(0.0, _mean_exposed(signals) - p50)
-    )
+    cost = max(0.0, _mean_exposed(signals) - p50)
     return Finding(
         kind=FindingKind.SYNC_VARIANCE,
         cost_percent=percent(cost, signals),

@@ -1,0 +1,70 @@
+"""Communication: when it is called a fault of buckets or of the link, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet
+from torchscale.analysis.diagnosis.signals import LinkProbe
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+
+EXPOSED = np.full(BATCHES, 0.03)
+MERGING_HELPS = LinkProbe(4_000_000, 0.035, 0.007)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_named"),
+    [
+        ((10_000,) * 4, True),
+        ((10_000,) * 3, False),
+        (((1 << 20) - 1,) * 9, True),
+        ((1 << 20,) * 9, False),
+        ((10_000, 10_000, 2 << 20, 2 << 20, 2 << 20), False),
+    ],
+)
+def test_buckets_are_small_where_there_are_several_below_the_first_of_ddp(
+    sizes: tuple[int, ...], is_named: bool
+) -> None:
+    """Nobody is told to change the default, or to merge what is hardly split."""
+    signals = quiet(transfer=EXPOSED, bucket_bytes=sizes, probe=MERGING_HELPS)
+    assert (FindingKind.SMALL_BUCKETS in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(
+    ("seconds", "confidence"),
+    [(0.005, None), (0.009, Confidence.MEDIUM), (0.02, Confidence.HIGH)],
+)
+def test_a_link_far_below_its_rate_is_certain(
+    seconds: float, confidence: Confidence | None
+) -> None:
+    """78.6 MB on the bus: 15.7, 8.7 and 3.9 GB/s of 25. Overheads of protocols explain a half, not
+    a sixth."""
+    probe = LinkProbe(50 << 20, seconds, seconds)
+    finding = found(quiet(transfer=EXPOSED, probe=probe)).get(FindingKind.SLOW_LINK)
+    assert (None if finding is None else finding.confidence) is confidence
+
+
+@pytest.mark.parametrize(
+    ("changes", "cost"),
+    [
+        ({}, 0.006),
+        ({"transfer": np.full(BATCHES, 0.001)}, 0.0),
+        ({"transfer": None}, 0.0),
+        ({"wait": None, "blame": None}, 0.0),
+    ],
+)
+def test_an_unsteady_exchange_costs_what_its_mean_exceeds_its_median(
+    changes: dict[str, Any], cost: float
+) -> None:
+    """Never less than nothing, and nothing that was not measured."""
+    measured = {
+        "exposed_p50": 0.02,
+        "exposed_p95": 0.03,
+        "transfer": np.full(BATCHES, 0.0245),
+        "wait": np.full((4, BATCHES), 0.0015),
+    }
+    finding = found(quiet(**{**measured, **changes}))[FindingKind.SYNC_VARIANCE]
+    assert finding.cost_seconds == pytest.approx(cost)

@@ -1,0 +1,70 @@
+"""Files in an earlier form, and files of one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factories import cells, launch_record
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.store import json_files
+from torchscale.store.json_files import DamagedFileError, read_lines, read_model
+
+FIRST, SECOND = (Progress(phase="measuring", steps=steps) for steps in (1, 2))
+
+
+def written(path: Path) -> Path:
+    lines = [FIRST.model_dump_json(), "{", '{"phase": "other"}', "", SECOND.model_dump_json()]
+    path.write_text("\n".join(lines) + '\n{"phase": "meas')
+    return path
+
+
+def test_lines_that_are_damaged_are_left_out(tmp_path: Path) -> None:
+    """As of a rank that was killed while it wrote."""
+    path = written(tmp_path / "lines.jsonl")
+    assert read_lines(tmp_path, path, Progress) == (FIRST, SECOND)
+    assert read_lines(tmp_path, tmp_path / "nowhere", Progress) == ()
+
+
+def test_lines_of_another_folder_are_not_read(tmp_path: Path) -> None:
+    """A results folder from somebody else must not show what its reader may read."""
+    root = tmp_path / "run"
+    root.mkdir()
+    (root / "lines.jsonl").symlink_to(written(tmp_path / "outside.jsonl"))
+    assert read_lines(root, root / "lines.jsonl", Progress) == ()
+
+
+def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "lines.jsonl")
+    monkeypatch.setattr(json_files, "_MAX_LINES_BYTES", 20)
+    assert read_lines(tmp_path, path, Progress) == ()
+
+
+def in_rows(content: Any) -> Any:
+    """Columns of batches as the objects that they were once."""
+    if isinstance(content, list):
+        return [in_rows(item) for item in content]
+    if not isinstance(content, dict):
+        return content
+    found = {key: in_rows(value) for key, value in content.items()}
+    if isinstance(columns := found.get("batches"), dict):
+        rows = zip(*columns.values(), strict=True)
+        found["batches"] = [dict(zip(columns, row, strict=True)) for row in rows]
+    return found
+
+
+def test_a_record_of_an_earlier_form_is_read_and_a_damaged_one_is_not(tmp_path: Path) -> None:
+    """What took hours to measure stays readable."""
+    record = launch_record(cells()[0])
+    earlier = in_rows(json.loads(record.model_dump_json()))
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(earlier))
+    assert '"batches": [{' in path.read_text()
+    assert read_model(tmp_path, path, LaunchRecord) == record
+    path.write_text(json.dumps({**earlier, "seconds": "long"}))
+    with pytest.raises(DamagedFileError, match="seconds"):
+        read_model(tmp_path, path, LaunchRecord)

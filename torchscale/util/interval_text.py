@@ -29,6 +29,11 @@ def finite(end: float) -> float | None:
     return end if math.isfinite(end) else None
 
 
+def finite_ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    """Both ends as files write them; ``None`` where there is no interval."""
+    return (None, None) if interval is None else (interval[0], finite(interval[1]))
+
+
 def format_ends(low: str, high: str) -> str:
     """``25 to 84 %``: the unit once where both ends have the same."""
     unit = high.partition(" ")[2]

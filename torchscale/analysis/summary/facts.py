@@ -74,6 +74,11 @@ class CellFacts:
     launches: tuple[LaunchFigures, ...] = ()
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the machines."""
+        return tuple(node.hostname for node in self.nodes)
+
+    @property
     def autopsy(self) -> Autopsy | None:
         """Of the launch that failed, if it hung or its ranks' collectives did not fit together."""
         return None if self.failed is None else self.failed.autopsy

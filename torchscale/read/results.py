@@ -139,7 +139,7 @@ class Results:
                 "algbw": point.algbw,
                 "busbw": point.busbw,
                 "wrong_elements": point.wrong_elements,
-                "link_share": cell.link_share(point),
+                "link_share": point.link_share,
             }
             for name, run in self.runs.items()
             for cell in run.collectives

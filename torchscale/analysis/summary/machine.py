@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint
+from torchscale.analysis.machine.collectives import CollectiveFigures
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.analysis.machine.link_verdict import Ceiling, LinkVerdict
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
@@ -37,14 +37,10 @@ class CollectivesSummary:
         """What the link allows; ``None`` where that is not known."""
         return None if self.verdict is None else self.verdict.ceiling
 
-    def link_share(self, point: CollectivePoint) -> float | None:
-        """Bus bandwidth over the link's rated bandwidth in one direction; ``None`` where the link
-        is not known, and of a barrier, which carries nothing."""
-        return (
-            None
-            if self.ceiling is None or not point.busbw
-            else point.busbw / self.ceiling.bytes_per_second
-        )
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """As NCCL logged them."""
+        return () if self.log is None else self.log.transports
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,11 @@ class MemorySummary:
     launches: int
     ranks: tuple[MemoryRank, ...] = ()
     facts: CellFacts = NO_FACTS
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """None: what is allocated does not depend on the state of the machine."""
+        return ()
 
     @property
     def fullest(self) -> MemoryRank | None:

@@ -9,7 +9,6 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
 from torchscale.report.exporters.figure import Figure
 from torchscale.report.formats.export import machine_row
-from torchscale.report.formats.machine_export import memory_export
 from torchscale.report.sections.resources import memory_section
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.exports.machine import MemoryExport
@@ -64,4 +63,4 @@ def sections(
 
 def export(summary: MemorySummary) -> MemoryExport:
     """Every rank's bytes, and how far the prediction was off."""
-    return memory_export(summary)
+    return MemoryExport.model_validate(summary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.factories import cells, experiment
 from torchscale.config.degrees import Degrees
 from torchscale.config.dump import to_yaml
-from torchscale.config.strategy import STRATEGIES, Signal, strategy_label
+from torchscale.config.strategy import STRATEGIES, CommHook, Ddp, Signal, strategy_label
 
 
 @given(st.tuples(*[st.integers(1, 4)] * 4))
@@ -135,3 +136,10 @@ def test_every_strategy_declares_its_signals() -> None:
     }
     for one, other in itertools.combinations(STRATEGIES.values(), 2):
         assert one.__doc__ != other.__doc__
+
+
+@pytest.mark.parametrize("hook", get_args(CommHook))
+def test_copies_train_one_model_unless_their_hook_sends_nothing(hook: CommHook) -> None:
+    """What compresses gradients still exchanges them, so that parameters must be equal on all
+    ranks. Without an exchange they differ, which is no fault, and there is nothing to tune."""
+    assert Ddp(comm_hook=hook).exchanges_gradients is (hook != "noop")

@@ -171,6 +171,20 @@ def test_stores_get_a_process_with_the_report_at_the_end(
     assert commands.started[1][1]["MLFLOW_TRACKING_URI"] == "sqlite:///x.db"
 
 
+def test_the_service_of_another_process_is_not_passed_on(
+    tmp_path: Path, launches: FakeLaunches, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's service would keep the run of an export that was ended as in use, and refuse the next
+    export of it. All else of the environment is needed: proxies, API keys, paths."""
+    monkeypatch.setenv("WANDB_SERVICE", "3-1234-unix-/tmp/socket")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    benchmark(experiment(export={"wandb": "auto"}), output_dir=tmp_path / "run")
+    assert commands.started
+    for _, env in commands.started:
+        assert "WANDB_SERVICE" not in env
+        assert env["WANDB_MODE"] == "offline"
+
+
 def test_a_store_that_fails_says_what_its_command_said(
     tmp_path: Path, launches: FakeLaunches, commands: Commands, recorder: Recorder, always: None
 ) -> None:

@@ -216,6 +216,30 @@ def test_larger_batches_are_skipped_once_a_smaller_one_ran_out_of_memory(
     ] == ["batch 16 ran out of memory"]
 
 
+def test_the_batch_that_ran_out_of_memory_and_smaller_ones_are_still_measured(
+    tmp_path: Path, launches: Callable[[RecordOf], None]
+) -> None:
+    """Memory may have been short for a moment: each repeat of the batch itself is tried, and only
+    larger ones are not worth it."""
+    ran: list[int] = []
+
+    def record_of(cell: AnyCell, launch: int) -> LaunchRecord:
+        assert isinstance(cell, TrainingCell)
+        ran.append(cell.batch_size)
+        if cell.batch_size == 16:
+            return failed_record(cell, State.OOM, "out of memory", launch)
+        return launch_record(cell, launch)
+
+    launches(record_of)
+    run_sweep(
+        tmp_path / "run",
+        batch_sizes=[8, 16, 32],
+        gpu_counts=[1],
+        benchmark={"skip_larger_batches": True, "repeats": 2},
+    )
+    assert sorted(ran) == [8, 8, 16, 16]
+
+
 KILLED = """
 import json, os, pathlib, shutil, signal, sys
 from tests.measure.test_sweep import made_up_launcher, ok_record, run_sweep

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.factories import cells, experiment, machine
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
+from torchscale.plan import duration
 from torchscale.plan.duration import (
     CellProgress,
     Estimate,
@@ -69,6 +72,31 @@ def test_a_step_that_is_longer_than_the_measurement_is_told_and_bound_by_the_tim
     (step,) = found.long_steps.values()
     assert step == pytest.approx(3 * 368_085_827_584 * 1024 / 320e9)
     assert (found.low, found.high) == (1800.0, 1800.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "bounds", "is_long"),
+    [
+        (1.0, (10.0, 100.0), False),
+        (20.0, (40.0, 100.0), False),
+        (50.0, (100.0, 100.0), False),
+        (51.0, (102.0, 1800.0), True),
+        (1000.0, (1800.0, 1800.0), True),
+    ],
+)
+def test_a_launch_takes_a_step_of_warm_up_and_one_of_measurement_at_least(
+    monkeypatch: pytest.MonkeyPatch, step: float, bounds: tuple[float, float], is_long: bool
+) -> None:
+    """Two steps that just fit into what the rule allows are no reason to warn of long steps; two
+    that do not make the caps of the rule meaningless, so that only the timeout bounds the launch.
+    """
+    kind = SimpleNamespace(
+        expected_seconds=lambda cell: (10.0, 100.0), least_step_seconds=lambda cell, peaks: step
+    )
+    monkeypatch.setattr(duration, "plan_kind", lambda name: kind)
+    found = estimate(experiment(gpu_counts=[1]))
+    assert (found.low, found.high) == bounds
+    assert bool(found.long_steps) is is_long
 
 
 def test_launches_that_were_measured_before_say_how_long_the_others_take() -> None:

@@ -15,7 +15,7 @@ from torchscale.config.choices import FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
 from torchscale.plan.expand import make_plan
 from torchscale.read.compare import Gate, Rules, compare_sources, gate
-from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.node.environment import DeviceInfo

@@ -32,7 +32,7 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.formats.report_export import summary_json
-from torchscale.report.sections.comparison import ComparisonReport, comparison_document
+from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.results.comparison_inputs import load_source
 from torchscale.results.details import read_details

@@ -82,6 +82,28 @@ def test_winners_of_several_axes_are_combined_and_verified() -> None:
     assert search.interaction is None  # the noise hides whether they do anything to each other
 
 
+def test_start_and_winner_take_turns_at_going_first() -> None:
+    """A machine that gets slower from launch to launch, as one that heats up, slows the second of
+    each pair. If that were always the same setting, its gain would be wrong by the drift."""
+    ran: list[Setting] = []
+    measure = machine({"fused=true": 0.05}, noise=0.0005)
+
+    def drifting(setting: Setting) -> Measured:
+        ran.append(setting)
+        measured = measure(setting)
+        assert measured.log is not None
+        return Measured(measured.log - 0.01 * len(ran), measured.seconds)
+
+    search = run(Search({"fused": AXES["fused"]}, budget_seconds=1e6), drifting)
+    assert search.winner == (Change("fused", "true"),)
+    assert search.verified is not None
+    first_of_each_pair = ran[-2 * search.verified.rounds :: 2]
+    winner, start = search.winner, ()
+    assert first_of_each_pair == [start, winner] * (len(first_of_each_pair) // 2) + [start] * (
+        len(first_of_each_pair) % 2
+    )
+
+
 def test_changes_that_cancel_each_other_are_not_both_taken() -> None:
     """Each gains by itself; together they lose."""
 

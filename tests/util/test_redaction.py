@@ -363,3 +363,23 @@ def test_what_was_taken_out_of_a_text() -> None:
         "abcdef",
         "",
     }
+
+
+def test_secrets_within_json_in_the_environment_are_looked_for_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The key file of a cloud account is often passed as one variable. Libraries write its key
+    into messages, without the rest of the file."""
+    account = {"type": "service_account", "private_key": "c0rrect-h0rse", "retries": 3}
+    monkeypatch.setenv("CLOUD_CREDENTIALS", f"  {json.dumps(account)}")
+    assert redact_text("service_account: refused c0rrect-h0rse") == (
+        f"service_account: refused {REDACTED}"
+    )
+
+
+@pytest.mark.parametrize("value", ["{not json at all", "[1]", '{"password": ["in-a-list"]}', "{}"])
+def test_what_only_looks_like_json_is_a_value_like_others(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("CLOUD_CREDENTIALS", value)
+    assert redact_text("long text: in-a-list") == "long text: in-a-list"

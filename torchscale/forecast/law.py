@@ -74,7 +74,9 @@ def expected_maximum(count: float) -> float:
     1958)."""
     from scipy.special import ndtri  # noqa: PLC0415 - 0.2 s to import, and only predictions need it
 
-    return 0.0 if count <= 1 else float(ndtri((count - 0.375) / (count + 0.25)))
+    if count <= 1:
+        return 0.0
+    return float(ndtri((count - 0.375) / (count + 0.25)))
 
 
 def features(gpus: float, nodes: float) -> Vector:
@@ -194,7 +196,9 @@ def _exposed_between_nodes(points: Sequence[Measured]) -> dict[Term, tuple[float
     point, latency = measured
     multiples = dict(zip(Term, features(point.gpus, point.nodes).tolist(), strict=True))
     exposed = (point.exposed_share or 0.0) * point.cost / points[-1].cost
-    term = Term.LATENCY_OF_RING if latency.of_ring else Term.LATENCY_BETWEEN_NODES
+    term = Term.LATENCY_BETWEEN_NODES
+    if latency.of_ring:
+        term = Term.LATENCY_OF_RING
     of_bytes = exposed * (1 - latency.share) / multiples[Term.NETWORK]
     of_latency = exposed * latency.share / multiples[term]
     expected, deviation = term.value

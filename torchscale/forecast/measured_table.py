@@ -149,7 +149,9 @@ def _header(path: Path, cells: Sequence[str]) -> list[str]:
 
 def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
     gpus = _integer(where, "gpus", values["gpus"])
-    nodes = _integer(where, "nodes", values["nodes"]) if values.get("nodes") else None
+    nodes = None
+    if values.get("nodes"):
+        nodes = _integer(where, "nodes", values["nodes"])
     if nodes is not None and nodes > gpus:
         raise UsageError(f"{where}: nodes {nodes} exceeds gpus {gpus}; every node has a GPU")
     rate, unit = _number(where, "throughput", values["throughput"]), values.get("unit", "")
@@ -191,7 +193,10 @@ def _number(where: str, name: str, text: str) -> float:
     if not text:
         raise UsageError(f"{where}: {name} is empty", hint="leave out lines without a measurement")
     try:
-        value = float(text) if "_" not in text else math.nan
+        if "_" not in text:
+            value = float(text)
+        else:
+            value = math.nan
     except ValueError:
         value = math.nan
     if value > LARGEST:
@@ -207,7 +212,10 @@ def _number(where: str, name: str, text: str) -> float:
 def _series(
     path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | None
 ) -> MeasuredSeries:
-    what = f"{path}, series {_shown(name)}" if name else str(path)
+    if name:
+        what = f"{path}, series {_shown(name)}"
+    else:
+        what = str(path)
     units, links = sorted({row.unit for row in rows}), {row.link for row in rows}
     if len({row.work is None for row in rows}) > 1:
         raise UsageError(
@@ -261,7 +269,10 @@ def _is_of_one_node(rows: Sequence[_Row]) -> bool:
 def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[Measured]:
     launches: dict[tuple[int, int], list[_Row]] = {}
     for row in rows:
-        nodes = row.nodes if row.nodes is not None else -(-row.gpus // gpus_per_node)
+        if row.nodes is not None:
+            nodes = row.nodes
+        else:
+            nodes = -(-row.gpus // gpus_per_node)
         launches.setdefault((row.gpus, nodes), []).append(row)
     points = []
     for (gpus, nodes), members in launches.items():

@@ -20,6 +20,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    only_if,
     optional_value,
     shortened,
 )
@@ -125,7 +126,8 @@ def prediction_table(outcome: SeriesPrediction, *, with_cost: bool) -> Table:
         Column("basis"),
         Column("time per million", True),
     ]
-    columns += [Column("cost per million", True)] if with_cost else []
+    if with_cost:
+        columns.append(Column("cost per million", True))
     rows = tuple(_row(one, with_cost=with_cost) for one in outcome.predictions)
     return Table(f"Predictions, {series_label(outcome)}", tuple(columns), rows)
 
@@ -140,11 +142,10 @@ def _row(one: Prediction, *, with_cost: bool) -> tuple[TableValue, ...]:
         TableValue(one.basis.value),
         TableValue(format_seconds(one.seconds_per_million), one.seconds_per_million),
     )
-    cost = (
-        (optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}"),)
-        if with_cost
-        else ()
-    )
+    if with_cost:
+        cost = (optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}"),)
+    else:
+        cost = ()
     return (*values, *cost)
 
 
@@ -152,16 +153,15 @@ def prediction_document(report: PredictionReport) -> Document:
     """The report of ``torchscale predict``; charts of the first series where there are many."""
     shown = report.outcomes[:_MAX_SERIES]
     sections = [_section(outcome, number, report) for number, outcome in enumerate(shown)]
-    notes = [*report.notes, *([f"The first {_MAX_SERIES} of {len(report.outcomes)} series are "
-                               "shown."]
-             if len(shown) < len(report.outcomes) else [])]  # fmt: skip
-    refused = (f"Refused: {report.refused}.",) if report.refused else ()
+    notes = list(report.notes)
+    if len(shown) < len(report.outcomes):
+        notes.append(f"The first {_MAX_SERIES} of {len(report.outcomes)} series are shown.")
     return Document(
         title="Predicted scaling",
         subtitle=shortened(report.source),
         verdict=(
             "Predictions, not measurements: only points named measured were measured.",
-            *refused,
+            *only_if(report.refused, f"Refused: {report.refused}."),
             *notes,
         ),
         key_figures=(),
@@ -221,23 +221,24 @@ def _chart(
     points = outcome.series.points
     counts = tuple(float(point.gpus) for point in points)
     rates = tuple(point.throughput for point in points)
-    launches = (
-        tuple(point.launches for point in points)
-        if any(len(point.launches) > 1 for point in points)
-        else ()
-    )
+    if any(len(point.launches) > 1 for point in points):
+        launches = tuple(point.launches for point in points)
+    else:
+        launches = ()
     between = [one for one in outcome.predictions if one.basis is Basis.INTERPOLATED]
     beyond = [one for one in outcome.predictions if one.basis is Basis.EXTRAPOLATED]
     ends = tuple(sorted({*counts, *(float(one.gpus) for one in outcome.predictions)}))
     series = [ChartSeries("measured", counts, rates, launches=launches)]
-    series += [_line("predicted between measured counts", between)] if between else []
-    series += (
-        [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)] if beyond else []
-    )
+    if between:
+        series.append(_line("predicted between measured counts", between))
+    if beyond:
+        series += [_line("predicted, extrapolated", beyond), *_band(points[-1], beyond)]
     ideal = tuple(rates[0] * count / counts[0] for count in ends)
     series.append(ChartSeries("ideal", ends, ideal, reference=True))
     title = series_label(outcome)
-    extrapolated = f"; beyond {points[-1].gpus:,} GPUs it is extrapolated" if beyond else ""
+    extrapolated = ""
+    if beyond:
+        extrapolated = f"; beyond {points[-1].gpus:,} GPUs it is extrapolated"
     return Chart(
         name=chart_name(f"prediction-{quantity}", title),
         title=f"{title}: {quantity}",

@@ -263,9 +263,9 @@ def _prediction(series: MeasuredSeries, fit: Fit, gpus: int, price: float | None
         )
     else:
         throughput, deviation = fit.throughput(gpus, nodes), fit.deviation(gpus, nodes)
-        basis = (
-            Basis.EXTRAPOLATED if gpus > largest.gpus or gpus < first.gpus else Basis.INTERPOLATED
-        )
+        basis = Basis.INTERPOLATED
+        if gpus > largest.gpus or gpus < first.gpus:
+            basis = Basis.EXTRAPOLATED
     work = next(
         (point.work / point.gpus * gpus for point in points if point.work is not None), None
     )

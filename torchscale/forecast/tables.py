@@ -35,6 +35,8 @@ def print_predictions(report: PredictionReport, console: Console) -> None:
                 f"{text:>{width}}" if column.numeric else f"{text:<{width}}"
                 for text, width, column in zip(line, widths, table.columns, strict=True)
             ]
-            style = "bold" if number == 0 else None
+            style = None
+            if number == 0:
+                style = "bold"
             console.print("  ".join(texts).rstrip(), markup=False, style=style, soft_wrap=True)
         console.print(exposure_sentence(outcome), markup=False, soft_wrap=True)

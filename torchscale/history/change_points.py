@@ -122,13 +122,14 @@ def _prepared(series: NoisySeries) -> _Prepared:
     noise = _noise(logs)
     # Of one value: what runs have in common varies by the rest of the noise, whatever the number of
     # launches.
-    between = max(0.0, noise**2 - float(known.mean())) if len(known) else 0.0
+    between = 0.0
+    if len(known):
+        between = max(0.0, noise**2 - float(known.mean()))
     variances = between + known
-    weights = (
-        noise**2 / np.maximum(variances, _LEAST_NOISE**2)
-        if len(logs) and np.ptp(known)
-        else np.ones(len(logs))
-    )
+    if len(logs) and np.ptp(known):
+        weights = noise**2 / np.maximum(variances, _LEAST_NOISE**2)
+    else:
+        weights = np.ones(len(logs))
     return _Prepared(logs / noise, weights)
 
 
@@ -201,8 +202,12 @@ def _rejected(splits: Sequence[_Split], rate: float) -> list[bool]:
 
 def _best_split(series: _Prepared, start: int, end: int, min_length: int) -> _Split:
     scores, weights = series.scores(start, end), series.weights[start:end]
-    unequal = weights if np.ptp(weights) else None
-    rows = None if unequal is None else unequal[None, :]
+    unequal = None
+    if np.ptp(weights):
+        unequal = weights
+    rows = None
+    if unequal is not None:
+        rows = unequal[None, :]
     best, largest = min_length, -1.0
     for differences in _differences(scores[None, :], rows, min_length):
         place = int(differences[0].argmax())
@@ -294,7 +299,12 @@ def _refined(series: _Prepared, places: Sequence[int], min_length: int) -> list[
     in the segment (Bai 1997)."""
     refined = list(places)
     for number in range(len(refined)):
-        start = refined[number - 1] if number else 0
-        end = refined[number + 1] if number + 1 < len(refined) else len(series.values)
+        start = 0
+        if number:
+            start = refined[number - 1]
+        if number + 1 < len(refined):
+            end = refined[number + 1]
+        else:
+            end = len(series.values)
         refined[number] = _best_split(series, start, end, min_length).place
     return refined

@@ -23,9 +23,16 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 def history_entry(results: ResultSet) -> HistoryEntry:
     """A run's figures, and everything that can explain them."""
     environment, config = results.environment, results.config
-    versions = None if environment is None else environment.versions
-    command = () if environment is None else environment.command
-    host = "" if environment is None else environment.hostname
+    versions = None
+    if environment is not None:
+        versions = environment.versions
+    if environment is not None:
+        command = environment.command
+    else:
+        command = ()
+    host = ""
+    if environment is not None:
+        host = environment.hostname
     run = HistoryRun(
         identity=_hash(
             results.created_at, host, "" if config is None else config.experiment_name, *command

@@ -87,14 +87,14 @@ def open_history(path: Path | None, *, create: bool = False) -> Iterator[History
         StoreError: it is no history, is damaged, or is of a newer torchscale.
         OutputError: it cannot be created.
     """
-    name = "the history in memory" if path is None else str(path)
+    name = "the history in memory"
+    if path is not None:
+        name = str(path)
     if path is not None:
         _check_file(path, create=create)
-    address = (
-        ":memory:"
-        if path is None
-        else f"file:{quote(str(path.resolve()))}?mode={'rwc' if create else 'ro'}"
-    )
+    address = ":memory:"
+    if path is not None:
+        address = f"file:{quote(str(path.resolve()))}?mode={'rwc' if create else 'ro'}"
     try:
         connection = sqlite3.connect(
             address, timeout=_BUSY_SECONDS, isolation_level=None, uri=path is not None
@@ -239,7 +239,10 @@ class HistoryFile:
         """
         with self.transaction():
             known = self._rows("SELECT number FROM run WHERE digest = ?", (entry.digest,))
-            number = int(str(known[0][0])) if known else self._insert_run(entry)
+            if known:
+                number = int(str(known[0][0]))
+            else:
+                number = self._insert_run(entry)
             if not known:
                 for cell in entry.cells:
                     self._insert_cell(number, cell)
@@ -296,7 +299,9 @@ class HistoryFile:
         """
         what = f"the results of run {run}"
         rows = self._rows("SELECT results FROM run WHERE number = ?", (run,))
-        packed = rows[0][0] if rows else None
+        packed = None
+        if rows:
+            packed = rows[0][0]
         if not isinstance(packed, bytes):
             raise self._damaged(what)
         unpacker = zlib.decompressobj()

@@ -88,7 +88,9 @@ def history_document(report: HistoryReport) -> Document:
         _method_section(report),
     )
     runs = report.runs
-    period = f"{runs[0].measured_at[:10]} to {runs[-1].measured_at[:10]}" if runs else ""
+    period = ""
+    if runs:
+        period = f"{runs[0].measured_at[:10]} to {runs[-1].measured_at[:10]}"
     return Document(
         title="History",
         subtitle=f"{plural(len(runs), 'run')}, {period}" if runs else "no runs",
@@ -109,13 +111,12 @@ def history_document(report: HistoryReport) -> Document:
 
 def _overview(report: HistoryReport) -> Overview:
     regressions, changes = report.regressions, report.changes
-    tone = (
-        Tone.BAD
-        if regressions
-        else Tone.GOOD
-        if any(len(one.counted) >= 2 * MIN_LENGTH for one in report.trends)
-        else Tone.CAUTION
-    )
+    if regressions:
+        tone = Tone.BAD
+    elif any(len(one.counted) >= 2 * MIN_LENGTH for one in report.trends):
+        tone = Tone.GOOD
+    else:
+        tone = Tone.CAUTION
     now = Status(
         "Worse now?",
         f"{len(regressions):,} series" if regressions else "no",
@@ -209,12 +210,16 @@ def _series_section(report: HistoryReport) -> Section:
 
 
 def _series_row(trend: Trend) -> tuple[TableValue, ...]:
-    change = trend.changes[-1] if trend.changes else None
+    change = trend.newest_change
     newest = trend.points[-1].figure.level
     segment = trend.segments[-1]
-    level = geometric_mean([point.figure.level for point in segment]) if segment else None
+    level = None
+    if segment:
+        level = geometric_mean([point.figure.level for point in segment])
     left_out = len(trend.points) - len(trend.counted)
-    first = segment[0].measured_at if segment else ""
+    first = ""
+    if segment:
+        first = segment[0].measured_at
     return (
         TableValue(shortened(trend_label(trend))),
         TableValue(shortened(trend.device)),
@@ -283,12 +288,10 @@ def _chart(trend: Trend, number: int) -> Chart:
             series.append(
                 ChartSeries("level", ends, (level, level), reference=True, legend=place == 0)
             )
-    newest = trend.changes[-1] if trend.changes else None
-    told = (
-        "no change of level"
-        if newest is None
-        else f"{format_change_point(newest)} since {format_since(newest)}"
-    )
+    newest = trend.newest_change
+    told = "no change of level"
+    if newest is not None:
+        told = f"{format_change_point(newest)} since {format_since(newest)}"
     return Chart(
         name=chart_name(f"history-{number}", label),
         title=label,

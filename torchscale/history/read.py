@@ -113,7 +113,10 @@ def add_folders(
         try:
             entry = history_entry(load_source(str(folder)))
         except StoreError as error:
-            reason = error.message if str(folder) in error.message else f"{folder}: {error.message}"
+            if str(folder) in error.message:
+                reason = error.message
+            else:
+                reason = f"{folder}: {error.message}"
             left_out.append(f"Left out: {reason}.")
             continue
         if not any(cell.figures for cell in entry.cells):

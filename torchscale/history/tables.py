@@ -16,7 +16,7 @@ from torchscale.history.text import (
     trend_label,
 )
 from torchscale.history.trends import ChangePoint, Trend
-from torchscale.report.document import shortened
+from torchscale.report.document import only_if, shortened
 from torchscale.report.text.comparison import cell_text, metric_label
 
 _MAX_ROWS = 60
@@ -58,7 +58,7 @@ def _table(trends: list[Trend], threshold: float) -> Table:
     devices = {trend.device for trend in trends}
     first = [
         Column("cell", overflow="fold"),
-        *([Column("device", overflow="fold")] if len(devices) > 1 else []),
+        *only_if(len(devices) > 1, Column("device", overflow="fold")),
     ]
     table = Table(
         *first,
@@ -73,18 +73,17 @@ def _table(trends: list[Trend], threshold: float) -> Table:
         header_style="bold",
     )
     for trend in trends:
-        change = trend.changes[-1] if trend.changes else None
-        style = (
-            "bold red"
-            if trend.regression(threshold)
-            else "green"
-            if change and not change.worse
-            else "default"
-        )
+        change = trend.newest_change
+        if trend.regression(threshold):
+            style = "bold red"
+        elif change and not change.worse:
+            style = "green"
+        else:
+            style = "default"
         left_out = len(trend.points) - len(trend.counted)
         table.add_row(
             escape(cell_text(trend.cell)),
-            *([escape(shortened(trend.device))] if len(devices) > 1 else []),
+            *only_if(len(devices) > 1, escape(shortened(trend.device))),
             level_text(trend, trend.points[-1].figure.level),
             str(len(trend.counted)),
             str(left_out or ""),
@@ -96,7 +95,9 @@ def _table(trends: list[Trend], threshold: float) -> Table:
 
 def _print_change(trend: Trend, change: ChangePoint, console: Console) -> None:
     """One change: what, by how much, since when, and what else changed then."""
-    verdict = "[bold red]worse[/bold red]" if change.worse else "[green]better[/green]"
+    verdict = "[green]better[/green]"
+    if change.worse:
+        verdict = "[bold red]worse[/bold red]"
     console.print(
         f"{verdict} since {escape(shortened(format_since(change)))} UTC: "
         f"{escape(trend_label(trend))} "

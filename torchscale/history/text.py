@@ -15,7 +15,7 @@ from torchscale.report.text.comparison import (
     format_ratio_change,
     metric_label,
 )
-from torchscale.report.text.labels import plural
+from torchscale.report.text.labels import by_count, plural
 
 _MAX_DIFFERENCES = 8
 """Of one change, in a line; JSON has all."""
@@ -52,7 +52,9 @@ def unit_of(trend: Trend) -> tuple[float, str]:
 
 def format_change_point(change: ChangePoint) -> str:
     """``-4.8 % (-5.7 to -3.9 %)``."""
-    interval = "" if change.ratio.interval is None else f" ({format_interval(change.ratio)})"
+    interval = ""
+    if change.ratio.interval is not None:
+        interval = f" ({format_interval(change.ratio)})"
     return f"{format_ratio_change(change.ratio)}{interval}"
 
 
@@ -73,16 +75,16 @@ def difference_texts(change: ChangePoint) -> list[str]:
         for difference in ordered[:_MAX_DIFFERENCES]
     ]
     more = len(ordered) - len(texts)
-    return [*texts, f"and {more} more"] if more else texts
+    if more:
+        return [*texts, f"and {more} more"]
+    return texts
 
 
 def _short(what: str, value: str) -> str:
     """For people: a commit's first digits tell it."""
-    cut = (
-        f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}"
-        if what == "git commit"
-        else value
-    )
+    cut = value
+    if what == "git commit":
+        cut = f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}"
     return shortened(cut, _MAX_VALUE) or "none"
 
 
@@ -103,10 +105,8 @@ def history_sentence(trends: Sequence[Trend], threshold: float) -> str:
         most = (
             f"{trend_label(trend)} {format_change_point(change)} since {format_since(change)} UTC"
         )
-        return (
-            f"{len(worse):,} of {len(trends):,} series {'is' if len(worse) == 1 else 'are'} worse "
-            f"now; most: {most}."
-        )
+        are = by_count(len(worse), "is", "are")
+        return f"{len(worse):,} of {len(trends):,} series {are} worse now; most: {most}."
     if all(len(trend.counted) < 2 * MIN_LENGTH for trend in trends):
         longest = max(len(trend.counted) for trend in trends)
         return (

@@ -103,11 +103,19 @@ class Trend:
             for start, end in zip(starts, [*starts[1:], len(counted)], strict=True)
         )
 
+    @property
+    def newest_change(self) -> ChangePoint | None:
+        """The last change; ``None`` where the level never changed."""
+        if not self.changes:
+            return None
+        return self.changes[-1]
+
     def regression(self, threshold: float) -> ChangePoint | None:
         """The newest change, where it is for the worse and larger than ``threshold``."""
-        newest = self.changes[-1] if self.changes else None
-        beyond = newest is not None and newest.worse and abs(newest.ratio.value - 1) > threshold
-        return newest if beyond else None
+        newest = self.newest_change
+        if newest is not None and newest.worse and abs(newest.ratio.value - 1) > threshold:
+            return newest
+        return None
 
 
 def metrics_of(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -180,7 +188,9 @@ def _followed(
 def _left_out(outcome: HistoryOutcome, *, accept_flags: bool) -> str:
     if not outcome.state.has_figures:
         return outcome.state.value
-    return "" if accept_flags else ", ".join(outcome.conditions)
+    if accept_flags:
+        return ""
+    return ", ".join(outcome.conditions)
 
 
 def _noisy(points: Sequence[Point]) -> NoisySeries:
@@ -191,7 +201,9 @@ def _noisy(points: Sequence[Point]) -> NoisySeries:
         (one.log_variance, one.launches - 1) for one in figures if one.log_variance is not None
     ]
     degrees = sum(count for _, count in known)
-    pooled = sum(variance * count for variance, count in known) / degrees if degrees else 0.0
+    pooled = 0.0
+    if degrees:
+        pooled = sum(variance * count for variance, count in known) / degrees
     return NoisySeries(
         tuple(log_ratio([one.level], [1.0]).log for one in figures),
         tuple(pooled / max(1, one.launches) for one in figures),

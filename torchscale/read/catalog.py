@@ -34,7 +34,9 @@ def catalog_rows(kind: CatalogKind) -> Rows:
     if kind is CatalogKind.STRATEGIES:
         return _strategies()
     if kind in (CatalogKind.DEVICES, CatalogKind.LINKS):
-        return _devices() if kind is CatalogKind.DEVICES else _links()
+        if kind is CatalogKind.DEVICES:
+            return _devices()
+        return _links()
     descriptions_of = {
         CatalogKind.PRECISIONS: (Precision, _PRECISIONS),
         CatalogKind.OPTIMIZERS: (OptimizerName, _OPTIMIZERS),

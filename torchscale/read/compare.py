@@ -17,7 +17,7 @@ from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
 from torchscale.read.runs import run_by_name
 from torchscale.report.formats.comparison_export import comparison_json
-from torchscale.report.sections.comparison import ComparisonReport, comparison_document
+from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 from torchscale.report.text.comparison import METRIC_LABELS, format_held, format_nothing_compared
 from torchscale.report.text.labels import listed, plural
 from torchscale.results.baselines import BASELINES, find_baseline
@@ -88,11 +88,10 @@ def compare_sources(
     """
     sources = [meant_source(source, baselines) for source in sources]
     with observer.status("Reading"):
-        loaded, left_out = (
-            load_sides(sources, baselines)
-            if rules.against is None
-            else _earlier(sources, rules, baselines)
-        )
+        if rules.against is None:
+            loaded, left_out = load_sides(sources, baselines)
+        else:
+            loaded, left_out = _earlier(sources, rules, baselines)
     named = _with_distinct_names(loaded)
     side_prices = _prices(prices, named)
     first = _reference(named, reference)
@@ -250,7 +249,9 @@ def _reasons(
         pair.overall_regressions(metrics),
         pair.missing(metrics),
     )
-    reasons = [f"{plural(len(regressions), 'cell')} worse or lost"] if regressions else []
+    reasons = []
+    if regressions:
+        reasons.append(f"{plural(len(regressions), 'cell')} worse or lost")
     if overall:
         reasons.append(
             f"worse over all cells: {listed([METRIC_LABELS[metric] for metric in overall])}"
@@ -275,15 +276,13 @@ def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:
     changes = [change for _, change in pair.decided_by(metrics)]
     found = {change.reason for change in changes}
     flags = dict.fromkeys(flag for change in changes for flag in change.conditions)
-    reasons = (
-        [f"fewer than {MIN_LAUNCHES} launches on a side"] if Reason.FEW_LAUNCHES in found else []
-    )
-    reasons += (
-        [f"{' or '.join(flags)} on one side, which --accept flags ignores"]
-        if Reason.CONDITIONS in found
-        else []
-    )
-    reasons += ["noise"] if Reason.NOISE in found else []
+    reasons = []
+    if Reason.FEW_LAUNCHES in found:
+        reasons.append(f"fewer than {MIN_LAUNCHES} launches on a side")
+    if Reason.CONDITIONS in found:
+        reasons.append(f"{' or '.join(flags)} on one side, which --accept flags ignores")
+    if Reason.NOISE in found:
+        reasons.append("noise")
     return ", ".join(reasons)
 
 
@@ -331,7 +330,9 @@ def _prices(prices: Sequence[float], sides: Sequence[Side]) -> Sequence[float | 
             f"({', '.join(side.results.name for side in sides)})",
             hint="one for all, or one for each in this order",
         )
-    return prices if len(prices) == len(sides) else [*prices, None][:1] * len(sides)
+    if len(prices) == len(sides):
+        return prices
+    return [*prices, None][:1] * len(sides)
 
 
 def _with_distinct_names(sides: Sequence[Side]) -> Sequence[Side]:

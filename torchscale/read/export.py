@@ -12,7 +12,7 @@ from torchscale.config.choices import ExportTarget, ReportFormat
 from torchscale.errors import UsageError
 from torchscale.observer import SILENT, Observer
 from torchscale.read.report import RunReport
-from torchscale.read.runs import newest_run, run_folder
+from torchscale.read.runs import chosen_run
 from torchscale.report.exporters.figure import Exported, ExportedRun, Exporter
 from torchscale.report.exporters.run_figures import exported_checks, exported_run
 from torchscale.report.exporters.store import RunToStore, Stored, StoreExporter
@@ -45,9 +45,7 @@ def export(
     if target is ExportTarget.GRAFANA_DASHBOARD:
         return text_exporter(target).render(ExportedRun(""))
     with observer.status("Reading the run"):
-        run = _read(
-            newest_run(observer=observer) if source is None else run_folder(source, observer)
-        )
+        run = _read(chosen_run(source, observer))
     return text_exporter(target).render(run)
 
 
@@ -76,7 +74,7 @@ def export_to_store(
         StoreError: the run cannot be read.
         OutputError: the store cannot be written.
     """
-    directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
+    directory = chosen_run(source, observer)
     if directory.is_file():
         raise UsageError(f"--to {target.value} takes a run folder, not the file {directory}")
     exporter = cast(StoreExporter, _module(target))
@@ -108,7 +106,9 @@ def _read(source: Path) -> ExportedRun:
     try:
         validation = Validation.model_validate_json(read_bounded(source, _MAX_VALIDATION_BYTES))
     except (OSError, ValidationError) as error:
-        reason = f": {error.strerror or error}" if isinstance(error, OSError) else ""
+        reason = ""
+        if isinstance(error, OSError):
+            reason = f": {error.strerror or error}"
         raise UsageError(
             f"{source}: neither a run folder nor the JSON of `torchscale validate --json`{reason}",
             hint="for example: torchscale validate --json > node.json; torchscale export --to "

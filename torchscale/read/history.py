@@ -59,7 +59,9 @@ def history(
         StoreError: the file is no history, or is damaged.
         OutputError: the file cannot be written.
     """
-    chosen = HistoryRules() if rules is None else rules
+    chosen = rules
+    if rules is None:
+        chosen = HistoryRules()
     sources = list(map(run_by_name, directories)) or ([] if db is not None else [RESULTS])
     with observer.status("Looking for run folders"):
         folders = list(

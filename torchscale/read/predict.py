@@ -23,7 +23,7 @@ from torchscale.forecast.predict import predict_series
 from torchscale.forecast.series import Latency, Measured, MeasuredSeries, make_series
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
-from torchscale.read.runs import newest_run, run_folder
+from torchscale.read.runs import chosen_run
 from torchscale.report.text.labels import batch_label, on_cuda, panel_title
 from torchscale.results.reader import read_summary
 
@@ -63,7 +63,7 @@ def predict_run(
         StoreError: the folder cannot be read.
     """
     _check(options)
-    directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
+    directory = chosen_run(source, observer)
     return predict_summaries({str(directory): read_summary(directory)}, options)
 
 
@@ -126,13 +126,18 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
                 f"{crowded.nodes} nodes; raise it"
             )
         over_nodes = any(point.nodes > 1 for point in points)
-        link = summary.experiment.config.hardware.link if over_nodes else None
+        link = None
+        if over_nodes:
+            link = summary.experiment.config.hardware.link
         first = cells[0].cell
         name = f"{panel_title(first)}, {batch_label(first)}"
         environment = summary.experiment.environment
-        here = (
-            1 if over_nodes else len(environment.devices) if on_cuda(summary) else environment.cores
-        )
+        if over_nodes:
+            here = 1
+        elif on_cuda(summary):
+            here = len(environment.devices)
+        else:
+            here = environment.cores
         declared = gpus_per_node or summary.experiment.config.launch.devices_per_node
         full = declared or max(math.ceil(max(point.local for point in points)), here)
         found.append(make_series(name, points, gpus_per_node=full, link=link))
@@ -163,7 +168,9 @@ def _measured(
 def _latency(figures: Figures, all_reduce: LatencyFit | None) -> Latency | None:
     if figures.link is None or figures.buckets is None:
         return None
-    one = None if all_reduce is None else all_reduce.latency_seconds
+    one = None
+    if all_reduce is not None:
+        one = all_reduce.latency_seconds
     return gradient_latency(
         figures.link, figures.buckets, one, of_ring=figures.backend == _RING_BACKEND
     )
@@ -204,7 +211,9 @@ def predictions_json(report: PredictionReport) -> str:
 
 def exit_code(report: PredictionReport) -> ExitCode:
     """3 where anything that was asked for has no prediction."""
-    return ExitCode.OK if report.refused is None else ExitCode.UNABLE
+    if report.refused is None:
+        return ExitCode.OK
+    return ExitCode.UNABLE
 
 
 def _report(
@@ -215,7 +224,9 @@ def _report(
         for one in series
     )
     unknown = options.link is not None and any(one.link is None for one in series)
-    assumed = [f"the measured network is taken to be {options.link}"] if unknown else []
+    assumed = []
+    if unknown:
+        assumed.append(f"the measured network is taken to be {options.link}")
     return PredictionReport(source, outcomes, options.price, (*notes, *assumed))
 
 

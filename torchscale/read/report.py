@@ -15,13 +15,13 @@ from torchscale.errors import UsageError
 from torchscale.observer import SILENT, Observer
 from torchscale.read.failures import failed_launches
 from torchscale.read.rendering import render_document
-from torchscale.read.runs import newest_run, run_folder
+from torchscale.read.runs import chosen_run, first_names
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
-from torchscale.report.sections.profile_document import profile_document
+from torchscale.report.sections.profile.document import profile_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.sections.verdict import verdict
 from torchscale.report.terminal.cell import print_cell
@@ -37,10 +37,6 @@ from torchscale.util.gc import gc_paused
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_MAX_NAMED = 6
-"""Ids in an error: more than that no one reads."""
-
 
 class Report(Protocol):
     """What a directory holds, ready to be shown."""
@@ -173,15 +169,16 @@ class RecordingReport:
 
 def _find_cell(summary: RunSummary, text: str) -> AnySummary:
     cells = {cell.cell.id: cell for cell in summary.everything}
-    fitting = (
-        [text] if text in cells else [name for name in cells if fnmatchcase(name, f"*{text}*")]
-    )
+    if text in cells:
+        return cells[text]
+    fitting = [name for name in cells if fnmatchcase(name, f"*{text}*")]
     if len(fitting) == 1:
         return cells[fitting[0]]
     names = fitting or list(cells)
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    what = f"{len(fitting)} cells fit" if fitting else "no such cell"
-    raise UsageError(f"--cell {text}: {what}", hint=f"cells: {', '.join(names[:_MAX_NAMED])}{more}")
+    what = "no such cell"
+    if fitting:
+        what = f"{len(fitting)} cells fit"
+    raise UsageError(f"--cell {text}: {what}", hint=f"cells: {first_names(names)}")
 
 
 @gc_paused()
@@ -202,7 +199,7 @@ def read_report(
             of several runs.
         StoreError: the directory is neither, or cannot be read.
     """
-    directory = newest_run(observer=observer) if source is None else run_folder(source, observer)
+    directory = chosen_run(source, observer)
     if directory.is_file():
         raise UsageError(
             f"{directory} is a file; a report is made from a run folder",

@@ -42,11 +42,10 @@ def load_results(*sources: str | Path) -> Results:
     found: dict[str, Path] = {}
     for source in sources:
         path = Path(source)
-        here = (
-            [path]
-            if (path / "experiment.json").is_file()
-            else [one.parent for one in path.glob("*/experiment.json")]
-        )
+        if (path / "experiment.json").is_file():
+            here = [path]
+        else:
+            here = [one.parent for one in path.glob("*/experiment.json")]
         if not here:
             raise UsageError(
                 f"{path} holds no results",
@@ -203,7 +202,9 @@ class Results:
         rows: list[dict[str, object]] = []
         for name, folder, cell, launch, record in self._launches():
             ranks = payload(record, TrainingResult).ranks
-            start = ranks[0].measured_from if ranks else None
+            start = None
+            if ranks:
+                start = ranks[0].measured_from
             for reading in folder.readings(cell.cell, launch):
                 host = reading.model_dump(exclude={"gpus"})
                 where = {"run": name, "cell_id": cell.cell.id, "launch": launch}
@@ -228,7 +229,9 @@ class Results:
         ]
         wanted = [*names, "efficiency", "efficiency_low", "efficiency_high", "efficiency_flags"]
         frame = self.cells
-        known = frame[frame["efficiency"].notna()] if len(frame) else frame
+        known = frame
+        if len(frame):
+            known = frame[frame["efficiency"].notna()]
         found: pd.DataFrame = known.reindex(columns=wanted).sort_values(
             names[:-1], ignore_index=True
         )
@@ -328,7 +331,10 @@ class Results:
 
         found: dict[str, go.Figure] = {}
         for chart in charts:
-            title = chart.title if chart.title not in found else f"{chart.title} ({len(found)})"
+            if chart.title not in found:
+                title = chart.title
+            else:
+                title = f"{chart.title} ({len(found)})"
             found[title] = go.Figure(chart_figure(chart))
         return found
 
@@ -371,7 +377,10 @@ def _frame(
     import pandas as pd  # noqa: PLC0415 - 0.4 s, and only frames need it
 
     found = list(rows)
-    frame: pd.DataFrame = pd.DataFrame(found) if found else pd.DataFrame(columns=list(names))
+    if found:
+        frame: pd.DataFrame = pd.DataFrame(found)
+    else:
+        frame = pd.DataFrame(columns=list(names))
     for name in frame.columns[[kind.kind == "O" for kind in frame.dtypes]]:
         known = frame[name].dropna()
         if all(type(value) in (int, float) for value in known):

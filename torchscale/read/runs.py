@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -59,7 +60,9 @@ class RunEntry:
     def name(self) -> str:
         """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path
         elsewhere."""
-        return self.id if self.directory.parent == RESULTS else str(self.directory)
+        if self.directory.parent == RESULTS:
+            return self.id
+        return str(self.directory)
 
 
 def run_by_name(source: Path) -> Path:
@@ -67,7 +70,9 @@ def run_by_name(source: Path) -> Path:
     that exists is meant itself; one that is neither stays as it is."""
     inside = RESULTS / source
     is_name = len(source.parts) == 1 and not source.exists()
-    return inside if is_name and _is_run(inside) else source
+    if is_name and _is_run(inside):
+        return inside
+    return source
 
 
 def run_folder(source: Path, observer: Observer = SILENT) -> Path:
@@ -88,12 +93,13 @@ def run_folder(source: Path, observer: Observer = SILENT) -> Path:
         return path
     held = find_runs(path)
     if len(held) > 1:
-        names = ", ".join(str(run) for run in held[:_MAX_NAMED])
-        more = f" and {len(held) - _MAX_NAMED} more" if len(held) > _MAX_NAMED else ""
-        raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}{more}")
+        names = first_names([str(run) for run in held])
+        raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}")
     if held:
         observer.note(f"Run: {held[0]}, the only one in {source}")
-    return held[0] if held else path
+    if held:
+        return held[0]
+    return path
 
 
 def _is_run(directory: Path) -> bool:
@@ -104,6 +110,25 @@ def find_runs(directory: Path = RESULTS) -> list[Path]:
     """The run folders and recordings in ``directory``, newest first."""
     folders = {path.parent for marker in _MARKERS[:2] for path in directory.glob(f"*/{marker}")}
     return sorted(folders, key=lambda folder: (-_changed_at(folder), folder.name))
+
+
+def first_names(names: Sequence[str]) -> str:
+    """``a, b, c and 4 more``."""
+    more = ""
+    if len(names) > _MAX_NAMED:
+        more = f" and {len(names) - _MAX_NAMED} more"
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def chosen_run(source: Path | None, observer: Observer = SILENT) -> Path:
+    """:func:`run_folder`; without a source :func:`newest_run` of ``./results``.
+
+    Raises:
+        UsageError: as those two.
+    """
+    if source is None:
+        return newest_run(observer=observer)
+    return run_folder(source, observer)
 
 
 def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
@@ -118,7 +143,9 @@ def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
             f"no run is named, and there is none in ./{directory}",
             hint="name a run folder, or measure one: torchscale benchmark",
         )
-    others = f", the newest of {len(runs)} in ./{directory}" if len(runs) > 1 else ""
+    others = ""
+    if len(runs) > 1:
+        others = f", the newest of {len(runs)} in ./{directory}"
     observer.note(f"Run: {runs[0]}{others}")
     return runs[0]
 
@@ -178,7 +205,9 @@ def _entry(folder: Path) -> RunEntry:
 def _unreadable(summary: RunSummary) -> str:
     """That files were left out, where nothing else can be said of a run."""
     problems = summary.problems
-    return f"{plural(len(problems), 'file')} left out: {problems[0]}" if problems else ""
+    if problems:
+        return f"{plural(len(problems), 'file')} left out: {problems[0]}"
+    return ""
 
 
 def _state(states: Counter[State], *, running: bool) -> str:
@@ -186,7 +215,9 @@ def _state(states: Counter[State], *, running: bool) -> str:
         return "running"
     if any(states[state] for state in _TO_RUN):
         return "partial"
-    return "done" if set(states) <= {State.OK} else "failed"
+    if set(states) <= {State.OK}:
+        return "done"
+    return "failed"
 
 
 def _headline(summary: RunSummary) -> str:
@@ -204,11 +235,13 @@ def _headline(summary: RunSummary) -> str:
 
 def _training_headline(summary: TrainingSummary) -> str:
     figures, efficiency = summary.figures, summary.efficiency
-    rate = "" if figures is None else samples_text(figures)
+    rate = ""
+    if figures is not None:
+        rate = samples_text(figures)
     scaled = efficiency is not None and efficiency.baseline_world_size != summary.cell.world_size
-    share = (
-        f", efficiency {format_efficiency(efficiency)}" if scaled and efficiency is not None else ""
-    )
+    share = ""
+    if scaled and efficiency is not None:
+        share = f", efficiency {format_efficiency(efficiency)}"
     return f"{cell_label(summary.cell)}: {rate}{share}"
 
 

@@ -43,7 +43,9 @@ class RunPage:
 
     def version(self) -> str:
         """Changes when a launch ends, a recording is analyzed, or the plan grows."""
-        return fingerprint(self.directory) if self._has_begun() else _WAITING
+        if self._has_begun():
+            return fingerprint(self.directory)
+        return _WAITING
 
     def running(self) -> str:
         """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``;
@@ -75,7 +77,9 @@ class RunPage:
         Raises:
             StoreError: the directory cannot be read.
         """
-        render = render_openmetrics if openmetrics else render_prometheus
+        render = render_prometheus
+        if openmetrics:
+            render = render_openmetrics
         if version == _WAITING:
             return render(ExportedRun(self.directory.resolve().name)).text
         return render(exported_run(read_summary(self.directory))).text
@@ -109,19 +113,22 @@ def serve(
         StoreError: the directory holds something that cannot be read.
         MachineError: the address cannot be used.
     """
-    directory = newest_run(observer=observer) if source is None else run_by_name(source)
+    if source is None:
+        directory = newest_run(observer=observer)
+    else:
+        directory = run_by_name(source)
     if (directory / "experiment.json").exists() or (
         directory.exists() and any(directory.iterdir())
     ):
         RunFolder.open(directory)
     with make_server(LivePage(RunPage(directory, price)), host, port) as server:
-        name = f"[{host}]" if ":" in host else host
+        name = host
+        if ":" in host:
+            name = f"[{host}]"
         address = f"http://{name}:{server.server_address[1]}/"
-        waiting = (
-            ""
-            if (directory / "experiment.json").exists()
-            else "; it shows results as soon as there are any"
-        )
+        waiting = "; it shows results as soon as there are any"
+        if (directory / "experiment.json").exists():
+            waiting = ""
         observer.note(f"Serving {directory} at {address} (Ctrl-C ends it){waiting}")
         if host not in LOOPBACK:
             observer.note(
@@ -141,11 +148,9 @@ def describe_progress(
     total = max(sum(expected.values()), done)
     left = _time_left([stamp for _, stamp in ended], total - done)
     if running is None:
-        now = (
-            f"{done} of {plural(total, 'launch')} ended, the next one starts"
-            if done < total
-            else "finishing"
-        )
+        now = "finishing"
+        if done < total:
+            now = f"{done} of {plural(total, 'launch')} ended, the next one starts"
         return f"{now}{left}"
     cells = {entry.cell.id: entry.cell for entry in file.plan}
     cell = cells.get(running.cell_id)
@@ -154,7 +159,9 @@ def describe_progress(
     name = running.cell_id
     if cell is not None:
         name = launch_label(cell, "cuda" if cuda else "cpu", running.launch, repeats)
-    steps = f", {plural(running.steps, 'step')}" if running.steps else ""
+    steps = ""
+    if running.steps:
+        steps = f", {plural(running.steps, 'step')}"
     return f"launch {min(done + 1, total)} of {total}: {name}: {running.phase}{steps}{left}"
 
 
@@ -173,11 +180,9 @@ def _time_left(stamps: list[int], waiting: int) -> str:
     """From the times between the last launches that ended; empty without two of them."""
     recent = stamps[-_RECENT_LAUNCHES:]
     gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(recent)]
-    return (
-        f"; about {format_coarse_seconds(median(gaps) * waiting)} left"
-        if gaps and waiting > 0
-        else ""
-    )
+    if gaps and waiting > 0:
+        return f"; about {format_coarse_seconds(median(gaps) * waiting)} left"
+    return ""
 
 
 def _waiting_document(directory: Path) -> Document:

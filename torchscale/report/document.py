@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torchscale.util.text import strip_control
+
+T = TypeVar("T")
 
 
 class Tone(str, Enum):
@@ -63,7 +65,37 @@ _NOTHING = {DASH.text, ""}
 
 def optional_value(number: float | None, format_number: Callable[[float], str]) -> TableValue:
     """A formatted number; – where it was not measured."""
-    return DASH if number is None else TableValue(format_number(number), number)
+    if number is None:
+        return DASH
+    return TableValue(format_number(number), number)
+
+
+def optional_text(content: T | None, format_content: Callable[[T], str]) -> str:
+    """A formatted content; – where it was not measured."""
+    if content is None:
+        return DASH.text
+    return format_content(content)
+
+
+def text_value(text: str, sort: float | str | None = None) -> TableValue:
+    """A text; – where it is empty."""
+    if not text:
+        return DASH
+    return TableValue(text, sort)
+
+
+def caution_where(doubtful: object) -> Tone:
+    """The tone of a value that is to be read with caution where something makes it doubtful."""
+    if doubtful:
+        return Tone.CAUTION
+    return Tone.PLAIN
+
+
+def only_if(condition: object, *items: T) -> tuple[T, ...]:
+    """The items of a list that are in it only under a condition."""
+    if condition:
+        return items
+    return ()
 
 
 @dataclass(frozen=True)

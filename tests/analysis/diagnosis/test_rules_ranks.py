@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis.diagnosis.test_diagnose import found, quiet
+from tests.analysis.diagnosis.test_diagnose import found, quiet, slow
 from torchscale.analysis.diagnosis.signals import Signals, Windows
 from torchscale.schema.profiles.finding import FindingKind
 
@@ -71,3 +71,25 @@ def test_a_slow_rank_is_named_although_scatter_makes_others_late_too(
 @pytest.mark.parametrize("scatter", [0.05, 0.15, 0.30])
 def test_ranks_that_scatter_alike_are_not_named(ranks: int, scatter: float) -> None:
     assert named(ranks, 0, 0.0, scatter) == [None] * RUNS
+
+
+@pytest.mark.parametrize(("blame", "is_named"), [(0.33, False), (0.42, True)])
+def test_a_rank_that_is_waited_for_no_more_than_by_chance_is_not_accused(
+    blame: float, is_named: bool
+) -> None:
+    """Four ranks that arrive last by turns have a quarter of the blame each. That one of them also
+    computes longer is no reason to call it the cause of what the others wait for."""
+    shares = np.full(4, (1 - blame) / 3)
+    shares[1] = blame
+    findings = found(slow(1, 0.02, blame=shares))
+    assert (FindingKind.STRAGGLER in findings) is is_named
+
+
+@pytest.mark.parametrize(("blame", "is_named"), [(0.45, False), (0.55, True)])
+def test_of_three_ranks_a_straggler_causes_most_of_the_waiting(
+    blame: float, is_named: bool
+) -> None:
+    shares = np.full(3, (1 - blame) / 2)
+    shares[1] = blame
+    findings = found(slow(1, 0.02, ranks=3, blame=shares))
+    assert (FindingKind.STRAGGLER in findings) is is_named

@@ -20,7 +20,7 @@ from torchscale.analysis.summary.run import summarize
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
 from torchscale.report.formats.html import render_html
-from torchscale.report.sections.comparison import ComparisonReport, comparison_document
+from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 
 
 def comparison() -> Document:

@@ -44,7 +44,7 @@ from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.report_export import summary_json
-from torchscale.report.sections.comparison import ComparisonReport
+from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
 from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS

@@ -16,7 +16,7 @@ from torchscale.report.document import Details, Paragraph, Table, TimelineChart
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section
-from torchscale.report.sections.profile import profile_section
+from torchscale.report.sections.profile.section import profile_section
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
 

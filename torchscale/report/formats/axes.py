@@ -58,7 +58,9 @@ def cut_at(chart: Chart) -> float | None:
     if not values or chart.log_y or not chart.y_from_zero:
         return None
     limit = _ROOM_FOR_WHISKERS * max(values)
-    return limit if any(high > limit for series in chart.series for high in series.high) else None
+    if any(high > limit for series in chart.series for high in series.high):
+        return limit
+    return None
 
 
 def side_by_side(chart: Chart) -> Chart:
@@ -147,4 +149,6 @@ def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
 
 
 def _scaled(value: float, *, log: bool) -> float:
-    return math.log10(value) if log and value > 0 else value
+    if log and value > 0:
+        return math.log10(value)
+    return value

@@ -72,7 +72,9 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
             f"%{{y:,.4~g}} at %{{customdata}}<extra>{_escape(series.name)}</extra>"
         )
     if series.reference:
-        colour = COLOURS[style] if series.follows else REFERENCE_COLOUR
+        colour = REFERENCE_COLOUR
+        if series.follows:
+            colour = COLOURS[style]
         trace["line"] = {"color": colour, "width": 1.5, "dash": "dash"}
         trace["showlegend"] = series.legend
     if series.marks:
@@ -100,7 +102,9 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
 
 def _with_ends(value: float, low: float, high: float) -> str:
     """``52.3 (25 to 84)``; the value alone where it has no interval."""
-    return f"{value:,.4g} ({low:,.4g} to {high:,.4g})" if low < high else f"{value:,.4g}"
+    if low < high:
+        return f"{value:,.4g} ({low:,.4g} to {high:,.4g})"
+    return f"{value:,.4g}"
 
 
 def _arrows(series: ChartSeries, style: int, limit: float) -> Figure:
@@ -140,15 +144,21 @@ def _mode(series: ChartSeries, chart: Chart) -> str:
         return "markers"
     if series.reference or not chart.markers:
         return "lines"
-    return "lines+markers" if chart.lines else "markers"
+    if chart.lines:
+        return "lines+markers"
+    return "markers"
 
 
 def _stacked(chart: StackedChart) -> Figure:
     traces: list[Figure] = []
     for part in chart.parts:
-        colour = REFERENCE_COLOUR if part.style is None else COLOURS[style_index(part.style)]
+        colour = REFERENCE_COLOUR
+        if part.style is not None:
+            colour = COLOURS[style_index(part.style)]
         names = [_escape(bar) for bar in chart.bars]
-        value = "x" if chart.horizontal else "y"
+        value = "y"
+        if chart.horizontal:
+            value = "x"
         traces.append(
             {
                 "type": "bar",
@@ -211,8 +221,13 @@ def figure_height(chart: AnyChart) -> int:
         return _FRAME + _ROW * len(chart.bars)
     if isinstance(chart, Chart) and chart.prominent:
         return _LARGE_HEIGHT
-    small = is_small(chart) if isinstance(chart, Chart) else len(chart.bars) <= _FEW_BARS
-    return _SMALL_HEIGHT if small else _HEIGHT
+    if isinstance(chart, Chart):
+        small = is_small(chart)
+    else:
+        small = len(chart.bars) <= _FEW_BARS
+    if small:
+        return _SMALL_HEIGHT
+    return _HEIGHT
 
 
 _HEIGHT, _SMALL_HEIGHT, _LARGE_HEIGHT = 330, 250, 420
@@ -267,7 +282,10 @@ def _layout(chart: Chart) -> Figure:
     if chart.log_x:
         layout["xaxis"] = {"title": _axis_title(chart.x_label), "type": "log", **marks}
     elif places:
-        slanted: Figure = {"tickangle": -30, "automargin": True} if chart.x_names else {}
+        if chart.x_names:
+            slanted: Figure = {"tickangle": -30, "automargin": True}
+        else:
+            slanted = {}
         layout["xaxis"] = {
             "title": _axis_title(chart.x_label),
             "range": chart.x_range,
@@ -285,7 +303,10 @@ def _layout(chart: Chart) -> Figure:
         }
     elif chart.y_from_zero:
         limit = cut_at(chart)
-        end: Figure = {"rangemode": "tozero"} if limit is None else {"range": [0, limit]}
+        if limit is None:
+            end: Figure = {"rangemode": "tozero"}
+        else:
+            end = {"range": [0, limit]}
         layout["yaxis"] = {"title": {"text": _escape(chart.y_label)}, **end}
     layout["legend"] = _LEGEND_ABOVE if chart.x_names else _legend(chart)
     layout["showlegend"] = len(chart.series) > 1

@@ -58,8 +58,12 @@ def screen_width(chart: AnyChart) -> str:
     if isinstance(chart, Chart):
         if chart.prominent:
             return "large"
-        return "small" if is_small(chart) else "normal"
-    return "wide" if isinstance(chart, TimelineChart) or chart.horizontal else "normal"
+        if is_small(chart):
+            return "small"
+        return "normal"
+    if isinstance(chart, TimelineChart) or chart.horizontal:
+        return "wide"
+    return "normal"
 
 
 def script_json(content: object) -> str:
@@ -74,7 +78,9 @@ def script_json(content: object) -> str:
 def _finite(content: object) -> object:
     """With ``None`` for what JSON has no number for."""
     if isinstance(content, float):
-        return content if math.isfinite(content) else None
+        if math.isfinite(content):
+            return content
+        return None
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -180,7 +186,9 @@ def _stacked_boxes(chart: StackedChart) -> list[Values]:
     for part in chart.parts:
         starts, ends = [], []
         for place, value in enumerate(part.values):
-            side = above if value >= 0 else below
+            side = below
+            if value >= 0:
+                side = above
             starts.append(side[place])
             side[place] += value
             ends.append(side[place])
@@ -189,7 +197,9 @@ def _stacked_boxes(chart: StackedChart) -> list[Values]:
             [place + 0.5 for place in range(len(chart.bars))],
         )
         along = _rounded(starts), _rounded(ends)
-        (left, right), (low, high) = (along, across) if chart.horizontal else (across, along)
+        (left, right), (low, high) = (across, along)
+        if chart.horizontal:
+            (left, right), (low, high) = (along, across)
         texts = [f"{value:,.4g}, {bar}" for value, bar in zip(part.values, chart.bars, strict=True)]
         found.append(
             {

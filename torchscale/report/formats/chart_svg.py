@@ -121,8 +121,14 @@ def chart_width(chart: AnyChart) -> str:
     if isinstance(chart, TimelineChart):
         return "wide"
     if isinstance(chart, StackedChart):
-        return "wide" if chart.horizontal else "small" if len(chart.bars) <= _FEW_BARS else "normal"
-    return "normal" if chart.prominent or chart.log_y or len(chart.series) > _FEW_LINES else "small"
+        if chart.horizontal:
+            return "wide"
+        if len(chart.bars) <= _FEW_BARS:
+            return "small"
+        return "normal"
+    if chart.prominent or chart.log_y or len(chart.series) > _FEW_LINES:
+        return "normal"
+    return "small"
 
 
 def _size(chart: AnyChart) -> tuple[float, float]:
@@ -147,14 +153,18 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
     above, below = [0.0] * len(chart.bars), [0.0] * len(chart.bars)
     places = range(len(chart.bars))
     for part in chart.parts:
-        colour = REFERENCE_COLOUR if part.style is None else COLOURS[style_index(part.style)]
+        colour = REFERENCE_COLOUR
+        if part.style is not None:
+            colour = COLOURS[style_index(part.style)]
         starts = [above[place] if part.values[place] >= 0 else below[place] for place in places]
         if chart.horizontal:
             axes.barh(places, part.values, 0.7, left=starts, color=colour, label=part.name)
         else:
             axes.bar(places, part.values, 0.6, bottom=starts, color=colour, label=part.name)
         for place in places:
-            side = above if part.values[place] >= 0 else below
+            side = below
+            if part.values[place] >= 0:
+                side = above
             side[place] += part.values[place]
     if chart.horizontal:
         axes.set_yticks(list(places), chart.bars)
@@ -256,8 +266,12 @@ def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float], texts: Seq
 
 def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> None:  # noqa: ANN401 - see _draw
     if series.reference:
-        label = series.name if series.legend else "_"
-        colour = COLOURS[style] if series.follows else REFERENCE_COLOUR
+        label = "_"
+        if series.legend:
+            label = series.name
+        colour = REFERENCE_COLOUR
+        if series.follows:
+            colour = COLOURS[style]
         axes.plot(series.x, series.y, color=colour, linestyle="--", linewidth=1, label=label)
         return
     if series.launches:
@@ -288,7 +302,10 @@ def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: 
     axes.errorbar(
         series.x, series.y, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8
     )
-    cut = [] if limit is None else [x for x, _, _ in cut_points(series, limit)]
+    if limit is not None:
+        cut = [x for x, _, _ in cut_points(series, limit)]
+    else:
+        cut = []
     if cut:
         axes.plot(
             cut,

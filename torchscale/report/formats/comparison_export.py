@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torchscale.analysis.comparison.compare import LEVEL
 from torchscale.analysis.comparison.pair import Pair
 from torchscale.config.choices import Metric
-from torchscale.report.sections.comparison import ComparisonReport
-from torchscale.report.sections.comparison_ranking import RankedSide
+from torchscale.report.sections.comparison.document import ComparisonReport
+from torchscale.report.sections.comparison.ranking import RankedSide
 from torchscale.schema.exports.comparison import ComparisonExport, RankedSideExport
 
 

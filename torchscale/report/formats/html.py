@@ -64,7 +64,9 @@ def render_html(document: Document, version: str | None = None) -> str:
     that differs. A page without it sends no requests.
     """
     script = template_environment().get_template("report.js").render()
-    live = "" if version is None else template_environment().get_template("live.js").render()
+    live = ""
+    if version is not None:
+        live = template_environment().get_template("live.js").render()
     charts = {id(chart): number for number, chart in enumerate(document.charts)}
 
     def draw(chart: AnyChart, *, first: bool) -> ScreenChart:
@@ -114,14 +116,18 @@ def _compact(value: TableValue) -> str | list[object]:
         sort = float(f"{sort:.7g}")
     if tone is not _PLAIN:
         return [text, sort, _TONES.index(tone)]
-    return text if sort is None else [text, sort]
+    if sort is None:
+        return text
+    return [text, sort]
 
 
 def _policy(*scripts: str) -> str:
     """A content-security policy that allows these scripts by their hash, and no request but that of
     the last script to its own server, where there is one."""
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts if script)
-    connect = "connect-src 'self'; " if scripts[-1] else ""
+    connect = ""
+    if scripts[-1]:
+        connect = "connect-src 'self'; "
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "font-src data:; "
@@ -161,12 +167,16 @@ def _filter_examples(table: Table) -> list[str]:
         (column.aliases[0] if column.aliases else column.title, number)
         for number, column in columns
     ]
-    first = table.rows[0] if table.rows else ()
-    pairs = (
-        [(name.lower(), first[number].text) for number, name in ((n, name) for name, n in named)]
-        if first
-        else []
-    )
+    if table.rows:
+        first = table.rows[0]
+    else:
+        first = ()
+    if first:
+        pairs = [
+            (name.lower(), first[number].text) for number, name in ((n, name) for name, n in named)
+        ]
+    else:
+        pairs = []
     plain = [
         f"{name}:{text}" for name, text in pairs if " " not in f"{name}{text}" and text != DASH.text
     ]

@@ -16,7 +16,9 @@ from torchscale.report.document import (
     KeyFigure,
     Paragraph,
     Table,
+    only_if,
 )
+from torchscale.report.text.labels import in_brackets
 from torchscale.util.text import strip_control
 
 MAX_SUMMARY_LINES = 60
@@ -36,7 +38,7 @@ def render_markdown(document: Document) -> str:
         if texts:
             parts += [
                 f"## {_text(section.title)}",
-                *([_text(f"{_capital(section.key)}.")] if section.key else []),
+                *only_if(section.key, _text(f"{_capital(section.key)}.")),
                 *texts,
             ]
     return "\n\n".join(parts) + "\n"
@@ -46,11 +48,9 @@ def render_summary(document: Document) -> str:
     """The first screen and the main table as Markdown of at most :data:`MAX_SUMMARY_LINES` lines,
     for pull requests and job summaries."""
     section = document.section("all-cells") or document.section("cells")
-    table = (
-        next((block for block in section.blocks if isinstance(block, Table)), None)
-        if section
-        else None
-    )
+    table = None
+    if section:
+        table = next((block for block in section.blocks if isinstance(block, Table)), None)
     parts = [f"## {_text(document.title)}", *_first(document)]
     lines = "\n\n".join(parts).splitlines()[:_MAX_FIRST_LINES]
     if table is not None:
@@ -65,7 +65,7 @@ def _first(document: Document) -> list[str]:
     overview = document.overview
     if overview is None:
         figures = "\n".join(f"- {_text(_figure(item))}" for item in document.key_figures)
-        return [*map(_text, document.verdict), *([figures] if figures else [])]
+        return [*map(_text, document.verdict), *only_if(figures, figures)]
     parts = [f"**{_text(overview.headline.text)}**"]
     parts.append(
         "\n".join(
@@ -79,7 +79,7 @@ def _first(document: Document) -> list[str]:
     ]
     failed = [
         *failed[:_MAX_FAILURES],
-        *([f"- and {len(failed) - _MAX_FAILURES} more"] if len(failed) > _MAX_FAILURES else []),
+        *only_if(len(failed) > _MAX_FAILURES, f"- and {len(failed) - _MAX_FAILURES} more"),
     ]
     causes = [_cause(cause) for cause in overview.causes]
     for title, items in (("What failed", failed), ("What costs most", causes)):
@@ -89,13 +89,15 @@ def _first(document: Document) -> list[str]:
 
 
 def _cause(cause: Cause) -> str:
-    cost = f" ({_text(cause.cost)})" if cause.cost else ""
-    where = f" {_text(cause.cells)}." if cause.cells else ""
+    cost = in_brackets(_text(cause.cost))
+    where = ""
+    if cause.cells:
+        where = f" {_text(cause.cells)}."
     return f"- **{_text(cause.title)}**{cost}{where} {_text(cause.text)} {_text(cause.advice)}"
 
 
 def _figure(figure: KeyFigure) -> str:
-    return f"{figure.label}: {figure.value}" + (f" ({figure.note})" if figure.note else "")
+    return f"{figure.label}: {figure.value}" + in_brackets(figure.note)
 
 
 def _capital(text: str) -> str:
@@ -108,7 +110,9 @@ def _block(block: Block) -> str:
     if isinstance(block, Paragraph):
         if block.of_charts:
             return ""
-        return f"```\n{block.text.replace('```', '`` `')}\n```" if block.code else _text(block.text)
+        if block.code:
+            return f"```\n{block.text.replace('```', '`` `')}\n```"
+        return _text(block.text)
     if isinstance(block, Bullets):
         return "\n".join(f"- {_text(item)}" for item in block.items)
     return _table(block)

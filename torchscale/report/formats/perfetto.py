@@ -116,7 +116,9 @@ def _finding_events(analysis: ProfileAnalysis) -> Iterator[dict[str, object]]:
 
 
 def _name(what: str, rank: int, lane: int, value: str | int) -> dict[str, object]:
-    key = "name" if isinstance(value, str) else "sort_index"
+    key = "sort_index"
+    if isinstance(value, str):
+        key = "name"
     return {"ph": "M", "name": what, "pid": rank, "tid": lane, "args": {key: value}}
 
 

@@ -29,11 +29,10 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
     """``up to 3.1 GB/s bus bandwidth (all_reduce of 64 MiB)``."""
     if summary.state is not State.OK:
         return f"{summary.state.value}: {summary.reason}"
-    curves = (
-        []
-        if summary.figures is None
-        else [c for c in summary.figures.curves if c.operation != "barrier"]
-    )
+    if summary.figures is not None:
+        curves = [c for c in summary.figures.curves if c.operation != "barrier"]
+    else:
+        curves = []
     if not curves:
         return "ok"
     best = max(
@@ -42,7 +41,9 @@ def outcome(summary: CollectivesSummary, record: LaunchRecord | None = None) -> 
     )
     size = format_bytes(best.peak.payload_bytes)
     text = f"up to {format_byte_rate(best.peak.busbw)} bus bandwidth ({best.operation} of {size})"
-    left_out = "" if summary.figures is None else flagged_sizes(summary.figures)
+    left_out = ""
+    if summary.figures is not None:
+        left_out = flagged_sizes(summary.figures)
     return text + (f"; {left_out}" if left_out else "")
 
 
@@ -53,7 +54,10 @@ def csv_row(summary: CollectivesSummary) -> dict[str, ColumnValue]:
 
 def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
     """The highest bus bandwidth of each operation and dtype."""
-    curves = () if summary.figures is None else summary.figures.curves
+    if summary.figures is not None:
+        curves = summary.figures.curves
+    else:
+        curves = ()
     return tuple(
         Figure(
             "bus_bandwidth_bytes_per_second",

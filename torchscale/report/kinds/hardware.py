@@ -34,7 +34,9 @@ def outcome(summary: HardwareSummary, record: LaunchRecord | None = None) -> str
         f"{rates.dtype} {format_flops(rates.peak)}"
         for rates in (figures.matmuls if figures else ())
     ]
-    copies = None if figures is None else figures.memory_bytes_per_second
+    copies = None
+    if figures is not None:
+        copies = figures.memory_bytes_per_second
     text = ", ".join([*parts, *([f"copies {format_byte_rate(copies)}"] if copies else [])])
     return text + format_warning(summary.flags)
 

@@ -8,7 +8,7 @@ from torchscale.analysis.kinds import training as analysis
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import Section
+from torchscale.report.document import Section, only_if
 from torchscale.report.exporters.figure import Figure
 from torchscale.report.exporters.training_figures import training_figures
 from torchscale.report.formats.export import cell_row
@@ -19,7 +19,7 @@ from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
-from torchscale.report.sections.profile import profile_section
+from torchscale.report.sections.profile.section import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
@@ -38,10 +38,12 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
     parts = [
         f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
     ]
-    parts += [cell.precision] if cell.precision != "fp32" else []
+    if cell.precision != "fp32":
+        parts.append(cell.precision)
     label = strategy_label(cell.strategy)
-    parts += [*([label] if label != "ddp" else []), *cell.settings]
-    parts += [f"launch {launch + 1} of {repeats}"] if repeats > 1 else []
+    parts += [*only_if(label != "ddp", label), *cell.settings]
+    if repeats > 1:
+        parts.append(f"launch {launch + 1} of {repeats}")
     return ", ".join([cell.title, devices, *parts])
 
 

@@ -12,7 +12,9 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Cause, shortened
 from torchscale.report.text.labels import (
     batch_label,
+    capped,
     device_noun,
+    format_range,
     listed,
     plural,
     sentence,
@@ -86,8 +88,12 @@ def cause_groups(summary: RunSummary) -> tuple[CauseGroup, ...]:
 def _findings(cell: TrainingSummary) -> tuple[Finding, ...]:
     """Of its launches; of a cell that was only profiled, of the recording."""
     if cell.figures is not None:
-        return cell.diagnosis.findings if cell.diagnosis else ()
-    return cell.profile.findings if cell.profile else ()
+        if cell.diagnosis:
+            return cell.diagnosis.findings
+        return ()
+    if cell.profile:
+        return cell.profile.findings
+    return ()
 
 
 def top_groups(groups: Sequence[CauseGroup]) -> tuple[CauseGroup, ...]:
@@ -114,19 +120,18 @@ def cost_text(group: CauseGroup) -> str:
     known = [one.share for one in group.cells if one.share]
     if not known:
         return ""
-    low, high = format_percent(min(known)), format_percent(max(known))
-    return f"{high if low == high else f'{low} to {high}'} of the step"
+    return f"{format_range(known, format_percent)} of the step"
 
 
 def _seen(group: CauseGroup) -> str:
     """What was seen where it costs most, and how sure that is."""
     worst = group.cells[0]
-    where = (
-        f" ({short_title(worst.cell.cell)}, {batch_label(worst.cell.cell)})"
-        if len(group.cells) > 1
-        else ""
-    )
-    sure = "" if worst.finding is None else f" Confidence: {confidence_text(worst.finding)}."
+    where = ""
+    if len(group.cells) > 1:
+        where = f" ({short_title(worst.cell.cell)}, {batch_label(worst.cell.cell)})"
+    sure = ""
+    if worst.finding is not None:
+        sure = f" Confidence: {confidence_text(worst.finding)}."
     return f"{sentence(worst.text).removesuffix('.')}{where}.{sure}"
 
 
@@ -135,8 +140,7 @@ def _cells_text(summary: RunSummary, group: CauseGroup) -> str:
     names = [_name(summary, one.cell) for one in group.cells]
     if len(names) == 1:
         return names[0]
-    more = [f"{len(names) - _MAX_CELLS} more"] if len(names) > _MAX_CELLS else []
-    return f"{plural(len(names), 'cell')}: {listed([*names[:_MAX_CELLS], *more])}"
+    return f"{plural(len(names), 'cell')}: {listed(capped(names, _MAX_CELLS))}"
 
 
 def _name(summary: RunSummary, cell: TrainingSummary) -> str:
@@ -157,10 +161,11 @@ def _slower_compute(cell: TrainingSummary) -> CostlyCell | None:
 
 
 def _has_straggler(cell: TrainingSummary) -> bool:
-    findings = () if cell.diagnosis is None else cell.diagnosis.findings
+    if cell.diagnosis is None:
+        return False
     return any(
         finding.kind in (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER)
-        for finding in findings
+        for finding in cell.diagnosis.findings
     )
 
 

@@ -16,7 +16,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
-    Tone,
+    caution_where,
     shortened,
 )
 from torchscale.report.sections.status import profiled_only
@@ -51,9 +51,14 @@ def cells_section(summary: RunSummary) -> Section:
         )
     shown = summary.cells[:MAX_FIRST_ROWS]
     everything = len(shown) == len(summary.cells)
-    title = "All cells" if everything else f"First {len(shown)} of {len(summary.cells):,} cells"
+    title = "All cells"
+    if not everything:
+        title = f"First {len(shown)} of {len(summary.cells):,} cells"
     table = _cells_table(summary, shown, title, searchable=everything)
-    rest = [*_explanations(summary), *_problems(summary)] if everything else []
+    if everything:
+        rest = [*_explanations(summary), *_problems(summary)]
+    else:
+        rest = []
     return Section(title, "cells", (table, *rest), Group.RESULTS, _key(summary), unfolded=True)
 
 
@@ -109,7 +114,9 @@ def _explanations(summary: RunSummary) -> list[Block]:
     options = variants(cell.cell for cell in summary.cells)
     used = sorted({flag for cell in summary.cells for flag in cell.flags})
     texts = (*options, *(f"{flag.value}: {flag_text(flag, summary.cells)}." for flag in used))
-    return [Bullets(texts)] if texts else []
+    if texts:
+        return [Bullets(texts)]
+    return []
 
 
 def _problems(summary: RunSummary) -> list[Block]:
@@ -136,7 +143,9 @@ def _key(summary: RunSummary) -> str:
     cells = summary.cells or summary.everything
     partial = sum(cell.state is State.PARTIAL for cell in cells)
     text = f"{sum(cell.state is State.OK for cell in cells):,} of {len(cells):,} measured"
-    return f"{text}, {partial:,} in part" if partial else text
+    if partial:
+        return f"{text}, {partial:,} in part"
+    return text
 
 
 def _machine_row(summary: MachineSummary) -> tuple[TableValue, ...]:
@@ -153,10 +162,10 @@ def _cell_row(
     summary: TrainingSummary, figures: tuple[Quantity, Quantity]
 ) -> tuple[TableValue, ...]:
     warnings = ", ".join(flag.value for flag in summary.flags)
-    reason = "" if summary.state is State.PARTIAL else summary.reason
-    remark = TableValue(
-        shortened(reason or warnings, _MAX_REASON), None, Tone.CAUTION if warnings else Tone.PLAIN
-    )
+    reason = ""
+    if summary.state is not State.PARTIAL:
+        reason = summary.reason
+    remark = TableValue(shortened(reason or warnings, _MAX_REASON), None, caution_where(warnings))
     throughput, memory = (quantity.of(summary) for quantity in figures)
     return (
         *identity_values(summary.cell),

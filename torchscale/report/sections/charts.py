@@ -107,7 +107,9 @@ def whiskers(
 def _launches(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], ...]:
     """Throughput of each launch of each cell; empty where all cells have one."""
     launches = tuple(cell.figures.launch_samples_per_second for cell in line if cell.figures)
-    return launches if any(len(values) > 1 for values in launches) else ()
+    if any(len(values) > 1 for values in launches):
+        return launches
+    return ()
 
 
 def _efficiency(

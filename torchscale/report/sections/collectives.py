@@ -23,6 +23,7 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    only_if,
     optional_value,
     shortened,
 )
@@ -66,7 +67,9 @@ def _key(summary: RunSummary) -> str:
     rates = [peak.busbw for peak in peaks if not peak.flags] or [peak.busbw for peak in peaks]
     if not rates:
         return ""
-    warning = "" if any(not peak.flags for peak in peaks) else ", every size with a warning"
+    warning = ", every size with a warning"
+    if any(not peak.flags for peak in peaks):
+        warning = ""
     return f"up to {format_byte_rate(max(rates))} bus bandwidth{warning}"
 
 
@@ -95,10 +98,12 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
         log_y=True,
         byte_sizes=True,
     )
-    blocks: list[Block] = [ChartGrid((chart,))] if lines else []
+    blocks: list[Block] = []
+    if lines:
+        blocks.append(ChartGrid((chart,)))
     blocks.append(_table(sweep, figures, title))
     rates, times = _sizes_tables(figures, title)
-    blocks += [*rates, *([Details("Mean time of every size", tuple(times))] if times else [])]
+    blocks += [*rates, *only_if(times, Details("Mean time of every size", tuple(times)))]
     if figures.pairs:
         blocks.append(_pairs_table(figures, title))
     notes = [f"Not measured: {what}: {shortened(text)}" for what, text in figures.unsupported]
@@ -155,7 +160,7 @@ def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) ->
         Column("time of smallest", True),
         Column("its p95", True),
         Column("highest busbw", True),
-        *((Column("of the link", True),) if sweep.ceiling is not None else ()),
+        *only_if(sweep.ceiling is not None, Column("of the link", True)),
         Column("at size", True),
         Column("spread of ranks", True),
         Column("latency and bandwidth"),
@@ -231,12 +236,16 @@ def _time_value(point: CollectivePoint) -> TableValue:
 
 
 def _busbw_value(point: CollectivePoint) -> TableValue:
-    return _marked(format_byte_rate(point.busbw), point.busbw, point) if point.busbw else DASH
+    if point.busbw:
+        return _marked(format_byte_rate(point.busbw), point.busbw, point)
+    return DASH
 
 
 def _marked(text: str, value: float, point: CollectivePoint) -> TableValue:
     """With ``*`` where the size has a warning; the notes say which."""
-    return TableValue(f"{text}*", value, Tone.CAUTION) if point.flags else TableValue(text, value)
+    if point.flags:
+        return TableValue(f"{text}*", value, Tone.CAUTION)
+    return TableValue(text, value)
 
 
 def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
@@ -247,8 +256,13 @@ def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
         row = [TableValue(f"from {source}", source)]
         for target in ranks:
             pair = pairs.get((source, target))
-            rate = None if pair is None else pair.payload_bytes / pair.seconds
-            text = None if pair is None or rate is None else format_byte_rate(rate)
+            rate = None
+            if pair is not None:
+                rate = pair.payload_bytes / pair.seconds
+            if pair is None or rate is None:
+                text = None
+            else:
+                text = format_byte_rate(rate)
             row.append(DASH if text is None else TableValue(text, rate))
         rows.append(tuple(row))
     columns = (Column("rank"), *(Column(f"to {rank}", True) for rank in ranks))

@@ -21,6 +21,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    only_if,
     optional_value,
     shortened,
 )
@@ -118,9 +119,9 @@ def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tupl
     ]
     disk = figures.disk
     if disk is not None:
-        warm = (
-            f", {format_percent(disk.resident_share, 0)} in memory" if disk.resident_share else ""
-        )
+        warm = ""
+        if disk.resident_share:
+            warm = f", {format_percent(disk.resident_share, 0)} in memory"
         for what, seconds in (("written", disk.write_seconds), (f"read{warm}", disk.read_seconds)):
             rate = disk.payload_bytes / seconds
             rows.append(
@@ -140,7 +141,10 @@ def compute_section(summary: RunSummary) -> Section:
     cells = [(cell, cell.compute) for cell in summary.measured if cell.compute is not None]
     unknown = _unknown(summary)
     if not cells:
-        blocks: tuple[Block, ...] = (Bullets(unknown),) if unknown else ()
+        if unknown:
+            blocks: tuple[Block, ...] = (Bullets(unknown),)
+        else:
+            blocks = ()
         return Section(
             "Compute", "compute", blocks, Group.CAUSES, "FLOPs unknown" if unknown else ""
         )
@@ -150,7 +154,7 @@ def compute_section(summary: RunSummary) -> Section:
         Column("per step", True),
         Column("per device", True),
         Column("MFU", True),
-        *((Column("HFU", True),) if recomputed else ()),
+        *only_if(recomputed, Column("HFU", True)),
         Column("FLOP/byte", True),
         Column("roof", True),
         Column("bound by"),
@@ -185,7 +189,10 @@ def compute_section(summary: RunSummary) -> Section:
     )
     notes = (*(tuple(peaks) or (missing,)), *_without_bytes(cells), *unknown)
     chart = _roofline(summary, cells)
-    charts = () if chart is None else (ChartGrid((chart,)),)
+    if chart is not None:
+        charts = (ChartGrid((chart,)),)
+    else:
+        charts = ()
     parts = (Paragraph(note), *charts, Table("Compute", columns, rows), Bullets(notes))
     return Section(
         "Compute", "compute", parts, Group.CAUSES, _compute_key([one for _, one in cells])
@@ -238,7 +245,7 @@ def _compute_row(
         TableValue(format_flops(compute.flops_per_step).replace("/s", ""), compute.flops_per_step),
         TableValue(format_flops(compute.flops_per_second), compute.flops_per_second),
         optional_value(compute.mfu, format_percent),
-        *((optional_value(compute.hfu, format_percent),) if recomputed else ()),
+        *only_if(recomputed, optional_value(compute.hfu, format_percent)),
         optional_value(compute.intensity, format_rate),
         optional_value(compute.roof, format_flops),
         TableValue(compute.bound or "–"),

@@ -18,6 +18,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    only_if,
     optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
@@ -98,7 +99,7 @@ def _row(
         cost.dollars_per_million_samples,
     )
     energies = (cost.samples_per_joule, cost.kwh_per_million_samples)
-    shown = (*(prices if with_price else ()), *(energies if with_energy else ()))
+    shown = (*only_if(with_price, *prices), *only_if(with_energy, *energies))
     return (
         TableValue(cell_label(cell.cell)),
         *(optional_value(value, format_rate) for value in shown),

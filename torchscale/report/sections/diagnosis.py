@@ -19,6 +19,7 @@ from torchscale.report.document import (
     TableValue,
     Tone,
     shortened,
+    text_value,
 )
 from torchscale.report.sections.causes import (
     CauseGroup,
@@ -28,6 +29,8 @@ from torchscale.report.sections.causes import (
     top_groups,
 )
 from torchscale.report.text.labels import (
+    by_count,
+    capped,
     cell_label,
     format_range,
     identity_columns,
@@ -71,7 +74,9 @@ def diagnosis_section(summary: RunSummary) -> Section:
     if clean:
         blocks.append(Paragraph(clean))
     blocks += _limits(summary, diagnosed)
-    key = f"{plural(len(groups), 'cause')}" if groups else "nothing found"
+    key = "nothing found"
+    if groups:
+        key = f"{plural(len(groups), 'cause')}"
     return Section("What holds it back", "diagnosis", tuple(blocks), Group.CAUSES, key)
 
 
@@ -85,10 +90,12 @@ def _clean_text(diagnosed: Sequence[TrainingSummary], groups: Sequence[CauseGrou
         cell for cell in clean if cell.cell.world_size == 1 and cell.cell.series in compared
     ]
     judged, found = len(diagnosed) - len(references), len(clean) - len(references)
-    sentences = [f"No bottleneck found in {found} of {plural(judged, 'cell')}."] if found else []
+    sentences = []
+    if found:
+        sentences.append(f"No bottleneck found in {found} of {plural(judged, 'cell')}.")
     if references:
         count = len(references)
-        verb = "is" if count == 1 else "are"
+        verb = by_count(count, "is", "are")
         sentences.append(
             f"{plural(count, 'one-rank cell')} {verb} the reference: nothing was found there."
         )
@@ -112,7 +119,7 @@ def _causes_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
     rows = tuple(
         (
             TableValue(cause.title),
-            TableValue(cause.cost, group.largest) if cause.cost else DASH,
+            text_value(cause.cost, group.largest),
             TableValue(str(len(group.cells)), len(group.cells)),
             TableValue(cause.advice),
         )
@@ -135,19 +142,21 @@ def _cells_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
 
 def _row(title: str, costly: CostlyCell) -> tuple[TableValue, ...]:
     finding = costly.finding
-    evidence = (
-        f" Evidence: {'; '.join(finding.evidence)}."
-        if finding is not None and finding.evidence
-        else ""
-    )
-    sure = DASH
+    evidence = ""
+    if finding is not None and finding.evidence:
+        evidence = f" Evidence: {'; '.join(finding.evidence)}."
+    cost = sure = DASH
+    if costly.share:
+        cost = TableValue(format_percent(costly.share), costly.share)
     if finding is not None:
-        tone = Tone.CAUTION if costly.cell.flags else _CONFIDENCE_TONE[finding.confidence]
+        tone = _CONFIDENCE_TONE[finding.confidence]
+        if costly.cell.flags:
+            tone = Tone.CAUTION
         sure = TableValue(confidence_text(finding), None, tone)
     return (
         TableValue(title),
         *identity_values(costly.cell.cell),
-        TableValue(format_percent(costly.share), costly.share) if costly.share else DASH,
+        cost,
         TableValue(shortened(f"{costly.text}.{evidence}")),
         sure,
     )
@@ -183,11 +192,12 @@ def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[B
                 f"{format_range(windows, format_seconds)} per launch, excluded from throughput."
             )
         )
-    return [Details("What was not judged, and why", tuple(blocks))] if blocks else []
+    if blocks:
+        return [Details("What was not judged, and why", tuple(blocks))]
+    return []
 
 
 def _names(cells: Sequence[TrainingSummary], total: int) -> str:
     if len(cells) == total:
         return "all"
-    more = [f"{len(cells) - _MAX_CELLS} more"] if len(cells) > _MAX_CELLS else []
-    return listed([*(cell_label(cell.cell) for cell in cells[:_MAX_CELLS]), *more])
+    return listed(capped([cell_label(cell.cell) for cell in cells], _MAX_CELLS))

@@ -80,7 +80,9 @@ def _period(summary: RunSummary) -> dict[str, str]:
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
     except (ValueError, TypeError):  # a time of a damaged record, or without its zone
         return texts
-    return {**texts, "between them": format_seconds(seconds)} if seconds > 0 else texts
+    if seconds > 0:
+        return {**texts, "between them": format_seconds(seconds)}
+    return texts
 
 
 def changed_conditions(summary: RunSummary) -> str:
@@ -114,7 +116,9 @@ def _sessions(summary: RunSummary) -> list[Block]:
         for entry in summary.sessions
     )
     changed = changed_conditions(summary)
-    note = f"Changed between sessions: {changed}." if changed else "No recorded condition changed."
+    note = "No recorded condition changed."
+    if changed:
+        note = f"Changed between sessions: {changed}."
     return [
         Table("Sessions", columns, rows),
         Paragraph(f"Launches were measured in several sessions. {note}"),
@@ -148,9 +152,7 @@ def _nodes(summary: RunSummary) -> list[Block]:
     differing = [
         name for name, text_of in parts.items() if len({text_of(node) for node in nodes}) > 1
     ]
-    note = (
-        (f"The machines differ in {listed(differing)}.")
-        if differing
-        else ("The machines do not differ in these properties.")
-    )
+    note = "The machines do not differ in these properties."
+    if differing:
+        note = f"The machines differ in {listed(differing)}."
     return [Table("Machines", columns, tuple(rows)), Paragraph(note)]

@@ -33,13 +33,16 @@ def failures(summary: RunSummary) -> tuple[Failure, ...]:
 def _excerpt(cell: AnySummary) -> tuple[str, ...]:
     """Where the first of these cells broke."""
     record = cell.facts.failed
-    return () if record is None else tuple(shortened(line) for line in failure_excerpt(record))
+    if record is None:
+        return ()
+    return tuple(shortened(line) for line in failure_excerpt(record))
 
 
 def _names(cells: Sequence[AnySummary]) -> str:
     labels = [_label(cell) for cell in cells[:_MAX_CELLS]]
-    more = [f"{plural(len(cells) - _MAX_CELLS, 'more cell')}"] if len(cells) > _MAX_CELLS else []
-    return listed([*labels, *more])
+    if len(cells) > _MAX_CELLS:
+        labels.append(plural(len(cells) - _MAX_CELLS, "more cell"))
+    return listed(labels)
 
 
 def _label(cell: AnySummary) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Phases, TrainingSummary
-from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart
+from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart, only_if
 from torchscale.report.sections.charts import efficiency_ends, node_boundary
-from torchscale.report.sections.profile_overview import first_timeline
+from torchscale.report.sections.profile.overview import first_timeline
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, device_noun, short_title
 
@@ -32,9 +32,9 @@ def first_chart(summary: RunSummary) -> AnyChart | None:
     if summary.measured:
         return _phases(summary)
     profiled = next((cell for cell in summary.cells if cell.profile is not None), None)
-    return (
-        None if profiled is None or profiled.profile is None else first_timeline(profiled.profile)
-    )
+    if profiled is None or profiled.profile is None:
+        return None
+    return first_timeline(profiled.profile)
 
 
 def shows_every_series(summary: RunSummary) -> bool:
@@ -52,9 +52,10 @@ def _efficiency(summary: RunSummary, scaled: Sequence[TrainingSummary]) -> Chart
         series.setdefault(cell.cell.series, []).append(cell)
     lines = [sorted(line, key=lambda cell: cell.cell.world_size) for line in series.values()]
     counts = tuple(sorted({float(cell.cell.world_size) for line in lines for cell in line}))
-    measured = (
-        [_line(line, lines) for line in lines] if len(lines) <= MAX_LINES else [_median(scaled)]
-    )
+    if len(lines) <= MAX_LINES:
+        measured = [_line(line, lines) for line in lines]
+    else:
+        measured = [_median(scaled)]
     return Chart(
         name=_NAME,
         title=f"Scaling efficiency over {device_noun(summary)}",
@@ -91,8 +92,10 @@ def _name(cell: TrainingSummary, lines: Sequence[Sequence[TrainingSummary]]) -> 
     """What tells this series from the others: model and setting, or batch, or both."""
     titles = {short_title(line[0].cell) for line in lines}
     batches = {batch_label(line[0].cell) for line in lines}
-    parts = [short_title(cell.cell)] if len(titles) > 1 or len(batches) == 1 else []
-    return ", ".join([*parts, *([batch_label(cell.cell)] if len(batches) > 1 else [])])
+    parts = []
+    if len(titles) > 1 or len(batches) == 1:
+        parts.append(short_title(cell.cell))
+    return ", ".join([*parts, *only_if(len(batches) > 1, batch_label(cell.cell))])
 
 
 def _median(scaled: Sequence[TrainingSummary]) -> ChartSeries:

@@ -60,7 +60,9 @@ def _key(summary: RunSummary) -> str:
     """The largest batch that ran, and the smallest that did not fit."""
     ran = [cell.cell.batch_size for cell in summary.measured]
     failed = [cell.cell.batch_size for cell in summary.cells if cell.state is State.OOM]
-    texts = [f"up to {max(ran)}"] if ran else []
+    texts = []
+    if ran:
+        texts.append(f"up to {max(ran)}")
     return "; ".join([*texts, *([f"out of memory from {min(failed)}"] if failed else [])])
 
 
@@ -103,8 +105,12 @@ def _chart(
     batches = sorted({x for line in series for x in line.x})
     if len(batches) < 2:
         return None
-    fixed = "per device" if cells[0].cell.scaling == "weak" else "of all devices"
-    what = "Peak memory" if memory else "Throughput"
+    fixed = "of all devices"
+    if cells[0].cell.scaling == "weak":
+        fixed = "per device"
+    what = "Throughput"
+    if memory:
+        what = "Peak memory"
     return Chart(
         name=chart_name("batch-memory" if memory else "batch-rate", title),
         title=f"{title}: {what.lower()}",
@@ -123,7 +129,9 @@ def _level(cell: TrainingSummary, memory: bool) -> float | None:
         return None
     if not memory:
         return figures.samples_per_second
-    return None if figures.peak_memory_bytes is None else float(figures.peak_memory_bytes)
+    if figures.peak_memory_bytes is None:
+        return None
+    return float(figures.peak_memory_bytes)
 
 
 def _edge_table(summary: RunSummary) -> Table | None:

@@ -12,7 +12,7 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.catalog.models import model_title
 from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
-from torchscale.report.sections.profile_overview import recorded_headline
+from torchscale.report.sections.profile.overview import recorded_headline
 from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
 from torchscale.report.text.labels import batch_label, device_noun, listed, plural
 from torchscale.schema.state import State
@@ -62,11 +62,9 @@ def at_largest_count(cells: Sequence[TrainingSummary]) -> list[TrainingSummary]:
 def common_grade(cells: Sequence[TrainingSummary]) -> Grade | None:
     """The lowest grade of cells that all have one; else ``None``."""
     grades = {None if cell.efficiency is None else cell.efficiency.grade for cell in cells}
-    return (
-        None
-        if None in grades
-        else next((word for word in reversed(GRADE_TONE) if word in grades), None)
-    )
+    if None in grades:
+        return None
+    return next((word for word in reversed(GRADE_TONE) if word in grades), None)
 
 
 def loss_parts(cells: Sequence[TrainingSummary]) -> list[tuple[str, float]]:
@@ -88,21 +86,17 @@ def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
     ]
     where = f"to {count} {device_noun(summary, count)}"
     if len(decided) * 2 < len(cells):
-        which = (
-            ""
-            if not decided
-            else f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
-        )
+        which = ""
+        if decided:
+            which = f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
         return Headline(
             f"Scaling {where} cannot be judged{which}: launches differ by more than the "
             "efficiency itself, "
             f"{_values([cell for cell in cells if cell not in decided])}."
         )
-    once = (
-        ""
-        if any(cell.efficiency and cell.efficiency.interval for cell in decided)
-        else ", in single launches"
-    )
+    once = ", in single launches"
+    if any(cell.efficiency and cell.efficiency.interval for cell in decided):
+        once = ""
     word = common_grade(cells)
     return Headline(
         f"Scales {where} at {_values(decided)}{once}{_left_out(cells, decided)}{_loss(decided)}.",
@@ -139,7 +133,9 @@ def _range(efficiencies: Sequence[Efficiency]) -> str:
 
 def _left_out(cells: Sequence[TrainingSummary], decided: Sequence[TrainingSummary]) -> str:
     vague = len(cells) - len(decided)
-    return f"; {vague} of {len(cells)} cannot be judged" if vague else ""
+    if vague:
+        return f"; {vague} of {len(cells)} cannot be judged"
+    return ""
 
 
 def _loss(cells: Sequence[TrainingSummary]) -> str:
@@ -172,11 +168,9 @@ def _throughput(summary: RunSummary) -> str:
         _rate_text(summary, cell, several=len(best) > 1)
         for cell in list(best.values())[:_MAX_MODELS]
     ]
-    more = (
-        f"; {plural(len(best) - _MAX_MODELS, 'more model')} below"
-        if len(best) > _MAX_MODELS
-        else ""
-    )
+    more = ""
+    if len(best) > _MAX_MODELS:
+        more = f"; {plural(len(best) - _MAX_MODELS, 'more model')} below"
     return f"{listed(texts)}{more}."
 
 
@@ -185,12 +179,16 @@ def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> 
     assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
     count = cell.cell.world_size
     where = f"{batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
-    verb = "" if several else " trains at"
+    verb = " trains at"
+    if several:
+        verb = ""
     return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(figures)} ({where})")
 
 
 def _rate(cell: TrainingSummary) -> float:
-    return cell.figures.samples_per_second if cell.figures else 0.0
+    if cell.figures:
+        return cell.figures.samples_per_second
+    return 0.0
 
 
 def _nothing(summary: RunSummary) -> Headline:

@@ -43,11 +43,10 @@ def lost_time_section(summary: RunSummary) -> Section:
     """Where the time goes at each count, stacked."""
     lines = [line for found in panels(summary.measured).values() for line in found]
     lossy = [line for line in lines if any(cell.decomposition for cell in line)]
-    drawn = (
-        lossy
-        if len(lossy) <= MAX_PANELS
-        else sorted(lossy, key=_most_lost, reverse=True)[:MAX_PANELS]
-    )
+    if len(lossy) <= MAX_PANELS:
+        drawn = lossy
+    else:
+        drawn = sorted(lossy, key=_most_lost, reverse=True)[:MAX_PANELS]
     if not lossy:
         return Section("Where the time goes", "lost", ())
     rows = tuple(
@@ -103,11 +102,9 @@ def _key(lines: Sequence[Sequence[TrainingSummary]]) -> str:
         for part in LOST_PARTS
     ]
     share, name = max(parts)
-    return (
-        f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step"
-        if share > 0
-        else "no part grew"
-    )
+    if share > 0:
+        return f"{name.removeprefix('+ ')} adds up to {format_percent(share)} of the step"
+    return "no part grew"
 
 
 def _most_lost(line: Sequence[TrainingSummary]) -> float:

@@ -8,6 +8,7 @@ from torchscale.report.document import (
     Bullets,
     Group,
     Section,
+    only_if,
 )
 from torchscale.report.text.measurement import endings, stop_rule, warmup_rule
 
@@ -74,7 +75,7 @@ def _rules(summary: RunSummary) -> list[str]:
             "to fit."
         )
     ended = endings(summary.measured)
-    return [*items, *([f"{ended}."] if ended else [])]
+    return [*items, *only_if(ended, f"{ended}.")]
 
 
 def _intervals_note(summary: RunSummary) -> str:

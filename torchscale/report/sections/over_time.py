@@ -100,7 +100,10 @@ def _over_batches(title: str, result: TrainingResult) -> Chart | None:
             "step", times, tuple(seconds * 1e3 for seconds in spread_out(means, _MAX_POINTS))
         )
     ]
-    compute = () if result.signals is None else result.signals.compute
+    if result.signals is not None:
+        compute = result.signals.compute
+    else:
+        compute = ()
     if compute and all(len(rank) == len(means) for rank in compute):
         slowest = sorted(range(len(compute)), key=lambda rank: -statistics.fmean(compute[rank]))
         for rank in sorted(spread_out(slowest, MAX_LINES)):
@@ -123,10 +126,19 @@ def _telemetry(title: str, detail: LaunchDetail) -> list[Chart]:
     if len(readings) < 2:
         return []
     ranks = detail.result.ranks
-    start = ranks[0].measured_from if ranks else None
-    end = ranks[0].measured_until if ranks else None
-    zero = readings[0].time if start is None else start
-    window = () if start is None or end is None else (0.0, end - start)
+    start = None
+    if ranks:
+        start = ranks[0].measured_from
+    end = None
+    if ranks:
+        end = ranks[0].measured_until
+    zero = start
+    if start is None:
+        zero = readings[0].time
+    if start is None or end is None:
+        window = ()
+    else:
+        window = (0.0, end - start)
     busy = [_line("CPUs", readings, zero, lambda reading: reading.cpu_busy, 100)]
     busy += [
         _line(f"GPU {uuid[:12]}", readings, zero, _of_gpu(uuid, lambda gpu: gpu.busy), 100)

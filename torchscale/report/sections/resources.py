@@ -20,6 +20,7 @@ from torchscale.report.document import (
     StackedChart,
     Table,
     TableValue,
+    only_if,
     optional_value,
     shortened,
 )
@@ -183,8 +184,8 @@ def telemetry_section(summary: RunSummary) -> Section:
     )
     columns = (
         *identity_columns(summary),
-        *((Column("host", identifies=True),) if with_hosts else ()),
-        *(gpu_columns if with_gpus else ()),
+        *only_if(with_hosts, Column("host", identifies=True)),
+        *only_if(with_gpus, *gpu_columns),
         Column("CPUs busy", True),
         Column("host memory", True),
         Column("sent", True),
@@ -194,7 +195,10 @@ def telemetry_section(summary: RunSummary) -> Section:
     for cell, host, telemetry in read:
         figures = cell.figures
         assert figures is not None  # noqa: S101 - only measured cells come here
-        gpus = _gpu_values(telemetry.gpus) if with_gpus else ()
+        if with_gpus:
+            gpus = _gpu_values(telemetry.gpus)
+        else:
+            gpus = ()
         energy = (
             optional_value(figures.joules_per_step, format_rate),
             optional_value(figures.samples_per_joule, format_rate),
@@ -202,9 +206,9 @@ def telemetry_section(summary: RunSummary) -> Section:
         rows.append(
             (
                 *identity_values(cell.cell),
-                *((TableValue(shortened(host)),) if with_hosts else ()),
+                *only_if(with_hosts, TableValue(shortened(host))),
                 *gpus,
-                *(energy if with_gpus else ()),
+                *only_if(with_gpus, *energy),
                 optional_value(telemetry.cpu_busy, lambda share: format_percent(share, 0)),
                 optional_value(telemetry.memory_used_peak_bytes, format_bytes),
                 optional_value(telemetry.sent_bytes_per_second, format_byte_rate),
@@ -229,11 +233,13 @@ def telemetry_section(summary: RunSummary) -> Section:
         missing = ("No GPU was used, so power, energy and clocks are not available.",)
     blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))
     busy = [telemetry.cpu_busy for _, _, telemetry in read if telemetry.cpu_busy is not None]
-    key = f"CPUs {format_range(busy, lambda share: format_percent(share, 0))} busy" if busy else ""
+    key = ""
+    if busy:
+        key = f"CPUs {format_range(busy, lambda share: format_percent(share, 0))} busy"
     return Section(
         "Telemetry",
         "telemetry",
-        (*blocks, *([Bullets(missing)] if missing else [])),
+        (*blocks, *only_if(missing, Bullets(missing))),
         Group.CAUSES,
         key,
         on_paper=with_gpus,
@@ -268,7 +274,9 @@ def _machines(figures: Figures) -> Sequence[tuple[str, Telemetry | None]]:
 def _mean_of_gpus(pick: Callable[[GpuUse], float | None]) -> Callable[[Telemetry], float | None]:
     def mean(telemetry: Telemetry) -> float | None:
         known = [value for gpu in telemetry.gpus if (value := pick(gpu)) is not None]
-        return statistics.fmean(known) if known else None
+        if known:
+            return statistics.fmean(known)
+        return None
 
     return mean
 
@@ -285,7 +293,9 @@ _COMPARED: tuple[Callable[[Telemetry], float | None], ...] = (
 def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:
     def mean(pick: Callable[[GpuUse], float | None]) -> float | None:
         known = [value for gpu in gpus if (value := pick(gpu)) is not None]
-        return sum(known) / len(known) if known else None
+        if known:
+            return sum(known) / len(known)
+        return None
 
     def highest(pick: Callable[[GpuUse], float | None]) -> float | None:
         return max((value for gpu in gpus if (value := pick(gpu)) is not None), default=None)

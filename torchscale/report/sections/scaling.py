@@ -106,7 +106,9 @@ def _table(summary: RunSummary) -> Table:
 
 
 def _on_nodes(nodes: int) -> str:
-    return f" ({nodes} nodes)" if nodes > 1 else ""
+    if nodes > 1:
+        return f" ({nodes} nodes)"
+    return ""
 
 
 def _nodes_note(summary: RunSummary) -> str:
@@ -116,11 +118,9 @@ def _nodes_note(summary: RunSummary) -> str:
     if not across:
         return ""
     noun = device_noun(summary)
-    within = (
-        f"Up to {max(inside)} {noun} the link is within one node (intra); from "
-        if inside
-        else "From "
-    )
+    within = "From "
+    if inside:
+        within = f"Up to {max(inside)} {noun} the link is within one node (intra); from "
     return (
         f"{within}{min(across)} {noun} on it is between nodes (inter); the charts draw the "
         "boundary."

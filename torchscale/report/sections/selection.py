@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import only_if
 from torchscale.report.text.labels import panels
 
 MAX_PANELS = 12
@@ -41,16 +42,16 @@ def selection_note(summary: RunSummary) -> str:
     """Which panels and lines are not drawn; empty where all are."""
     found = panels(summary.measured)
     count = len(found)
-    sentences = (
-        [f"Charts show the {MAX_PANELS} of {count} models and settings that scale worst."]
-        if count > MAX_PANELS
-        else []
-    )
+    sentences = []
+    if count > MAX_PANELS:
+        sentences.append(
+            f"Charts show the {MAX_PANELS} of {count} models and settings that scale worst."
+        )
     if any(len(lines) > MAX_LINES for lines in found.values()):
         sentences.append(
             f"Charts show at most {MAX_LINES} batch sizes each, from the smallest to the largest."
         )
-    return " ".join([*sentences, *(["The tables list every cell."] if sentences else [])])
+    return " ".join([*sentences, *only_if(sentences, "The tables list every cell.")])
 
 
 def detailed_cells(summary: RunSummary) -> tuple[TrainingSummary, ...]:
@@ -72,11 +73,9 @@ def spread_out(items: Sequence[T], limit: int) -> list[T]:
 
 
 def _cost(cell: TrainingSummary) -> float:
-    return (
-        max((finding.cost_percent for finding in cell.diagnosis.findings), default=0.0)
-        if cell.diagnosis
-        else 0.0
-    )
+    if cell.diagnosis:
+        return max((finding.cost_percent for finding in cell.diagnosis.findings), default=0.0)
+    return 0.0
 
 
 def _worst_efficiency(lines: Sequence[Line]) -> float:

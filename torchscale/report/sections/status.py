@@ -10,15 +10,23 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Status, Tone, shortened
+from torchscale.report.document import Status, Tone, caution_where, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.causes import CauseGroup, cost_text
 from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.headline import GRADE_TONE, at_largest_count, common_grade
-from torchscale.report.sections.profile_overview import COSTLY, recorded_statuses
+from torchscale.report.sections.profile.overview import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import launches_label, memory_quantity
-from torchscale.report.text.labels import batch_label, device_noun, listed, plural, short_title
+from torchscale.report.text.labels import (
+    and_others,
+    batch_label,
+    by_count,
+    device_noun,
+    listed,
+    plural,
+    short_title,
+)
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent
@@ -89,19 +97,27 @@ def _measured(summary: RunSummary) -> Status:
     if summary.problems:
         parts.append(f"{plural(len(summary.problems), 'damaged file')} skipped")
     parts[0] += " so far" * pending
-    answer, tone = ("all", Tone.GOOD) if done == total else ("in part", Tone.PLAIN)
+    answer, tone = ("in part", Tone.PLAIN)
+    if done == total:
+        answer, tone = ("all", Tone.GOOD)
     if failed:
         answer, tone = f"{failed:,} failed", Tone.BAD
     elif not done and not states[State.PARTIAL]:
-        answer = "not yet" if pending else "nothing"
+        answer = "nothing"
+        if pending:
+            answer = "not yet"
     return Status("Measured?", answer, shortened("; ".join(parts)), tone, "cells")
 
 
 def _launches(cells: Sequence[AnySummary]) -> str:
     """``, 3 launches each``, where all have as many."""
     counts = {cell.launches for cell in cells if cell.state is State.OK}
-    each = " each" if len(cells) > 1 else ""
-    return f", {plural(counts.pop(), 'launch')}{each}" if len(counts) == 1 else ""
+    each = ""
+    if len(cells) > 1:
+        each = " each"
+    if len(counts) == 1:
+        return f", {plural(counts.pop(), 'launch')}{each}"
+    return ""
 
 
 def _partial(summary: RunSummary) -> list[str]:
@@ -119,7 +135,7 @@ def _skipped(cells: Sequence[AnySummary]) -> list[str]:
     if not reasons:
         return []
     (reason, count), *others = reasons.most_common()
-    more = f" and {plural(len(others), 'other reason')}" if others else ""
+    more = and_others(len(others), "other reason")
     total = count + sum(number for _, number in others)
     return [f"{total:,} skipped ({shortened(reason)}{more})"]
 
@@ -145,14 +161,20 @@ def _fits(summary: RunSummary) -> Status:
 
 
 def _peak(cell: TrainingSummary) -> int:
-    return 0 if cell.figures is None else cell.figures.peak_memory_bytes or 0
+    if cell.figures is None:
+        return 0
+    return cell.figures.peak_memory_bytes or 0
 
 
 def _of_memory(summary: RunSummary) -> str:
     """``of 80 GiB``: a device's memory, where all have the same."""
     sizes = {device.memory_bytes for device in summary.experiment.environment.devices}
-    size = sizes.pop() if len(sizes) == 1 else None
-    return "" if size is None else f" of {format_bytes(size)}"
+    size = None
+    if len(sizes) == 1:
+        size = sizes.pop()
+    if size is None:
+        return ""
+    return f" of {format_bytes(size)}"
 
 
 def _scales(summary: RunSummary) -> Status | None:
@@ -179,11 +201,9 @@ def _scales(summary: RunSummary) -> Status | None:
     launched_once = all(
         cell.efficiency is None or cell.efficiency.interval is None for cell in cells
     )
-    why = (
-        "one launch each gives no interval"
-        if launched_once
-        else "launches differ too much for a grade"
-    )
+    why = "launches differ too much for a grade"
+    if launched_once:
+        why = "one launch each gives no interval"
     return Status("Scales?", "no grade", shortened(f"{text}; {why}"), Tone.PLAIN, "scaling")
 
 
@@ -192,7 +212,9 @@ def _series_name(cell: TrainingSummary) -> str:
 
 
 def _efficiency(cell: TrainingSummary) -> float:
-    return 0.0 if cell.efficiency is None else cell.efficiency.value
+    if cell.efficiency is None:
+        return 0.0
+    return cell.efficiency.value
 
 
 def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None:
@@ -202,7 +224,7 @@ def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None
         text += f", in {plural(len(first.cells), 'cell')}"
         if others:
             text += f"; then {listed([group.title.lower() for group in others[:2]])}"
-        tone = Tone.CAUTION if first.largest >= COSTLY else Tone.PLAIN
+        tone = caution_where(first.largest >= COSTLY)
         return Status("Limited by?", first.title.lower(), shortened(text), tone, "diagnosis")
     if any(cell.diagnosis is not None for cell in summary.measured):
         return Status(
@@ -221,12 +243,18 @@ def _certain(summary: RunSummary) -> Status | None:
         doubts.append(f"changed between sessions: {changed}")
     once = sum(cell.launches == 1 for cell in measured)
     if once:
-        which = "every cell" if once == len(measured) else plural(once, "cell")
+        which = "every cell"
+        if once != len(measured):
+            which = plural(once, "cell")
         planned = all((cell.planned_launches or 1) > 1 for cell in measured)
-        remedy = " so far: variation" if planned else ": set benchmark.repeats: 3, as variation"
+        remedy = ": set benchmark.repeats: 3, as variation"
+        if planned:
+            remedy = " so far: variation"
         doubts.append(f"{which} launched once{remedy} between launches is unknown")
     if doubts:
-        anchor = "method" if not changed else "environment"
+        anchor = "environment"
+        if not changed:
+            anchor = "method"
         return Status(
             "Certain?", "with caution", shortened("; ".join(doubts)), Tone.CAUTION, anchor
         )
@@ -253,9 +281,9 @@ def _flagged(measured: Sequence[TrainingSummary]) -> list[str]:
 
 def _vague(measured: Sequence[TrainingSummary]) -> list[str]:
     vague = sum(cell.efficiency is not None and cell.efficiency.is_vague for cell in measured)
-    noun = "efficiency is" if vague == 1 else "efficiencies are"
-    return (
-        [f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"]
-        if vague
-        else []
-    )
+    noun = by_count(vague, "efficiency is", "efficiencies are")
+    if vague:
+        return [
+            f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"
+        ]
+    return []

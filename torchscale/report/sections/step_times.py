@@ -12,6 +12,7 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    only_if,
 )
 from torchscale.report.sections.charts import distribution_charts
 from torchscale.report.sections.workloads import bubble_values
@@ -32,8 +33,8 @@ def step_times_section(summary: RunSummary) -> Section:
     columns = (
         *identity_columns(summary),
         *(quantity.column for quantity in (STEP_MEAN, *QUANTILES, *PHASES)),
-        *((Column("bubble", True), Column("scheduled", True)) if piped else ()),
-        *((COMPILING.column,) if compiled else ()),
+        *only_if(piped, Column("bubble", True), Column("scheduled", True)),
+        *only_if(compiled, COMPILING.column),
     )
     note = (
         "A step lasts from the end of one optimizer step to the end of the next; with several "
@@ -78,6 +79,6 @@ def _step_row(cell: TrainingSummary, *, piped: bool, compiled: bool) -> tuple[Ta
     return (
         *identity_values(cell.cell),
         *(quantity.of(cell) for quantity in (STEP_MEAN, *QUANTILES, *PHASES)),
-        *(bubble_values(cell) if piped else ()),
-        *((COMPILING.of(cell),) if compiled else ()),
+        *only_if(piped, *bubble_values(cell)),
+        *only_if(compiled, COMPILING.of(cell)),
     )

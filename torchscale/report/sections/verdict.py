@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Overview, shortened
+from torchscale.report.document import Overview, only_if, shortened
 from torchscale.report.sections.causes import cause_groups, causes, top_groups
 from torchscale.report.sections.failures import failures
 from torchscale.report.sections.first_chart import first_chart
@@ -32,7 +32,7 @@ def _rerun(summary: RunSummary) -> str:
     """The last command, asking for what failed."""
     command = summary.sessions[-1].session.environment.command
     return shortened(
-        shlex.join([*command, *([] if "--rerun" in command else ["--rerun", "failed"])])
+        shlex.join([*command, *only_if("--rerun" not in command, "--rerun", "failed")])
     )
 
 

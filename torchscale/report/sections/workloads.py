@@ -56,8 +56,12 @@ def data_section(summary: RunSummary) -> Section:
 
 def bubble_values(cell: TrainingSummary) -> tuple[TableValue, TableValue]:
     """Measured and computed share; dashes without a pipeline."""
-    bubble = None if cell.figures is None else cell.figures.bubble
-    shares = (None, None) if bubble is None else (bubble.measured, bubble.computed)
+    bubble = None
+    if cell.figures is not None:
+        bubble = cell.figures.bubble
+    shares = (None, None)
+    if bubble is not None:
+        shares = (bubble.measured, bubble.computed)
     measured, computed = (
         TableValue("–") if share is None else TableValue(format_percent(share), share)
         for share in shares
@@ -93,5 +97,7 @@ def _reads(use: DataUse) -> str:
         return "unknown"
     if use.resident_share <= _COLD:
         return "cold"
-    refused = "; cold reads were requested" if use.asked_cold else ""
+    refused = ""
+    if use.asked_cold:
+        refused = "; cold reads were requested"
     return f"warm: {format_percent(use.resident_share, 0)} in memory{refused}"

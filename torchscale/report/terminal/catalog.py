@@ -47,11 +47,15 @@ def _text(column: str, value: Value) -> str:
         return ""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {format_flops(rate)}" for name, rate in value.items())
-    return value if isinstance(value, str) else _UNITS[column](value)
+    if isinstance(value, str):
+        return value
+    return _UNITS[column](value)
 
 
 def _operations(flops: float) -> str:
-    return f"{flops / 1e9:,.1f} GFLOP" if flops >= 1e8 else f"{flops / 1e6:,.1f} MFLOP"
+    if flops >= 1e8:
+        return f"{flops / 1e9:,.1f} GFLOP"
+    return f"{flops / 1e6:,.1f} MFLOP"
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {

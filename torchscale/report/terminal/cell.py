@@ -10,7 +10,7 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import DASH, shortened
+from torchscale.report.document import DASH, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     COMPILING,
@@ -46,7 +46,10 @@ def print_cell(summary: RunSummary, cell: AnySummary, console: Console) -> None:
 def cell_rows(summary: RunSummary, cell: AnySummary) -> _Rows:
     """Names and texts; what was not measured is left out."""
     training = as_kind(cell, TrainingSummary)
-    rows = _machine_rows(summary, cell) if training is None else _training_rows(summary, training)
+    if training is None:
+        rows = _machine_rows(summary, cell)
+    else:
+        rows = _training_rows(summary, training)
     return [(name, text) for name, text in rows if text and text != DASH.text]
 
 
@@ -68,7 +71,10 @@ def _machine_rows(summary: RunSummary, cell: AnySummary) -> _Rows:
 
 def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
     cell, diagnosis = training.cell, training.diagnosis
-    findings = () if diagnosis is None else diagnosis.findings
+    if diagnosis is not None:
+        findings = diagnosis.findings
+    else:
+        findings = ()
     quantities = (
         THROUGHPUT,
         THROUGHPUT_PER_DEVICE,
@@ -82,7 +88,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
     return [
         ("cell", cell.id),
         ("model", cell.title),
-        *([("options", cell.options_text)] if cell.options_text else []),
+        *only_if(cell.options_text, ("options", cell.options_text)),
         ("strategy", strategy_label(cell.strategy)),
         ("precision", cell.precision),
         ("batch", f"{batch_label(cell)}, {cell.global_batch_size} in all"),
@@ -114,7 +120,8 @@ def _compute_rows(training: TrainingSummary) -> _Rows:
     rows = []
     if compute is not None:
         rows.append(("FLOP/s per device", format_flops(compute.flops_per_second)))
-        rows += [] if compute.mfu is None else [("MFU", format_percent(compute.mfu))]
+        if compute.mfu is not None:
+            rows.append(("MFU", format_percent(compute.mfu)))
         rows.append(("bound by", compute.bound or ""))
     if figures is not None and figures.joules_per_step is not None:
         rows.append(("joules/step", format_rate(figures.joules_per_step)))
@@ -124,4 +131,6 @@ def _compute_rows(training: TrainingSummary) -> _Rows:
 def _lost_rows(training: TrainingSummary) -> _Rows:
     """The parts that this device count adds to the ideal step."""
     lost = training.decomposition
-    return [] if lost is None else [(part.heading, part.of(lost).text) for part in LOST_PARTS]
+    if lost is None:
+        return []
+    return [(part.heading, part.of(lost).text) for part in LOST_PARTS]

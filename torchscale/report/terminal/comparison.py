@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from torchscale.analysis.comparison.pair import CellComparison, Change, Outcome, Pair, Verdict
-from torchscale.report.document import shortened
-from torchscale.report.sections.comparison import ComparisonReport
-from torchscale.report.sections.comparison_cells import shown_changes
-from torchscale.report.sections.comparison_ranking import best_sentence, ranking_table
+from torchscale.report.document import only_if, shortened
+from torchscale.report.sections.comparison.cells import shown_changes
+from torchscale.report.sections.comparison.document import ComparisonReport
+from torchscale.report.sections.comparison.ranking import best_sentence, ranking_table
 from torchscale.report.text.comparison import (
     BRACKETS,
     both_values,
@@ -30,7 +30,7 @@ from torchscale.report.text.comparison import (
     pair_verdict,
     result_label,
 )
-from torchscale.report.text.labels import plural, short_batch, short_title
+from torchscale.report.text.labels import and_others, plural, short_batch, short_title
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -143,7 +143,7 @@ def _print_table(heading: str, table: Table, console: Console) -> None:
 def _print_grouped(cells: Mapping[str, Sequence[ResultCell]], console: Console) -> None:
     """Cells grouped by outcome, a line per group."""
     for outcome, results in list(cells.items())[:_MAX_DIFFERENCES]:
-        more = f" and {plural(len(results) - 1, 'other cell')}" if len(results) > 1 else ""
+        more = and_others(len(results) - 1)
         console.print(
             shortened(f"{result_label(results[0])}{more}: {outcome}"), markup=False, soft_wrap=True
         )
@@ -165,14 +165,14 @@ def _cell_table(
     with_batch = any(batch for _, batch, _ in both)
     first = [
         Column("cell", overflow="fold"),
-        *([_narrow("batch")] if with_batch else []),
+        *only_if(with_batch, _narrow("batch")),
         _narrow("n"),
     ]
     table = Table(
         *first, *columns, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )
     for (title, batch, count), row in zip(both, rows, strict=True):
-        table.add_row(escape(title), *([batch] if with_batch else []), count, *row)
+        table.add_row(escape(title), *only_if(with_batch, batch), count, *row)
     return table
 
 
@@ -193,15 +193,19 @@ def _table(changes: Sequence[tuple[CellComparison, Change]], names: tuple[str, s
     with_interval = any(change.ratio.interval is not None for _, change in changes)
     columns = [
         *(Column(escape(name), justify="right", overflow="fold") for name in names),
-        *map(_narrow, ("change", *(["95 % interval"] if with_interval else []))),
+        *map(_narrow, ("change", *only_if(with_interval, "95 % interval"))),
         Column("verdict", no_wrap=True),
     ]
     rows = []
     for cell, change in changes:
         style = _STYLES.get(change.verdict, "yellow")
-        mark = "[yellow]*[/yellow]" if cell.flags else ""
+        mark = ""
+        if cell.flags:
+            mark = "[yellow]*[/yellow]"
         levels = [format_level(change.metric, value) for value in (change.before, change.after)]
-        interval = [escape(change_ends(change))] if with_interval else []
+        interval = []
+        if with_interval:
+            interval.append(escape(change_ends(change)))
         verdict = f"[{style}]{format_verdict(change)}[/{style}]{mark}"
         rows.append([*levels, format_ratio_change(change.ratio), *interval, verdict])
     return _cell_table([_cells_of(cell) for cell, _ in changes], columns, rows)
@@ -214,7 +218,9 @@ def _cells_of(cell: CellComparison) -> Sequence[AnyCell]:
 def print_result_set(results: ResultSet, console: Console) -> None:
     """The machine, and the figures of each cell."""
     device = ", ".join(sorted({cell.device for cell in results.cells if cell.device}))
-    host = "" if results.environment is None else f" on {results.environment.hostname}"
+    host = ""
+    if results.environment is not None:
+        host = f" on {results.environment.hostname}"
     console.print(
         shortened(f"{results.name}: measured {measured_days(results)}{host}, {device}"),
         markup=False,
@@ -232,7 +238,10 @@ def print_result_set(results: ResultSet, console: Console) -> None:
         for cell in cells:
             values = [launch.values[key] for launch in cell.launches if key in launch.values]
             mean = statistics.geometric_mean(values)
-            spread = "–" if len(values) < 2 else format_percent(statistics.stdev(values) / mean)
+            if len(values) < 2:
+                spread = "–"
+            else:
+                spread = format_percent(statistics.stdev(values) / mean)
             rows.append([format_level(key.metric, mean), spread, str(len(values))])
         columns = [_narrow(heading) for heading in ("geometric mean", "spread", "launches")]
         table = _cell_table([[cell.cell] for cell in cells], columns, rows)

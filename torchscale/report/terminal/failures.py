@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from torchscale.report.text.failure import failure_excerpt
-from torchscale.report.text.labels import plural
+from torchscale.report.text.labels import and_others, plural
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 
@@ -35,16 +35,14 @@ def print_failures(
         causes.setdefault((record.state, record.reason), []).append(record)
     for (state, reason), records in list(causes.items())[:_SHOWN]:
         record = records[0]
-        others = f" and {plural(len(records) - 1, 'other cell')}" if len(records) > 1 else ""
+        others = and_others(len(records) - 1)
         console.print(
             f"{record.cell_id}{others}: {state.value}: {reason}", markup=False, soft_wrap=True
         )
         for line in failure_excerpt(record):
-            text = (
-                f"log: {directory}/{line.removeprefix('log: ')}"
-                if line.startswith("log: ")
-                else line
-            )
+            text = line
+            if line.startswith("log: "):
+                text = f"log: {directory}/{line.removeprefix('log: ')}"
             console.print(f"    {text}", markup=False, soft_wrap=True, style="dim")
     if len(causes) > _SHOWN:
         console.print(f"… and {plural(len(causes) - _SHOWN, 'other cause')}, in the report")

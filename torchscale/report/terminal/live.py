@@ -16,9 +16,10 @@ from rich.text import Text
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.config.choices import DeviceKind
+from torchscale.report.document import only_if
 from torchscale.report.kinds import report_kind
 from torchscale.report.terminal.time_left import TimeLeft
-from torchscale.report.text.labels import plural
+from torchscale.report.text.labels import in_brackets, plural
 from torchscale.report.text.profile import split_line
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
@@ -107,7 +108,10 @@ class LaunchLines:
     ) -> None:
         """Print the sync stall share, or why there is none."""
         self._running = ""
-        outcome = f"no profile: {problem}" if analysis is None else split_line(analysis)
+        if analysis is None:
+            outcome = f"no profile: {problem}"
+        else:
+            outcome = split_line(analysis)
         label = f"profile of {launch_label(cell, self._device, 0, 1)}"
         self._print(f"{escape(label)} … {escape(outcome)}", failed=analysis is None)
 
@@ -115,7 +119,7 @@ class LaunchLines:
         """Print what runs now and the time left, if anything runs."""
         if self._running:
             left = self._time_left.text
-            more = f" ({left})" if left else ""
+            more = in_brackets(left)
             self._print(
                 f"{self._done + 1}/{self._total} {escape(self._running)}: "
                 f"{escape(self._phase)}{more}"
@@ -131,11 +135,9 @@ class LaunchLines:
 def _started_by(cell: AnyCell, record: LaunchRecord) -> str:
     """The command that ran, and what ran in forks of it."""
     command = shlex.join(record.command)
-    return (
-        f"{command} (in its forks: torchrun's agent, world size {cell.world_size})"
-        if record.forked
-        else command
-    )
+    if record.forked:
+        return f"{command} (in its forks: torchrun's agent, world size {cell.world_size})"
+    return command
 
 
 class LaunchBar(LaunchLines):
@@ -209,7 +211,7 @@ def live_view(
         TextColumn(
             "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
         ),
-        *([BarColumn(bar_width=20)] if console.width >= _BAR_COLUMNS else []),
+        *only_if(console.width >= _BAR_COLUMNS, BarColumn(bar_width=20)),
         _Left(table_column=Column(no_wrap=True)),
     ]
     with Progress(

@@ -13,6 +13,7 @@ from rich.table import Table
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary, HardwareSummary, MemorySummary
 from torchscale.config.strategy import strategy_label
+from torchscale.report.document import only_if, optional_text
 from torchscale.report.text.machine import (
     copy_label,
     format_fit,
@@ -104,7 +105,7 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
     table = _table("matmuls", "peak", "at m×n×k", "cold caches", "typical", "slowest device")
     for rates in figures.matmuls:
         shape = "×".join(map(str, rates.peak_shape))
-        cold = "–" if rates.cold is None else format_flops(rates.cold)
+        cold = optional_text(rates.cold, format_flops)
         slowest = format_slowest_share(rates.slowest_device)
         table.add_row(
             rates.dtype, format_flops(rates.peak), shape, cold, format_flops(rates.typical), slowest
@@ -123,11 +124,9 @@ def _print_ceilings(summary: HardwareSummary, console: Console) -> None:
         disk = figures.disk
         written = format_byte_rate(disk.payload_bytes / disk.write_seconds)
         read = format_byte_rate(disk.payload_bytes / disk.read_seconds)
-        warm = (
-            ""
-            if not disk.resident_share
-            else f" ({format_percent(disk.resident_share, 0)} in the page cache)"
-        )
+        warm = ""
+        if disk.resident_share:
+            warm = f" ({format_percent(disk.resident_share, 0)} in the page cache)"
         console.print(
             f"\ndisk at {disk.path}: written {written}, read {read}{warm}",
             markup=False,
@@ -152,7 +151,7 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
         "optim.",
         "activ.",
         "peak",
-        *(["reserved"] if reserves else []),
+        *only_if(reserves, "reserved"),
     )
     table = _table("model", *headings, "predicted")
     for summary in summaries:
@@ -161,8 +160,8 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             continue
         training, parts = summary.cell.training, rank.parts
         label = strategy_label(training.strategy)
-        words = [training.title, *([training.precision] if training.precision != "fp32" else [])]
-        words += [*([label] if label != "ddp" else []), *training.settings]
+        words = [training.title, *only_if(training.precision != "fp32", training.precision)]
+        words += [*only_if(label != "ddp", label), *training.settings]
         error = summary.prediction_error
         table.add_row(
             escape(" ".join(words)),
@@ -174,8 +173,8 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             ),
             _or_dash(parts.activations),
             format_bytes(rank.peak_bytes),
-            *([_or_dash(rank.reserved_bytes)] if reserves else []),
-            "–" if error is None else format_change(error),
+            *only_if(reserves, _or_dash(rank.reserved_bytes)),
+            optional_text(error, format_change),
         )
     if table.row_count:
         console.print("\n[bold]Memory per device[/bold]\n")
@@ -194,7 +193,9 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
 
 
 def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) -> None:
-    placed = "in place" if curve.points[0].in_place else "out of place"
+    placed = "out of place"
+    if curve.points[0].in_place:
+        placed = "in place"
     if curve.operation == "barrier":
         point = curve.points[0]
         warning = format_warning(point.flags)
@@ -217,7 +218,7 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
             _gigabytes(point.busbw),
             f"{point.p95 * 1e6:,.1f}",
             format_percent(point.rank_spread, 0),
-            "–" if point.wrong_elements is None else str(point.wrong_elements),
+            optional_text(point.wrong_elements, str),
         )
     console.print(table)
     clean = [point for point in curve.points if not point.flags]
@@ -236,7 +237,9 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
 
 
 def _counted(clean: int, sizes: int) -> str:
-    return f"of {clean} of {sizes} sizes without a warning" if clean else "every size has a warning"
+    if clean:
+        return f"of {clean} of {sizes} sizes without a warning"
+    return "every size has a warning"
 
 
 def _gigabytes(per_second: float) -> str:
@@ -271,7 +274,9 @@ def _print_pairs(figures: CollectiveFigures, console: Console) -> None:
 
 
 def _or_dash(count: int | None) -> str:
-    return "–" if count is None else format_bytes(count)
+    if count is None:
+        return "–"
+    return format_bytes(count)
 
 
 def _table(first: str, *others: str) -> Table:

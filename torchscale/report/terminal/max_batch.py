@@ -24,7 +24,9 @@ def print_max_batch(
 ) -> None:
     """Print the result of a search: the batch size that fits, or why there is none."""
     if batch_size is not None:
-        limit = " (nothing larger was tried)" if batch_size == largest else ""
+        limit = ""
+        if batch_size == largest:
+            limit = " (nothing larger was tried)"
         console.print(
             f"The largest batch of {model} that fits is {batch_size}{limit}.", markup=False
         )

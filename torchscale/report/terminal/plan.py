@@ -13,7 +13,8 @@ from torchscale.plan.duration import CellProgress, Estimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 from torchscale.plan.kinds import plan_kind
-from torchscale.report.text.labels import plural
+from torchscale.report.document import only_if
+from torchscale.report.text.labels import by_count, plural
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.util.units import format_bytes, format_coarse_seconds
@@ -54,7 +55,9 @@ def print_plan(
     of_cell = {item.cell.id: item for item in progress}
     for number, entry in enumerate(plan.cells, start=1):
         peak = forecast.peak_bytes(entry.cell)
-        memory = "" if peak is None else format_bytes(peak)
+        memory = ""
+        if peak is not None:
+            memory = format_bytes(peak)
         action = _action(entry, of_cell.get(entry.cell.id), forecast, reasons)
         table.add_row(
             str(number), *_row(entry), memory, action, style="dim" if entry.skip_reason else None
@@ -68,7 +71,9 @@ def print_plan(
     for line in _time_lines(progress, estimate):
         console.print(line, markup=False)
     if forecast.predicted:
-        whose = "all ranks of a cell together" if forecast.shared else "one device"
+        whose = "one device"
+        if forecast.shared:
+            whose = "all ranks of a cell together"
         console.print(
             f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top."
         )
@@ -85,9 +90,11 @@ def print_plan(
         )
     misfits = sum(forecast.fits(cell) is False for cell in plan.to_run)
     if misfits and forecast.device_bytes is not None:
-        what = "all ranks together" if forecast.shared else "a device"
+        what = "a device"
+        if forecast.shared:
+            what = "all ranks together"
         console.print(
-            f"{misfits} {'cell is' if misfits == 1 else 'cells are'} predicted to take more than "
+            f"{misfits} {by_count(misfits, 'cell is', 'cells are')} predicted to take more than "
             "the "
             f"{format_bytes(forecast.device_bytes)} that {what} can have.",
             style="yellow",
@@ -100,13 +107,12 @@ def _counts_line(plan: Plan, progress: Sequence[CellProgress]) -> str:
     to_run = sum(item.left > 0 for item in progress)
     complete = len(progress) - to_run
     done, left = sum(item.done for item in progress), sum(item.left for item in progress)
-    launches = (
-        f"{plural(done + left, 'launch')}: {done} done, {left} left"
-        if done
-        else plural(left, "launch")
-    )
+    if done:
+        launches = f"{plural(done + left, 'launch')}: {done} done, {left} left"
+    else:
+        launches = plural(left, "launch")
     parts = [
-        *([f"{complete} done"] if complete else []),
+        *only_if(complete, f"{complete} done"),
         f"{to_run} to run ({launches})" if left or not complete else f"none to run ({launches})",
         f"{len(plan.cells) - len(progress)} skipped",
     ]
@@ -117,7 +123,9 @@ def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[st
     """How long the rest takes, and what that rests on."""
     left = sum(item.left for item in progress)
     if not left:
-        return ["Nothing is left to run."] if progress else []
+        if progress:
+            return ["Nothing is left to run."]
+        return []
     low, high = format_coarse_seconds(estimate.low), format_coarse_seconds(estimate.high)
     if estimate.from_earlier == left:
         return [f"Estimated time: {high}, as long as earlier launches of these cells took."]
@@ -155,11 +163,9 @@ def _action(
         return f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
     if progress is not None and not progress.left:
         return "[green]done[/green]"
-    done = (
-        f", {progress.done} of {progress.done + progress.left} done"
-        if progress is not None and progress.done
-        else ""
-    )
+    done = ""
+    if progress is not None and progress.done:
+        done = f", {progress.done} of {progress.done + progress.left} done"
     if forecast.fits(entry.cell) is False:
         return f"[yellow]run, may not fit{done}[/yellow]"
     return f"run{done}"

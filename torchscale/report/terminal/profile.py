@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchscale.config.choices import ProfileTarget
+from torchscale.report.document import optional_text
 from torchscale.report.text.profile import (
     MIN_GAIN_PERCENT,
     RANK_HEADINGS,
@@ -108,14 +109,11 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
     if with_memory:
         table.add_column("peak memory", justify="right", no_wrap=True)
     for rank in analysis.per_rank:
-        shares = [_DASH if share is None else format_percent(share) for share in rank_shares(rank)]
+        shares = [optional_text(share, format_percent) for share in rank_shares(rank)]
         table.add_row(
             str(rank.rank),
             *shares,
-            *(
-                [_DASH if rank.peak_memory_bytes is None else format_bytes(rank.peak_memory_bytes)]
-                * with_memory
-            ),
+            *([optional_text(rank.peak_memory_bytes, format_bytes)] * with_memory),
         )
     return table
 
@@ -132,14 +130,12 @@ def _collectives_table(analysis: ProfileAnalysis) -> Table:
             last = f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})"
         table.add_row(
             item.op,
-            _DASH if item.payload_bytes is None else format_bytes(item.payload_bytes),
+            optional_text(item.payload_bytes, format_bytes),
             str(item.count),
             format_seconds(item.mean_seconds),
-            _DASH if item.wait_seconds is None else format_seconds(item.wait_seconds),
-            _DASH if item.transfer_seconds is None else format_seconds(item.transfer_seconds),
-            _DASH
-            if item.bus_bytes_per_second is None
-            else format_byte_rate(item.bus_bytes_per_second),
+            optional_text(item.wait_seconds, format_seconds),
+            optional_text(item.transfer_seconds, format_seconds),
+            optional_text(item.bus_bytes_per_second, format_byte_rate),
             last,
         )
     return table

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import TableValue, Tone, shortened
+from torchscale.report.document import TableValue, Tone, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     STEP_MEAN,
@@ -23,6 +23,7 @@ from torchscale.report.text.figures import (
     state_value,
 )
 from torchscale.report.text.labels import (
+    and_others,
     batch_label,
     panel_title,
     plural,
@@ -67,9 +68,11 @@ def print_results(summary: RunSummary, console: Console) -> None:
         cell.figures is not None and cell.figures.tokens_per_second is not None
         for cell in summary.cells
     )
-    figures = [THROUGHPUT, *([TOKENS] if with_tokens else []), STEP_MEAN, memory_quantity(summary)]
+    figures = [THROUGHPUT, *only_if(with_tokens, TOKENS), STEP_MEAN, memory_quantity(summary)]
     one_line = console.width >= _ONE_LINE
-    model_width = _MODEL_WIDTH if one_line else _FOLDED_MODEL_WIDTH
+    model_width = _FOLDED_MODEL_WIDTH
+    if one_line:
+        model_width = _MODEL_WIDTH
     table.add_column(_heading("model"), overflow="fold", min_width=model_width)
     headings = [
         "batch",
@@ -134,11 +137,9 @@ def _bottleneck_lines(summary: RunSummary) -> list[str]:
     ]
     if not lines:
         return []
-    more = (
-        [f"  … and {len(lines) - _MAX_BOTTLENECKS} more in the report"]
-        if len(lines) > _MAX_BOTTLENECKS
-        else []
-    )
+    more = []
+    if len(lines) > _MAX_BOTTLENECKS:
+        more.append(f"  … and {len(lines) - _MAX_BOTTLENECKS} more in the report")
     return [f"Largest cost at {largest} devices:", *lines[:_MAX_BOTTLENECKS], *more]
 
 
@@ -150,7 +151,7 @@ def _pending_lines(summary: RunSummary) -> list[str]:
         "still to run"
     ]
     waiting = [f"waiting: {plural(states[State.WAITING], 'cell')} not run yet"]
-    return [*(lines if states[State.PARTIAL] else []), *(waiting if states[State.WAITING] else [])]
+    return [*only_if(states[State.PARTIAL], *lines), *only_if(states[State.WAITING], *waiting)]
 
 
 def _skipped_lines(summary: RunSummary) -> list[str]:
@@ -168,7 +169,7 @@ def _failed_lines(summary: RunSummary) -> list[str]:
             reasons.setdefault((cell.state.value, cell.reason), []).append(cell.cell.id)
     failed = []
     for (state, reason), cells in reasons.items():
-        more = f" and {plural(len(cells) - 1, 'other cell')}" if len(cells) > 1 else ""
+        more = and_others(len(cells) - 1)
         failed.append(f"{state}: {cells[0]}{more}: {reason}")
     return failed + [f"skipped: {problem}" for problem in summary.problems]
 
@@ -179,7 +180,9 @@ def _flag_lines(summary: RunSummary) -> list[str]:
         f"{flag.value} ({count}): {flag_text(flag, summary.cells)}."
         for flag, count in sorted(flags.items())
     ]
-    return ["* has a warning, or is based on a cell with one:", *lines] if lines else []
+    if lines:
+        return ["* has a warning, or is based on a cell with one:", *lines]
+    return []
 
 
 def _row(
@@ -200,14 +203,16 @@ def _row(
         str(cell.world_size),
         *texts,
         _styled(efficiency),
-        *([_utilization(summary)] if with_mfu else []),
+        *only_if(with_mfu, _utilization(summary)),
         _styled(state) + "[yellow]*[/yellow]" * bool(summary.flags),
     ]
 
 
 def _heading(text: str) -> str:
     """Two lines, at the bottom of them: rows begin at the top."""
-    return text.replace(" ", "\n") if " " in text else f"\n{text}"
+    if " " in text:
+        return text.replace(" ", "\n")
+    return f"\n{text}"
 
 
 def _interval_below(text: str) -> str:
@@ -216,10 +221,16 @@ def _interval_below(text: str) -> str:
 
 
 def _utilization(summary: TrainingSummary) -> str:
-    mfu = None if summary.compute is None else summary.compute.mfu
-    return "–" if mfu is None else format_percent(mfu)
+    mfu = None
+    if summary.compute is not None:
+        mfu = summary.compute.mfu
+    if mfu is None:
+        return "–"
+    return format_percent(mfu)
 
 
 def _styled(value: TableValue) -> str:
     style = _STYLE[value.tone]
-    return f"[{style}]{escape(value.text)}[/{style}]" if style else escape(value.text)
+    if style:
+        return f"[{style}]{escape(value.text)}[/{style}]"
+    return escape(value.text)

@@ -26,7 +26,9 @@ def print_runs(rows: Sequence[tuple[str, str, str, int, int, str]], console: Con
     console.print(f"{'run':<{width}}  {'measured (UTC)':<16}  {'state':<10}  cells", style="bold")
     for name, time, state, done, planned, headline in rows:
         style = _STYLES.get(state, "dim")
-        cells = f"{done} of {planned}" if planned else "–"
+        cells = "–"
+        if planned:
+            cells = f"{done} of {planned}"
         moment = time[:16].replace("T", " ")
         line = f"{escape(f'{name:<{width}}')}  {moment}  [{style}]{state:<10}[/{style}]  {cells}"
         console.print(line, soft_wrap=True)

@@ -47,7 +47,9 @@ class TimeLeft:
             return mean * waiting
         cell_id, since = self._running
         before = self._seconds.get(cell_id)
-        expected = mean if before is None else sum(before) / len(before)
+        expected = mean
+        if before is not None:
+            expected = sum(before) / len(before)
         return mean * (waiting - 1) + max(0.0, expected - (self._clock() - since))
 
     @property
@@ -55,6 +57,6 @@ class TimeLeft:
         """``about 12 min left``; empty before the first launch has ended, and where nothing is left
         of the estimate."""
         seconds = self.seconds
-        return (
-            "" if seconds is None or seconds < 1 else f"about {format_coarse_seconds(seconds)} left"
-        )
+        if seconds is None or seconds < 1:
+            return ""
+        return f"about {format_coarse_seconds(seconds)} left"

@@ -22,7 +22,16 @@ from torchscale.analysis.comparison.pair import (
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import batch_label, format_days, listed, panel_title, plural
+from torchscale.report.text.labels import (
+    batch_label,
+    by_count,
+    capped,
+    format_days,
+    in_brackets,
+    listed,
+    panel_title,
+    plural,
+)
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -67,11 +76,9 @@ BRACKETS = "[In brackets]: between which ends the change lies without what distu
 def measured_at(sides: Sequence[ResultSet]) -> list[str]:
     """When each side was measured: days; to the minute where two sides have the same days."""
     days = [measured_days(side) for side in sides]
-    return (
-        days
-        if len(set(days)) == len(days)
-        else [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
-    )
+    if len(set(days)) == len(days):
+        return days
+    return [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
 
 
 def _minutes(side: ResultSet) -> str:
@@ -82,8 +89,12 @@ def _minutes(side: ResultSet) -> str:
     if not times:
         return ""
     first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
-    end = last[11:] if last[:10] == first[:10] else last
-    return f"{first} UTC" if last == first else f"{first} to {end} UTC"
+    end = last
+    if last[:10] == first[:10]:
+        end = last[11:]
+    if last == first:
+        return f"{first} UTC"
+    return f"{first} to {end} UTC"
 
 
 def measured_days(side: ResultSet) -> str:
@@ -101,7 +112,9 @@ def format_level(metric: Metric, value: float) -> str:
 
 def metric_label(metric: Metric, detail: str) -> str:
     """``samples/s``, or ``bus bandwidth all_reduce fp32``."""
-    return f"{METRIC_LABELS[metric]} {detail}" if detail else METRIC_LABELS[metric]
+    if detail:
+        return f"{METRIC_LABELS[metric]} {detail}"
+    return METRIC_LABELS[metric]
 
 
 def format_ratio_change(ratio: LogRatio) -> str:
@@ -133,11 +146,9 @@ def format_verdict(one: Change | Overall) -> str:
     alone."""
     if one.reason is Reason.CONDITIONS:
         return f"{one.verdict.value} ({', '.join(one.conditions)})"
-    return (
-        f"{one.verdict.value} (launches)"
-        if one.reason is Reason.FEW_LAUNCHES
-        else one.verdict.value
-    )
+    if one.reason is Reason.FEW_LAUNCHES:
+        return f"{one.verdict.value} (launches)"
+    return one.verdict.value
 
 
 def format_possible(one: Change | Overall) -> str:
@@ -149,7 +160,9 @@ def format_possible(one: Change | Overall) -> str:
         return f"{ends[0].removesuffix(' %')} to {ends[1]}"
     if low is not None:
         return f"{format_change(low[0] - 1)} or more"
-    return "" if high is None else f"{format_change(high[1] - 1)} or less"
+    if high is None:
+        return ""
+    return f"{format_change(high[1] - 1)} or less"
 
 
 def change_ends(one: Change | Overall) -> str:
@@ -171,14 +184,13 @@ def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
             "longer)"
         )
     numbers = [str(number) for number in disturbance.launches]
-    which = f"{'launch' if len(numbers) == 1 else 'launches'} {listed(numbers)} of {disturbance.of}"
+    noun = by_count(len(numbers), "launch", "launches")
+    which = f"{noun} {listed(numbers)} of {disturbance.of}"
     share = disturbance.other_processes
-    took = (
-        ""
-        if share is None
-        else f" (other processes took up to {format_percent(share, 0)} of the cores)"
-    )
-    verb = "was" if len(numbers) == 1 else "were"
+    took = ""
+    if share is not None:
+        took = f" (other processes took up to {format_percent(share, 0)} of the cores)"
+    verb = by_count(len(numbers), "was", "were")
     return f"{which} of {side} {verb} {disturbance.condition}{took}"
 
 
@@ -206,7 +218,9 @@ def comparison_label(cell: CellComparison) -> str:
 
 def both_values(before: str, after: str) -> str:
     """``8``, or ``8 | 4`` where they differ."""
-    return before if before == after else f"{before} | {after}"
+    if before == after:
+        return before
+    return f"{before} | {after}"
 
 
 def _label_parts(cell: AnyCell) -> list[str]:
@@ -232,7 +246,7 @@ def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:
 
 def format_state(cell: ResultCell) -> str:
     """``skipped (needs 4 devices)``."""
-    return cell.state.value + (f" ({cell.reason})" if cell.reason else "")
+    return cell.state.value + in_brackets(cell.reason)
 
 
 def format_overall(overall: Overall) -> str:
@@ -241,11 +255,9 @@ def format_overall(overall: Overall) -> str:
 
 
 def _overall_change(overall: Overall) -> str:
-    interval = (
-        ""
-        if overall.ratio.interval is None
-        else f" (95 % interval {format_interval(overall.ratio)})"
-    )
+    interval = ""
+    if overall.ratio.interval is not None:
+        interval = f" (95 % interval {format_interval(overall.ratio)})"
     change = f"{METRIC_LABELS[overall.metric]} {format_ratio_change(overall.ratio)}"
     return f"{change} over {plural(overall.cells, 'cell')}{interval}"
 
@@ -257,12 +269,16 @@ def format_score(score: Score) -> str:
         f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of "
         f"{plural(score.of, 'cell')}"
     )
-    return terms if score.certain else f"unclear, as the change of speed is ({terms})"
+    if score.certain:
+        return terms
+    return f"unclear, as the change of speed is ({terms})"
 
 
 def format_scores(pair: Pair) -> list[str]:
     """A line for each score that there is."""
-    lines = [] if pair.score is None else [f"Score: {format_score(pair.score)}."]
+    lines = []
+    if pair.score is not None:
+        lines.append(f"Score: {format_score(pair.score)}.")
     return [
         *lines,
         *(
@@ -277,7 +293,9 @@ def _format_efficiency(score: EfficiencyScore) -> str:
     """``98.7 (95 % interval 96.1 to 101.4) = 100 × scaling efficiency against the reference's, mean
     of 2 cells``."""
     interval = score.ratio.interval
-    ends = "unknown" if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
+    ends = "unknown"
+    if interval is not None:
+        ends = f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
     of = f"geometric mean of {plural(score.cells, 'cell')}"
     return (
         f"{score.value:.1f} (95 % interval {ends}) = 100 × scaling efficiency against the "
@@ -291,9 +309,8 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     overall = pair.overall_by(metrics)
     sentences = [format_headline(pair, metrics)]
-    sentences += (
-        [f"{'; '.join(format_overall(one) for one in overall[1:])}."] if overall[1:] else []
-    )
+    if overall[1:]:
+        sentences.append(f"{'; '.join(format_overall(one) for one in overall[1:])}.")
     decided = pair.decided_by(metrics)
     for verdict in (Verdict.WORSE, Verdict.BETTER):
         labels = [
@@ -301,17 +318,20 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
             for cell, change in decided
             if change.verdict is verdict
         ]
-        sentences += [f"{verdict.value.capitalize()}: {_some(labels)}."] if labels else []
+        if labels:
+            sentences.append(f"{verdict.value.capitalize()}: {_some(labels)}.")
     lost = [
         f"{result_label(cell.cell)} ({cell.after.state.value})"
         for cell in pair.cells
         if cell.outcome is Outcome.LOST and cell.after is not None
     ]
-    sentences += [f"Measured in {reference} and failed in {name}: {_some(lost)}."] if lost else []
+    if lost:
+        sentences.append(f"Measured in {reference} and failed in {name}: {_some(lost)}.")
     missing = [
         f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)
     ]
-    sentences += [f"{name} measured less than {reference}: {_some(missing)}."] if missing else []
+    if missing:
+        sentences.append(f"{name} measured less than {reference}: {_some(missing)}.")
     return [*sentences, *_bounded_sentences(pair, decided), *_unclear_sentences(pair, decided)]
 
 
@@ -357,11 +377,9 @@ def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
         )
     held = ", ".join(f"{shortened(side.name)} holds {format_held(side)}" for side in sides)
     matched = any(cell.outcome is not Outcome.UNMATCHED for cell in pair.cells)
-    return (
-        f"No cell was measured on both sides: {held}"
-        if matched
-        else f"No cell of one side is in the other: {held}"
-    )
+    if matched:
+        return f"No cell was measured on both sides: {held}"
+    return f"No cell of one side is in the other: {held}"
 
 
 def format_held(side: ResultSet) -> str:
@@ -384,8 +402,7 @@ def _why_missing(cell: CellComparison) -> str:
 
 
 def _some(labels: Sequence[str]) -> str:
-    more = [f"{len(labels) - _MAX_NAMED} more"] if len(labels) > _MAX_NAMED else []
-    return listed([*labels[:_MAX_NAMED], *more])
+    return listed(capped(labels, _MAX_NAMED))
 
 
 def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
@@ -445,7 +462,9 @@ def _disturbed(
     if not cells:
         return ""
     texts = [format_disturbance(one, names) for one in cells[0].disturbances]
-    more = f", and so on in {plural(len(cells) - 1, 'other cell')}" if len(cells) > 1 else ""
+    more = ""
+    if len(cells) > 1:
+        more = f", and so on in {plural(len(cells) - 1, 'other cell')}"
     return f"{comparison_label(cells[0])}: {listed(texts)}{more}."
 
 
@@ -456,11 +475,9 @@ def format_session_noise(changes: Sequence[Change]) -> str:
     if not uncovered:
         text = "Intervals cover the noise between launches and between sessions"
     else:
-        some = (
-            ""
-            if uncovered == len(changes)
-            else f" for {uncovered} of {plural(len(changes), 'change')}"
-        )
+        some = ""
+        if uncovered != len(changes):
+            some = f" for {uncovered} of {plural(len(changes), 'change')}"
         text = (
             "Intervals cover the noise between launches; the noise between sessions (time of day, "
             "temperature, other "

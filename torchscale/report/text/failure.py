@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from torchscale.hang.explain import ranks_label
+from torchscale.report.document import only_if
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord
@@ -29,16 +30,19 @@ def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
     """What a person needs to find the cause: its place, the last lines of the traceback or of the
     log, and the log's path in the run folder; empty for a launch that did not fail."""
     cause = failure_cause(record)
-    autopsy = () if record.autopsy is None else autopsy_lines(record.autopsy)
+    if record.autopsy is not None:
+        autopsy = autopsy_lines(record.autopsy)
+    else:
+        autopsy = ()
     if record.autopsy is not None and record.state is State.TIMEOUT:
         return (*autopsy, f"log: {log_path(record, min(record.autopsy.ranks, default=0))}")
     if cause is None:
         tail = [line for line in record.log_tail.splitlines() if line.strip()][-_EXCERPT_LINES:]
-        return (*tail, *([f"log: {log_path(record, 0)}"] if tail else []))
+        return (*tail, *only_if(tail, f"log: {log_path(record, 0)}"))
     place = failure_place(cause)
     return (
         *autopsy,
-        *([f"at {place}"] if place else []),
+        *only_if(place, f"at {place}"),
         *_last_lines(cause.traceback),
         f"log: {log_path(record, cause.rank)}",
     )
@@ -46,14 +50,16 @@ def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
 
 def autopsy_lines(autopsy: Autopsy) -> tuple[str, ...]:
     """What the verdict on a hang rests on: which ranks, how sure, and where each rank was."""
-    label = f" ({ranks_label(autopsy.ranks)})" if autopsy.ranks else ""
+    label = ""
+    if autopsy.ranks:
+        label = f" ({ranks_label(autopsy.ranks)})"
     cause = (
         f"cause: {autopsy.cause.value.replace('_', ' ')}{label}, confidence "
         f"{autopsy.confidence.value}"
     )
     evidence = autopsy.evidence[:_EVIDENCE_LINES]
     more = len(autopsy.evidence) - len(evidence)
-    return (cause, *evidence, *([f"… and {more} more lines in record.json"] if more else []))
+    return (cause, *evidence, *only_if(more, f"… and {more} more lines in record.json"))
 
 
 def failure_cause(record: LaunchRecord) -> RankFailure | None:

@@ -65,7 +65,9 @@ class Quantity:
 
     def ends(self, figures: Figures) -> Interval | None:
         """Of the 95 % interval; ``None`` where there is none."""
-        return None if self.interval is None else self.interval(figures)
+        if self.interval is None:
+            return None
+        return self.interval(figures)
 
     @property
     def column(self) -> Column:
@@ -244,7 +246,9 @@ _STATE_TONE = {
 
 def memory_quantity(summary: RunSummary) -> Quantity:
     """What training takes of memory: by the allocator on GPUs, by the process on CPUs."""
-    return _PEAK_ALLOCATED if on_cuda(summary) else _PROCESS_GROWTH
+    if on_cuda(summary):
+        return _PEAK_ALLOCATED
+    return _PROCESS_GROWTH
 
 
 def memory_definition(*, on_cuda: bool) -> str:
@@ -279,7 +283,10 @@ def format_efficiency(efficiency: Efficiency, *, mark: str = "") -> str:
 
 def state_value(summary: TrainingSummary) -> TableValue:
     """The state: ``2 of 3 launches`` of a cell that is partly done."""
-    text = launches_label(summary) if summary.state is State.PARTIAL else summary.state.value
+    if summary.state is State.PARTIAL:
+        text = launches_label(summary)
+    else:
+        text = summary.state.value
     return TableValue(text, summary.state.value, state_tone(summary.state))
 
 

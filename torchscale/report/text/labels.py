@@ -10,7 +10,7 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import Column, TableValue, shortened
+from torchscale.report.document import Column, TableValue, only_if, shortened
 from torchscale.schema.cells.training import TrainingCell
 
 _NAME_CHARACTERS = 80
@@ -61,7 +61,9 @@ def format_minute(time: str) -> str:
 def format_days(times: Iterable[str]) -> str:
     """First and last day of times in ISO 8601; empty without any."""
     days = sorted({time[:10] for time in times})
-    return shortened(" to ".join(dict.fromkeys([days[0], days[-1]]))) if days else ""
+    if days:
+        return shortened(" to ".join(dict.fromkeys([days[0], days[-1]])))
+    return ""
 
 
 def device_names(summary: RunSummary) -> str:
@@ -80,9 +82,9 @@ def panel_title(cell: TrainingCell) -> str:
 
 def batch_label(cell: TrainingCell) -> str:
     """``batch 32`` per device, or ``global batch 256``."""
-    return (
-        f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
-    )
+    if cell.scaling == "weak":
+        return f"batch {cell.batch_size}"
+    return f"global batch {cell.batch_size}"
 
 
 def short_title(cell: TrainingCell) -> str:
@@ -90,8 +92,8 @@ def short_title(cell: TrainingCell) -> str:
     and count."""
     label = strategy_label(cell.strategy)
     settings = [
-        *([cell.precision] if cell.precision != "fp32" else []),
-        *([label] if label != "ddp" else []),
+        *only_if(cell.precision != "fp32", cell.precision),
+        *only_if(label != "ddp", label),
     ]
     return shortened(" ".join([cell.title, *settings, *cell.settings]))
 
@@ -107,7 +109,9 @@ def variants(cells: Iterable[TrainingCell]) -> list[str]:
 
 def short_batch(cell: TrainingCell) -> str:
     """``32`` per device, or ``256 global``."""
-    return str(cell.batch_size) if cell.scaling == "weak" else f"{cell.batch_size} global"
+    if cell.scaling == "weak":
+        return str(cell.batch_size)
+    return f"{cell.batch_size} global"
 
 
 def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
@@ -151,14 +155,40 @@ def chart_name(kind: str, title: str) -> str:
 
 def plural(count: int, noun: str) -> str:
     """``1 cell``, ``2 cells``, ``2 launches``, ``2 epochs``, ``2 series``."""
-    ending = (
-        ""
-        if count == 1 or noun.endswith("series")
-        else "es"
-        if noun.endswith(("nch", "tch", "s"))
-        else "s"
-    )
-    return f"{count:,} {noun}{ending}"
+    if count == 1 or noun.endswith("series"):
+        return f"{count:,} {noun}"
+    if noun.endswith(("nch", "tch", "s")):
+        return f"{count:,} {noun}es"
+    return f"{count:,} {noun}s"
+
+
+def by_count(count: int, one: str, several: str) -> str:
+    """The word for one, such as ``is``, or for another number, such as ``are``."""
+    if count == 1:
+        return one
+    return several
+
+
+def and_others(count: int, noun: str = "other cell") -> str:
+    """`` and 2 other cells``, after what was named; empty without any."""
+    if count < 1:
+        return ""
+    return f" and {plural(count, noun)}"
+
+
+def capped(labels: Sequence[str], limit: int, rest: str = "{} more") -> list[str]:
+    """The first ``limit`` labels, then how many more there are in the words of ``rest``."""
+    more = len(labels) - limit
+    if more < 1:
+        return list(labels)
+    return [*labels[:limit], rest.format(more)]
+
+
+def in_brackets(text: str) -> str:
+    """`` (text)``, after what it explains; empty without a text."""
+    if not text:
+        return ""
+    return f" ({text})"
 
 
 def format_range(
@@ -167,15 +197,21 @@ def format_range(
     """``median 12.0 ms to 45.1 ms``; one value where the ends look alike, nothing without any."""
     if not values:
         return ""
-    low, high = format_value(min(values)), format_value(max(values))
-    return before + (low if low == high else f"{low} to {high}")
+    return before + from_to(format_value(min(values)), format_value(max(values)))
+
+
+def from_to(low: str, high: str) -> str:
+    """``12.0 ms to 45.1 ms``; one text where both are alike."""
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def listed(items: Sequence[str]) -> str:
     """``a, b and c``."""
-    return (
-        items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
-    )
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def panels(cells: Sequence[TrainingSummary]) -> dict[str, list[list[TrainingSummary]]]:

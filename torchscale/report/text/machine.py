@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import CopyRate
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.report.text.labels import listed, plural
+from torchscale.report.text.labels import from_to, listed, plural
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 
@@ -37,7 +37,9 @@ def copy_label(rate: CopyRate) -> str:
 
 def format_slowest_share(share: float) -> str:
     """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
-    return "–" if share > -0.0005 else format_percent(share)
+    if share > -0.0005:
+        return "–"
+    return format_percent(share)
 
 
 def flagged_sizes(figures: CollectiveFigures) -> str:
@@ -85,13 +87,13 @@ def _sizes(curve: Curve, flag: Flag) -> str:
     before = -1
     for place, point in enumerate(curve.points):
         if flag in point.flags:
-            start = ranges.pop()[0] if ranges and place == before + 1 else point.payload_bytes
+            if ranges and place == before + 1:
+                start = ranges.pop()[0]
+            else:
+                start = point.payload_bytes
             ranges.append((start, point.payload_bytes))
             before = place
-    return ", ".join(
-        _whole(first) if first == last else f"{_whole(first)} to {_whole(last)}"
-        for first, last in ranges
-    )
+    return ", ".join(from_to(_whole(first), _whole(last)) for first, last in ranges)
 
 
 def _whole(size: int) -> str:
@@ -101,7 +103,9 @@ def _whole(size: int) -> str:
 
 def format_warning(flags: Sequence[Flag]) -> str:
     """``  warning: contended``, after a figure; empty without flags."""
-    return f"  warning: {', '.join(flag.value for flag in flags)}" if flags else ""
+    if flags:
+        return f"  warning: {', '.join(flag.value for flag in flags)}"
+    return ""
 
 
 _POINT_FLAGS = {

@@ -108,4 +108,6 @@ def _longer(cell: TrainingSummary) -> tuple[str, ...]:
 
 
 def _warmup_key(rule: Measurement, adaptive: str) -> str:
-    return adaptive if rule.warmup_epochs is None else "training.warmup_epochs"
+    if rule.warmup_epochs is None:
+        return adaptive
+    return "training.warmup_epochs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchscale.report.text.labels import in_brackets
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
 from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding
 from torchscale.schema.profiles.what_if import WhatIf, WhatIfRow
@@ -51,17 +52,15 @@ def shown_predictions(what_if: WhatIf) -> tuple[WhatIfRow, ...]:
 
 def stall_line(analysis: ProfileAnalysis) -> str:
     """``Sync stall time: 15.0 % of step time (4 ranks, 212 steps)``."""
-    ranks = f"{analysis.world_size} rank{'s' * (analysis.world_size > 1)}"
-    steps = analysis.window.steps
-    over = "recorded time" if analysis.window.kind is WindowKind.DEVICE_SPAN else "step time"
-    scope = ranks if steps is None else f"{ranks}, {steps} step{'s' * (steps > 1)}"
+    scope = _scope(analysis)
     if analysis.sync_stall_percent is None:
-        why = (
-            "only one rank"
-            if analysis.world_size == 1
-            else "; ".join(analysis.window.reasons) or "no collectives"
-        )
+        why = "; ".join(analysis.window.reasons) or "no collectives"
+        if analysis.world_size == 1:
+            why = "only one rank"
         return f"Sync stall time: not measured ({scope}: {why})"
+    over = "step time"
+    if analysis.window.kind is WindowKind.DEVICE_SPAN:
+        over = "recorded time"
     return f"Sync stall time: {analysis.sync_stall_percent:.1f} % of {over} ({scope})"
 
 
@@ -77,37 +76,47 @@ def split_line(analysis: ProfileAnalysis) -> str:
         for name, share in shares
         if share is not None and name not in ("overlap", "blame")
     ]
+    return f"{_scope(analysis)}: {', '.join(known)} of its time"
+
+
+def _scope(analysis: ProfileAnalysis) -> str:
+    """``4 ranks, 212 steps``."""
+    ranks = f"{analysis.world_size} rank{'s' * (analysis.world_size > 1)}"
     steps = analysis.window.steps
-    scope = "1 rank" if steps is None else f"1 rank, {steps} step{'s' * (steps > 1)}"
-    return f"{scope}: {', '.join(known)} of its time"
+    if steps is None:
+        return ranks
+    return f"{ranks}, {steps} step{'s' * (steps > 1)}"
 
 
 def finding_text(finding: Finding) -> str:
     """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay
     predicts say so; the others are sums of the times that were waited or spent."""
-    predicted = ", predicted by replay" if finding.cost_basis is CostBasis.REPLAY else ""
-    cost = f"costs {cost_words(finding)}{predicted}; " if finding.cost_percent else ""
+    predicted = ""
+    if finding.cost_basis is CostBasis.REPLAY:
+        predicted = ", predicted by replay"
+    cost = ""
+    if finding.cost_percent:
+        cost = f"costs {cost_words(finding)}{predicted}; "
     return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding)})"
 
 
 def finding_title(finding: Finding) -> str:
     """``Straggler: rank 1``."""
-    return (
-        finding.kind.label if finding.rank is None else f"{finding.kind.label}: rank {finding.rank}"
-    )
+    if finding.rank is None:
+        return finding.kind.label
+    return f"{finding.kind.label}: rank {finding.rank}"
 
 
 def cost_words(finding: Finding) -> str:
     """``51.4 % of the step``: the one value of a cause. Empty where it cannot be told."""
-    return (
-        f"{format_percent(finding.cost_percent / 100)} of the step" if finding.cost_percent else ""
-    )
+    if finding.cost_percent:
+        return f"{format_percent(finding.cost_percent / 100)} of the step"
+    return ""
 
 
 def confidence_text(finding: Finding) -> str:
     """``high``; ``low (contended)`` where the conditions could make what was found."""
-    doubts = f" ({', '.join(finding.doubts)})" if finding.doubts else ""
-    return finding.confidence.value + doubts
+    return finding.confidence.value + in_brackets(", ".join(finding.doubts))
 
 
 def not_judged(abstentions: Sequence[Abstention]) -> str:
@@ -129,7 +138,9 @@ def rank_shares(rank: RankBreakdown) -> list[float | None]:
         rank.idle.input_seconds,
         rank.idle.other_seconds,
     )
-    blame = None if rank.blame_percent is None else rank.blame_percent / 100
+    blame = None
+    if rank.blame_percent is not None:
+        blame = rank.blame_percent / 100
     return [
         *(None if part is None else part / rank.window_seconds for part in parts),
         rank.overlap,

@@ -17,7 +17,8 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
-    Tone,
+    caution_where,
+    only_if,
     shortened,
 )
 from torchscale.report.text.comparison import BRACKETS, format_session_noise
@@ -39,7 +40,7 @@ def differences_section(
     columns = (Column("property"), *(Column(shortened(name), prose=True) for name in names))
     rows = tuple(
         (
-            TableValue(shortened(one.what), None, Tone.CAUTION if one.forbids else Tone.PLAIN),
+            TableValue(shortened(one.what), None, caution_where(one.forbids)),
             *(TableValue(shortened(value)) if value else DASH for value in one.values),
         )
         for one in differences[:limit]
@@ -65,7 +66,7 @@ def comparison_method_section(
         f"a change beyond {format_percent(threshold, 1)}. With fewer than {MIN_LAUNCHES} launches "
         "on a side a change "
         "is unclear.",
-        *([format_session_noise(changes)] if changes else []),
+        *only_if(changes, format_session_noise(changes)),
         "The overall interval treats the noise of launches as independent between cells, and what "
         "sessions add as "
         "common to all of them.",
@@ -79,7 +80,7 @@ def comparison_method_section(
         "(slowed), and the "
         "change lies between the ratio and the ratio corrected by that work. Other flags are "
         "shown and change nothing.",
-        *([BRACKETS] if any(change.conditions for change in changes) else []),
+        *only_if(any(change.conditions for change in changes), BRACKETS),
     ]
     if prices:
         listed_prices = ", ".join(

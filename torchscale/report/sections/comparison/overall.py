@@ -17,9 +17,10 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    only_if,
     shortened,
 )
-from torchscale.report.sections.comparison_cells import verdict_value
+from torchscale.report.sections.comparison.cells import verdict_value
 from torchscale.report.sections.selection import spread_out
 from torchscale.report.text.comparison import (
     METRIC_LABELS,
@@ -203,18 +204,18 @@ def _group(change: Change) -> str:
         return _GROUPS[3]
     if interval[1] > _VAGUE * interval[0]:
         return _GROUPS[2]
-    return _GROUPS[0] if change.verdict.decided else _GROUPS[1]
+    if change.verdict.decided:
+        return _GROUPS[0]
+    return _GROUPS[1]
 
 
 def _drawn_interval(change: Change) -> tuple[float, float]:
     value, group = change.ratio.value, _group(change)
     if change.ratio.interval is None or group == _GROUPS[3]:
         return value, value
-    return (
-        (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
-        if group == _GROUPS[2]
-        else change.ratio.interval
-    )
+    if group == _GROUPS[2]:
+        return (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
+    return change.ratio.interval
 
 
 def _short_label(cell: CellComparison, change: Change) -> str:
@@ -222,7 +223,7 @@ def _short_label(cell: CellComparison, change: Change) -> str:
     sides = [_short_parts(side) for side in (cell.before, cell.after) if side is not None]
     parts = [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]
     return shortened(
-        " ".join([*(part for part in parts if part), *([change.detail] if change.detail else [])]),
+        " ".join([*(part for part in parts if part), *only_if(change.detail, change.detail)]),
         _NAME,
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchscale.report.document import Bullets, Document, Paragraph, Section, shortened
 from torchscale.report.sections.diagnosis import abstention_blocks
-from torchscale.report.sections.profile import operation_tables, profile_blocks
-from torchscale.report.sections.profile_overview import profile_overview
+from torchscale.report.sections.profile.overview import profile_overview
+from torchscale.report.sections.profile.section import operation_tables, profile_blocks
 from torchscale.report.text.labels import plural
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis

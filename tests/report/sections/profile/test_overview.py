@@ -9,8 +9,8 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.report.document import Tone
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
-from torchscale.report.sections.profile_document import profile_document
-from torchscale.report.sections.profile_overview import (
+from torchscale.report.sections.profile.document import profile_document
+from torchscale.report.sections.profile.overview import (
     profile_overview,
     recorded_headline,
     recorded_statuses,

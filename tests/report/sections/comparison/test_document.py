@@ -19,7 +19,7 @@ from torchscale.report.formats.chart_svg import chart_svg
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
-from torchscale.report.sections.comparison import ComparisonReport, comparison_document
+from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 from torchscale.report.terminal.comparison import print_comparison
 from torchscale.report.text.comparison import (
     comparison_label,

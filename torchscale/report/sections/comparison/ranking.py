@@ -9,7 +9,7 @@ from torchscale.analysis.comparison.pair import Overall, Pair, Verdict
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.report.document import DASH, Column, Section, Table, TableValue, shortened
-from torchscale.report.sections.comparison_cells import verdict_value
+from torchscale.report.sections.comparison.cells import verdict_value
 from torchscale.report.text.comparison import METRIC_LABELS, change_ends, format_ratio_change
 
 _SAME = LogRatio(0.0)
@@ -35,7 +35,9 @@ class RankedSide:
     @property
     def ratio(self) -> LogRatio:
         """Samples per dollar against the reference's."""
-        return _SAME if self.cost is None else self.cost.ratio
+        if self.cost is None:
+            return _SAME
+        return self.cost.ratio
 
 
 def ranked_sides(
@@ -112,9 +114,7 @@ def best_sentence(sides: Sequence[RankedSide]) -> str:
         sure = runner is not None and runner.verdict is Verdict.WORSE
     else:
         sure = cost.verdict is Verdict.BETTER
-    words = (
-        "Most samples per dollar"
-        if sure
-        else "Most samples per dollar as measured, which is unclear"
-    )
+    words = "Most samples per dollar as measured, which is unclear"
+    if sure:
+        words = "Most samples per dollar"
     return f"{words}: {shortened(best.name)}."

@@ -16,7 +16,7 @@ from torchscale.report.text.comparison import (
     format_session_noise,
     result_label,
 )
-from torchscale.report.text.labels import listed, plural
+from torchscale.report.text.labels import capped, listed, plural
 
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
 _MAX_NAMED = 2
@@ -28,7 +28,9 @@ def comparison_overview(
 ) -> Overview:
     """Changed? Measured? Same conditions? Certain?"""
     overall, regressions = pair.overall_by(metrics), len(pair.regressions(metrics))
-    tone = _TONES.get(overall[0].verdict, Tone.CAUTION) if overall else Tone.CAUTION
+    tone = Tone.CAUTION
+    if overall:
+        tone = _TONES.get(overall[0].verdict, Tone.CAUTION)
     text = format_headline(pair, metrics)
     if regressions and tone is not Tone.BAD:
         text, tone = f"{plural(regressions, 'cell')} worse or lost. {text}", Tone.BAD
@@ -37,7 +39,9 @@ def comparison_overview(
         _measured(pair, metrics),
         _conditions(pair, metrics, differences),
     )
-    certain = [_certain(pair, metrics)] if overall else []
+    certain = []
+    if overall:
+        certain.append(_certain(pair, metrics))
     return Overview(Headline(text, tone), (*rows, *certain), chart)
 
 
@@ -53,17 +57,23 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
     }
     same = sum(change.verdict is Verdict.SAME for _, change in decided)
     worse, better = named[Verdict.WORSE], named[Verdict.BETTER]
-    texts = [_some(worse)] if worse else []
-    texts += [f"better: {_some(better)}" if worse else _some(better)] if better else []
-    texts += [f"{same} of {plural(len(decided), 'change')} within the threshold"] if same else []
+    texts = []
+    if worse:
+        texts.append(_some(worse))
+    if better and worse:
+        texts.append(f"better: {_some(better)}")
+    elif better:
+        texts.append(_some(better))
+    if same:
+        texts.append(f"{same} of {plural(len(decided), 'change')} within the threshold")
     if worse:
         answer, tone = f"{len(worse):,} worse", Tone.BAD
     elif better:
         answer, tone = f"{len(better):,} better", Tone.GOOD
+    elif same == len(decided) > 0:
+        answer, tone = "no", Tone.GOOD
     else:
-        answer, tone = (
-            ("no", Tone.GOOD) if same == len(decided) > 0 else (Verdict.UNCLEAR.value, Tone.CAUTION)
-        )
+        answer, tone = Verdict.UNCLEAR.value, Tone.CAUTION
     return Status(
         "Cells changed?",
         answer,
@@ -78,8 +88,10 @@ def _measured(pair: Pair, metrics: Sequence[Metric]) -> Status:
     missing = [result_label(cell.cell) for cell in pair.missing(metrics)]
     compared = sum(cell.outcome is Outcome.COMPARED for cell in pair.cells)
     texts = [f"{plural(compared, 'cell')} compared"]
-    texts += [f"failed on this side: {_some(lost)}"] if lost else []
-    texts += [f"not measured here, or less: {_some(missing)}"] if missing else []
+    if lost:
+        texts.append(f"failed on this side: {_some(lost)}")
+    if missing:
+        texts.append(f"not measured here, or less: {_some(missing)}")
     if lost:
         answer, tone = f"{len(lost):,} lost", Tone.BAD
     elif missing or not compared:
@@ -93,11 +105,11 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
     decided = pair.decided_by(metrics)
     unequal = [change for _, change in decided if change.conditions]
     flags = sorted({flag for cell, _ in decided for flag in cell.flags})
-    texts = (
-        [f"{plural(len(differences), 'difference')} in cells, machine, software or settings"]
-        if differences
-        else []
-    )
+    texts = []
+    if differences:
+        texts.append(
+            f"{plural(len(differences), 'difference')} in cells, machine, software or settings"
+        )
     if unequal:
         conditions = " or ".join(
             dict.fromkeys(flag for change in unequal for flag in change.conditions)
@@ -107,14 +119,14 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
             f"{plural(len(unequal), 'change')} bounded or unclear, because one side was "
             f"{conditions}",
         )
-    texts += [f"warnings of launches: {', '.join(flags)}"] if flags else []
-    answer, tone = (
-        ("differ", Tone.CAUTION)
-        if unequal
-        else ("listed", Tone.PLAIN)
-        if texts
-        else ("yes", Tone.GOOD)
-    )
+    if flags:
+        texts.append(f"warnings of launches: {', '.join(flags)}")
+    if unequal:
+        answer, tone = "differ", Tone.CAUTION
+    elif texts:
+        answer, tone = "listed", Tone.PLAIN
+    else:
+        answer, tone = "yes", Tone.GOOD
     text = "; ".join(texts) or "machines, software and settings are the same"
     return Status("Same conditions?", answer, shortened(text), tone, "differences")
 
@@ -124,9 +136,12 @@ def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
     unclear = sum(not change.verdict.decided for change in changes)
     launches = sorted({min(change.launches) for change in changes})
     texts = [f"{listed([str(count) for count in launches])} launches on a side"]
-    texts += [f"{unclear} of {plural(len(changes), 'change')} unclear"] if unclear else []
+    if unclear:
+        texts.append(f"{unclear} of {plural(len(changes), 'change')} unclear")
     noise = format_session_noise(changes)
-    answer, tone = ("in part", Tone.CAUTION) if unclear else ("yes", Tone.GOOD)
+    answer, tone = "yes", Tone.GOOD
+    if unclear:
+        answer, tone = "in part", Tone.CAUTION
     if unclear == len(changes):
         answer = "no"
     return Status(
@@ -139,5 +154,4 @@ def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
 
 
 def _some(labels: Sequence[str]) -> str:
-    more = [f"{len(labels) - _MAX_NAMED:,} more"] if len(labels) > _MAX_NAMED else []
-    return listed([*labels[:_MAX_NAMED], *more])
+    return listed(capped(labels, _MAX_NAMED, "{:,} more"))

@@ -14,19 +14,20 @@ from torchscale.report.document import (
     KeyFigure,
     Overview,
     Section,
+    only_if,
     shortened,
 )
-from torchscale.report.sections.comparison_cells import (
+from torchscale.report.sections.comparison.cells import (
     compared_cells_section,
     deciding_cells_section,
 )
-from torchscale.report.sections.comparison_conditions import (
+from torchscale.report.sections.comparison.conditions import (
     comparison_method_section,
     differences_section,
 )
-from torchscale.report.sections.comparison_overall import change_charts, overall_section
-from torchscale.report.sections.comparison_overview import comparison_overview
-from torchscale.report.sections.comparison_ranking import (
+from torchscale.report.sections.comparison.overall import change_charts, overall_section
+from torchscale.report.sections.comparison.overview import comparison_overview
+from torchscale.report.sections.comparison.ranking import (
     RankedSide,
     best_sentence,
     ranked_sides,
@@ -104,9 +105,10 @@ def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
     if len(comparison.pairs) > 1:
         return None
     (pair,) = comparison.pairs
-    charts = (
-        [] if brief else change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
-    )
+    if not brief:
+        charts = change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
+    else:
+        charts = []
     return comparison_overview(
         pair, comparison.metrics, comparison.differences, charts[0] if charts else None
     )
@@ -117,12 +119,12 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     differing = differences_section(comparison.differences, comparison.names)
     sections = (
         ranking_section(comparison.ranking, comparison.names[0]),
-        *([differing] if comparison.matched_by_name else []),
+        *only_if(comparison.matched_by_name, differing),
         overall_section(
             comparison.pairs, comparison.names, comparison.metrics, comparison.threshold
         ),
         compared_cells_section(comparison.pairs),
-        *([] if comparison.matched_by_name else [differing]),
+        *only_if(not comparison.matched_by_name, differing),
         comparison_method_section(
             comparison.pairs, comparison.names, comparison.threshold, comparison.prices
         ),
@@ -181,9 +183,14 @@ def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> Key
     notes = [f"{count} {verdict.value}" for verdict, count in counts if count]
     lost = sum(cell.outcome is Outcome.LOST for cell in pair.cells)
     missing = len(pair.missing(metrics))
-    notes += [f"{lost} lost"] if lost else []
-    notes += [f"{missing} not or partly measured"] if missing else []
+    if lost:
+        notes.append(f"{lost} lost")
+    if missing:
+        notes.append(f"{missing} not or partly measured")
     regressions = len(pair.regressions(metrics))
     unclear = pair.may_hide_loss(metrics) or not decided
-    value = Verdict.UNCLEAR.value if unclear and not regressions else plural(regressions, "cell")
+    if unclear and not regressions:
+        value = Verdict.UNCLEAR.value
+    else:
+        value = plural(regressions, "cell")
     return KeyFigure(f"worse or lost, {name}", value, ", ".join(notes))

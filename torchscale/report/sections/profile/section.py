@@ -22,6 +22,7 @@ from torchscale.report.document import (
     TimelineChart,
     optional_value,
     shortened,
+    text_value,
 )
 from torchscale.report.text.labels import (
     batch_label,
@@ -79,7 +80,9 @@ def _key(analyses: Sequence[ProfileAnalysis]) -> str:
     stalls = [
         one.sync_stall_percent / 100 for one in analyses if one.sync_stall_percent is not None
     ]
-    return format_range(stalls, format_percent, "sync stall ") if stalls else ""
+    if stalls:
+        return format_range(stalls, format_percent, "sync stall ")
+    return ""
 
 
 def profile_blocks(
@@ -87,7 +90,9 @@ def profile_blocks(
 ) -> list[Block]:
     """The blocks of one recording: sync stall time, findings, timeline and time by rank. Advice
     that is in ``advised`` was given before and is left out; what is given here is added."""
-    given = set() if advised is None else advised
+    given = advised
+    if advised is None:
+        given = set()
     sentences = [f"{title}: {stall_line(analysis)}, recorded with {analysis.recorder}."]
     if analysis.sync_stall_percent is not None:
         sentences.append(
@@ -124,7 +129,7 @@ def _predictions(analysis: ProfileAnalysis, title: str) -> list[Block]:
             TableValue(shortened(row.label)),
             TableValue(format_seconds(row.step_seconds), row.step_seconds),
             TableValue(format_percent(row.gain_percent / 100), row.gain_percent),
-            TableValue(row.assumption) if row.assumption else DASH,
+            text_value(row.assumption),
         )
         for row in shown_predictions(what_if)
     )
@@ -139,7 +144,9 @@ def _predictions(analysis: ProfileAnalysis, title: str) -> list[Block]:
 
 
 def _finding_line(finding: Finding, given: set[str]) -> str:
-    advice = "" if finding.advice in given else f" {sentence(finding.advice)}"
+    advice = ""
+    if finding.advice not in given:
+        advice = f" {sentence(finding.advice)}"
     given.add(finding.advice)
     return shortened(f"{finding_text(finding)}.{advice}")
 
@@ -216,9 +223,9 @@ def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | Non
         )
         if stretches:
             kinds.append((words, stretches))
-    what = (
-        "the recording" if timeline.step is None else f"the longest recorded step ({timeline.step})"
-    )
+    what = "the recording"
+    if timeline.step is not None:
+        what = f"the longest recorded step ({timeline.step})"
     return TimelineChart(
         name=chart_name("timeline", title),
         title=f"{title}: {what}",

@@ -10,7 +10,7 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
-from torchscale.report.sections.profile_document import profile_document
+from torchscale.report.sections.profile.document import profile_document
 from torchscale.report.terminal.profile import print_predictions
 
 

@@ -5,8 +5,8 @@ import pytest
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.factories import cells
 from torchscale.analysis.comparison.compare import compare
-from torchscale.report.sections.comparison import ComparisonReport, comparison_document
-from torchscale.report.sections.comparison_ranking import best_sentence, ranked_sides, ranking_table
+from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
+from torchscale.report.sections.comparison.ranking import best_sentence, ranked_sides, ranking_table
 
 CELL, OTHER = cells()
 NAMES = ("a100", "h100", "b200", "none")

@@ -22,6 +22,7 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    caution_where,
     optional_value,
     shortened,
 )
@@ -67,13 +68,11 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
         others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
         if others:
             blocks.append(_others_table(others, names))
-        blocks += [Bullets(tuple(f"{note}." for note in pair.notes))] if pair.notes else []
+        if pair.notes:
+            blocks.append(Bullets(tuple(f"{note}." for note in pair.notes)))
         problems = (*pair.reference.problems, *pair.other.problems)
-        blocks += (
-            [Bullets(tuple(shortened(f"Skipped: {problem}") for problem in problems))]
-            if problems
-            else []
-        )
+        if problems:
+            blocks.append(Bullets(tuple(shortened(f"Skipped: {problem}") for problem in problems)))
     used = dict.fromkeys(
         change.verdict for pair in pairs for cell in pair.cells for change in cell.changes
     )
@@ -118,7 +117,8 @@ def deciding_cells_section(
         more = max(0, len(changes) - _MAX_BRIEF_ROWS) + max(0, len(others) - _MAX_BRIEF_ROWS)
         if more:
             blocks.append(Paragraph(f"And {plural(more, 'more row')}; HTML and JSON have all."))
-        blocks += [Bullets(tuple(f"{note}." for note in pair.notes))] if pair.notes else []
+        if pair.notes:
+            blocks.append(Bullets(tuple(f"{note}." for note in pair.notes)))
     return Section("Cells", "cells", tuple(blocks))
 
 
@@ -151,7 +151,7 @@ def _row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
         optional_value(change.adjusted_p, format_p),
         TableValue(_launches(change), min(change.launches)),
         verdict,
-        TableValue(", ".join(cell.flags), None, Tone.CAUTION if cell.flags else Tone.PLAIN),
+        TableValue(", ".join(cell.flags), None, caution_where(cell.flags)),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torchscale.analysis.diagnosis.rule import COST_FLOOR
 from torchscale.analysis.diagnosis.rules_ranks import LASTING_SECONDS
 from torchscale.report.document import AnyChart, Cause, Headline, Overview, Status, Tone, shortened
-from torchscale.report.sections.profile import timeline_chart
+from torchscale.report.sections.profile.section import timeline_chart
 from torchscale.report.text.labels import format_range, listed, plural, sentence
 from torchscale.report.text.profile import confidence_text, cost_words, finding_title, stall_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -33,7 +33,9 @@ def recorded_headline(analyses: Sequence[ProfileAnalysis]) -> Headline:
     worst = found[0]
     if not worst.cost_percent:
         return Headline(shortened(f"{finding_title(worst)}: {worst.summary}."))
-    unsure = "; the confidence is low" if worst.confidence is Confidence.LOW else ""
+    unsure = ""
+    if worst.confidence is Confidence.LOW:
+        unsure = "; the confidence is low"
     return Headline(f"{finding_title(worst)} costs {cost_words(worst)}{unsure}.", _tone(worst))
 
 
@@ -64,7 +66,9 @@ def profile_overview(analysis: ProfileAnalysis, anchor: str) -> Overview:
 def first_timeline(analysis: ProfileAnalysis) -> AnyChart | None:
     """The longest step as a picture."""
     timeline = timeline_chart(analysis, "Timeline")
-    return None if timeline is None else replace(timeline, name="overview")
+    if timeline is None:
+        return None
+    return replace(timeline, name="overview")
 
 
 def _findings(analyses: Sequence[ProfileAnalysis]) -> list[Finding]:
@@ -84,7 +88,9 @@ def _cause(finding: Finding) -> Cause:
 
 
 def _tone(finding: Finding) -> Tone:
-    return Tone.CAUTION if finding.cost_percent >= COSTLY * 100 else Tone.PLAIN
+    if finding.cost_percent >= COSTLY * 100:
+        return Tone.CAUTION
+    return Tone.PLAIN
 
 
 def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
@@ -92,7 +98,9 @@ def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
     what = f"{plural(len(analyses), 'cell')} profiled"
     if len(analyses) == 1:
         steps = first.window.steps
-        what = f"{plural(steps, 'step')} of " if steps else ""
+        what = ""
+        if steps:
+            what = f"{plural(steps, 'step')} of "
         what += f"{plural(first.world_size, 'rank')}, by {first.recorder}"
     text = f"{what}; profilers slow programs down, so no throughput is taken from it"
     return Status("Measured?", "recorded", shortened(text), Tone.GOOD, anchor)
@@ -151,11 +159,9 @@ def _replayed(analyses: Sequence[ProfileAnalysis]) -> str:
         if analysis.what_if is not None
     ]
     known = [abs(error) / 100 for error in errors if error is not None]
-    return (
-        f"; replays repeat the measured step within {format_range(known, format_percent)}"
-        if known
-        else ""
-    )
+    if known:
+        return f"; replays repeat the measured step within {format_range(known, format_percent)}"
+    return ""
 
 
 def _seconds(analysis: ProfileAnalysis) -> float:

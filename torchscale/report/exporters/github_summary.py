@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from torchscale.report.exporters.figure import Exported, ExportedCell, ExportedRun, Figure
+from torchscale.report.text.figures import EFFICIENCY, PEAK_ALLOCATED, STEP_MEAN, THROUGHPUT
 from torchscale.schema.node.check import Status
 from torchscale.schema.state import State
 from torchscale.util.text import strip_control
@@ -18,7 +19,7 @@ from torchscale.util.text import strip_control
 MAX_BYTES = 900_000
 _MAX_TEXT = 300
 """Characters of a cell of a table: a reason may be a traceback."""
-_SHOWN = ("samples_per_second", "step_mean_seconds", "efficiency", "peak_memory_bytes")
+_SHOWN = tuple(one.key for one in (THROUGHPUT, STEP_MEAN, EFFICIENCY, PEAK_ALLOCATED))
 """Figures with a column of their own; cells without any show their first ones in one column."""
 _MOST_OTHERS = 3
 _WORST_FIRST = (Status.FAIL, Status.WARN, Status.PASS, Status.NOT_APPLICABLE)

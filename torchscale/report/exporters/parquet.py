@@ -8,14 +8,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.errors import OutputError, UsageError
 from torchscale.report.exporters.store import RunToStore, Stored, missing_library
+from torchscale.report.formats.columns import COLUMNS
 from torchscale.report.kinds import report_kind
+from torchscale.report.text.figures import (
+    ENERGY,
+    PEAK_ALLOCATED,
+    STEP_MEAN,
+    STEP_P50,
+    STEP_P95,
+    STEP_P99,
+    THROUGHPUT,
+    THROUGHPUT_PER_DEVICE,
+    TOKENS,
+)
 from torchscale.schema.cells.kinds import as_kind
-from torchscale.schema.exports.summary_row import SummaryRow
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import CellRun
@@ -31,30 +42,17 @@ _ROWS = 65_536
 """Of a row group: 5 MB of steps, so that memory does not grow with the run."""
 _MICROSECONDS = "timestamp[us, tz=UTC]"
 
+_TYPES: Mapping[type, str] = {str: "string", int: "int64", float: "double", bool: "bool"}
 CELLS: Mapping[str, str] = {
     "run": "string",
-    **{
-        name: "bool"
-        if kind == bool | None
-        else "int64"
-        if kind == int | None
-        else "double"
-        if kind == float | None
-        else "string"
-        for name, kind in get_type_hints(SummaryRow).items()
-    },
+    **{column.name: _TYPES[column.kind] for column in COLUMNS},
 }
 """Column → type: those of ``summary.csv``, after the run's name."""
 _OF_A_LAUNCH = (
-    *("samples_per_second", "samples_per_second_per_gpu", "tokens_per_second"),
-    *("step_time_mean_ms", "step_time_p50_ms", "step_time_p95_ms", "step_time_p99_ms"),
-    *(
-        "samples_per_second_low",
-        "samples_per_second_high",
-        "peak_memory_bytes",
-        "joules_per_step",
-        "outcome",
-    ),
+    *(quantity.csv for quantity in (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS)),
+    *(quantity.csv for quantity in (STEP_MEAN, STEP_P50, STEP_P95, STEP_P99)),
+    *(f"{THROUGHPUT.csv}_low", f"{THROUGHPUT.csv}_high"),
+    *(PEAK_ALLOCATED.csv, ENERGY.csv, "outcome"),
 )
 """Columns of ``summary.csv`` that a single launch has."""
 LAUNCHES: Mapping[str, str] = {

@@ -21,6 +21,7 @@ from torchscale.report.document import (
     optional_value,
 )
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
+from torchscale.report.text.figures import PEAK_ALLOCATED, THROUGHPUT
 from torchscale.report.text.labels import chart_name, device_noun, panel_title
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.state import State
@@ -77,6 +78,9 @@ def _measured(cells: Sequence[TrainingSummary]) -> bool:
 def _chart(
     title: str, cells: Sequence[TrainingSummary], summary: RunSummary, *, memory: bool
 ) -> Chart | None:
+    quantity = THROUGHPUT
+    if memory:
+        quantity = PEAK_ALLOCATED
     series = []
     for count in spread_out(
         sorted({cell.cell.world_size for cell in cells if cell.figures}), MAX_LINES
@@ -88,7 +92,7 @@ def _chart(
         points = [
             (float(cell.cell.batch_size), value)
             for cell in here
-            if (value := _level(cell, memory)) is not None
+            if (value := quantity.value(cell)) is not None
         ]
         if points:
             name = f"{count} {device_noun(summary, count)}"
@@ -121,17 +125,6 @@ def _chart(
         x_ticks=tuple(spread_out(batches, 10)),
         log_x=True,
     )
-
-
-def _level(cell: TrainingSummary, memory: bool) -> float | None:
-    figures = cell.figures
-    if figures is None:
-        return None
-    if not memory:
-        return figures.samples_per_second
-    if figures.peak_memory_bytes is None:
-        return None
-    return float(figures.peak_memory_bytes)
 
 
 def _edge_table(summary: RunSummary) -> Table | None:

@@ -31,7 +31,9 @@ def finite(end: float) -> float | None:
 
 def finite_ends(interval: Interval | None) -> tuple[float | None, float | None]:
     """Both ends as files write them; ``None`` where there is no interval."""
-    return (None, None) if interval is None else (interval[0], finite(interval[1]))
+    if interval is None:
+        return None, None
+    return interval[0], finite(interval[1])
 
 
 def format_ends(low: str, high: str) -> str:

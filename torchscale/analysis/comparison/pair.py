@@ -138,7 +138,9 @@ class Change:
     @property
     def basis(self) -> Basis | None:
         """What the bounds rest on; ``None`` where there are none."""
-        return None if self.bounds is None else self.bounds.basis
+        if self.bounds is None:
+            return None
+        return self.bounds.basis
 
     @property
     def enough_launches(self) -> bool:
@@ -195,7 +197,9 @@ class CellComparison:
     @property
     def other_id(self) -> str | None:
         """Of the other side's cell."""
-        return None if self.after is None else self.after.cell.id
+        if self.after is None:
+            return None
+        return self.after.cell.id
 
     @property
     def states(self) -> tuple[State | None, ...]:
@@ -315,7 +319,9 @@ class EfficiencyScore:
     def interval(self) -> tuple[float, float] | None:
         """95 % of ``value``; ``None`` where nothing is known of the spread."""
         interval = self.ratio.interval
-        return None if interval is None else (100 * interval[0], 100 * interval[1])
+        if interval is None:
+            return None
+        return 100 * interval[0], 100 * interval[1]
 
 
 @dataclass(frozen=True)

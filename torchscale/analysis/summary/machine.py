@@ -35,12 +35,16 @@ class CollectivesSummary:
     @property
     def ceiling(self) -> Ceiling | None:
         """What the link allows; ``None`` where that is not known."""
-        return None if self.verdict is None else self.verdict.ceiling
+        if self.verdict is None:
+            return None
+        return self.verdict.ceiling
 
     @property
     def transports(self) -> tuple[str, ...]:
         """As NCCL logged them."""
-        return () if self.log is None else self.log.transports
+        if self.log is None:
+            return ()
+        return self.log.transports
 
 
 @dataclass(frozen=True)
@@ -80,17 +84,17 @@ class MemorySummary:
     @property
     def predicted(self) -> PredictedMemory | None:
         """The prediction of rank 0; ``None`` where there is none."""
-        return self.ranks[0].predicted if self.ranks else None
+        if not self.ranks:
+            return None
+        return self.ranks[0].predicted
 
     @property
     def prediction_error(self) -> float | None:
         """Predicted peak over the fullest rank's measured one, minus 1."""
         predicted, fullest = self.predicted, self.fullest
-        return (
-            None
-            if predicted is None or fullest is None
-            else predicted.peak_bytes / fullest.peak_bytes - 1
-        )
+        if predicted is None or fullest is None:
+            return None
+        return predicted.peak_bytes / fullest.peak_bytes - 1
 
 
 MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary
@@ -105,4 +109,4 @@ def hardware_for(count: int, measured: Sequence[HardwareSummary]) -> HardwareSum
         key=lambda s: s.cell.world_size,
     )
     larger = [summary for summary in known if summary.cell.world_size >= count]
-    return larger[0] if larger else known[-1] if known else None
+    return next(iter((*larger, *reversed(known))), None)

@@ -223,7 +223,9 @@ class TrainingSummary:
     @property
     def compute_unknown(self) -> str:
         """Why it has no ``compute``, as far as its own launches say; empty where it has."""
-        return self.flops_unknown if self.compute is None else ""
+        if self.compute is not None:
+            return ""
+        return self.flops_unknown
 
     def __repr__(self) -> str:
         """The cell, its state and its throughput: with all its figures it would be pages."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from torchscale.report.document import only_if
 from torchscale.report.exporters.figure import Exported, ExportedRun
 from torchscale.report.exporters.prometheus import metric_name
 from torchscale.report.text.figures import (
@@ -55,8 +56,10 @@ class _Panel:
 def _figure(
     name: str, legend: str = _SERIES, *, models: bool = True, interval: bool = False
 ) -> tuple[_Query, ...]:
-    chosen = _OF_MODELS if models else _CHOSEN
-    ends = ("", "_lower_95", "_upper_95") if interval else ("",)
+    chosen = _CHOSEN
+    if models:
+        chosen = _OF_MODELS
+    ends = ("", *only_if(interval, "_lower_95", "_upper_95"))
     return tuple(
         _Query(f"{metric_name(f'{name}{end}')}{{{chosen}}}", f"{legend}{end.replace('_', ' ')}")
         for end in ends

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.errors import OutputError, UsageError
+from torchscale.report.document import only_if
 from torchscale.report.exporters.store import RunToStore, Stored, missing_library
 from torchscale.report.formats.columns import COLUMNS
 from torchscale.report.kinds import report_kind
@@ -127,10 +128,9 @@ def store(run: RunToStore, place: str | None) -> Stored:
         _Table("steps", STEPS, _steps(run, folder)),
     )
     counts = {table.name: _write(directory / f"{table.name}.parquet", table) for table in tables}
-    notes = (
-        ()
-        if counts["steps"]
-        else ("steps.parquet has no rows: no launch kept its steps (benchmark.log_step_times)",)
+    notes = only_if(
+        not counts["steps"],
+        "steps.parquet has no rows: no launch kept its steps (benchmark.log_step_times)",
     )
     return Stored(
         str(directory),
@@ -164,9 +164,9 @@ def _write(path: Path, table: _Table) -> int:
 def _type(kind: str) -> pyarrow.DataType:
     import pyarrow  # noqa: PLC0415 - an extra
 
-    return (
-        pyarrow.timestamp("us", tz="UTC") if kind == _MICROSECONDS else pyarrow.type_for_alias(kind)
-    )
+    if kind == _MICROSECONDS:
+        return pyarrow.timestamp("us", tz="UTC")
+    return pyarrow.type_for_alias(kind)
 
 
 def _cells(run: RunToStore) -> Iterator[Row]:
@@ -207,7 +207,9 @@ def _launch_row(summary: AnySummary, record: LaunchRecord) -> Mapping[str, objec
 def _steps(run: RunToStore, folder: RunFolder) -> Iterator[Row]:
     for summary, record in _records(run, folder):
         result = as_kind(record.payload, TrainingResult)
-        for rank in () if result is None else result.ranks:
+        if result is None:
+            continue
+        for rank in result.ranks:
             for sample in folder.steps(summary.cell, record.launch, rank.rank):
                 yield {
                     "run": run.exported.name,
@@ -233,7 +235,9 @@ def _as(kind: str, value: object) -> object:
     """A column that holds text and switches (``compile``) is text; empty text was not measured."""
     if value is None or value == "":
         return None
-    return str(value) if kind == "string" else value
+    if kind == "string":
+        return str(value)
+    return value
 
 
 def _moment(text: str) -> datetime | None:
@@ -241,4 +245,6 @@ def _moment(text: str) -> datetime | None:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None
+    if moment.tzinfo is None:
+        return None
+    return moment

@@ -58,7 +58,7 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
         if view is None or not view.blame.sum()
         else float(view.blame_shares[column]) * 100,
         arrives_late_seconds=late,
-        peak_memory_bytes=rank.trace.peak_memory_bytes,
+        peak_memory_bytes=rank.trace.peak_bytes,
     )
 
 

@@ -280,8 +280,13 @@ class Overall:
 def _possible_ends(one: Change | Overall) -> PossibleEnds | None:
     if not one.conditions:
         return None
-    low, high = (None if end is None else end.interval for end in (one.low, one.high))
-    return None if low is None else low[0], None if high is None else high[1]
+    return _end(one.low, 0), _end(one.high, 1)
+
+
+def _end(ratio: LogRatio | None, place: int) -> float | None:
+    if ratio is None or ratio.interval is None:
+        return None
+    return ratio.interval[place]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The figures of a training cell as text: one heading, one definition and one format each, for
-every table and format.
+"""The figures of a training cell: one heading, one definition, one format and one name for other
+programs each, for every table and format.
 
-Sections, the terminal, live lines and charts take values and texts from here, so that a figure
-reads the same wherever it is shown. ``docs/method.md`` lists the definitions.
+Sections, the terminal, live lines, charts, ``summary.csv`` and exporters take values, texts and
+names from here, so that a figure is the same wherever it is shown. ``docs/method.md`` lists the
+definitions.
 """
 
 from __future__ import annotations

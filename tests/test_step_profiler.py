@@ -76,8 +76,8 @@ def test_it_records_whole_steps_once_and_what_there_is_when_the_loop_ends_early(
     (rank,) = read_recordings([tmp_path / "rank1.pt.trace.json.gz"]).ranks
     assert rank.rank == 1  # from the file's name: this loop has no process group
     assert abs(len(rank.steps) - recorded) <= 1
-    assert rank.peak_memory_bytes is not None
-    assert rank.peak_memory_bytes > 0
+    assert rank.peak_bytes is not None
+    assert rank.peak_bytes > 0
 
 
 def test_a_request_that_cannot_be_read_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,7 @@ def test_the_share_of_the_link_is_shown_where_its_rate_is_known(
     peak = sweep.figures.curves[0].peak
     share = 16384 / (1e-5 + 16384 / 1e9) / 1.2e9
     assert 0.51 < share < 0.52
-    assert sweep.link_share(peak) == pytest.approx(share)
+    assert peak.link_share == pytest.approx(share)
     (row, barrier) = table(build_document(known), "Collectives")
     assert (row[5], barrier[5]) == ("52 %", "–")
     content = json.loads(summary_json(known))
@@ -242,7 +242,9 @@ def test_the_share_of_the_link_is_shown_where_its_rate_is_known(
     assert len(table(document, "Collectives")[0]) == len(row) - 1, (
         "without a known link there is no column"
     )
-    assert summary.collectives[0].link_share(peak) is None
+    (unknown,) = summary.collectives
+    assert unknown.figures is not None
+    assert unknown.figures.curves[0].peak.link_share is None
 
 
 @pytest.fixture(scope="module")

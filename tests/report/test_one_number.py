@@ -23,7 +23,8 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.build import build_document
 from torchscale.report.document import Chart, ChartGrid, Document, Table, TableValue
-from torchscale.report.formats.export import cell_row, summary_csv
+from torchscale.report.formats.columns import cell_row
+from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf

@@ -88,7 +88,7 @@ def test_what_it_tells() -> None:
         17,
     )
     assert one.start[0] == BASE_NS + 700_000
-    assert trace.peak_memory_bytes == 900
+    assert trace.peak_bytes == 900
 
 
 @pytest.mark.parametrize("piece", [300, 400, 777, 4096])

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from torchscale.util.interval_text import (
+    finite_ends,
     format_ends,
     format_interval,
     format_share_interval,
@@ -67,3 +68,9 @@ def test_narrow_ends_get_as_many_digits_as_tell_them_apart() -> None:
     assert format_interval(160.0, (159.6, 160.4), format_rate) == "159.6 to 160.4"
     assert format_interval(0.0012, (0.0011996, 0.0012004), format_seconds) == "1.1996 to 1.2004 ms"
     assert format_interval(160.0, (160.0, 160.0), format_rate) == "160 to 160", "of no width"
+
+
+def test_files_have_none_for_an_end_that_is_not_there() -> None:
+    assert finite_ends((1.0, 2.0)) == (1.0, 2.0)
+    assert finite_ends((1.0, math.inf)) == (1.0, None)
+    assert finite_ends(None) == (None, None)

@@ -18,7 +18,7 @@ from torchscale.observer import SILENT, Observer
 from torchscale.plan.batch_search import largest_fitting, next_batch
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
-from torchscale.schema.exports.search import SearchExport, TrialExport
+from torchscale.schema.exports.search import SearchExport
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
@@ -87,19 +87,7 @@ class MaxBatchOutcome:
 
     def to_json(self) -> str:
         """The largest batch that fits, and every trial."""
-        trials = tuple(
-            TrialExport(
-                batch_size=trial.batch_size,
-                cell_id=trial.cell.id,
-                state=trial.record.state,
-                reason=trial.record.reason,
-                peak_bytes=trial.peak_bytes,
-            )
-            for trial in self.trials
-        )
-        return SearchExport(
-            batch_size=self.batch_size, problem=self.problem, trials=trials
-        ).model_dump_json(indent=1)
+        return SearchExport.model_validate(self).model_dump_json(indent=1)
 
 
 def find_max_batch(

@@ -113,7 +113,7 @@ class Results:
         of all devices; ``efficiency_low`` and ``_high`` are the 95 % interval from launch to
         launch.
         """
-        from torchscale.report.formats.export import cell_row  # noqa: PLC0415 - light, and only frames need it
+        from torchscale.report.formats.columns import cell_row  # noqa: PLC0415 - light, and only frames need it
 
         return _frame(
             {"run": name, **cell_row(cell), **_more(cell)} for name, cell in self._trained()
@@ -138,7 +138,7 @@ class Results:
                 "algbw": point.algbw,
                 "busbw": point.busbw,
                 "wrong_elements": point.wrong_elements,
-                "link_share": cell.link_share(point),
+                "link_share": point.link_share,
             }
             for name, run in self.runs.items()
             for cell in run.collectives

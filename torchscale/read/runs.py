@@ -234,10 +234,10 @@ def _headline(summary: RunSummary) -> str:
 
 
 def _training_headline(summary: TrainingSummary) -> str:
-    figures, efficiency = summary.figures, summary.efficiency
+    efficiency = summary.efficiency
     rate = ""
-    if figures is not None:
-        rate = samples_text(figures)
+    if summary.figures is not None:
+        rate = samples_text(summary)
     scaled = efficiency is not None and efficiency.baseline_world_size != summary.cell.world_size
     share = ""
     if scaled and efficiency is not None:

@@ -31,6 +31,13 @@ def finite(end: float) -> float | None:
     return None
 
 
+def finite_ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    """Both ends as files write them; ``None`` where there is no interval."""
+    if interval is None:
+        return None, None
+    return interval[0], finite(interval[1])
+
+
 def format_ends(low: str, high: str) -> str:
     """``25 to 84 %``: the unit once where both ends have the same."""
     unit = high.partition(" ")[2]

@@ -40,6 +40,7 @@ from torchscale.history.export import history_json
 from torchscale.measure.max_batch import MaxBatchOutcome, Trial
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.read.schemas import results_schema
+from torchscale.report.formats.columns import SUMMARY_COLUMNS
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import ceilings_json
@@ -47,7 +48,6 @@ from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
-from torchscale.schema.exports.summary_row import SUMMARY_COLUMNS
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.state import State

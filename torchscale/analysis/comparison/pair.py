@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from torchscale.analysis.comparison.bounds import Bounds
+from torchscale.analysis.comparison.bounds import Basis, Bounds
 from torchscale.analysis.comparison.conditions import Disturbance
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
@@ -24,6 +24,10 @@ quarter of the speed holds nothing back. Launches on a shared machine differ by 
 gives intervals of 5 to 8 % with three of them (docs/method.md)."""
 HEADLINES = (Metric.THROUGHPUT, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
 """What decides unless something else is asked for; of a cell that measures memory alone, that."""
+
+
+PossibleEnds = tuple[float | None, float | None]
+"""Between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
 
 
 class Verdict(str, Enum):
@@ -127,6 +131,18 @@ class Change:
         return None if self.bounds is None else self.bounds.high
 
     @property
+    def possible(self) -> PossibleEnds | None:
+        """Outer ends of the intervals of both bounds; ``None`` under equal conditions."""
+        return _possible_ends(self)
+
+    @property
+    def basis(self) -> Basis | None:
+        """What the bounds rest on; ``None`` where there are none."""
+        if self.bounds is None:
+            return None
+        return self.bounds.basis
+
+    @property
     def enough_launches(self) -> bool:
         """Whether a verdict is possible."""
         return min(self.launches) >= MIN_LAUNCHES
@@ -179,6 +195,23 @@ class CellComparison:
         return side
 
     @property
+    def other_id(self) -> str | None:
+        """Of the other side's cell."""
+        if self.after is None:
+            return None
+        return self.after.cell.id
+
+    @property
+    def states(self) -> tuple[State | None, ...]:
+        """Of both sides."""
+        return tuple(None if side is None else side.state for side in (self.before, self.after))
+
+    @property
+    def reasons(self) -> tuple[str | None, ...]:
+        """Of both sides."""
+        return tuple(None if side is None else side.reason for side in (self.before, self.after))
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """Cautions of both sides."""
         both = {flag for one in (self.before, self.after) if one is not None for flag in one.flags}
@@ -227,6 +260,11 @@ class Overall:
     withheld: int = 0
     conditions: tuple[str, ...] = ()
 
+    @property
+    def possible(self) -> PossibleEnds | None:
+        """Outer ends of the intervals of both bounds; ``None`` under equal conditions."""
+        return _possible_ends(self)
+
     def may_hide_loss(self, threshold: float) -> bool:
         """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is
         larger, is not excluded."""
@@ -237,6 +275,18 @@ class Overall:
             return True
         worst = end.interval[0] if self.metric.higher_is_better else 1 / end.interval[1]
         return worst < 1 - max(BLIND, threshold)
+
+
+def _possible_ends(one: Change | Overall) -> PossibleEnds | None:
+    if not one.conditions:
+        return None
+    return _end(one.low, 0), _end(one.high, 1)
+
+
+def _end(ratio: LogRatio | None, place: int) -> float | None:
+    if ratio is None or ratio.interval is None:
+        return None
+    return ratio.interval[place]
 
 
 @dataclass(frozen=True)
@@ -269,6 +319,14 @@ class EfficiencyScore:
     def value(self) -> float:
         """100 is the reference."""
         return 100 * self.ratio.value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of ``value``; ``None`` where nothing is known of the spread."""
+        interval = self.ratio.interval
+        if interval is None:
+            return None
+        return 100 * interval[0], 100 * interval[1]
 
 
 @dataclass(frozen=True)

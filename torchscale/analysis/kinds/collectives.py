@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from torchscale.analysis.machine.collectives import collective_figures, rank_zero, sweep_flags
+from torchscale.analysis.machine.collectives import (
+    collective_figures,
+    rank_zero,
+    sweep_flags,
+    with_link_shares,
+)
 from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import CollectivesSummary
@@ -39,6 +44,8 @@ def summarize(
     verdict = (
         None if run is None else judge_link(cell, figures, _machine(run, cell, results[0], rank))
     )
+    if verdict is not None and verdict.ceiling is not None:
+        figures = with_link_shares(figures, verdict.ceiling.bytes_per_second)
     of_launches = {Flag(name) for launch in facts.launches for name in launch.flags or ()}
     flags = tuple(sorted({*sweep_flags(figures.curves), *of_launches}))
     return CollectivesSummary(

@@ -54,6 +54,8 @@ class CollectivePoint:
         half_width: Of the 95 % t-interval of the mean of the calls timed one by one, as a share of
             it; ``None`` with fewer than two.
         flags: ``contended`` or ``noisy`` (``docs/method.md``): its time is not the link's alone.
+        link_share: ``busbw`` over the link's rated bandwidth in one direction; ``None`` where that
+            is not known, and of a barrier, which carries nothing.
     """
 
     payload_bytes: int
@@ -69,6 +71,7 @@ class CollectivePoint:
     wrong_elements: int | None
     half_width: float | None = None
     flags: tuple[Flag, ...] = ()
+    link_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,20 @@ def collective_figures(
         ),
         pairs=_pairs([pair for rank in ranks for pair in rank.pairs]),
         unsupported=tuple(ranks[0].unsupported.items()),
+    )
+
+
+def with_link_shares(figures: CollectiveFigures, link: float) -> CollectiveFigures:
+    """The same, each size with its share of the ``link``'s bytes per second."""
+
+    def shared(point: CollectivePoint) -> CollectivePoint:
+        return replace(point, link_share=point.busbw / link) if point.busbw else point
+
+    return replace(
+        figures,
+        curves=tuple(
+            replace(curve, points=tuple(map(shared, curve.points))) for curve in figures.curves
+        ),
     )
 
 

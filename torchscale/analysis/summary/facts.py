@@ -3,8 +3,8 @@ can be let go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from torchscale.analysis.summary.outcome import completed_launches
@@ -74,9 +74,16 @@ class CellFacts:
     launches: tuple[LaunchFigures, ...] = ()
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the machines."""
+        return tuple(node.hostname for node in self.nodes)
+
+    @property
     def autopsy(self) -> Autopsy | None:
         """Of the launch that failed, if it hung or its ranks' collectives did not fit together."""
-        return None if self.failed is None else self.failed.autopsy
+        if self.failed is None:
+            return None
+        return self.failed.autopsy
 
 
 NO_FACTS = CellFacts()
@@ -115,49 +122,56 @@ def cell_facts(
     """``state`` is the cell's: only cells with figures are compared. ``launch_values`` and
     ``conditions_of`` belong to its kind."""
     completed = completed_launches(run)
-    ranks = [rank for record in completed for rank in record.payload.ranks]
     if not completed:
         return NO_FACTS
-    fine = state.has_figures
+    facts = _run_facts(completed)
+    if not state.has_figures:
+        return replace(facts, failed=_failed(completed, state))
+    launches = (_launch_figures(record, launch_values, conditions_of) for record in completed)
+    return replace(facts, launches=tuple(launches))
+
+
+def _run_facts(completed: Sequence[LaunchRecord]) -> CellFacts:
+    """Where and how the launches ran, whatever came of them."""
+    ranks = [rank for record in completed for rank in record.payload.ranks]
     trained = of_kind((record.payload for record in completed), TrainingResult)
     return CellFacts(
-        device_kind=ranks[0].device.kind if ranks else None,
+        device_kind=next((rank.device.kind for rank in ranks), None),
         devices=tuple(sorted({rank.device.name for rank in ranks})),
         torch=tuple(sorted({rank.versions.torch for rank in ranks})),
         torchscale=tuple(sorted({rank.versions.torchscale for rank in ranks})),
         nodes=_nodes(ranks),
-        node_count=max(
-            (
-                len({(rank.node_rank, rank.hostname) for rank in record.payload.ranks})
-                for record in completed
-            ),
-            default=1,
-        )
-        or 1,
+        node_count=max(1, *map(_node_count, completed)),
         grouped=any(record.grouped for record in completed),
         forked=any(record.forked for record in completed),
         data=next(
             (rank.data for result in trained for rank in result.ranks if rank.data is not None),
             None,
         ),
-        unsynchronized_wall_seconds=tuple(
-            rank.signals.unsynchronized_wall_seconds
-            for result in trained
-            for rank in result.ranks[:1]
-            if rank.signals is not None and rank.signals.unsynchronized_wall_seconds is not None
-        ),
+        unsynchronized_wall_seconds=tuple(_unsynchronized_wall_seconds(trained)),
         started_at=min(record.started_at for record in completed),
-        ended_at=max(_end(record) for record in completed),
-        failed=None if fine else _failed(completed, state),
-        launches=tuple(
-            _launch_figures(record, launch_values, conditions_of) for record in completed if fine
-        ),
+        ended_at=max(map(_end, completed)),
     )
 
 
+def _node_count(record: LaunchRecord) -> int:
+    return len({(rank.node_rank, rank.hostname) for rank in record.payload.ranks})
+
+
+def _unsynchronized_wall_seconds(trained: Iterable[TrainingResult]) -> Iterator[float]:
+    """Of rank 0 of each launch that has it."""
+    for result in trained:
+        for rank in result.ranks[:1]:
+            signals = rank.signals
+            if signals is not None and signals.unsynchronized_wall_seconds is not None:
+                yield signals.unsynchronized_wall_seconds
+
+
 def _failed(completed: Sequence[LaunchRecord], state: State) -> LaunchRecord | None:
-    record = next((record for record in completed if record.state is state), None)
-    return None if record is None else record.model_copy(update={"payload": type(record.payload)()})
+    for record in completed:
+        if record.state is state:
+            return record.model_copy(update={"payload": type(record.payload)()})
+    return None
 
 
 def _end(record: LaunchRecord) -> str:

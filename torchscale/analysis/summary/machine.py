@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint
+from torchscale.analysis.machine.collectives import CollectiveFigures
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.analysis.machine.link_verdict import Ceiling, LinkVerdict
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
@@ -35,16 +35,16 @@ class CollectivesSummary:
     @property
     def ceiling(self) -> Ceiling | None:
         """What the link allows; ``None`` where that is not known."""
-        return None if self.verdict is None else self.verdict.ceiling
+        if self.verdict is None:
+            return None
+        return self.verdict.ceiling
 
-    def link_share(self, point: CollectivePoint) -> float | None:
-        """Bus bandwidth over the link's rated bandwidth in one direction; ``None`` where the link
-        is not known, and of a barrier, which carries nothing."""
-        return (
-            None
-            if self.ceiling is None or not point.busbw
-            else point.busbw / self.ceiling.bytes_per_second
-        )
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """As NCCL logged them."""
+        if self.log is None:
+            return ()
+        return self.log.transports
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class MemorySummary:
     facts: CellFacts = NO_FACTS
 
     @property
+    def flags(self) -> tuple[Flag, ...]:
+        """None: what is allocated does not depend on the state of the machine."""
+        return ()
+
+    @property
     def fullest(self) -> MemoryRank | None:
         """The rank that takes most."""
         return max(self.ranks, key=lambda rank: rank.peak_bytes, default=None)
@@ -79,17 +84,17 @@ class MemorySummary:
     @property
     def predicted(self) -> PredictedMemory | None:
         """The prediction of rank 0; ``None`` where there is none."""
-        return self.ranks[0].predicted if self.ranks else None
+        if not self.ranks:
+            return None
+        return self.ranks[0].predicted
 
     @property
     def prediction_error(self) -> float | None:
         """Predicted peak over the fullest rank's measured one, minus 1."""
         predicted, fullest = self.predicted, self.fullest
-        return (
-            None
-            if predicted is None or fullest is None
-            else predicted.peak_bytes / fullest.peak_bytes - 1
-        )
+        if predicted is None or fullest is None:
+            return None
+        return predicted.peak_bytes / fullest.peak_bytes - 1
 
 
 MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary
@@ -104,4 +109,4 @@ def hardware_for(count: int, measured: Sequence[HardwareSummary]) -> HardwareSum
         key=lambda s: s.cell.world_size,
     )
     larger = [summary for summary in known if summary.cell.world_size >= count]
-    return larger[0] if larger else known[-1] if known else None
+    return next(iter((*larger, *reversed(known))), None)

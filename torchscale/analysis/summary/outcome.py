@@ -34,14 +34,15 @@ def cell_outcome(cell_run: CellRun, repeats: int | None) -> tuple[State, str]:
     """
     planned, launches = cell_run.planned, completed_launches(cell_run)
     if not cell_run.launches:
-        skipped = planned.skip_reason
-        return (State.SKIPPED, skipped) if skipped is not None else (State.WAITING, "not run yet")
+        if planned.skip_reason is not None:
+            return State.SKIPPED, planned.skip_reason
+        return State.WAITING, "not run yet"
     if not launches:
         return State.INTERRUPTED, cell_run.launches[0].reason
     for state in _WORST_FIRST:
         for record in launches:
             if record.state is state:
-                which = f"launch {record.launch + 1}: " if len(launches) > 1 else ""
+                which = f"launch {record.launch + 1}: " * (len(launches) > 1)
                 return state, which + record.reason
     if repeats is not None and len(launches) < repeats:
         return State.PARTIAL, f"{len(launches)} of {repeats} launches"

@@ -96,7 +96,9 @@ class RunSummary:
         if summary.figures is None or summary.compute is not None:
             return ""
         reason = self._uncounted.get(model_key(summary.cell))
-        return "" if reason is None else f"FLOPs unknown: {reason}"
+        if reason is None:
+            return ""
+        return f"FLOPs unknown: {reason}"
 
     @cached_property
     def sessions(self) -> tuple[MeasuredSession, ...]:
@@ -182,8 +184,10 @@ def _counted_flops(everything: Sequence[AnySummary]) -> dict[str, FlopCount]:
 
 
 def _with_flops(summary: TrainingSummary, counted: Mapping[str, FlopCount]) -> TrainingSummary:
-    flops = counted.get(model_key(summary.cell)) if counted else None
-    if summary.figures is None or flops is None:
+    if summary.figures is None or not counted:
+        return summary
+    flops = counted.get(model_key(summary.cell))
+    if flops is None:
         return summary
     return replace(summary, figures=replace(summary.figures, flops=flops))
 
@@ -196,7 +200,9 @@ def _compute(
     if figures is None or figures.flops is None:
         return None
     hardware = hardware_for(summary.cell.world_size, measured)
-    ceilings = None if hardware is None else hardware.figures
+    ceilings = count = None
+    if hardware is not None:
+        ceilings, count = hardware.figures, hardware.cell.world_size
     phases = figures.phases
     times = StepTimes(
         step=figures.step_mean,
@@ -206,7 +212,6 @@ def _compute(
         sync=phases.sync,
     )
     peak = find_peak(summary.cell.precision, figures.device, declared.peak_flops, ceilings)
-    count = None if hardware is None else hardware.cell.world_size
     return compute_figures(
         summary.cell, figures.flops, times, peak=peak, hardware=ceilings, hardware_count=count
     )

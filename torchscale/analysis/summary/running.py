@@ -87,7 +87,9 @@ class RunningSummary:
         place = self._places[cell.id]
         if cell.id in self._machine_runs:
             self._machine_runs[cell.id] = cell_run
-        repeats = self._repeats if as_kind(cell, TrainingCell) is not None else None
+        repeats = None
+        if as_kind(cell, TrainingCell) is not None:
+            repeats = self._repeats
         self._separate[place] = summary = summarize_any(cell_run, repeats, self._machine_run)
         self._assemble(self._changed_by(place))
         return summary
@@ -152,7 +154,9 @@ class RunningSummary:
             del self._counted[model]
             self._find_counts(self._models[model])
         now = self._counted.get(model)
-        return () if _flops(known) == _flops(now) else self._models[model]
+        if _flops(known) == _flops(now):
+            return ()
+        return self._models[model]
 
     def _find_counts(self, places: Iterable[int]) -> None:
         for place in places:
@@ -186,8 +190,12 @@ class _Count:
 
 def _counted(summary: AnySummary) -> FlopCount | None:
     training = as_kind(summary, TrainingSummary)
-    return None if training is None else training.counted
+    if training is None:
+        return None
+    return training.counted
 
 
 def _flops(count: _Count | None) -> FlopCount | None:
-    return None if count is None else count.flops
+    if count is None:
+        return None
+    return count.flops

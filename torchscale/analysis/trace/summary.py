@@ -59,7 +59,7 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
         idle=_idle(rank),
         blame_percent=blame_percent,
         arrives_late_seconds=late,
-        peak_memory_bytes=rank.trace.peak_memory_bytes,
+        peak_memory_bytes=rank.trace.peak_bytes,
     )
 
 

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import LinkProbe, Signals
@@ -40,7 +41,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 from torchscale.schema.state import State
-from torchscale.util.interval_text import Interval
+from torchscale.util.interval_text import Interval, finite_ends
 from torchscale.util.optional import optional
 from torchscale.util.units import format_rate
 
@@ -60,6 +61,13 @@ class Phases:
     optimizer: float
     sync: float | None = None
     bubble: float | None = None
+
+
+class NodeTelemetry(NamedTuple):
+    """What was read of one node during the first launch; ``None`` where nothing was."""
+
+    hostname: str
+    telemetry: Telemetry | None
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ class Figures:
     joules_per_step: float | None = None
     samples_per_joule: float | None = None
     telemetry: Telemetry | None = None
-    nodes: tuple[tuple[str, Telemetry | None], ...] = ()
+    nodes: tuple[NodeTelemetry, ...] = ()
 
     @property
     def gpus(self) -> tuple[GpuUse, ...]:
@@ -166,6 +174,16 @@ class Figures:
         if rate is None or factors is None:
             return None
         return rate * factors[0], rate * factors[1]
+
+    @property
+    def samples_per_second_ends(self) -> tuple[float | None, float | None]:
+        """Of its interval, as files have them: ``None`` where there is none."""
+        return finite_ends(self.rate_interval(self.samples_per_second))
+
+    @property
+    def step_mean_ends(self) -> tuple[float | None, float | None]:
+        """The same of ``step_mean``."""
+        return finite_ends(self.step_interval)
 
     @property
     def step_interval(self) -> Interval | None:
@@ -204,6 +222,13 @@ class TrainingSummary:
     planned_launches: int | None = None
     sessions: int = 1
     flops_unknown: str = ""
+
+    @property
+    def compute_unknown(self) -> str:
+        """Why it has no ``compute``, as far as its own launches say; empty where it has."""
+        if self.compute is not None:
+            return ""
+        return self.flops_unknown
 
     def __repr__(self) -> str:
         """The cell, its state and its throughput: with all its figures it would be pages."""
@@ -354,7 +379,7 @@ def training_figures(
         samples_per_joule=samples_per_joule,
         telemetry=launches[0].telemetry,
         nodes=tuple(
-            (node.hostname, telemetry)
+            NodeTelemetry(node.hostname, telemetry)
             for node, telemetry in zip(
                 launches[0].nodes, launches[0].machine_telemetry, strict=False
             )

@@ -106,4 +106,6 @@ class Exporter(Protocol):
 def finite_bounds(interval: Interval | None) -> Interval | None:
     """An interval, where both of its ends are numbers: formats of other tools have none for
     infinity."""
-    return interval if interval is not None and math.isfinite(interval[1]) else None
+    if interval is None or not math.isfinite(interval[1]):
+        return None
+    return interval

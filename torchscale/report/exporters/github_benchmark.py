@@ -11,6 +11,8 @@ import json
 from torchscale.errors import UsageError
 from torchscale.report.exporters.figure import Exported, ExportedCell, ExportedRun, Figure
 
+_BETTER = {True: "more", False: "less"}
+
 
 def render(run: ExportedRun) -> Exported:
     """The figures of which more is better.
@@ -37,8 +39,8 @@ def render_direction(run: ExportedRun, *, higher_is_better: bool) -> Exported:
     flagged = [cell for cell in run.cells if cell.flags and cell.figures]
     notes = [f"left out for its flags ({', '.join(cell.flags)}): {cell.id}" for cell in flagged]
     if not entries:
-        better = "more" if higher_is_better else "less"
-        left_out = f"; left out for their flags: {len(flagged)}" if flagged else ""
+        better = _BETTER[higher_is_better]
+        left_out = f"; left out for their flags: {len(flagged)}" * bool(flagged)
         raise UsageError(
             f"{run.name}: no cell has a figure of which {better} is better{left_out}",
             hint="`torchscale report` shows how each cell ended",

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from torchscale.report.document import only_if, optional_text
 from torchscale.report.exporters.figure import Exported, ExportedCell, ExportedRun, Figure
+from torchscale.report.text.figures import EFFICIENCY, PEAK_ALLOCATED, STEP_MEAN, THROUGHPUT
 from torchscale.schema.node.check import Status
 from torchscale.schema.state import State
 from torchscale.util.text import strip_control
@@ -18,7 +20,7 @@ from torchscale.util.text import strip_control
 MAX_BYTES = 900_000
 _MAX_TEXT = 300
 """Characters of a cell of a table: a reason may be a traceback."""
-_SHOWN = ("samples_per_second", "step_mean_seconds", "efficiency", "peak_memory_bytes")
+_SHOWN = tuple(one.key for one in (THROUGHPUT, STEP_MEAN, EFFICIENCY, PEAK_ALLOCATED))
 """Figures with a column of their own; cells without any show their first ones in one column."""
 _MOST_OTHERS = 3
 _WORST_FIRST = (Status.FAIL, Status.WARN, Status.PASS, Status.NOT_APPLICABLE)
@@ -64,28 +66,33 @@ def _bounded(lines: Sequence[str], rows: Sequence[str]) -> Exported:
         kept.append(row)
     missing = len(rows) - len(kept)
     note = f"{missing} of {len(rows)} rows do not fit into a job summary and were left out"
-    tail = ["", f"*{note}.*"] if missing else []
-    return Exported(
-        "".join(f"{line}\n" for line in [*lines, *kept, *tail]), (note,) if missing else ()
-    )
+    shown = [*lines, *kept, *only_if(missing, "", f"*{note}.*")]
+    return Exported("".join(f"{line}\n" for line in shown), only_if(missing, note))
 
 
 def _cell_row(cell: ExportedCell) -> str:
     by_name = {figure.name: figure for figure in cell.figures if not figure.labels}
-    shown = [_figure(by_name[name]) if name in by_name else "–" for name in _SHOWN]
-    others = [] if any(name in by_name for name in _SHOWN) else list(cell.figures)
+    shown = [optional_text(by_name.get(name), _figure) for name in _SHOWN]
+    others: list[Figure] = []
+    if not by_name.keys() & set(_SHOWN):
+        others = list(cell.figures)
     texts = [
         " ".join([figure.name, *figure.labels.values(), _figure(figure)])
         for figure in others[:_MOST_OTHERS]
     ]
-    more = [f"{len(others) - _MOST_OTHERS} more"] if len(others) > _MOST_OTHERS else []
-    state = cell.state.value if cell.state is State.OK else f"{cell.state.value}: {cell.reason}"
-    return _row(cell.id, state, *shown, ", ".join([*texts, *more]) or "–", ", ".join(cell.flags))
+    if len(others) > _MOST_OTHERS:
+        texts.append(f"{len(others) - _MOST_OTHERS} more")
+    state = cell.state.value
+    if cell.state is not State.OK:
+        state += f": {cell.reason}"
+    return _row(cell.id, state, *shown, ", ".join(texts) or "–", ", ".join(cell.flags))
 
 
 def _figure(figure: Figure) -> str:
-    bounds = "" if figure.bounds is None else " ({:.4g} to {:.4g})".format(*figure.bounds)
-    return f"{figure.value:.4g} {figure.unit}".rstrip() + bounds
+    text = f"{figure.value:.4g} {figure.unit}".rstrip()
+    if figure.bounds is not None:
+        text += " ({:.4g} to {:.4g})".format(*figure.bounds)
+    return text
 
 
 def _counts(items: Sequence[_T], word: Callable[[_T], str]) -> str:
@@ -105,5 +112,6 @@ def _row(*texts: str) -> str:
 def _escaped(text: str) -> str:
     """One line without Markdown, links, mentions or HTML in it."""
     text = " ".join(strip_control(text).split())
-    text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    if len(text) > _MAX_TEXT:
+        text = f"{text[: _MAX_TEXT - 1]}…"
     return _MARKDOWN.sub(r"\\\1", text)

@@ -9,8 +9,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from torchscale.report.document import only_if
 from torchscale.report.exporters.figure import Exported, ExportedRun
 from torchscale.report.exporters.prometheus import metric_name
+from torchscale.report.text.figures import (
+    EFFICIENCY,
+    ENERGY,
+    PEAK_ALLOCATED,
+    STEP_MEAN,
+    STEP_P95,
+    THROUGHPUT,
+    THROUGHPUT_PER_DEVICE,
+    TOKENS,
+    UTILIZATION,
+    Quantity,
+)
 
 _SCHEMA_VERSION = 38
 """Of Grafana 9.5; later versions migrate it when they load it."""
@@ -20,6 +33,8 @@ _WIDTH = 24 // _COLUMNS
 """Grafana's grid is 24 wide."""
 _CHOSEN = 'run=~"$run"'
 _OF_MODELS = f'{_CHOSEN},model=~"$model"'
+_UNITS = {"": "percentunit", "s": "s", "B": "bytes", "J": "joule"}
+"""Unit of a figure → Grafana's."""
 _SERIES = "{{model}} {{gpus}} GPUs {{cell}}"
 
 
@@ -41,11 +56,20 @@ class _Panel:
 def _figure(
     name: str, legend: str = _SERIES, *, models: bool = True, interval: bool = False
 ) -> tuple[_Query, ...]:
-    chosen = _OF_MODELS if models else _CHOSEN
-    ends = ("", "_lower_95", "_upper_95") if interval else ("",)
+    chosen = _CHOSEN
+    if models:
+        chosen = _OF_MODELS
+    ends = ("", *only_if(interval, "_lower_95", "_upper_95"))
     return tuple(
         _Query(f"{metric_name(f'{name}{end}')}{{{chosen}}}", f"{legend}{end.replace('_', ' ')}")
         for end in ends
+    )
+
+
+def _panel_of(quantity: Quantity, *, interval: bool = False) -> _Panel:
+    """Of a figure of training cells."""
+    return _Panel(
+        quantity.panel, _UNITS.get(quantity.unit, "none"), _figure(quantity.key, interval=interval)
     )
 
 
@@ -60,17 +84,15 @@ _PANELS = (
         "none",
         (_Query(f"count by (flag) ({metric_name('cell_flag')}{{{_CHOSEN}}})", "{{flag}}"),),
     ),
-    _Panel(
-        "Throughput, with its 95 % interval", "none", _figure("samples_per_second", interval=True)
-    ),
-    _Panel("Throughput per device", "none", _figure("samples_per_second_per_device")),
-    _Panel("Tokens per second", "none", _figure("tokens_per_second")),
-    _Panel("Scaling efficiency", "percentunit", _figure("efficiency")),
-    _Panel("Mean step, with its 95 % interval", "s", _figure("step_mean_seconds", interval=True)),
-    _Panel("95th percentile of the step", "s", _figure("step_p95_seconds")),
-    _Panel("Model FLOPs utilization", "percentunit", _figure("mfu")),
-    _Panel("Peak memory of the fullest device", "bytes", _figure("peak_memory_bytes")),
-    _Panel("Energy of a step, all GPUs", "joule", _figure("joules_per_step")),
+    _panel_of(THROUGHPUT, interval=True),
+    _panel_of(THROUGHPUT_PER_DEVICE),
+    _panel_of(TOKENS),
+    _panel_of(EFFICIENCY),
+    _panel_of(STEP_MEAN, interval=True),
+    _panel_of(STEP_P95),
+    _panel_of(UTILIZATION),
+    _panel_of(PEAK_ALLOCATED),
+    _panel_of(ENERGY),
     _Panel(
         "Bus bandwidth, the highest over all sizes",
         "Bps",

@@ -55,21 +55,25 @@ def _cell_case(suite: Element, run: ExportedRun, cell: ExportedCell) -> None:
         suite, "testcase", classname=_clean(f"{run.name}.{cell.kind}"), name=_clean(cell.id)
     )
     if cell.state is not State.OK:
-        tag = (
-            "failure"
-            if cell.state in _FAILURES
-            else "skipped"
-            if cell.state in _NOT_RUN
-            else "error"
-        )
+        tag = _tag(cell.state)
         element = SubElement(case, tag, message=_clean(cell.reason or cell.state.value))
         if tag != "skipped":
             element.set("type", cell.state.value)
             element.text = _clean(cell.reason or cell.state.value)
     lines = [figure_text(figure) for figure in cell.figures]
-    lines += [f"flags: {', '.join(cell.flags)}"] if cell.flags else []
+    if cell.flags:
+        lines.append(f"flags: {', '.join(cell.flags)}")
     if lines:
         SubElement(case, "system-out").text = _clean("\n".join(lines))
+
+
+def _tag(state: State) -> str:
+    """Of a cell that is not ``ok``."""
+    if state in _FAILURES:
+        return "failure"
+    if state in _NOT_RUN:
+        return "skipped"
+    return "error"
 
 
 def _check_case(suite: Element, check: Check) -> None:
@@ -92,8 +96,10 @@ def _check_case(suite: Element, check: Check) -> None:
 def figure_text(figure: Figure) -> str:
     """``samples_per_second: 1450 samples/s (95 %: 1441 to 1459)``."""
     labels = "".join(f" {name}={value}" for name, value in figure.labels.items())
-    bounds = "" if figure.bounds is None else " (95 %: {:.6g} to {:.6g})".format(*figure.bounds)
-    return f"{figure.name}{labels}: {figure.value:.6g} {figure.unit}".rstrip() + bounds
+    text = f"{figure.name}{labels}: {figure.value:.6g} {figure.unit}".rstrip()
+    if figure.bounds is not None:
+        text += " (95 %: {:.6g} to {:.6g})".format(*figure.bounds)
+    return text
 
 
 def _grouped(items: Sequence[_T], key: Callable[[_T], str]) -> Iterable[tuple[str, list[_T]]]:

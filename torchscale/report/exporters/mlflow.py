@@ -85,7 +85,9 @@ def store(run: RunToStore, place: str | None) -> Stored:
     from mlflow.utils.file_utils import local_file_uri_to_path  # noqa: PLC0415
     from mlflow.utils.uri import is_local_uri  # noqa: PLC0415
 
-    address = place if place is not None else mlflow.get_tracking_uri()
+    address = place
+    if address is None:
+        address = str(mlflow.get_tracking_uri())
     if address.startswith(_DATABASES) and find_spec("sqlalchemy") is None:
         raise missing_library(
             "mlflow", "sqlalchemy"
@@ -218,7 +220,9 @@ class _Sweep:
 
 def _experiment_id(client: MlflowClient, name: str) -> str:
     known = client.get_experiment_by_name(name)
-    return str(client.create_experiment(name) if known is None else known.experiment_id)
+    if known is None:
+        return str(client.create_experiment(name))
+    return str(known.experiment_id)
 
 
 def _remove_cut_short(experiment: Path, run: str) -> None:

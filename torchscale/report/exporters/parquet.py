@@ -8,14 +8,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.errors import OutputError, UsageError
+from torchscale.report.document import only_if
 from torchscale.report.exporters.store import RunToStore, Stored, missing_library
+from torchscale.report.formats.columns import COLUMNS
 from torchscale.report.kinds import report_kind
+from torchscale.report.text.figures import (
+    ENERGY,
+    PEAK_ALLOCATED,
+    STEP_MEAN,
+    STEP_P50,
+    STEP_P95,
+    STEP_P99,
+    THROUGHPUT,
+    THROUGHPUT_PER_DEVICE,
+    TOKENS,
+)
 from torchscale.schema.cells.kinds import as_kind
-from torchscale.schema.exports.summary_row import SummaryRow
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import CellRun
@@ -31,30 +43,17 @@ _ROWS = 65_536
 """Of a row group: 5 MB of steps, so that memory does not grow with the run."""
 _MICROSECONDS = "timestamp[us, tz=UTC]"
 
+_TYPES: Mapping[type, str] = {str: "string", int: "int64", float: "double", bool: "bool"}
 CELLS: Mapping[str, str] = {
     "run": "string",
-    **{
-        name: "bool"
-        if kind == bool | None
-        else "int64"
-        if kind == int | None
-        else "double"
-        if kind == float | None
-        else "string"
-        for name, kind in get_type_hints(SummaryRow).items()
-    },
+    **{column.name: _TYPES[column.kind] for column in COLUMNS},
 }
 """Column → type: those of ``summary.csv``, after the run's name."""
 _OF_A_LAUNCH = (
-    *("samples_per_second", "samples_per_second_per_gpu", "tokens_per_second"),
-    *("step_time_mean_ms", "step_time_p50_ms", "step_time_p95_ms", "step_time_p99_ms"),
-    *(
-        "samples_per_second_low",
-        "samples_per_second_high",
-        "peak_memory_bytes",
-        "joules_per_step",
-        "outcome",
-    ),
+    *(quantity.csv for quantity in (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS)),
+    *(quantity.csv for quantity in (STEP_MEAN, STEP_P50, STEP_P95, STEP_P99)),
+    *(f"{THROUGHPUT.csv}_low", f"{THROUGHPUT.csv}_high"),
+    *(PEAK_ALLOCATED.csv, ENERGY.csv, "outcome"),
 )
 """Columns of ``summary.csv`` that a single launch has."""
 LAUNCHES: Mapping[str, str] = {
@@ -129,10 +128,9 @@ def store(run: RunToStore, place: str | None) -> Stored:
         _Table("steps", STEPS, _steps(run, folder)),
     )
     counts = {table.name: _write(directory / f"{table.name}.parquet", table) for table in tables}
-    notes = (
-        ()
-        if counts["steps"]
-        else ("steps.parquet has no rows: no launch kept its steps (benchmark.log_step_times)",)
+    notes = only_if(
+        not counts["steps"],
+        "steps.parquet has no rows: no launch kept its steps (benchmark.log_step_times)",
     )
     return Stored(
         str(directory),
@@ -166,9 +164,9 @@ def _write(path: Path, table: _Table) -> int:
 def _type(kind: str) -> pyarrow.DataType:
     import pyarrow  # noqa: PLC0415 - an extra
 
-    return (
-        pyarrow.timestamp("us", tz="UTC") if kind == _MICROSECONDS else pyarrow.type_for_alias(kind)
-    )
+    if kind == _MICROSECONDS:
+        return pyarrow.timestamp("us", tz="UTC")
+    return pyarrow.type_for_alias(kind)
 
 
 def _cells(run: RunToStore) -> Iterator[Row]:
@@ -209,7 +207,9 @@ def _launch_row(summary: AnySummary, record: LaunchRecord) -> Mapping[str, objec
 def _steps(run: RunToStore, folder: RunFolder) -> Iterator[Row]:
     for summary, record in _records(run, folder):
         result = as_kind(record.payload, TrainingResult)
-        for rank in () if result is None else result.ranks:
+        if result is None:
+            continue
+        for rank in result.ranks:
             for sample in folder.steps(summary.cell, record.launch, rank.rank):
                 yield {
                     "run": run.exported.name,
@@ -235,7 +235,9 @@ def _as(kind: str, value: object) -> object:
     """A column that holds text and switches (``compile``) is text; empty text was not measured."""
     if value is None or value == "":
         return None
-    return str(value) if kind == "string" else value
+    if kind == "string":
+        return str(value)
+    return value
 
 
 def _moment(text: str) -> datetime | None:
@@ -243,4 +245,6 @@ def _moment(text: str) -> datetime | None:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None
+    if moment.tzinfo is None:
+        return None
+    return moment

@@ -17,6 +17,7 @@ from torchscale.util.text import strip_control
 
 _PREFIX = "torchscale"
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+_INFINITE = {True: "+Inf", False: "-Inf"}
 
 
 @dataclass
@@ -93,7 +94,9 @@ def _figures(
     cell: ExportedCell, labels: Mapping[str, str]
 ) -> Iterable[tuple[str, str, Mapping[str, str], float]]:
     for figure in cell.figures:
-        told = f"{figure.definition}. In {figure.unit}." if figure.unit else f"{figure.definition}."
+        told = f"{figure.definition}."
+        if figure.unit:
+            told += f" In {figure.unit}."
         own = {**labels, **figure.labels}
         yield figure.name, told, own, figure.value
         if figure.bounds is not None:
@@ -108,10 +111,16 @@ def _figures(
 
 def _escaped(text: str, *, quotes: bool) -> str:
     text = strip_control(text).replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quotes else text
+    if quotes:
+        return text.replace('"', '\\"')
+    return text
 
 
 def _number(value: float) -> str:
-    if math.isfinite(value):
-        return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return _INFINITE[value > 0]
+    if value == int(value) and abs(value) < 2**53:
+        return str(int(value))
+    return repr(float(value))

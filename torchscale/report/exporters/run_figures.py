@@ -39,12 +39,13 @@ _OF_A_CELL = frozenset(("id", "kind"))
 def exported_run(summary: RunSummary, *, parameters: bool = False) -> ExportedRun:
     """Every cell of a run, those without figures too; with ``parameters``, which take longer, where
     asked for."""
-    fixed = _texts("config", fixed_values(summary.experiment.config)) if parameters else {}
-    cells = tuple(
-        _cell(cell, _parameters(summary.experiment, cell, fixed) if parameters else {})
-        for cell in summary.in_plan_order
-    )
-    return ExportedRun(summary.name, cells, id=_run_id(summary.experiment))
+    file, cells = summary.experiment, summary.in_plan_order
+    if parameters:
+        fixed = _texts("config", fixed_values(file.config))
+        exported = tuple(_cell(cell, _parameters(file, cell, fixed)) for cell in cells)
+    else:
+        exported = tuple(_cell(cell, {}) for cell in cells)
+    return ExportedRun(summary.name, exported, id=_run_id(file))
 
 
 def exported_checks(validation: Validation, name: str) -> ExportedRun:
@@ -91,7 +92,7 @@ def _parameters(
     ``environment.sessions``: how many it has)."""
     sessions = file.sessions
     numbers = sorted(set(session_numbers(sessions, summary.facts.launches)))
-    session = sessions[numbers[0] if numbers else 0]
+    session = sessions[min(numbers, default=0)]
     asked = {
         name: value
         for name, value in summary.cell.model_dump(mode="json").items()
@@ -130,5 +131,7 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             yield from _leaves(f"{name}.{key}", item)
     elif value not in (None, "", [], ()):
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = value
+        if not isinstance(text, str):
+            text = json.dumps(text, ensure_ascii=False)
         yield name, redact(name, strip_control(text))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.errors import MachineError
+from torchscale.report.document import only_if
 from torchscale.report.exporters.figure import ExportedCell, ExportedRun
 from torchscale.schema.state import State
 from torchscale.util.redaction import redact_text
@@ -82,14 +83,16 @@ def one_line(error: Exception) -> str:
     """What a library says went wrong, without secrets and line ends; a request's whole address may
     be in it."""
     text = " ".join(redact_text(str(error)).split())
-    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
+    if len(text) > _LONGEST_REASON:
+        return f"{text[: _LONGEST_REASON - 1]}…"
+    return text
 
 
 def cells_to_store(run: RunToStore) -> tuple[ExportedCell, ...]:
     """The cells that have ended or were skipped. Those of which some launches are done too, where
     the run is stored as it is; without the report it is stored on the way, and they would only be
     replaced soon."""
-    left_out = (State.WAITING,) if run.report is not None else (State.WAITING, State.PARTIAL)
+    left_out = {State.WAITING, *only_if(run.report is None, State.PARTIAL)}
     return tuple(cell for cell in run.exported.cells if cell.state not in left_out)
 
 

@@ -21,6 +21,7 @@ from types import ModuleType
 import psutil
 
 from torchscale.errors import OutputError
+from torchscale.report.document import only_if
 from torchscale.report.exporters.store import (
     RunToStore,
     Stored,
@@ -77,7 +78,7 @@ def store(run: RunToStore, place: str | None) -> Stored:
         written = sum(writer.write(entry) for entry in entries)
     except Exception as error:  # errors of wandb have no common base
         raise OutputError(f"cannot write W&B runs to {root}: {one_line(error)}") from error
-    notes = (f"to upload them: wandb sync {root}/wandb/offline-run-*",) if written else ()
+    notes = only_if(written, f"to upload them: wandb sync {root}/wandb/offline-run-*")
     return Stored(
         str(root / "wandb"),
         (f"{written} runs", f"{len(entries) - written} were there already"),

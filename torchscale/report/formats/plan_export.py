@@ -9,19 +9,22 @@ from torchscale.plan.duration import CellProgress, Estimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 
+_NO_LAUNCHES = (None, None)
+"""Of a cell that is skipped."""
+
 
 def plan_json(
     plan: Plan, forecast: Forecast, progress: Sequence[CellProgress], estimate: Estimate
 ) -> str:
     """The plan for machines: each cell with its id, the reason if it is skipped, and its launches
     done and left."""
-    of_cell = {item.cell.id: item for item in progress}
+    launches = {item.cell.id: (item.done, item.left) for item in progress}
     cells = [
         {
             "cell_id": entry.cell.id,
             "skip_reason": entry.skip_reason,
-            "launches_done": None if (item := of_cell.get(entry.cell.id)) is None else item.done,
-            "launches_left": None if item is None else item.left,
+            "launches_done": launches.get(entry.cell.id, _NO_LAUNCHES)[0],
+            "launches_left": launches.get(entry.cell.id, _NO_LAUNCHES)[1],
             "predicted_peak_bytes": forecast.peak_bytes(entry.cell),
             "predicted_to_fit": forecast.fits(entry.cell),
             **entry.cell.model_dump(mode="json"),

@@ -12,9 +12,9 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import CellKind
 from torchscale.report.document import Section
 from torchscale.report.exporters.figure import Figure
+from torchscale.report.formats.columns import ColumnValue
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.exports.report import AnyCellExport
-from torchscale.schema.exports.summary_row import ColumnValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import LaunchDetail
 

@@ -8,13 +8,12 @@ from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
 from torchscale.report.exporters.figure import Figure
+from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.formats.machine_export import collectives_export
 from torchscale.report.sections.collectives import collectives_section
 from torchscale.report.text.machine import flagged_sizes
 from torchscale.schema.cells.collectives import CollectivesCell
 from torchscale.schema.exports.machine import CollectivesExport
-from torchscale.schema.exports.summary_row import ColumnValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
@@ -81,4 +80,4 @@ def sections(
 
 def export(summary: CollectivesSummary) -> CollectivesExport:
     """Curves, the verdict on the link, and NCCL's transports."""
-    return collectives_export(summary)
+    return CollectivesExport.model_validate(summary)

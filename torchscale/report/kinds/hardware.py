@@ -8,13 +8,12 @@ from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
 from torchscale.report.exporters.figure import Figure
+from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.formats.machine_export import hardware_export
 from torchscale.report.sections.compute import hardware_section
 from torchscale.report.text.machine import format_warning
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.exports.machine import HardwareExport
-from torchscale.schema.exports.summary_row import ColumnValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
@@ -85,4 +84,4 @@ def sections(
 
 def export(summary: HardwareSummary) -> HardwareExport:
     """Peak rates, and every shape's."""
-    return hardware_export(summary)
+    return HardwareExport.model_validate(summary)

@@ -8,12 +8,12 @@ from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
 from torchscale.report.exporters.figure import Figure
+from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.formats.machine_export import memory_export
 from torchscale.report.sections.resources import memory_section
+from torchscale.report.text.figures import PEAK_ALLOCATED
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.exports.machine import MemoryExport
-from torchscale.schema.exports.summary_row import ColumnValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
@@ -50,9 +50,8 @@ def figures(summary: MemorySummary) -> tuple[Figure, ...]:
     if not summary.state.has_figures or fullest is None:
         return ()
     definition = "most bytes that tensors took of the fullest rank's device"
-    return (
-        Figure("peak_memory_bytes", "B", definition, fullest.peak_bytes, higher_is_better=False),
-    )
+    name, unit = PEAK_ALLOCATED.key, PEAK_ALLOCATED.unit
+    return (Figure(name, unit, definition, fullest.peak_bytes, higher_is_better=False),)
 
 
 def sections(
@@ -64,4 +63,4 @@ def sections(
 
 def export(summary: MemorySummary) -> MemoryExport:
     """Every rank's bytes, and how far the prediction was off."""
-    return memory_export(summary)
+    return MemoryExport.model_validate(summary)

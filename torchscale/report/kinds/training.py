@@ -11,7 +11,7 @@ from torchscale.config.strategy import strategy_label
 from torchscale.report.document import Section, only_if
 from torchscale.report.exporters.figure import Figure
 from torchscale.report.exporters.training_figures import training_figures
-from torchscale.report.formats.export import cell_row
+from torchscale.report.formats.columns import ColumnValue, cell_row
 from torchscale.report.formats.report_export import cell_export
 from torchscale.report.sections.compute import compute_section
 from torchscale.report.sections.cost import cost_section
@@ -27,7 +27,6 @@ from torchscale.report.sections.workloads import data_section
 from torchscale.report.text.figures import throughput_text
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.report import TrainingCellExport
-from torchscale.schema.exports.summary_row import ColumnValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun, LaunchDetail
 from torchscale.schema.run.experiment_file import PlannedCell
@@ -56,7 +55,7 @@ def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str
         )
     if summary.figures is None:
         return f"{summary.state.value}: {summary.reason}"
-    text = throughput_text(summary.figures)
+    text = throughput_text(summary)
     if summary.flags:
         text += f"  warning: {', '.join(flag.value for flag in summary.flags)}"
     return text

@@ -180,7 +180,7 @@ def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) ->
                 _time_value(first),
                 TableValue(format_seconds(first.p95), first.p95),
                 _busbw_value(peak),
-                *((_link_value(sweep, peak),) if sweep.ceiling is not None else ()),
+                *((_link_value(peak),) if sweep.ceiling is not None else ()),
                 TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes)
                 if peak.payload_bytes
                 else DASH,
@@ -192,8 +192,8 @@ def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) ->
     return Table(f"Collectives, {title}", columns, tuple(rows))
 
 
-def _link_value(sweep: CollectivesSummary, point: CollectivePoint) -> TableValue:
-    return optional_value(sweep.link_share(point), lambda share: format_percent(share, 0))
+def _link_value(point: CollectivePoint) -> TableValue:
+    return optional_value(point.link_share, lambda share: format_percent(share, 0))
 
 
 def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], list[Table]]:

@@ -175,14 +175,12 @@ def _throughput(summary: RunSummary) -> str:
 
 
 def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> str:
-    figures = cell.figures
-    assert figures is not None  # noqa: S101 - only measured cells come here; this tells the type checker
     count = cell.cell.world_size
     where = f"{batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
     verb = " trains at"
     if several:
         verb = ""
-    return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(figures)} ({where})")
+    return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(cell)} ({where})")
 
 
 def _rate(cell: TrainingSummary) -> float:

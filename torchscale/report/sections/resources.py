@@ -24,6 +24,7 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
+from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE
 from torchscale.report.text.labels import (
     batch_label,
     format_range,
@@ -40,7 +41,6 @@ from torchscale.util.units import (
     format_bytes,
     format_change,
     format_percent,
-    format_rate,
 )
 
 _MAX_HOSTS = 16
@@ -179,8 +179,8 @@ def telemetry_section(summary: RunSummary) -> Section:
         Column("SM clock", True),
         Column("hottest", True),
         Column("throttled", True),
-        Column("joules/step", True),
-        Column("samples/joule", True),
+        ENERGY.column,
+        SAMPLES_PER_JOULE.column,
     )
     columns = (
         *identity_columns(summary),
@@ -193,16 +193,11 @@ def telemetry_section(summary: RunSummary) -> Section:
     )
     rows = []
     for cell, host, telemetry in read:
-        figures = cell.figures
-        assert figures is not None  # noqa: S101 - only measured cells come here
         if with_gpus:
             gpus = _gpu_values(telemetry.gpus)
         else:
             gpus = ()
-        energy = (
-            optional_value(figures.joules_per_step, format_rate),
-            optional_value(figures.samples_per_joule, format_rate),
-        )
+        energy = (ENERGY.of(cell), SAMPLES_PER_JOULE.of(cell))
         rows.append(
             (
                 *identity_values(cell.cell),

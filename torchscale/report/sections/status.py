@@ -17,7 +17,7 @@ from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.headline import GRADE_TONE, at_largest_count, common_grade
 from torchscale.report.sections.profile.overview import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
-from torchscale.report.text.figures import launches_label, memory_quantity
+from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity
 from torchscale.report.text.labels import (
     and_others,
     batch_label,
@@ -160,10 +160,8 @@ def _fits(summary: RunSummary) -> Status:
     return Status("Fits?", "yes", shortened(text), Tone.GOOD, "cells")
 
 
-def _peak(cell: TrainingSummary) -> int:
-    if cell.figures is None:
-        return 0
-    return cell.figures.peak_memory_bytes or 0
+def _peak(cell: TrainingSummary) -> float:
+    return PEAK_ALLOCATED.value(cell) or 0
 
 
 def _of_memory(summary: RunSummary) -> str:

@@ -14,6 +14,7 @@ from torchscale.report.document import DASH, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     COMPILING,
+    ENERGY,
     LOST_PARTS,
     PHASES,
     QUANTILES,
@@ -21,6 +22,7 @@ from torchscale.report.text.figures import (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
+    UTILIZATION,
     efficiency_value,
     memory_quantity,
     state_value,
@@ -28,7 +30,7 @@ from torchscale.report.text.figures import (
 from torchscale.report.text.labels import batch_label, device_names, device_noun
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.cells.kinds import as_kind
-from torchscale.util.units import format_flops, format_percent, format_rate
+from torchscale.util.units import format_flops
 
 _Rows = list[tuple[str, str]]
 
@@ -116,16 +118,13 @@ def launches_text(training: TrainingSummary) -> str:
 
 
 def _compute_rows(training: TrainingSummary) -> _Rows:
-    figures, compute = training.figures, training.compute
+    compute = training.compute
     rows = []
     if compute is not None:
         rows.append(("FLOP/s per device", format_flops(compute.flops_per_second)))
-        if compute.mfu is not None:
-            rows.append(("MFU", format_percent(compute.mfu)))
+        rows.append((UTILIZATION.heading, UTILIZATION.value_text(training)))
         rows.append(("bound by", compute.bound or ""))
-    if figures is not None and figures.joules_per_step is not None:
-        rows.append(("joules/step", format_rate(figures.joules_per_step)))
-    return rows
+    return [*rows, (ENERGY.heading, ENERGY.value_text(training))]
 
 
 def _lost_rows(training: TrainingSummary) -> _Rows:

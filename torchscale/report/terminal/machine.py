@@ -228,7 +228,7 @@ def _print_curve(summary: CollectivesSummary, curve: Curve, console: Console) ->
     )
     if flagged:
         line += f" ({_counted(len(clean), len(curve.points))})"
-    share, fit = summary.link_share(curve.peak), format_fit(curve)
+    share, fit = curve.peak.link_share, format_fit(curve)
     if share is not None and summary.ceiling is not None:
         line += f" ({format_percent(share, 0)} of {summary.ceiling.link})"
     console.print(

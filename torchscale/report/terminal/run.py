@@ -17,6 +17,7 @@ from torchscale.report.text.figures import (
     STEP_MEAN,
     THROUGHPUT,
     TOKENS,
+    UTILIZATION,
     Quantity,
     efficiency_value,
     memory_quantity,
@@ -34,7 +35,6 @@ from torchscale.report.text.labels import (
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
-from torchscale.util.units import format_percent
 
 _STYLE = {
     Tone.PLAIN: "",
@@ -61,12 +61,9 @@ _MAX_BOTTLENECKS = 8
 def print_results(summary: RunSummary, console: Console) -> None:
     """One row per cell, then skipped cells, failed cells and the meaning of the flags."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    with_mfu = any(
-        cell.compute is not None and cell.compute.mfu is not None for cell in summary.cells
-    )
+    with_mfu = any(UTILIZATION.value(cell) is not None for cell in summary.cells)
     with_tokens = console.width >= _WIDE and any(
-        cell.figures is not None and cell.figures.tokens_per_second is not None
-        for cell in summary.cells
+        TOKENS.value(cell) is not None for cell in summary.cells
     )
     figures = [THROUGHPUT, *only_if(with_tokens, TOKENS), STEP_MEAN, memory_quantity(summary)]
     one_line = console.width >= _ONE_LINE
@@ -203,7 +200,7 @@ def _row(
         str(cell.world_size),
         *texts,
         _styled(efficiency),
-        *only_if(with_mfu, _utilization(summary)),
+        *only_if(with_mfu, UTILIZATION.value_text(summary)),
         _styled(state) + "[yellow]*[/yellow]" * bool(summary.flags),
     ]
 
@@ -218,15 +215,6 @@ def _heading(text: str) -> str:
 def _interval_below(text: str) -> str:
     """``1,234`` and on the next line ``1,200 to 1,260``."""
     return text.replace(" (", "\n").removesuffix(")")
-
-
-def _utilization(summary: TrainingSummary) -> str:
-    mfu = None
-    if summary.compute is not None:
-        mfu = summary.compute.mfu
-    if mfu is None:
-        return "–"
-    return format_percent(mfu)
 
 
 def _styled(value: TableValue) -> str:

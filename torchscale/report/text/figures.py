@@ -1,20 +1,22 @@
-"""The figures of a training cell as text: one heading, one definition and one format each, for
-every table and format.
+"""The figures of a training cell: one heading, one definition, one format and one name for other
+programs each, for every table and format.
 
-Sections, the terminal, live lines and charts take values and texts from here, so that a figure
-reads the same wherever it is shown. ``docs/method.md`` lists the definitions.
+Sections, the terminal, live lines, charts, ``summary.csv`` and exporters take values, texts and
+names from here, so that a figure is the same wherever it is shown. ``docs/method.md`` lists the
+definitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import Figures, TrainingSummary
-from torchscale.report.document import DASH, Column, TableValue, Tone, optional_value
+from torchscale.report.document import DASH, Column, TableValue, Tone, optional_text, optional_value
 from torchscale.report.text.labels import on_cuda
 from torchscale.schema.state import State
 from torchscale.util.interval_text import (
@@ -25,10 +27,12 @@ from torchscale.util.interval_text import (
 )
 from torchscale.util.units import format_bytes, format_percent, format_rate, format_seconds
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Quantity:
-    """A figure of a cell with figures.
+    """A figure of a training cell: how it is computed, shown, and named in every format.
 
     Attributes:
         heading: Of its column.
@@ -38,36 +42,52 @@ class Quantity:
         interval: Its 95 % interval; ``None`` for a figure that has none.
         end_text: Writes an end of it with so many digits; ``None`` where the value is shown without
             its interval, since another figure shows the same.
+        key: Its name in exporters, with the unit at the end; empty where they do not have it.
+        unit: There; empty for a share.
+        higher_is_better: There; ``None`` where neither is.
+        csv: Its column in ``summary.csv``; empty where it has none.
+        csv_scale: From the unit of ``value`` to that of the column.
+        panel: Title of its panel in a dashboard; empty where it has none.
+        of_gpus: Whether it is of cells on GPUs, or on CPUs; ``None`` for both.
     """
 
     heading: str
     definition: str
-    value: Callable[[Figures], float | None]
+    value: Callable[[TrainingSummary], float | None]
     text: Callable[[float], str]
-    interval: Callable[[Figures], Interval | None] | None = None
+    interval: Callable[[TrainingSummary], Interval | None] | None = None
     end_text: Callable[[float, int], str] | None = None
+    key: str = ""
+    unit: str = ""
+    higher_is_better: bool | None = None
+    csv: str = ""
+    csv_scale: int = 1
+    panel: str = ""
+    of_gpus: bool | None = None
 
     def of(self, summary: TrainingSummary) -> TableValue:
         """The cell's value as a table shows it, with its interval; – where it was not measured."""
-        if summary.figures is None:
-            return DASH
-        ends = self.interval_text(summary.figures)
+        ends = self.interval_text(summary)
         return optional_value(
-            self.value(summary.figures), lambda value: with_interval(self.text(value), ends)
+            self.value(summary), lambda value: with_interval(self.text(value), ends)
         )
 
-    def interval_text(self, figures: Figures) -> str:
+    def value_text(self, summary: TrainingSummary) -> str:
+        """The value alone; – where it was not measured."""
+        return optional_text(self.value(summary), self.text)
+
+    def interval_text(self, summary: TrainingSummary) -> str:
         """``1,200 to 1,260``; empty where there is none, or it is not shown."""
-        value, ends = self.value(figures), self.ends(figures)
+        value, ends = self.value(summary), self.ends(summary)
         if value is None or ends is None or self.end_text is None:
             return ""
         return format_interval(value, ends, self.end_text)
 
-    def ends(self, figures: Figures) -> Interval | None:
+    def ends(self, summary: TrainingSummary) -> Interval | None:
         """Of the 95 % interval; ``None`` where there is none."""
         if self.interval is None:
             return None
-        return self.interval(figures)
+        return self.interval(summary)
 
     @property
     def column(self) -> Column:
@@ -75,103 +95,225 @@ class Quantity:
         return Column(self.heading, numeric=True)
 
 
+def _measured(
+    value: Callable[[Figures], T | None],
+) -> Callable[[TrainingSummary], T | None]:
+    """A value of the cell's figures, where it has any."""
+
+    def of_cell(summary: TrainingSummary) -> T | None:
+        if summary.figures is None:
+            return None
+        return value(summary.figures)
+
+    return of_cell
+
+
+def _efficiency(summary: TrainingSummary) -> float | None:
+    if summary.efficiency is None:
+        return None
+    return summary.efficiency.value
+
+
+def _efficiency_interval(summary: TrainingSummary) -> Interval | None:
+    if summary.efficiency is None:
+        return None
+    return summary.efficiency.interval
+
+
+def _utilization(summary: TrainingSummary) -> float | None:
+    if summary.compute is None:
+        return None
+    return summary.compute.mfu
+
+
 THROUGHPUT = Quantity(
     "samples/s",
     "samples of all devices ÷ summed wall time of the batches of steps; geometric mean over "
     "launches. In brackets the "
     "ends of its 95 % interval: over launches, or of a single launch over its batches of steps",
-    lambda figures: figures.samples_per_second,
+    _measured(lambda figures: figures.samples_per_second),
     format_rate,
-    lambda figures: figures.rate_interval(figures.samples_per_second),
+    _measured(lambda figures: figures.rate_interval(figures.samples_per_second)),
     format_rate,
+    key="samples_per_second",
+    unit="samples/s",
+    higher_is_better=True,
+    csv="samples_per_second",
+    panel="Throughput, with its 95 % interval",
 )
 THROUGHPUT_PER_DEVICE = Quantity(
     "per device",
     "samples/s ÷ number of devices",
-    lambda figures: figures.samples_per_second_per_device,
+    _measured(lambda figures: figures.samples_per_second_per_device),
     format_rate,
-    lambda figures: figures.rate_interval(figures.samples_per_second_per_device),
+    _measured(lambda figures: figures.rate_interval(figures.samples_per_second_per_device)),
+    key="samples_per_second_per_device",
+    unit="samples/s",
+    higher_is_better=True,
+    csv="samples_per_second_per_gpu",
+    panel="Throughput per device",
 )
 TOKENS = Quantity(
     "tokens/s",
     "samples/s × tokens of a sample",
-    lambda figures: figures.tokens_per_second,
+    _measured(lambda figures: figures.tokens_per_second),
     format_rate,
-    lambda figures: figures.rate_interval(figures.tokens_per_second),
+    _measured(lambda figures: figures.rate_interval(figures.tokens_per_second)),
+    key="tokens_per_second",
+    unit="tokens/s",
+    higher_is_better=True,
+    csv="tokens_per_second",
+    panel="Tokens per second",
 )
 STEP_MEAN = Quantity(
     "mean step",
     "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step. "
     "Its interval is that "
     "of samples/s, inverted",
-    lambda figures: figures.step_mean,
+    _measured(lambda figures: figures.step_mean),
     format_seconds,
-    lambda figures: figures.step_interval,
+    _measured(lambda figures: figures.step_interval),
+    key="step_mean_seconds",
+    unit="s",
+    higher_is_better=False,
+    csv="step_time_mean_ms",
+    csv_scale=1000,
+    panel="Mean step, with its 95 % interval",
 )
 STEP_P50 = Quantity(
     "p50",
     "median over all steps of all launches, per step the slowest rank",
-    lambda figures: figures.steps.p50,
+    _measured(lambda figures: figures.steps.p50),
     format_seconds,
+    key="step_p50_seconds",
+    unit="s",
+    higher_is_better=False,
+    csv="step_time_p50_ms",
+    csv_scale=1000,
 )
 STEP_P95 = Quantity(
-    "p95", "95th percentile of the same steps", lambda figures: figures.steps.p95, format_seconds
+    "p95",
+    "95th percentile of the same steps",
+    _measured(lambda figures: figures.steps.p95),
+    format_seconds,
+    key="step_p95_seconds",
+    unit="s",
+    higher_is_better=False,
+    csv="step_time_p95_ms",
+    csv_scale=1000,
+    panel="95th percentile of the step",
 )
 STEP_P99 = Quantity(
-    "p99", "99th percentile of the same steps", lambda figures: figures.steps.p99, format_seconds
+    "p99",
+    "99th percentile of the same steps",
+    _measured(lambda figures: figures.steps.p99),
+    format_seconds,
+    key="step_p99_seconds",
+    unit="s",
+    higher_is_better=False,
+    csv="step_time_p99_ms",
+    csv_scale=1000,
 )
 STEP_MAXIMUM = Quantity(
     "slowest",
     "the longest of the same steps",
-    lambda figures: figures.steps.maximum,
+    _measured(lambda figures: figures.steps.maximum),
     format_seconds,
 )
-_PEAK_ALLOCATED = Quantity(
+EFFICIENCY = Quantity(
+    "efficiency",
+    "throughput per device over that of the smallest count of its series",
+    _efficiency,
+    format_percent,
+    _efficiency_interval,
+    key="efficiency",
+    higher_is_better=True,
+    csv="efficiency",
+    panel="Scaling efficiency",
+)
+PEAK_ALLOCATED = Quantity(
     "peak allocated",
     "the CUDA allocator's peak; the largest over ranks and launches",
-    lambda figures: figures.peak_memory_bytes,
+    _measured(lambda figures: figures.peak_memory_bytes),
     format_bytes,
+    key="peak_memory_bytes",
+    unit="B",
+    higher_is_better=False,
+    csv="peak_memory_bytes",
+    panel="Peak memory of the fullest device",
+    of_gpus=True,
 )
-_PROCESS_GROWTH = Quantity(
-    "RSS growth",
-    "growth of a process's resident memory from before the model was built to its peak; the "
-    "largest over ranks and "
+PROCESS_GROWTH = replace(
+    PEAK_ALLOCATED,
+    heading="RSS growth",
+    definition="growth of a process's resident memory from before the model was built to its peak; "
+    "the largest over ranks and "
     "launches",
-    lambda figures: figures.peak_memory_bytes,
-    format_bytes,
+    of_gpus=False,
 )
 DATA_WAIT = Quantity(
     "data wait",
     "mean per step over ranks and launches, as all phases",
-    lambda figures: figures.phases.data_wait,
+    _measured(lambda figures: figures.phases.data_wait),
     format_seconds,
 )
 FORWARD = Quantity(
-    "forward", "until the loss is computed", lambda figures: figures.phases.forward, format_seconds
+    "forward",
+    "until the loss is computed",
+    _measured(lambda figures: figures.phases.forward),
+    format_seconds,
 )
 BACKWARD = Quantity(
     "backward",
     "until the last gradient is computed",
-    lambda figures: figures.phases.backward,
+    _measured(lambda figures: figures.phases.backward),
     format_seconds,
 )
 EXPOSED_SYNC = Quantity(
     "exposed sync",
     "gradient and buffer synchronization that no compute hides, waiting for other ranks included",
-    lambda figures: figures.phases.sync,
+    _measured(lambda figures: figures.phases.sync),
     format_seconds,
 )
 OPTIMIZER = Quantity(
     "optimizer",
     "clipping, step, clearing the gradients",
-    lambda figures: figures.phases.optimizer,
+    _measured(lambda figures: figures.phases.optimizer),
     format_seconds,
 )
 COMPILING = Quantity(
     "compiling",
     "torch.compile on the slowest rank, mean over launches; not part of any step",
-    lambda figures: figures.compile_seconds,
+    _measured(lambda figures: figures.compile_seconds),
     format_seconds,
+)
+UTILIZATION = Quantity(
+    "MFU",
+    "model FLOPs of a step ÷ its time ÷ the device's peak",
+    _utilization,
+    format_percent,
+    key="mfu",
+    higher_is_better=True,
+    csv="mfu",
+    panel="Model FLOPs utilization",
+)
+ENERGY = Quantity(
+    "joules/step",
+    "of all GPUs; geometric mean over launches",
+    _measured(lambda figures: figures.joules_per_step),
+    format_rate,
+    key="joules_per_step",
+    unit="J",
+    higher_is_better=False,
+    csv="joules_per_step",
+    panel="Energy of a step, all GPUs",
+)
+SAMPLES_PER_JOULE = Quantity(
+    "samples/joule",
+    "samples of a step ÷ its joules",
+    _measured(lambda figures: figures.samples_per_joule),
+    format_rate,
+    csv="samples_per_joule",
 )
 QUANTILES = (STEP_P50, STEP_P95, STEP_P99, STEP_MAXIMUM)
 PHASES = (DATA_WAIT, FORWARD, BACKWARD, EXPOSED_SYNC, OPTIMIZER)
@@ -181,12 +323,27 @@ DEFINED = (
     TOKENS,
     STEP_MEAN,
     *QUANTILES,
-    _PEAK_ALLOCATED,
-    _PROCESS_GROWTH,
+    PEAK_ALLOCATED,
+    PROCESS_GROWTH,
     *PHASES,
     COMPILING,
 )
-"""All of them, in the order of ``docs/method.md``."""
+"""Those that reports show with their definitions, in the order of ``docs/method.md``."""
+EXPORTED = (
+    THROUGHPUT,
+    THROUGHPUT_PER_DEVICE,
+    TOKENS,
+    STEP_MEAN,
+    STEP_P50,
+    STEP_P95,
+    STEP_P99,
+    EFFICIENCY,
+    PEAK_ALLOCATED,
+    PROCESS_GROWTH,
+    UTILIZATION,
+    ENERGY,
+)
+"""Those that exporters give to other programs, in their order."""
 
 
 @dataclass(frozen=True)
@@ -247,13 +404,8 @@ _STATE_TONE = {
 def memory_quantity(summary: RunSummary) -> Quantity:
     """What training takes of memory: by the allocator on GPUs, by the process on CPUs."""
     if on_cuda(summary):
-        return _PEAK_ALLOCATED
-    return _PROCESS_GROWTH
-
-
-def memory_definition(*, on_cuda: bool) -> str:
-    """What a cell's peak memory is."""
-    return (_PEAK_ALLOCATED if on_cuda else _PROCESS_GROWTH).definition
+        return PEAK_ALLOCATED
+    return PROCESS_GROWTH
 
 
 def efficiency_value(summary: TrainingSummary) -> TableValue:
@@ -300,15 +452,15 @@ def launches_label(summary: TrainingSummary) -> str:
     return f"{summary.launches} of {summary.planned_launches} launches"
 
 
-def samples_text(figures: Figures) -> str:
+def samples_text(summary: TrainingSummary) -> str:
     """``1,450 samples/s (1,440 to 1,460)``."""
-    rate = f"{THROUGHPUT.text(figures.samples_per_second)} samples/s"
-    return with_interval(rate, THROUGHPUT.interval_text(figures))
+    rate = f"{THROUGHPUT.value_text(summary)} samples/s"
+    return with_interval(rate, THROUGHPUT.interval_text(summary))
 
 
-def throughput_text(figures: Figures) -> str:
+def throughput_text(summary: TrainingSummary) -> str:
     """``1,450 samples/s (1,440 to 1,460), 220 ms/step``, with tokens where samples have any."""
-    parts = [samples_text(figures)]
-    if figures.tokens_per_second is not None:
-        parts.append(f"{TOKENS.text(figures.tokens_per_second)} tokens/s")
-    return ", ".join([*parts, f"{STEP_MEAN.text(figures.step_mean)}/step"])
+    parts = [samples_text(summary)]
+    if TOKENS.value(summary) is not None:
+        parts.append(f"{TOKENS.value_text(summary)} tokens/s")
+    return ", ".join([*parts, f"{STEP_MEAN.value_text(summary)}/step"])

@@ -15,8 +15,10 @@ version of their own."""
 
 
 class Export(Frozen):
-    """Part of a published JSON document. Its keys are the fields here and nothing else: they are
-    filled one by one, so that renaming an attribute inside torchscale changes nothing outside. The
-    text under a field is its description in the published JSON Schema."""
+    """Part of a published JSON document. Its keys are the fields here and nothing else.
+    ``model_validate(summary)`` reads each from the attribute of its name or, where it has an
+    alias, from there: when an attribute inside torchscale is renamed, the field gets an alias and
+    nothing changes outside. The text under a field is its description in the published JSON
+    Schema."""
 
-    model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(strict=True, use_attribute_docstrings=True, from_attributes=True)

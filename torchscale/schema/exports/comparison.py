@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import AliasPath, Field
+
 from torchscale.config.choices import Metric
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.state import State
@@ -28,7 +30,7 @@ class DifferenceExport(Export):
     what: str
     values: tuple[str, ...]
     """One for each side; empty where a side lacks it."""
-    deciding: bool
+    deciding: bool = Field(validation_alias="forbids")
     """Whether figures are not comparable because of it (another device, another torch)."""
 
 
@@ -36,8 +38,8 @@ class OverallExport(Export):
     """One metric over all cells that were compared: the geometric mean of their ratios."""
 
     metric: Metric
-    ratio: float
-    interval: tuple[float, float] | None
+    ratio: float = Field(validation_alias=AliasPath("ratio", "value"))
+    interval: tuple[float, float] | None = Field(validation_alias=AliasPath("ratio", "interval"))
     """95 %; null with fewer than two launches on a side."""
     cells: int
     flagged: int
@@ -88,11 +90,11 @@ class ChangeExport(Export):
     before: float
     """Geometric mean over launches."""
     after: float
-    ratio: float
+    ratio: float = Field(validation_alias=AliasPath("ratio", "value"))
     """``after`` ÷ ``before``."""
-    interval: tuple[float, float] | None
-    p: float | None
-    p_corrected: float | None
+    interval: tuple[float, float] | None = Field(validation_alias=AliasPath("ratio", "interval"))
+    p: float | None = Field(validation_alias=AliasPath("ratio", "p"))
+    p_corrected: float | None = Field(validation_alias="adjusted_p")
     """After Holm's correction."""
     launches: tuple[int, int]
     """On each side."""
@@ -135,8 +137,8 @@ class ComparedCellExport(Export):
     """A cell of either side; lists of two hold the reference first, null where that side lacks the
     cell."""
 
-    cell_id: str
-    other_cell_id: str | None
+    cell_id: str = Field(validation_alias=AliasPath("cell", "cell", "id"))
+    other_cell_id: str | None = Field(validation_alias="other_id")
     outcome: OutcomeName
     states: tuple[State | None, State | None]
     reasons: tuple[str | None, str | None]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import AliasPath, Field
+
 from torchscale.config.choices import ElementType, MatmulType, Operation
 from torchscale.schema.cells.collectives import CollectivesCell, PairSample
 from torchscale.schema.cells.hardware import CopyKind, DiskSample, HardwareCell
@@ -20,15 +22,15 @@ class MachineCellExport(Export):
     """A cell that measured the machine: what was asked and how it ended."""
 
     schema_version: Literal[1] = RESULTS_SCHEMA_VERSION
-    cell_id: str
+    cell_id: str = Field(validation_alias=AliasPath("cell", "id"))
     state: State
     reason: str
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] = Field(validation_alias=AliasPath("facts", "hosts"))
     """Machines that its ranks ran on, by name."""
-    autopsy: Autopsy | None
+    autopsy: Autopsy | None = Field(validation_alias=AliasPath("facts", "autopsy"))
     """Of a launch that made no progress, or whose ranks called collectives that do not fit
     together."""
     flags: tuple[str, ...]

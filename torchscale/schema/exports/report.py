@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import AliasPath, Field
+
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.exports.machine import AnyMachineExport
@@ -22,10 +24,10 @@ from torchscale.schema.state import State
 class SessionExport(Export):
     """A command that measured part of the run, and the machine as it was then."""
 
-    started_at: str
+    started_at: str = Field(validation_alias=AliasPath("session", "started_at"))
     """UTC, ISO 8601."""
-    tool_version: str
-    environment: Environment
+    tool_version: str = Field(validation_alias=AliasPath("session", "tool_version"))
+    environment: Environment = Field(validation_alias=AliasPath("session", "environment"))
     launches: int
     """Launches with figures that it measured."""
     changed: tuple[str, ...]
@@ -83,11 +85,11 @@ class FiguresExport(Export):
     tokens_per_second: float | None
     step_mean: float
     """Of the group's step: samples of a step ÷ ``samples_per_second``."""
-    step_p50: float
+    step_p50: float = Field(validation_alias=AliasPath("steps", "p50"))
     """Over all steps of all launches, per step the slowest rank; so are the other quantiles."""
-    step_p95: float
-    step_p99: float
-    step_maximum: float
+    step_p95: float = Field(validation_alias=AliasPath("steps", "p95"))
+    step_p99: float = Field(validation_alias=AliasPath("steps", "p99"))
+    step_maximum: float = Field(validation_alias=AliasPath("steps", "maximum"))
     rank_step_means: tuple[float, ...]
     """Mean step of each rank, over launches."""
     half_width: float | None
@@ -95,14 +97,18 @@ class FiguresExport(Export):
     widest launch's."""
     run_half_width: float | None
     """Of ``samples_per_second``, from launch to launch; null for a single launch."""
-    samples_per_second_low: float | None
+    samples_per_second_low: float | None = Field(
+        validation_alias=AliasPath("samples_per_second_ends", 0)
+    )
     """Lower end of the 95 % interval: over launches, or of a single launch over its batches of
     steps."""
-    samples_per_second_high: float | None
+    samples_per_second_high: float | None = Field(
+        validation_alias=AliasPath("samples_per_second_ends", 1)
+    )
     """Its upper end; null where it has none."""
-    step_mean_low: float | None
+    step_mean_low: float | None = Field(validation_alias=AliasPath("step_mean_ends", 0))
     """Lower end of the interval of ``step_mean``: that of ``samples_per_second``, inverted."""
-    step_mean_high: float | None
+    step_mean_high: float | None = Field(validation_alias=AliasPath("step_mean_ends", 1))
     autocorrelation: float | None
     """Lag 1, of the batches' means."""
     peak_memory_bytes: int | None
@@ -194,14 +200,14 @@ class EfficiencyExport(Export):
 class TrainingCellExport(Export):
     """A cell that trained a model."""
 
-    cell_id: str
+    cell_id: str = Field(validation_alias=AliasPath("cell", "id"))
     cell: TrainingCell
     state: State
     reason: str
     """Why it is not ``ok``; empty where it is."""
     launches: int
     """Completed launches."""
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] = Field(validation_alias=AliasPath("facts", "hosts"))
     """Machines that its ranks ran on, by name."""
     sessions: int
     """In how many sessions these lie: commands that measured, such as a sweep and its
@@ -210,14 +216,14 @@ class TrainingCellExport(Export):
     """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]
     """Cautions of the measurement, such as ``noisy``."""
-    autopsy: Autopsy | None
+    autopsy: Autopsy | None = Field(validation_alias=AliasPath("facts", "autopsy"))
     """Of a launch that made no progress, or whose ranks called collectives that do not fit
     together."""
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
     compute: ComputeExport | None
     """Null where the model's operations could not be counted."""
-    flops_unknown: str
+    flops_unknown: str = Field(validation_alias="compute_unknown")
     """Why a cell with figures has no ``compute``; empty where it has."""
     decomposition: DecompositionExport | None
     diagnosis: Diagnosis | None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import AliasPath, Field
+
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.state import State
 
@@ -12,9 +14,9 @@ class TrialExport(Export):
     """One batch size and how it ended."""
 
     batch_size: int
-    cell_id: str
-    state: State
-    reason: str
+    cell_id: str = Field(validation_alias=AliasPath("cell", "id"))
+    state: State = Field(validation_alias=AliasPath("record", "state"))
+    reason: str = Field(validation_alias=AliasPath("record", "reason"))
     peak_bytes: int | None
     """Of the fullest rank."""
 

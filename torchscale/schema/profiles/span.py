@@ -206,7 +206,7 @@ class RankTrace:
         world_size: ``None`` where the trace does not say.
         source: The file it came from.
         names: What ``spans.name`` points into.
-        peak_memory_bytes: Most that was allocated on the rank's device at once; ``None`` where it
+        peak_bytes: Most that was allocated on the rank's device at once; ``None`` where it
             was not recorded.
         cpu_use: ``None`` where the trace does not say.
     """
@@ -222,7 +222,7 @@ class RankTrace:
     spans: Spans
     collectives: CollectiveSpans
     steps: Steps
-    peak_memory_bytes: int | None = None
+    peak_bytes: int | None = None
     cpu_use: CpuUse | None = None
 
 

@@ -111,7 +111,7 @@ class EventColumns:
     Attributes:
         on_device: Whether anything ran on a device.
         pid: The process that annotated its steps; 0 without steps.
-        peak_memory_bytes: Most that was allocated at once on the device (without one: the host);
+        peak_bytes: Most that was allocated at once on the device (without one: the host);
             ``None`` where allocations were not recorded.
     """
 
@@ -121,7 +121,7 @@ class EventColumns:
     steps: Steps
     on_device: bool
     pid: int
-    peak_memory_bytes: int | None
+    peak_bytes: int | None
 
 
 class ColumnBuilder:
@@ -188,7 +188,7 @@ class ColumnBuilder:
             ),
             on_device=self._on_device,
             pid=self._pid,
-            peak_memory_bytes=None if peak < 0 else peak,
+            peak_bytes=None if peak < 0 else peak,
         )
 
     def _spans(self, events: list[Event], code: NDArray[np.int32]) -> Spans:

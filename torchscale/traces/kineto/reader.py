@@ -66,7 +66,7 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
         spans=columns.spans,
         collectives=columns.collectives,
         steps=columns.steps,
-        peak_memory_bytes=columns.peak_memory_bytes,
+        peak_bytes=columns.peak_bytes,
         cpu_use=None if cpus is None else CpuUse(cpus.threads, frozenset(cpus.cpus)),
     )
 

@@ -48,9 +48,9 @@ def method_section(summary: RunSummary) -> Section:
             "an idle machine."
         )
     items.append(
-        "Definition of every figure: torchscale docs method. How causes are found: torchscale "
-        "docs diagnosis. Peak "
-        "rates, MFU and memory: torchscale docs ceilings."
+        "Definition of every figure: torchscale docs method. "
+        "How causes are found: torchscale docs diagnosis. "
+        "Peak rates, MFU and memory: torchscale docs ceilings."
     )
     shown = tuple(item for item in items if item)
     return Section(

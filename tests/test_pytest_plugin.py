@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,123 @@ def test_config(torchscale):
     assert "Traceback" not in done.stdout
 
 
+def test_help_is_printed(project: Project) -> None:
+    done = project.pytest("--help")
+    assert done.returncode == 0, done.stderr
+    assert "Smaller changes pass: 10% or 0.1." in done.stdout
+
+
+def test_arguments_that_are_none_are_one_line(project: Project) -> None:
+    project.write(
+        """
+import pytest
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rounds": 2.5},
+        {"rounds": 10**9},
+        {"round_seconds": float("inf")},
+        {"round_seconds": "1"},
+        {"synchronize": 3},
+        {"function": 3},
+    ],
+)
+def test_sum(torchscale, settings):
+    torchscale(**{"function": int, **settings})
+"""
+    )
+    done = project.pytest("--torchscale-update-baseline", ACCEPT)
+    assert "rounds: expected a whole number, got 2.5" in done.stdout
+    assert "rounds: 1000000000 is above 10,000" in done.stdout
+    assert "round_seconds: expected a number above 0 and up to 10, got inf" in done.stdout
+    assert "round_seconds: expected a number above 0 and up to 10, got '1'" in done.stdout
+    assert "synchronize: expected a function of no arguments, got 3" in done.stdout
+    assert "expected a function of no arguments, got 3" in done.stdout
+    assert "6 failed" in done.stdout
+    assert "timing.py" not in done.stdout
+    assert "During handling" not in done.stdout
+
+
+def test_names_that_control_a_terminal_are_shown_and_kept_with_escapes(project: Project) -> None:
+    project.write(
+        """
+def test_sum(torchscale):
+    for name in ("\\x1b[31mred", "a\\nb", "\\udcff"):
+        torchscale(int, name=name, rounds=3, round_seconds=0.001, threshold=0.99)
+"""
+    )
+    written = project.pytest("--torchscale-update-baseline", ACCEPT)
+    assert written.returncode == 0, written.stdout
+    assert "\x1b" not in written.stdout
+    assert r"test_sum[a\nb]: " in written.stdout
+    done = project.pytest(ACCEPT)
+    assert "has no baseline" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda place: place.parent.write_text("a file"), "cannot create"),
+        (
+            lambda place: (place.parent.mkdir(), place.symlink_to(place.name)),
+            "Too many levels of symbolic links",
+        ),
+    ],
+)
+def test_a_baseline_that_cannot_be_written_fails_the_session_after_its_summary(
+    project: Project, make: Callable[[Path], object], said: str
+) -> None:
+    project.write(SUM + "\ndef test_wrong():\n    assert 1 == 2\n")
+    make(project.baseline)
+    done = project.pytest("--torchscale-update-baseline", ACCEPT)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "assert 1 == 2" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    assert "ERROR: no baseline was written: " in done.stdout
+    assert said in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    compared = project.pytest()
+    assert "not a baseline of the pytest plugin" in compared.stdout
+    without_terminal = project.pytest("--torchscale-update-baseline", ACCEPT, "-p", "no:terminal")
+    assert without_terminal.returncode == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_fork_that_a_test_lets_return_writes_nothing(project: Project) -> None:
+    project.write(
+        SUM
+        + """
+import os
+
+def test_fork():
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+"""
+    )
+    assert project.pytest("--torchscale-update-baseline=add", ACCEPT).returncode == 0
+    tests = json.loads(project.baseline.read_text())["tests"]
+    assert [len(sessions) for sessions in tests.values()] == [1]
+
+
+def test_a_config_is_not_measured_for_a_baseline_that_cannot_be(project: Project) -> None:
+    project.write(
+        """
+import pytest
+
+@pytest.mark.parametrize("name", ["../main", "x" * 300, "absent"])
+def test_config(torchscale, name):
+    torchscale.config("absent.yaml", baseline=name)
+"""
+    )
+    done = project.pytest()
+    assert "'../main' is no name for a baseline" in done.stdout
+    assert "xxx' is no name for a baseline" in done.stdout
+    assert "no baseline 'absent' in" in done.stdout
+    assert "absent.yaml: No such file" not in done.stdout
+    assert "During handling" not in done.stdout
+
+
 def test_beside_other_workers_nothing_is_measured(project: Project) -> None:
     project.write(SUM)
     done = project.pytest("-n", "2", "-rs")
@@ -194,6 +312,8 @@ def test_beside_other_workers_nothing_is_measured(project: Project) -> None:
     refused = project.pytest("-n", "2", "--torchscale-update-baseline")
     assert refused.returncode == pytest.ExitCode.USAGE_ERROR
     assert "add -n 0" in refused.stderr
+    elsewhere = project.pytest("--dist=load", "--tx", "2*popen", "--torchscale-update-baseline")
+    assert elsewhere.returncode == pytest.ExitCode.USAGE_ERROR
 
 
 def test_a_run_that_does_not_use_the_fixture_loads_nothing_of_ours(project: Project) -> None:

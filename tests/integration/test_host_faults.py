@@ -49,6 +49,17 @@ def two_ranks(program: Program) -> None:
     config(program, gpu_counts=[2])
 
 
+def bounded(program: Program) -> None:
+    """A sweep of one cell that nothing but its budget ends within a minute."""
+    endless = {
+        "max_seconds": 60.0,
+        "max_steps": 10**6,
+        "target_half_width": 1e-6,
+        "warmup_seconds": 3.0,
+    }
+    config(program, benchmark={"preset": "quick", "cell_seconds": 12.0, **endless})
+
+
 def raising(program: Program) -> None:
     """A rank that fails, and so writes why."""
     config(
@@ -73,6 +84,15 @@ def sound_times(program: Program, done: Done) -> str:
     telemetry = record["telemetry"]
     readings = "no telemetry" if telemetry is None else f"{telemetry['readings']} readings"
     return f"exit {done.returncode}, ok, {record['seconds']:.0f} s, {readings}"
+
+
+def ended_by_its_budget(program: Program, done: Done) -> str:
+    """Of a record: the budget is of real time."""
+    (record,) = program.records().values()
+    assert record["state"] == "ok"
+    assert {rank["stop_rule"] for rank in record["payload"]["ranks"]} == {"budget"}
+    assert 6.0 < record["seconds"] < 15.0
+    return f"exit {done.returncode}, ok, {record['seconds']:.0f} s"
 
 
 def all_ok(program: Program, done: Done) -> str:
@@ -162,6 +182,13 @@ ALWAYS = [
         r"torchrun\.log",
         (3,),
         r"cannot write .*torchrun\.log: No space left on device",
+    ),
+    swept(
+        "the wall clock goes back while a budget bounds a launch",
+        "time.time replaced in every process",
+        variables={"PYTHONPATH": injected(), "TORCHSCALE_TEST_CLOCK": "{soon}"},
+        prepare=bounded,
+        look=ended_by_its_budget,
     ),
 ]
 CAMPAIGN = [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import random
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from torchscale.errors import UsageError
+from torchscale.errors import OutputError, UsageError
 from torchscale.pytest_plugin.timing import (
     MAX_SESSIONS,
     MIN_ROUNDS,
@@ -153,3 +157,41 @@ def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, content: str, rea
     with pytest.raises(UsageError, match=reason) as caught:
         read_times(path)
     assert "\n" not in caught.value.message
+
+
+def test_sessions_that_end_at_once_keep_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "pytest.json"
+    names = [f"test_{number}" for number in range(24)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(
+            pool.map(lambda name: update_times(path, {name: session([1.0, 2.0])}, add=True), names)
+        )
+    assert sorted(read_times(path).tests) == sorted(names)
+
+
+def test_a_baseline_that_is_held_for_long_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchscale.pytest_plugin.timing._UPDATE_SECONDS", 0.05)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(OutputError, match="is held by another process"):
+            update_times(tmp_path / "pytest.json", {"test": session([1.0, 2.0])}, add=True)
+    finally:
+        os.close(descriptor)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "lockless", [OSError(errno.ENOLCK, "No locks available"), OSError(errno.EINVAL, "x")]
+)
+def test_a_file_system_without_locks_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockless: OSError
+) -> None:
+    def refuse(*_: object) -> None:
+        raise lockless
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    update_times(tmp_path / "pytest.json", {"test": session([1.0, 2.0])}, add=True)
+    assert list(read_times(tmp_path / "pytest.json").tests) == ["test"]

@@ -201,6 +201,32 @@ def test_an_interrupted_search_goes_on_where_it_stopped(speeds: Speeds, tmp_path
     assert len(speeds.ran) == 1 + sum(trial.launches for trial in whole.search.trials.values())
 
 
+@pytest.mark.parametrize("place", [1, 2, 4])
+def test_a_launch_that_was_killed_is_measured_again(
+    speeds: Speeds, tmp_path: Path, place: int
+) -> None:
+    """By the same command, wherever it was in the search: the start's first, a single change, a
+    later one."""
+    speeds.failing = lambda _: State.KILLED if len(speeds.ran) == place else None
+    first = tuned(tmp_path)
+    killed = speeds.ran[place - 1]
+    speeds.failing = lambda _: None
+    again = tuned(tmp_path)
+    assert again.better
+    assert {trial.state for trial in again.search.trials.values()} == {"ok"}
+    assert [path.name for path in (tmp_path / "run" / "quarantine").iterdir()] == [
+        f"{killed}-launch-0-replaced-0"
+    ]
+    assert first.search.ending != "interrupted"
+
+
+def test_a_start_that_failed_is_measured_again(speeds: Speeds, tmp_path: Path) -> None:
+    speeds.failing = lambda _: State.CRASHED
+    assert tuned(tmp_path).exit_code is ExitCode.FAILED
+    speeds.failing = lambda _: None
+    assert tuned(tmp_path).better
+
+
 def test_another_experiment_in_the_folder_is_refused(speeds: Speeds, tmp_path: Path) -> None:
     del speeds
     tuned(tmp_path)

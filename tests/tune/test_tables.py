@@ -131,6 +131,15 @@ def test_what_the_budget_left_out_is_named_with_a_budget_that_would_do() -> None
     assert "The same command continues" not in printed(tuning_export(untried=(FUSED,)))
 
 
+def test_a_budget_without_room_for_the_verification_that_is_left_is_said_to_be_too_small() -> None:
+    left = tuning_export(ending="budget", better=False, verified=None, budget_seconds=20.0)
+    assert (
+        printed(left)
+        .splitlines()[-1]
+        .startswith("A larger budget continues: an answer takes at least 8 more")
+    )
+
+
 def test_an_early_end_claims_nothing() -> None:
     for ending, words in (
         ("budget", "No answer: the time budget ended the search after 45.0 s"),
@@ -141,3 +150,4 @@ def test_an_early_end_claims_nothing() -> None:
         assert "was ahead, and is not verified" in text
     failed = printed(tuning_export(ending="start failed", better=False, verified=None, winner=()))
     assert "nothing to compare with" in failed
+    assert "The same command measures them again." in failed

@@ -16,8 +16,9 @@ from torchscale.config.messages import explain, shown
 from torchscale.config.overrides import Override, apply_overrides, override_of, parse_overrides
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
-from torchscale.config.yaml_reader import ConfigDocument, Data, KeyPath, format_path, one_line
+from torchscale.config.yaml_reader import ConfigDocument, Data, KeyPath, format_path
 from torchscale.errors import ConfigError
+from torchscale.util.text import one_line
 
 _AFTER_THE_FILE = 10**9
 """Sorts overrides behind every line of a file, which has at most a million bytes."""

@@ -18,8 +18,9 @@ from torchscale.config.messages import (
 )
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
-from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, one_line, read_yaml
+from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, read_yaml
 from torchscale.errors import ConfigError, UsageError
+from torchscale.util.text import one_line
 
 _RENAMED = re.compile(r"unknown key; write '([a-z_.]+)'")
 """A problem that names the key to write."""

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from enum import Enum
 
-from torchscale.config.yaml_reader import MAX_DEPTH, MAX_WHOLE, Data, KeyPath, format_path, one_line
+from torchscale.config.yaml_reader import MAX_DEPTH, MAX_WHOLE, Data, KeyPath, format_path
 from torchscale.errors import ConfigError
+from torchscale.util.text import one_line
 
 
 def plain_data(value: object, where: str, path: KeyPath = ()) -> Data:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from torchscale.errors import ConfigError
+from torchscale.util.text import one_line
 
 Data = None | bool | int | float | str | list["Data"] | dict[str, "Data"]
 KeyPath = tuple[str | int, ...]
@@ -144,13 +145,6 @@ def format_path(path: KeyPath) -> str:
         else:
             text = part
     return text
-
-
-def one_line(text: str) -> str:
-    """``text`` with escapes in place of line breaks and terminal control characters."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def _refusal(where: str, problem: str) -> ConfigError:

@@ -112,6 +112,7 @@ def launch_task(
         malloc=plan.malloc,
         started_at=time.time(),
         budget_seconds=limits.budget_seconds,
+        budget_from=None if limits.budget_seconds is None else time.monotonic(),
         collective_timeout_seconds=limits.collective_seconds,
         log_step_times=log_step_times,
         recording=recording,

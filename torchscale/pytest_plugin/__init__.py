@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--torchscale-baseline", metavar="FILE", help=f"Baseline file. Default: {_BASELINE}"
     )
     group.addoption(
-        "--torchscale-threshold", metavar="SHARE", help="Smaller changes pass: 10% or 0.1."
+        "--torchscale-threshold", metavar="SHARE", help="Smaller changes pass: 10%% or 0.1."
     )
     group.addoption(
         _ACCEPT,
@@ -59,19 +59,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the baseline once, with everything that was measured."""
-    session.config.stash[_RUN].write()
+    """Write the baseline once, with everything that was measured. Where it cannot be written the
+    session fails, after its summary."""
+    run = session.config.stash[_RUN]
+    try:
+        run.write()
+    except pytest.UsageError as error:
+        if not session.config.pluginmanager.has_plugin("terminalreporter"):
+            raise
+        run.not_written = str(error)
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """One line for each measurement."""
-    lines = config.stash[_RUN].lines
-    if lines:
+    """One line for each measurement, and why the baseline could not be written."""
+    run = config.stash[_RUN]
+    if run.lines or run.not_written:
         terminalreporter.section("torchscale")
-        for line in lines:
-            terminalreporter.write_line(line)
+    for line in run.lines:
+        terminalreporter.write_line(line)
+    if run.not_written:
+        terminalreporter.write_line(f"ERROR: no baseline was written: {run.not_written}", red=True)
 
 
 @pytest.fixture(name="torchscale")
@@ -120,11 +130,12 @@ class Measure:
         """
         __tracebackhide__ = True
         from torchscale.pytest_plugin import timing  # noqa: PLC0415 - loads numpy, and only here
+        from torchscale.util.text import one_line  # noqa: PLC0415
 
         self._run.refuse_neighbours()
         key = self._test
         if name:
-            key += f"[{name}]"
+            key += f"[{one_line(str(name))}]"
         if key in self._run.measured:
             pytest.fail(f"{key} is measured twice: give each measurement a name=…", pytrace=False)
         session = self._timed(function, rounds, round_seconds, synchronize)
@@ -183,7 +194,14 @@ class Measure:
         self._run.refuse_neighbours()
         place = self._places.mktemp("torchscale") / Path(config).stem
         kept = self._run.path.parent
+        rules = compare.Rules(self._run.threshold(threshold))
+        failure, report = "", None
         try:
+            path = baselines.path(
+                baseline, kept
+            )  # what is wrong with it is said before minutes are spent
+            if self._run.update is None:
+                baselines.read(baseline, kept)
             outcome = benchmark(load_experiment(Path(config)), output_dir=place)
             if outcome.interrupted:
                 raise KeyboardInterrupt
@@ -193,13 +211,13 @@ class Measure:
                     f"{self._test}: {config}: written to the baseline {baseline}"
                 )
                 return load_results(place)
-            rules = compare.Rules(self._run.threshold(threshold))
-            report = compare.compare_sources([baseline, str(place)], rules, baselines=kept)
+            report = compare.compare_sources([str(path), str(place)], rules, baselines=kept)
         except TorchscaleError as error:
-            text = f"{config}: {error.message}"
+            failure = f"{config}: {error.message}"
             if error.hint:
-                text += f"; {error.hint}"
-            pytest.fail(text, pytrace=False)
+                failure += f"; {error.hint}"
+        if report is None:  # outside of the handler, which pytest would show as well
+            pytest.fail(failure, pytrace=False)
         gate = compare.gate(report, FailOn.REGRESSION)
         self._run.lines += [f"{self._test}: {line}" for line in gate.messages]
         if gate.messages:
@@ -225,7 +243,8 @@ class Measure:
                 synchronize=synchronize,
             )
         except UsageError as error:
-            pytest.fail(error.message, pytrace=False)
+            wrong = error.message
+        pytest.fail(wrong, pytrace=False)
 
 
 class _Run:
@@ -234,6 +253,8 @@ class _Run:
     def __init__(self, config: pytest.Config) -> None:
         self.measured: dict[str, Session] = {}
         self.lines: list[str] = []
+        self.not_written = ""
+        self._pid = os.getpid()
         self.update: str | None = config.getoption(_UPDATE)
         self.accept_contended: bool = config.getoption(_ACCEPT)
         named = (
@@ -245,7 +266,8 @@ class _Run:
         self._threshold: str = config.getoption("--torchscale-threshold") or config.getini(
             "torchscale_threshold"
         )
-        if self.update is not None and getattr(config.option, "numprocesses", None):
+        workers = [getattr(config.option, name, None) for name in ("numprocesses", "tx")]
+        if self.update is not None and any(workers):
             raise pytest.UsageError(f"{_UPDATE} measures in one process: add -n 0")
 
     def refuse_neighbours(self) -> None:
@@ -274,15 +296,14 @@ class _Run:
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured
         from torchscale.pytest_plugin.timing import read_times  # noqa: PLC0415
 
+        wrong = f"{self.path} has no baseline of {key}: run pytest {_UPDATE} and commit it"
+        sessions: tuple[Session, ...] = ()
         try:
             sessions = read_times(self.path).tests.get(key, ())
         except UsageError as error:
-            pytest.fail(error.message, pytrace=False)
+            wrong = error.message
         if not sessions:
-            pytest.fail(
-                f"{self.path} has no baseline of {key}: run pytest {_UPDATE} and commit it",
-                pytrace=False,
-            )
+            pytest.fail(wrong, pytrace=False)
         return sessions
 
     def compared(
@@ -295,11 +316,17 @@ class _Run:
         try:
             return compare_times(session, baseline, threshold)
         except UsageError as error:
-            pytest.fail(f"{error.message}: run pytest {_UPDATE} on this one", pytrace=False)
+            wrong = f"{error.message}: run pytest {_UPDATE} on this one"
+        pytest.fail(wrong, pytrace=False)
 
     def write(self) -> None:
-        """Update the baseline file with what was measured, if that was asked for."""
-        if self.update is None or not self.measured:
+        """Update the baseline file with what was measured, if that was asked for. Not in a fork of
+        this process that a test has let return: it has measured the same.
+
+        Raises:
+            UsageError: of pytest: the file cannot be written.
+        """
+        if self.update is None or not self.measured or os.getpid() != self._pid:
             return
         from torchscale.errors import TorchscaleError  # noqa: PLC0415 - only where something was measured
         from torchscale.pytest_plugin.timing import update_times  # noqa: PLC0415

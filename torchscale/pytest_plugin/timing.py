@@ -3,11 +3,15 @@ pytest plugin does."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,13 +20,14 @@ from pydantic import Field, ValidationError
 from torchscale.analysis.stats.ratios import LogRatio, log_ratio
 from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
-from torchscale.errors import UsageError
+from torchscale.errors import OutputError, UsageError
 from torchscale.launch.machine import usable_cores
 from torchscale.schema.base import Frozen
 from torchscale.util.cpu import cpu_name
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.gc import gc_paused
 from torchscale.util.interval_text import format_ends, format_interval, with_interval
+from torchscale.util.process import wait_until
 from torchscale.util.units import format_change, format_percent, format_seconds
 from torchscale.version import __version__
 
@@ -36,6 +41,8 @@ LIMIT_SECONDS = 10.0
 """A slow function gets fewer rounds, but :data:`MIN_ROUNDS`."""
 MIN_ROUNDS = 3
 """Fewer give no usable interval."""
+MAX_ROUNDS = 10_000
+"""The baseline keeps every round: more would fill its file, and say no more."""
 THRESHOLD = 0.1
 """One function takes some percent more or less from process to process (placement in memory, clock
 rate of the CPU), which one process cannot see: smaller changes pass."""
@@ -51,6 +58,8 @@ MAX_SESSIONS = 10
 _SCHEDULER = Path("/proc/thread-self/schedstat")
 """Of Linux: nanoseconds that the thread ran, nanoseconds that it was ready and waited for a core,
 time slices."""
+_UPDATE_SECONDS = 10.0
+"""An update reads and writes one file of up to 16 MiB."""
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 """Thousands of tests with all their sessions."""
 
@@ -163,12 +172,9 @@ def time_function(
             for work on a GPU.
 
     Raises:
-        UsageError: ``rounds`` or ``round_seconds`` is too small.
+        UsageError: ``function`` is none, or ``rounds`` or ``round_seconds`` is out of range.
     """
-    if rounds < MIN_ROUNDS:
-        raise UsageError(f"rounds: {rounds} is below {MIN_ROUNDS}, which an interval needs")
-    if not round_seconds > 0:
-        raise UsageError(f"round_seconds: expected a number above 0, got {round_seconds}")
+    _check_arguments(function, rounds, round_seconds, synchronize)
     with gc_paused():
         _round(function, 1, synchronize)
         calls, taken = 1, _round(function, 1, synchronize)
@@ -190,6 +196,28 @@ def time_function(
         seconds=seconds,
         waited=None if before is None or after is None else max(0.0, after - before) / taken,
     )
+
+
+def _check_arguments(
+    function: object, rounds: object, round_seconds: object, synchronize: object
+) -> None:
+    """Raises: UsageError: one of the arguments of :func:`time_function`, which tests give, is
+    wrong."""
+    if not callable(function):
+        raise UsageError(f"expected a function of no arguments, got {function!r}")
+    if synchronize is not None and not callable(synchronize):
+        raise UsageError(f"synchronize: expected a function of no arguments, got {synchronize!r}")
+    if not isinstance(rounds, Integral):
+        raise UsageError(f"rounds: expected a whole number, got {rounds!r}")
+    if int(rounds) < MIN_ROUNDS:
+        raise UsageError(f"rounds: {rounds} is below {MIN_ROUNDS}, which an interval needs")
+    if int(rounds) > MAX_ROUNDS:
+        raise UsageError(f"rounds: {rounds} is above {MAX_ROUNDS:,}")
+    if not isinstance(round_seconds, Real) or not 0 < float(round_seconds) <= LIMIT_SECONDS:
+        raise UsageError(
+            f"round_seconds: expected a number above 0 and up to {LIMIT_SECONDS:g}, got "
+            f"{round_seconds!r}"
+        )
 
 
 def _seconds_waited() -> float | None:
@@ -258,10 +286,10 @@ def read_times(path: Path) -> TimingBaseline:
     Raises:
         UsageError: it is no such file, or cannot be read.
     """
-    if not path.exists():
-        return TimingBaseline()
     try:
         return TimingBaseline.model_validate_json(read_bounded(path, _MAX_FILE_BYTES))
+    except FileNotFoundError:
+        return TimingBaseline()
     except (OSError, ValidationError) as error:
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
@@ -286,10 +314,46 @@ def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> N
         UsageError: there is another file.
         OutputError: it cannot be written.
     """
-    tests = dict(read_times(path).tests)
-    for name, session in measured.items():
-        earlier = [one for one in tests.get(name, ()) if add and one.machine == session.machine]
-        tests[name] = (*earlier, session)[-MAX_SESSIONS:]
-    content = TimingBaseline(tests=dict(sorted(tests.items())))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write_text(path, content.model_dump_json(indent=1) + "\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot create {path.parent}: {error.strerror or error}") from error
+    with _held(path.parent):
+        tests = dict(read_times(path).tests)
+        for name, session in measured.items():
+            earlier = [one for one in tests.get(name, ()) if add and one.machine == session.machine]
+            tests[name] = (*earlier, session)[-MAX_SESSIONS:]
+        content = TimingBaseline(tests=dict(sorted(tests.items())))
+        atomic_write_text(path, content.model_dump_json(indent=1) + "\n")
+
+
+@contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """Hold a directory against another session that updates a baseline in it: one would overwrite
+    what the other has written. Some file systems know no locks: there the update goes on without.
+
+    Raises:
+        OutputError: another session holds it for longer than an update takes.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not wait_until(
+            lambda: _is_locked_or_lockless(descriptor), timeout_seconds=_UPDATE_SECONDS
+        ):
+            raise OutputError(
+                f"{directory} is held by another process", hint="wait for it, and run again"
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked_or_lockless(descriptor: int) -> bool:
+    """Whether the lock is held by this process now, or cannot be had on this file system."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

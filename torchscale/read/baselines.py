@@ -10,7 +10,13 @@ from torchscale.observer import SILENT, Observer
 from torchscale.read.compare import meant_source
 from torchscale.read.runs import run_folder
 from torchscale.report.terminal.baselines import BaselineRow
-from torchscale.results.baselines import BASELINES, list_baselines, load_baseline, save_baseline
+from torchscale.results.baselines import (
+    BASELINES,
+    baseline_path,
+    list_baselines,
+    load_baseline,
+    save_baseline,
+)
 from torchscale.results.comparison_inputs import load_source
 from torchscale.schema.run.result_set import ResultSet
 
@@ -50,6 +56,15 @@ def save(
     with observer.status("Reading"):
         results = load_source(meant, baselines)
     return SavedBaseline(save_baseline(results, name, baselines, replace=replace), results)
+
+
+def path(name: str, baselines: Path = BASELINES) -> Path:
+    """Where a baseline is or would be.
+
+    Raises:
+        UsageError: the name is no plain file name.
+    """
+    return baseline_path(name, baselines)
 
 
 def read(name: str, baselines: Path = BASELINES) -> ResultSet:

@@ -34,6 +34,7 @@ from torchscale.util.units import format_rate, format_seconds
 
 _SHOWN_FLAGS = (Flag.CONTENDED, Flag.THROTTLED)
 """The others are of short launches, which the search takes several of."""
+_ENDED_FROM_OUTSIDE = (State.INTERRUPTED, State.KILLED, State.NODE_LOST)
 _MIB = 1 << 20
 _LEAST_PREDICTED_GAIN = 0.01
 """Share of a step that a bucket size must be predicted to save: less would not be seen."""
@@ -147,7 +148,7 @@ class SettingLauncher:
         """Whether the folder has the next launch of a setting."""
         cell = self._entry(setting).cell
         record = self._folder.record(cell, self._launches.get(cell.id, 0))
-        return record is not None and record.state is not State.INTERRUPTED
+        return record is not None and not _runs_again(setting, record)
 
     def _entry(self, setting: Setting) -> PlannedCell:
         if setting not in self._entries:
@@ -181,7 +182,7 @@ class SettingLauncher:
         record = self._folder.record(cell, launch)
         while self._folder.set_aside_notes:
             self._observer.note(f"warning: {self._folder.set_aside_notes.pop(0)}")
-        if record is not None and record.state is State.INTERRUPTED:
+        if record is not None and _runs_again(setting, record):
             self._folder.set_aside(cell, launch, "replaced")
             record = None
         recorded = record is not None
@@ -197,6 +198,15 @@ class SettingLauncher:
             self._flags.update(launch_flags(record, cell.measurement) & set(_SHOWN_FLAGS))
         log = None if rate is None else math.log(rate)
         return Measured(log, seconds, record.state.value, record.reason, recorded=recorded)
+
+
+def _runs_again(setting: Setting, record: LaunchRecord) -> bool:
+    """Whether a launch of an earlier session is measured again: it was ended from outside, which
+    says nothing about its setting, or it is a failed one of the start, without which no session
+    could go on."""
+    return record.state in _ENDED_FROM_OUTSIDE or (
+        setting == START and record.state is not State.OK
+    )
 
 
 def _throughput(record: LaunchRecord) -> float | None:

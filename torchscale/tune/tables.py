@@ -100,7 +100,11 @@ def _answer(result: TuningExport) -> list[str]:
     winner = setting_label(result.winner)
     verified = result.verified
     if result.ending == "start failed":
-        return [*lines, "The config's own settings failed, so there is nothing to compare with."]
+        return [
+            *lines,
+            "The config's own settings failed, so there is nothing to compare with.",
+            "The same command measures them again.",
+        ]
     if result.better and verified is not None:
         lines.append(
             f"Fastest: {winner}: {format_gain(verified)}, verified in {verified.launches} "
@@ -160,10 +164,13 @@ def _left_over(result: TuningExport) -> list[str]:
             f" ({format_seconds(result.seconds_needed)});"
         )
     count = int(60 * minutes // seconds)
-    return [
-        *lines,
-        f"The same command continues:{least} --budget {minutes}m would allow about {count:,} more.",
-    ]
+    more = f"{least} --budget {minutes}m would allow about {count:,} more."
+    if not result.better and not result.untried and result.seconds_needed > result.budget_seconds:
+        return [
+            *lines,
+            f"A larger budget continues:{more}",
+        ]  # every launch that is left is of a verification
+    return [*lines, f"The same command continues:{more}"]
 
 
 def _suggested_minutes(seconds: float) -> int:

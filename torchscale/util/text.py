@@ -16,6 +16,13 @@ def strip_control(text: str, *, keep: str = "") -> str:
     return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    """``text`` with escapes in place of line breaks and terminal control characters."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def is_text(text: str) -> bool:
     """Whether it can be written as UTF-8: a path of other bytes cannot."""
     return not any("\ud800" <= char <= "\udfff" for char in text)

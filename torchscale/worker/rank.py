@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import sys
 import traceback
@@ -20,6 +19,7 @@ from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.process_exit import flush_output
+from torchscale.worker.compiler import import_compiler
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.hang import answering_requests, write_dump
 from torchscale.worker.kinds import worker_kind
@@ -35,18 +35,13 @@ def import_known_libraries(cell: AnyCell) -> None:
     which has a record."""
     training = training_workload(cell)
     with contextlib.suppress(Exception):
+        if training is not None:
+            import_compiler()
         worker_kind(cell.kind)
         if training is None:
             return
-        import_optimizer_parts()
         if find_model(training.model) is not None:
             import_model(training)
-
-
-def import_optimizer_parts() -> None:
-    """Import what torch itself imports when the first optimizer is made, which takes a second:
-    forks have it then."""
-    importlib.import_module("torch._dynamo")
 
 
 def run_rank(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic, perf_counter
 from time import time as wall_clock
 
 from torchscale.config.strategy import Ddp
@@ -267,7 +267,8 @@ class _Launch:
 
     def budget_left(self) -> float | None:
         """Seconds left of the launch's budget, less the reserve; ``None`` without a budget."""
-        if self._task.budget_seconds is None:
+        seconds, began = self._task.budget_seconds, self._task.budget_from
+        if seconds is None or began is None:
             return None
-        elapsed = wall_clock() - self._task.started_at
-        return max(0.0, self._task.budget_seconds - elapsed - _BUDGET_RESERVE_SECONDS)
+        elapsed = monotonic() - began
+        return max(0.0, seconds - elapsed - _BUDGET_RESERVE_SECONDS)

@@ -30,8 +30,8 @@ def test_a_rank_whose_group_was_removed_leaves(tmp_path: Path) -> None:
 OPTIMIZERS = """
 import sys
 import torch
-from torchscale.worker.rank import import_optimizer_parts
-import_optimizer_parts()
+from torchscale.worker.compiler import import_compiler
+import_compiler()
 before = set(sys.modules)
 for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
     model = torch.nn.Linear(2, 2)

@@ -34,6 +34,8 @@ class LaunchTask(Frozen):
         started_at: When the launcher started it, in seconds since the epoch.
         budget_seconds: The launch should end within this, start-up included; ``None`` for no
             budget.
+        budget_from: When that begins, by the clock since this machine started, which nobody can
+            set; the ranks that decide when a measurement ends run on it. ``None`` for no budget.
         collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which
             decides first.
         log_step_times: Whether the step files are kept (they are always written).
@@ -55,6 +57,7 @@ class LaunchTask(Frozen):
     malloc: Malloc = "keep"
     started_at: float
     budget_seconds: float | None = None
+    budget_from: float | None = None
     collective_timeout_seconds: float
     log_step_times: bool = True
     recording: RecordRequest | None = None

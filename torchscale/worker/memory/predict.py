@@ -13,12 +13,17 @@ from pydantic import TypeAdapter
 
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.answers import open_answers
-from torchscale.worker.memory.predicted_memory import predict_memory
+from torchscale.worker.compiler import import_compiler
 
 
 def main() -> None:
     """Predict each cell of the file and print its line at once, so that a timeout loses only the
     rest."""
+    import_compiler()
+    from torchscale.worker.memory.predicted_memory import (  # noqa: PLC0415 - after the compiler
+        predict_memory,
+    )
+
     answers = open_answers()
     for cell in TypeAdapter(list[TrainingCell]).validate_json(sys.stdin.buffer.read()):
         try:

@@ -3,13 +3,16 @@
 ::
 
     .venv/bin/python scripts/pictures.py results/demo
+    .venv/bin/python scripts/pictures.py results/demo --tutorial results/first results/slow
 
-The argument is a run folder (``make demo`` writes one). Chromium takes the screenshots of its HTML
-report.
+The argument is a run folder (``make demo`` writes one), and those of the tutorial's steps 3 and 5;
+each needs its ``report.html``. Chromium takes the screenshots. It measures a pair for ``compare``,
+which takes a few minutes: nothing else should run.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -59,9 +62,25 @@ CHROMIUM_ARGUMENTS = [
 
 def main() -> None:
     """Make all pictures."""
-    run = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, help="run folder with its report.html")
+    parser.add_argument(
+        "--tutorial",
+        type=Path,
+        nargs=2,
+        metavar=("FIRST", "SLOW"),
+        help="run folders of the tutorial",
+    )
+    arguments = parser.parse_args()
+    run = arguments.run.resolve()
     PICTURES.mkdir(exist_ok=True)
-    photograph(run / "report.html")
+    photograph(run / "report.html", top="report", lost="lost")
+    if arguments.tutorial is not None:
+        first, slow = (folder.resolve() / "report.html" for folder in arguments.tutorial)
+        photograph(first, top="tutorial-report")
+        photograph(slow, lost="tutorial-straggler", part="details")
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         (place / "matrix.yaml").write_text(MATRIX)
@@ -76,7 +95,7 @@ def main() -> None:
             str(run),
             "--format",
             "terminal",
-            shown="report results/demo --format terminal",
+            shown=f"report results/{run.name} --format terminal",
         )
         torchrun = [
             sys.executable,
@@ -144,22 +163,25 @@ def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) 
     )
 
 
-def photograph(page: Path) -> None:
-    """Write the top of the HTML report as ``report.png`` and its lost-time charts as
-    ``lost.png``."""
+def photograph(
+    page: Path, *, top: str | None = None, lost: str | None = None, part: str = ".charts"
+) -> None:
+    """Write the top of the HTML report and a part of its section on lost time as pictures of these
+    names."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=CHROMIUM_ARGUMENTS
         )
         view = browser.new_page(viewport={"width": 1280, "height": 1150})
         view.goto(page.as_uri())
-        view.screenshot(path=str(PICTURES / "report.png"))
-        view.evaluate(
-            "dispatchEvent(new Event('beforeprint'))"
-        )  # unfolds what the next picture shows
-        view.locator("section[aria-labelledby=lost] .charts").screenshot(
-            path=str(PICTURES / "lost.png")
-        )
+        if top is not None:
+            view.screenshot(path=str(PICTURES / f"{top}.png"))
+        if lost is not None:
+            view.evaluate(
+                "dispatchEvent(new Event('beforeprint'))"
+            )  # unfolds what the picture shows
+            shown = view.locator(f"section[aria-labelledby=lost] {part}").first
+            shown.screenshot(path=str(PICTURES / f"{lost}.png"))
         browser.close()
 
 

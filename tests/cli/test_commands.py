@@ -101,7 +101,7 @@ def test_a_plan_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "18 cells: 9 to run (9 launches), 9 skipped. On 8 × NVIDIA H100 80GB HBM3" in done.stdout
     assert "planned for 8xh100, not this machine" in done.stdout
-    assert "needs 16 devices; this machine has 8 GPUs" in done.stdout
+    assert "needs 16 devices; there are 8 GPUs" in done.stdout
     v100 = torchscale(
         tmp_path, "benchmark", "h100.yaml", "--dry-run", "--hardware", "8xv100", "--no-predict"
     )

@@ -64,6 +64,6 @@ def test_what_the_terminal_cannot_show_is_replaced(monkeypatch: pytest.MonkeyPat
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
     output.replace_unprintable()
-    output.result_console().print("91 ± 2 %")
+    output.result_console().print("91 – 2 %")
     sys.stdout.flush()
     assert written.getvalue().decode("ascii") == "91 ? 2 %\n"

@@ -67,10 +67,10 @@ def test_the_interval_widens_with_the_distance() -> None:
         (series((8, 1, 100.0)), 16, ["one count", "three launches"]),
         (series((16, 2, 100.0), (12, 2, 100.0)), 32, ["only 2 nodes", "another count of nodes"]),
         (TWO_NODES, 257, ["more than 16 times", "measure 17 or more"]),
-        (series((8, 1, 100.0), (16, 2, 40.0)), 32, ["throughput falls by 20%", "again"]),
-        (series((8, 1, 100.0), (16, 2, 120.0)), 32, ["per GPU rises by 20%", "again"]),
+        (series((8, 1, 100.0), (16, 2, 40.0)), 32, ["throughput falls by 20 %", "again"]),
+        (series((8, 1, 100.0), (16, 2, 120.0)), 32, ["per GPU rises by 20 %", "again"]),
         (series((1, 1, 100.0), (2, 2, 95.0)), 16, ["share a node", "measure a node with 8 GPUs"]),
-        (series((1, 1, 100.0), (4, 1, 70.0)), 8, ["loses 30%", "full node"]),
+        (series((1, 1, 100.0), (4, 1, 70.0)), 8, ["loses 30 %", "full node"]),
     ],
 )
 def test_where_no_honest_answer_exists_it_is_refused(

@@ -95,7 +95,15 @@ def test_no_runs_and_few_runs() -> None:
     few = content(slower_from(2, 4))
     report = HistoryReport(few.runs, tuple(trends(few)), 0.02)
     assert history_sentence(report.trends, 0.02).startswith("Too few runs to tell a change: 4 runs")
-    assert history_document(report).section("changes") is None
+    document = history_document(report)
+    assert document.section("changes") is None
+    assert document.overview is not None
+    assert document.overview.statuses[0].answer == "not known"
+
+
+def test_a_single_run_is_no_chart_over_time() -> None:
+    one = content(slower_from(1, 1))
+    assert history_document(HistoryReport(one.runs, tuple(trends(one)), 0.02)).charts == ()
 
 
 def test_a_time_that_is_none_is_no_error() -> None:

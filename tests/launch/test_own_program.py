@@ -78,7 +78,11 @@ def test_the_error_that_counts_is_the_programs(text: str, failure: str) -> None:
 
 
 def record(
-    directory: Path, *command: str, nsys: Nsys | None = None, stop: StopRequest | None = None
+    directory: Path,
+    *command: str,
+    nsys: Nsys | None = None,
+    stop: StopRequest | None = None,
+    heard: list[bytes] | None = None,
 ) -> Recording:
     directory.mkdir(exist_ok=True)
     request = RecordRequest(
@@ -88,7 +92,13 @@ def record(
         seconds=1,
         max_steps=10,
     )
-    run = UserRun(command=command, delay_seconds=0, keep_running=False, timeout_seconds=60)
+    run = UserRun(
+        command=command,
+        delay_seconds=0,
+        keep_running=False,
+        timeout_seconds=60,
+        on_output=(heard if heard is not None else []).append,
+    )
     return record_program(run, request, nsys, stop or StopRequest())
 
 
@@ -118,6 +128,35 @@ def test_a_request_to_stop_ends_it(tmp_path: Path) -> None:
         tmp_path / "out", sys.executable, "-c", "import time; time.sleep(600)", stop=stop
     )
     assert (recording.state, recording.exit_code) == (State.INTERRUPTED, None)
+
+
+RECORDED_AND_TALKATIVE = """
+import pathlib, signal, sys, time
+print("step 1", flush=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("Traceback: got signal 15"))
+rank = '{"rank": 0, "world_size": 1, "pid": 1, "trace": "rank-0.json", "steps": 3, "seconds": 1}'
+pathlib.Path(sys.argv[1], "recorded-rank-0.json").write_text(rank)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_program_says_to_its_end_after_the_recording_is_in_its_log_alone(
+    tmp_path: Path,
+) -> None:
+    heard: list[bytes] = []
+    directory = tmp_path / "out"
+    recording = record(
+        directory,
+        sys.executable,
+        "-c",
+        RECORDED_AND_TALKATIVE,
+        str(directory),
+        heard=heard,
+    )
+    assert (recording.state, recording.exit_code) == (State.OK, None)
+    assert b"".join(heard) == b"step 1\n"
+    assert "got signal 15" in (directory / "output.log").read_text()
 
 
 def test_under_nsys_a_program_that_is_not_there_is_not_started(tmp_path: Path) -> None:

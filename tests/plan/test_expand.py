@@ -43,12 +43,9 @@ def test_a_count_that_does_not_fit_is_skipped_with_its_reason() -> None:
     assert reasons(gpu_counts=[1, 2, 8]) == [
         None,
         None,
-        "needs 8 devices; this machine has 2 CPU ranks of 1 core",
+        "needs 8 devices; there are 2 CPU ranks of 1 core",
     ]
-    assert reasons(gpu_counts=[1, 8]) == [
-        None,
-        "needs 8 devices; this machine has 2 CPU ranks of 1 core",
-    ]
+    assert reasons(gpu_counts=[1, 8]) == [None, "needs 8 devices; there are 2 CPU ranks of 1 core"]
 
 
 @pytest.mark.parametrize(

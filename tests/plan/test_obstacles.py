@@ -110,7 +110,7 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             {"models": "tiny-resnet", "data": {"source": "cifar100"}},
             "cifar100 has 100 classes, tiny-resnet has num_classes=10",
         ),
-        ({"gpu_counts": 32}, "needs 32 devices; this machine has 16 CPU ranks of 1 core"),
+        ({"gpu_counts": 32}, "needs 32 devices; there are 16 CPU ranks of 1 core"),
     ],
 )
 def test_what_cannot_run_is_skipped_with_its_reason(content: dict[str, Any], told: str) -> None:

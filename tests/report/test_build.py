@@ -86,8 +86,8 @@ def test_the_first_screen_says_how_it_scales_what_ran_and_what_is_missing(
     answers = {row.question: (row.answer, row.text) for row in overview.statuses}
     assert answers["Measured?"] == (
         "1 failed",
-        "3 of 6 cells, 1 launch each; 1 oom; 2 skipped (needs 4 devices; this machine has 2 CPU "
-        "ranks of 1 core); "
+        "3 of 6 cells, 1 launch each; 1 oom; 2 skipped (needs 4 devices; there are 2 CPU ranks of "
+        "1 core); "
         "1 damaged file skipped",
     )
     assert answers["Fits?"] == (
@@ -371,6 +371,13 @@ def test_a_single_count_has_no_efficiency_and_says_so() -> None:
     document = build_document(summarize(run(gpu_counts=[1])))
     assert "only one device count was measured" in render_markdown(document)
     assert [chart.name for chart in document.charts if chart.name.startswith("efficiency")] == []
+
+
+def test_a_table_of_one_row_has_nothing_to_filter() -> None:
+    one = render_html(build_document(summarize(run(gpu_counts=[1]))))
+    two = render_html(build_document(summarize(run(gpu_counts=[1, 2]))))
+    assert 'id="table-cells-1-filter"' not in one
+    assert 'id="table-cells-1-filter"' in two
 
 
 def test_names_of_charts_differ_where_titles_do() -> None:

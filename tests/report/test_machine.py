@@ -8,6 +8,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from tests.factories import (
     VERSIONS,
+    cells,
     experiment,
     experiment_file,
     launch_record,
@@ -34,6 +36,7 @@ from torchscale.report.kinds.collectives import outcome as collectives_outcome
 from torchscale.report.kinds.hardware import outcome as hardware_outcome
 from torchscale.report.terminal.machine import print_collectives, print_hardware, print_memory
 from torchscale.report.terminal.run import print_results
+from torchscale.report.text.machine import point_flag_lines
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
     CollectivesCell,
@@ -405,6 +408,27 @@ def test_what_others_disturbed_is_marked_everywhere_and_is_no_headline(
     points = exported[0]["figures"]["curves"][0]["points"]
     assert [one["flags"] for one in points] == [[], [], [], ["contended"], ["contended"]]
     assert hardware_outcome(summary.hardware[0]).endswith("  warning: contended")
+
+
+def test_a_flag_names_the_dtype_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = disturbed(monkeypatch).collectives[0].figures
+    assert figures is not None
+    one = replace(figures, curves=figures.curves[:1])
+    (line,) = point_flag_lines(one)
+    assert line.endswith("all_reduce of 8 KiB to 16 KiB")
+    two = replace(one, curves=(one.curves[0], replace(one.curves[0], dtype="bf16")))
+    (line,) = point_flag_lines(two)
+    assert line.endswith(
+        "all_reduce fp32 of 8 KiB to 16 KiB and all_reduce bf16 of 8 KiB to 16 KiB"
+    )
+
+
+def test_memory_of_two_precisions_has_two_labels() -> None:
+    plain, half = (
+        MemoryCell(training=cells(gpu_counts=[1], training={"precision": precision})[0])
+        for precision in ("fp32", "bf16")
+    )
+    assert (plain.settings, half.settings) == ((), ("bf16",))
 
 
 def test_logarithmic_axes_are_marked_in_plain_numbers() -> None:

@@ -48,7 +48,7 @@ def configure_output(*, verbose: bool, quiet: bool) -> None:
 
 
 def replace_unprintable() -> None:
-    """Show what the terminal's encoding lacks (``±`` in ASCII) as ``?``, instead of failing."""
+    """Show what the terminal's encoding lacks (``–`` in ASCII) as ``?``, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

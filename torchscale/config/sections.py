@@ -258,8 +258,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 """Defaults of the measurement keys per preset; keys in the config win. ``standard`` is for figures
-to publish (±1 %, two minutes at most); ``quick`` is for demos and small machines (±5 %, seconds): a
-few seconds there give no closer interval."""
+to publish (an interval within 1 % of the mean, two minutes at most); ``quick`` is for demos and
+small machines (5 %, seconds): a few seconds there give no closer interval."""
 
 
 class BenchmarkSettings(ConfigSection):
@@ -288,7 +288,8 @@ class BenchmarkSettings(ConfigSection):
     max_seconds: PositiveSeconds = Field(120.0, description="… or after this long (flag noisy).")
     target_half_width: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.01,
-        description="Stop when the 95 % interval of the mean step time is within ± this share.",
+        description="Stop when the ends of the 95 % interval of the mean step time are within "
+        "this share of it.",
     )
     measure_steps: PositiveInt | None = Field(
         None, description="Measure exactly this many steps instead."

@@ -12,6 +12,7 @@ from enum import Enum
 from torchscale.analysis.training.scaling import GOOD
 from torchscale.forecast.law import Fit, fit_law
 from torchscale.forecast.series import Measured, MeasuredSeries
+from torchscale.util.units import format_percent
 
 LOW_MULTIPLE, HIGH_MULTIPLE = 1.9, 1.3
 """Ends of the 90 % interval in standard deviations of the law, below and above the prediction: the
@@ -164,16 +165,15 @@ def _not_monotone(smaller: Measured, larger: Measured) -> str | None:
     fall = 1 - larger.throughput / smaller.throughput
     if fall > max(FALL_LIMIT, noise):
         return (
-            f"throughput falls by {fall:.0%} {between}, more than noise explains; measure both "
-            "again, three launches "
-            "each"
+            f"throughput falls by {format_percent(fall, 0)} {between}, more than noise explains; "
+            "measure both again, three launches each"
         )
     rise = smaller.cost / larger.cost - 1
     if rise > max(RISE_LIMIT, noise):
         return (
-            f"throughput per GPU rises by {rise:.0%} {between}, more than noise explains; measure "
-            "both again, three "
-            "launches each, with equal settings"
+            f"throughput per GPU rises by {format_percent(rise, 0)} {between}, more than noise "
+            "explains; "
+            "measure both again, three launches each, with equal settings"
         )
     return None
 
@@ -224,7 +224,7 @@ def _unsteady_node(points: Sequence[Measured], gpus: int) -> str | None:
     if efficiency >= GOOD:
         return None
     return (
-        f"a node already loses {1 - efficiency:.0%} of its throughput per GPU at "
+        f"a node already loses {format_percent(1 - efficiency, 0)} of its throughput per GPU at "
         f"{_gpus(in_node[-1].gpus)}: its links, "
         f"loaders or memory are at a limit that {_gpus(gpus)} would meet in full; measure a full "
         "node, three launches"

@@ -163,9 +163,9 @@ def _median_side(runs: Sequence[ResultSet], new: ResultSet, count: int, source: 
     if not enough:
         most = max((len(parts) for _, parts in merged), default=0)
         raise UsageError(
-            f"--against median-of-{count}: {most} earlier runs in {source} measured a cell of "
-            f"{new.name} soundly on "
-            f"the same device and torch; expected {MIN_LAUNCHES} or more",
+            f"--against median-of-{count}: {most} earlier run{'s' * (most != 1)} in {source} "
+            f"measured a cell of {new.name} soundly on the same device and torch; expected "
+            f"{MIN_LAUNCHES} or more",
             hint="--against last compares with one run",
         )
     sessions = sorted(

@@ -45,6 +45,8 @@ from torchscale.util.units import format_percent
 
 _MAX_CHARTS = 120
 """On one page: a browser draws about as many in a second or two. The table holds every series."""
+_FEWEST_POINTS = 2
+"""Of a chart over time: one run is a row of the table."""
 _MAX_POINTS = 400
 """Of a chart, the newest: more than there are pixels for the marks of runs."""
 _SECONDS_PER_DAY = 86_400
@@ -113,7 +115,7 @@ def history_document(report: HistoryReport) -> Document:
 def _overview(report: HistoryReport) -> Overview:
     if report.regressions:
         tone = Tone.BAD
-    elif any(len(one.counted) >= 2 * MIN_LENGTH for one in report.trends):
+    elif _told(report):
         tone = Tone.GOOD
     else:
         tone = Tone.CAUTION
@@ -121,6 +123,11 @@ def _overview(report: HistoryReport) -> Overview:
         Headline(history_sentence(report.trends, report.threshold), tone),
         (_worse_now(report), _ever_changed(report), _enough_runs(report)),
     )
+
+
+def _told(report: HistoryReport) -> bool:
+    """Whether a change of level could be seen in some series."""
+    return any(len(trend.counted) >= 2 * MIN_LENGTH for trend in report.trends)
 
 
 def _worse_now(report: HistoryReport) -> Status:
@@ -132,6 +139,8 @@ def _worse_now(report: HistoryReport) -> Status:
             f"{trend_label(trend)}: {format_change_point(change)}"
             for trend, change in report.regressions[:2]
         )
+    elif not _told(report):
+        answer, text, tone = "not known", "no series has enough runs", Tone.PLAIN
     return Status("Worse now?", answer, shortened(text), tone, _details_anchor(report))
 
 
@@ -252,8 +261,8 @@ def _series_row(trend: Trend) -> tuple[TableValue, ...]:
 
 
 def _charts_section(report: HistoryReport) -> Section:
-    changed = [trend for trend in report.trends if trend.changes]
-    ordered = [*changed, *(trend for trend in report.trends if not trend.changes)]
+    drawn = [trend for trend in report.trends if len(trend.points) >= _FEWEST_POINTS]
+    ordered = sorted(drawn, key=lambda trend: not trend.changes)
     charts = tuple(_chart(trend, number) for number, trend in enumerate(ordered[:_MAX_CHARTS], 1))
     if not charts:
         return Section("Trends", "trends", ())

@@ -134,6 +134,8 @@ def _with_torch_profiler(run: UserRun, request: RecordRequest, stop: StopRequest
         if ended is _Ended.RECORDED and run.keep_running:
             program.hand_on(_Judgement(State.OK, files=_trace_files(directory)))
             ended = program.left_alone(lambda: stop.asked)
+        if ended is _Ended.RECORDED:
+            program.silence()  # torchrun complains with a traceback when it is ended
         program.end(at_once=stop.at_once)
         files = _trace_files(directory)
         if files:

@@ -233,6 +233,8 @@ def profile_program(
         if is_interrupted and not recording.files:
             observer.note("Interrupted before anything was recorded")
             return ProfileOutcome(directory, None, directory, is_interrupted)
+        if recording.files and recording.exit_code is None and not (keep_running or is_interrupted):
+            observer.note("The recording is complete: the program was ended")
         if handed_on and handed_on[0].profile is not None:
             profile = replace(handed_on[0].profile, recording=recording)
         else:

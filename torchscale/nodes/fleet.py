@@ -26,7 +26,7 @@ from torchscale.schema.node.probe import (
     SoftwareFacts,
     SystemFacts,
 )
-from torchscale.util.units import format_bytes
+from torchscale.util.units import format_bytes, format_percent
 
 CLOCK_SECONDS = 0.1
 """Clocks that NTP keeps differ by milliseconds, and a busy network adds some to the measurement."""
@@ -281,7 +281,9 @@ def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgemen
     ]
     of = {effect: _named([ranks[place] for place in effect.nodes], names) for effect in effects}
     bad = [
-        f"{of[effect]} takes {effect.share:.0%} more time" for effect in effects if effect.is_bad
+        f"{of[effect]} takes {format_percent(effect.share, 0)} more time"
+        for effect in effects
+        if effect.is_bad
     ]
     if bad:
         return "; ".join(bad)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from torchscale.nodes.fleet import checks_of
 from torchscale.report.terminal.validation import print_fixes
+from torchscale.report.text.labels import plural
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import FleetNode, FleetValidation, Pairwise, Slowness
 from torchscale.schema.node.probe import CollectiveFacts
@@ -131,7 +132,7 @@ def _collective(facts: CollectiveFacts) -> str:
 
 def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Console) -> None:
     console.print(
-        f"\nall pairs: {len(pairwise.pairs)} all-reduces of "
+        f"\nall pairs: {plural(len(pairwise.pairs), 'all-reduce')} of "
         f"{format_bytes(pairwise.message_bytes)} over "
         f"{pairwise.backend}",
         markup=False,

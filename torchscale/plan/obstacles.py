@@ -97,7 +97,9 @@ def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
         if target.fixed_threads:
             ranks, each = capacity, threads
         have = f"{ranks} CPU rank{'s' * (ranks != 1)} of {each} core{'s' * (each != 1)}"
-    return f"needs {cell.world_size} devices; this machine has {have}"
+    return (
+        f"needs {cell.world_size} devices; there {'is' if have.startswith('1 ') else 'are'} {have}"
+    )
 
 
 def _too_few_nodes(cell: AnyCell, nodes: int, per_node: int) -> str | None:

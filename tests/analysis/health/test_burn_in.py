@@ -150,7 +150,7 @@ def test_an_end_before_its_time() -> None:
         (
             GpuUse(uuid="GPU-1", throttled_share=0.4, throttle_reasons=("power brake",)),
             "warn",
-            "power brake for 40%",
+            "power brake for 40 %",
         ),
         (
             GpuUse(uuid="GPU-1", throttled_share=0.01, temperature_peak_celsius=71),

@@ -36,6 +36,12 @@ def test_the_interval_is_from_launch_to_launch_where_there_are_several(
     assert bounds(summary, "step_mean_seconds", **widths) == pytest.approx((0.16, 0.25))
 
 
+def test_a_definition_says_nothing_of_brackets_which_exports_do_not_have(
+    summary: TrainingSummary,
+) -> None:
+    assert not [figure for figure in training_figures(summary) if "bracket" in figure.definition]
+
+
 def test_of_a_single_launch_it_is_that_of_its_mean_step(summary: TrainingSummary) -> None:
     widths = {"run_half_width": None, "half_width": 0.2}
     assert bounds(summary, "step_mean_seconds", **widths) == pytest.approx((0.16, 0.24))

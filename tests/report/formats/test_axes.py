@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchscale.report.document import Chart, ChartSeries
+from torchscale.report.document import Chart, ChartSeries, Part, StackedChart
 from torchscale.report.formats.axes import (
     byte_ticks,
     cut_at,
@@ -20,7 +20,7 @@ from torchscale.report.formats.axes import (
     x_ticks,
 )
 from torchscale.report.formats.chart_plotly import chart_figure
-from torchscale.report.formats.chart_svg import chart_svg
+from torchscale.report.formats.chart_svg import chart_svg, draw_chart
 
 
 def chart(*lines: tuple[float, ...], **changes: object) -> Chart:
@@ -115,3 +115,35 @@ def test_both_renderers_draw_a_cut_whisker_to_the_frame_with_an_arrow(high: floa
     assert [float(x) > float(frame[1]) for x, y in markers if y == frame[2] and x != frame[1]] == [
         True
     ], "one arrow at the frame"
+
+
+def test_lines_of_reference_decide_on_the_legend_only_where_measured_ones_do_not() -> None:
+    busy = ChartSeries("busy", (0.0, 4.0), (100.0, 100.0))
+    ends = (
+        ChartSeries(name, (x, x), (0.0, 100.0), reference=True)
+        for name, x in (("began", 0.5), ("ended", 3.5))
+    )
+    assert legend_corner(chart(series=(busy, *ends)))[0] == "bottom"
+
+
+def test_a_legend_names_what_was_measured_first() -> None:
+    lines = [
+        ChartSeries("batch 4", (1.0, 2.0), (1.0, 2.0)),
+        ChartSeries("batch 16", (1.0, 2.0), (2.0, 3.0)),
+    ]
+    ideal = ChartSeries("ideal", (1.0, 2.0), (1.0, 2.0), reference=True, follows=True)
+    svg = chart_svg(chart(series=(lines[0], ideal, lines[1])), "c")
+    assert svg.index(">batch 4<") < svg.index(">batch 16<") < svg.index(">ideal<")
+
+
+@pytest.mark.parametrize(("inches", "rows"), [(3.5, 2), (7.5, 1)])
+def test_entries_of_a_legend_above_the_bars_are_read_by_rows(inches: float, rows: int) -> None:
+    names = ("data wait", "forward", "backward", "optimizer")
+    parts = tuple(Part(name, (1.0,), style) for style, name in enumerate(names))
+    bars = StackedChart("c", "c", "c", "x", "", ("cell",), parts, horizontal=True)
+    svg, _ = draw_chart(bars, (inches, 2.0), "c")
+    found = re.findall(rf'<text [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>({"|".join(names)})<', svg)
+    assert [
+        name for _, _, name in sorted(found, key=lambda entry: (float(entry[1]), float(entry[0])))
+    ] == list(names)
+    assert len({y for _, y, _ in found}) == rows

@@ -94,6 +94,15 @@ def test_the_drawing_takes_the_pages_colours_and_has_no_title_of_its_own() -> No
     assert "#0072b2" in svg
 
 
+def test_numbers_and_names_of_an_axis_are_kept_whole() -> None:
+    series = ChartSeries("runs", (1.0, 2.0), (0.0015, 0.0012))
+    names = ("tiny ResNet b8 n1", "a #000000 name, 1.23456")
+    small = replace(LINE, series=(series,), x_ticks=(1.0, 2.0), x_names=names)
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", screen_chart(small, "c", "normal").svg)
+    assert set(names) <= set(texts), "they are rotated, and their font stands last in their style"
+    assert "0.0015" in texts
+
+
 def test_bars_are_boxes_with_their_values() -> None:
     chart = StackedChart(
         "bars",

@@ -91,7 +91,8 @@ def test_what_costs_the_rest_is_named() -> None:
 def test_one_count_gives_throughput_with_its_interval() -> None:
     found = headline(launched({1: [1.0]}, gpu_counts=[1]))
     assert (
-        found.text == "tiny ResNet trains at 80.0 samples/s (80.0 to 80.0) (batch 8, 1 CPU rank)."
+        found.text
+        == "tiny ResNet trains at 80.0 samples/s (80.0 to 80.0) at batch 8 on 1 CPU rank."
     )
     several = headline(
         launched(
@@ -99,8 +100,8 @@ def test_one_count_gives_throughput_with_its_interval() -> None:
         )
     )
     assert several.text == (
-        "tiny ResNet 160 samples/s (160 to 160) (batch 16, 1 CPU rank) and "
-        "tiny GPT-2 160 samples/s (160 to 160) (batch 16, 1 CPU rank)."
+        "tiny ResNet 160 samples/s (160 to 160) at batch 16 on 1 CPU rank and "
+        "tiny GPT-2 160 samples/s (160 to 160) at batch 16 on 1 CPU rank."
     )
 
 

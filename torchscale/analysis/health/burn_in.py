@@ -15,7 +15,7 @@ from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartRate, WrongR
 from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.util.interval_text import format_ends
-from torchscale.util.units import format_change, format_seconds
+from torchscale.util.units import format_change, format_percent, format_seconds
 
 MAX_POINTS = 512
 """Of a series: beyond it, neighbours are merged, so that a burn-in of days takes no more memory
@@ -205,7 +205,9 @@ def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Check:
         seen = "; ".join(_trend_text(rate) for rate in slower[:8])
         commands = fixes.gpu_commands(gpus_of(facts), *fixes.PERFORMANCE) or fixes.CPU_LOAD
         advice = "check cooling, power and other processes: the rate does not hold"
-        return warned(rule, seen, f"a loss of at most {MAX_LOSS:.0%}", advice, commands)
+        return warned(
+            rule, seen, f"a loss of at most {format_percent(MAX_LOSS, 0)}", advice, commands
+        )
     return passed(rule, f"largest loss: {_trend_text(min(known, key=lambda it: it[1])[0])}")
 
 
@@ -224,8 +226,8 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
     slow = [use for use in burn_in.gpus if (use.throttled_share or 0) > MAX_THROTTLED_SHARE]
     if slow:
         seen = "; ".join(
-            f"{use.uuid}: {', '.join(use.throttle_reasons or ())} for "
-            f"{use.throttled_share or 0:.0%} of the time"
+            f"{use.uuid}: {', '.join(use.throttle_reasons or ())} "
+            f"for {format_percent(use.throttled_share or 0, 0)} of the time"
             for use in slow
         )
         return warned(

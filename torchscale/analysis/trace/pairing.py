@@ -17,6 +17,7 @@ from torchscale.schema.profiles.span import (
     RankTrace,
     Trace,
 )
+from torchscale.util.units import format_percent
 
 _BETWEEN = " between "
 _ROOTED = {"broadcast", "reduce", SEND_RECV, GROUPED_SEND_RECV, "gather", "scatter"}
@@ -291,7 +292,7 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
         return offsets, (
             f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart "
             "(median), "
-            f"{spread / max(duration, 1.0):.0%} of their duration",
+            f"{format_percent(spread / max(duration, 1.0), 0)} of their duration",
         )
     return offsets, ()
 

@@ -23,7 +23,7 @@ def _figures(summary: TrainingSummary) -> Iterator[Figure]:
             yield Figure(
                 quantity.key,
                 quantity.unit,
-                quantity.definition,
+                quantity.definition.partition(". In brackets")[0],
                 value,
                 finite_bounds(quantity.ends(summary)),
                 quantity.higher_is_better,

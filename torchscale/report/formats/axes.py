@@ -17,6 +17,8 @@ _MAX_BYTE_TICKS = 6
 """Labels such as ``512 KiB`` that fit side by side."""
 _LEGEND_WIDTH = 0.45
 """Of the plot: about what a legend covers."""
+_ENOUGH = 0.35
+"""Room for a legend, of the plot's height: more is no better."""
 _CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "left"))
 """In order of preference where several are equally empty."""
 _ROOM_FOR_WHISKERS = 1.5
@@ -116,7 +118,10 @@ def byte_ticks(values: Iterable[float]) -> tuple[float, ...]:
 
 def legend_corner(chart: Chart) -> tuple[str, str]:
     """``("top" or "bottom", "left" or "right")``: the corner whose box of legend entries has the
-    most room."""
+    most room; lines of reference, which may be covered, decide where what was measured does not."""
+    measured = [
+        place for series in chart.series if not series.reference for place in _along(series, chart)
+    ]
     points = [place for series in chart.series for place in _along(series, chart)]
     if not points:
         return _CORNERS[0]
@@ -126,8 +131,13 @@ def legend_corner(chart: Chart) -> tuple[str, str]:
         bottom = min(0.0, *ys)
     top = cut_at(chart) or max(ys)
     width, height = max(xs) - left or 1.0, top - bottom or 1.0
-    places = [((x - left) / width, (y - bottom) / height) for x, y in points]
-    return max(_CORNERS, key=lambda corner: _room(corner, places))
+
+    def room(corner: tuple[str, str], found: Sequence[tuple[float, float]]) -> float:
+        return _room(corner, [((x - left) / width, (y - bottom) / height) for x, y in found])
+
+    return max(
+        _CORNERS, key=lambda corner: (min(_ENOUGH, room(corner, measured)), room(corner, points))
+    )
 
 
 def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> float:

@@ -101,15 +101,20 @@ def _for_page(svg: str) -> str:
     """In the page's colours and fonts, and without what only an SVG file of its own needs: a third
     of its size."""
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' (?:width|height)="[\d.]+pt"| version="1.1"| xmlns(?::xlink)?="[^"]*"', "", svg)
-    svg = re.sub(r"font-family: [^;]*; | transform=\"rotate\(-0 [^)]*\)\"", "", svg)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
-    svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
-    svg = _RECTANGLE.sub(_shorter, svg)
+    svg = re.sub(r"<[^>]+>", lambda tag: _shorter_tag(tag.group()), svg)
+    return re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
+
+
+def _shorter_tag(tag: str) -> str:
+    """Texts, which stand between tags, stay as they are: ``0.0015`` of an axis too."""
+    tag = re.sub(r' (?:width|height)="[\d.]+pt"| version="1.1"| xmlns(?::xlink)?="[^"]*"', "", tag)
+    tag = re.sub(r"font-family: [^;\"]*(?:; )?| transform=\"rotate\(-0 [^)]*\)\"", "", tag)
+    tag = re.sub(r'<g id="[^"]*"', "<g", tag)
+    tag = re.sub(r"\s*\n\s*", " ", re.sub(r"(\.\d\d)\d+", r"\1", tag))
+    tag = _RECTANGLE.sub(_shorter, tag)
     for drawn, page in _COLOURS.items():
-        svg = svg.replace(drawn, page)
-    return svg
+        tag = tag.replace(drawn, page)
+    return tag
 
 
 _NUMBER = r"(-?[\d.]+)"

@@ -45,6 +45,8 @@ _POINTS_PER_INCH = 72
 """The unit of matplotlib's SVG."""
 _HEIGHT_INCHES, _SMALL_HEIGHT_INCHES = 2.1, 1.45
 _FEW_BARS = 4
+_COLUMNS, _WIDE_COLUMNS = 3, 6
+"""Entries of a legend in a row above half a page's chart, and above one of its whole width."""
 BAR = 0.7
 """Height of a bar of a timeline, of the distance between two."""
 _FEW_LINES = 5
@@ -128,9 +130,7 @@ def chart_width(chart: AnyChart) -> str:
     if isinstance(chart, StackedChart):
         if chart.horizontal:
             return "wide"
-        if len(chart.bars) <= _FEW_BARS:
-            return "small"
-        return "normal"
+        return "normal"  # beside its legend a third of a page has no room for bars
     if chart.prominent or chart.log_y or len(chart.series) > _FEW_LINES:
         return "normal"
     return "small"
@@ -142,7 +142,8 @@ def _size(chart: AnyChart) -> tuple[float, float]:
         return _INCHES[width], 0.75 + 0.17 * len(chart.rows)
     if isinstance(chart, StackedChart) and chart.horizontal:
         return _INCHES[width], 0.85 + 0.15 * len(chart.bars)
-    if width == "small":
+    few_bars = isinstance(chart, StackedChart) and len(chart.bars) <= _FEW_BARS
+    if few_bars or width == "small":
         return _INCHES[width], _SMALL_HEIGHT_INCHES
     return _INCHES[width], _HEIGHT_INCHES
 
@@ -224,10 +225,22 @@ def _rectangle(left: float, right: float, low: float, high: float) -> list[tuple
 def _legend_above(axes: Any) -> None:  # noqa: ANN401 - see _draw
     """Between title and bars, which leave no corner free."""
     handles, names = axes.get_legend_handles_labels()
-    columns = min(len(names), 3)
+    room = _WIDE_COLUMNS if axes.figure.get_figwidth() >= _INCHES["wide"] else _COLUMNS
+    columns = min(len(names), room)
     lines = -(-len(names) // columns)
-    axes.legend(handles, names, frameon=False, fontsize=6, ncols=columns, loc="lower left", borderpad=0,
-                bbox_to_anchor=(0, 1.0), columnspacing=1.2, handlelength=1.2)  # fmt: skip
+    by_rows = [place for column in range(columns) for place in range(column, len(names), columns)]
+    axes.legend(
+        [handles[place] for place in by_rows],
+        [names[place] for place in by_rows],
+        frameon=False,
+        fontsize=6,
+        ncols=columns,
+        loc="lower left",
+        borderpad=0,
+        bbox_to_anchor=(0, 1.0),
+        columnspacing=1.2,
+        handlelength=1.2,
+    )
     axes.set_title(axes.get_title(loc="left"), fontsize=7.5, loc="left", pad=6 + 11 * lines)
 
 
@@ -267,9 +280,24 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
     elif len(chart.series) > 1:
         row, column = legend_corner(chart)
         place = {"top": "upper", "bottom": "lower"}[row]
+        handles, names = _references_last(axes)
         axes.legend(
-            fontsize=6, loc=f"{place} {column}", framealpha=0.7, edgecolor="none", borderpad=0.2
+            handles,
+            names,
+            fontsize=6,
+            loc=f"{place} {column}",
+            facecolor="#ffffff",
+            framealpha=0.8,
+            edgecolor="none",
+            borderpad=0.2,
         )
+
+
+def _references_last(axes: Any) -> tuple[list[Any], list[str]]:  # noqa: ANN401 - see _draw
+    """Entries of the legend: what was measured, then the dashed lines."""
+    entries = zip(*axes.get_legend_handles_labels(), strict=True)
+    ordered = sorted(entries, key=lambda entry: entry[0].get_linestyle() == "--")
+    return [handle for handle, _ in ordered], [name for _, name in ordered]
 
 
 def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:  # noqa: ANN401

@@ -41,7 +41,14 @@ _ROWS_ON_PAGE = 250
 a browser slow."""
 _ROWS_AT_FIRST = 100
 """Rows of a page of such a table; report.js turns pages of the same size."""
+_FEW_ROWS = 1
+"""Nothing to filter or to sort."""
 _MAX_EXAMPLES = 4
+_ROOMY_COLUMNS = 9
+"""Up to this many columns, figures with their intervals fit on one line each where the window is
+1,100 pixels wide."""
+_SHORT_NAME = 16
+"""Characters of a model's name that stay on one line; longer ones are of several words."""
 _KINDS = {
     Paragraph: "paragraph",
     Bullets: "bullets",
@@ -98,6 +105,9 @@ def render_html(document: Document, version: str | None = None) -> str:
             table_json=lambda table: Markup(_table_json(table)),  # noqa: S704 - it escapes for scripts
             rows_on_page=_ROWS_ON_PAGE,
             rows_at_first=_ROWS_AT_FIRST,
+            few_rows=_FEW_ROWS,
+            roomy_columns=_ROOMY_COLUMNS,
+            short_name=_SHORT_NAME,
         )
     )
 
@@ -157,7 +167,7 @@ def unbroken(text: str) -> str:
 
 def unbroken_units(text: str) -> str:
     """A sentence whose numbers stay on one line with their units."""
-    return re.sub(r"(?<=\d) (?=%|±|[kMGTP]?i?B\b|ms\b|µs\b|s\b)|(?<=±) (?=\d)", "\u00a0", text)
+    return re.sub(r"(?<=\d) (?=%|[kMGTP]?i?B\b|ms\b|µs\b|s\b)|(?<=^\+) ", "\u00a0", text)
 
 
 def _filter_examples(table: Table) -> list[str]:

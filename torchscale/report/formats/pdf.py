@@ -4,7 +4,7 @@ browser."""
 from __future__ import annotations
 
 from torchscale.errors import MachineError
-from torchscale.report.document import MAX_PAPER_COLUMNS, MAX_PAPER_ROWS, AnyChart, Document
+from torchscale.report.document import MAX_PAPER_ROWS, AnyChart, Document
 from torchscale.report.formats.chart_svg import chart_svg, chart_width
 from torchscale.report.formats.html import (
     block_kind,
@@ -13,6 +13,7 @@ from torchscale.report.formats.html import (
     unbroken,
     unbroken_units,
 )
+from torchscale.report.formats.paper import breakable, paper_tables
 
 
 def render_pdf(document: Document) -> bytes:
@@ -49,7 +50,8 @@ def render_pdf(document: Document) -> bytes:
         chart_width=chart_width,
         kind=block_kind,
         max_rows=MAX_PAPER_ROWS,
-        max_columns=MAX_PAPER_COLUMNS,
+        paper_tables=paper_tables,
+        breakable=breakable,
         unbroken=unbroken,
         unbroken_units=unbroken_units,
     )

@@ -12,12 +12,13 @@ from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
 from torchscale.report.sections.resources import memory_section
 from torchscale.report.text.figures import PEAK_ALLOCATED
+from torchscale.report.text.machine import predicted_text
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.exports.machine import MemoryExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
-from torchscale.util.units import format_bytes, format_change
+from torchscale.util.units import format_bytes
 
 
 def launch_label(cell: MemoryCell, devices: str, launch: int, repeats: int) -> str:
@@ -33,10 +34,9 @@ def outcome(summary: MemorySummary, record: LaunchRecord | None = None) -> str:
     if fullest is None:
         return "not measured"
     text = f"{format_bytes(fullest.peak_bytes)} peak of tensors"
-    predicted, error = summary.predicted, summary.prediction_error
-    if predicted is None or error is None:
+    if summary.prediction_error is None:
         return text
-    return f"{text}, predicted {format_bytes(predicted.peak_bytes)} ({format_change(error)})"
+    return f"{text}, predicted {predicted_text(summary)}"
 
 
 def csv_row(summary: MemorySummary) -> dict[str, ColumnValue]:

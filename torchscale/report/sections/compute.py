@@ -183,7 +183,7 @@ def compute_section(summary: RunSummary) -> Section:
     missing = (
         "The peak FLOP/s of this device is unknown, so MFU is not available: set "
         "hardware.peak_flops, or measure it "
-        "with `torchscale measure hardware`."
+        "with torchscale measure hardware."
     )
     notes = (*(tuple(peaks) or (missing,)), *_without_bytes(cells), *unknown)
     blocks: list[Block] = [Paragraph(note)]

@@ -176,11 +176,11 @@ def _throughput(summary: RunSummary) -> str:
 
 def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> str:
     count = cell.cell.world_size
-    where = f"{batch_label(cell.cell)}, {count} {device_noun(summary, count)}"
+    where = f"at {batch_label(cell.cell)} on {count} {device_noun(summary, count)}"
     verb = " trains at"
     if several:
         verb = ""
-    return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(cell)} ({where})")
+    return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(cell)} {where}")
 
 
 def _rate(cell: TrainingSummary) -> float:

@@ -20,12 +20,12 @@ from torchscale.report.text.machine import (
     format_slowest_share,
     format_warning,
     point_flag_lines,
+    predicted_text,
 )
 from torchscale.schema.state import State
 from torchscale.util.units import (
     format_byte_rate,
     format_bytes,
-    format_change,
     format_flops,
     format_percent,
     format_seconds,
@@ -162,7 +162,6 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
         label = strategy_label(training.strategy)
         words = [training.title, *only_if(training.precision != "fp32", training.precision)]
         words += [*only_if(label != "ddp", label), *training.settings]
-        error = summary.prediction_error
         table.add_row(
             escape(" ".join(words)),
             str(training.batch_size),
@@ -174,7 +173,7 @@ def print_memory(summaries: Sequence[MemorySummary], console: Console) -> None:
             _or_dash(parts.activations),
             format_bytes(rank.peak_bytes),
             *only_if(reserves, _or_dash(rank.reserved_bytes)),
-            optional_text(error, format_change),
+            predicted_text(summary),
         )
     if table.row_count:
         console.print("\n[bold]Memory per device[/bold]\n")

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import CopyRate
+from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
 from torchscale.report.text.labels import from_to, listed, plural
-from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
+from torchscale.util.units import (
+    format_byte_rate,
+    format_bytes,
+    format_change,
+    format_percent,
+    format_seconds,
+)
 
 
 def format_fit(curve: Curve) -> str:
@@ -33,6 +40,15 @@ def copy_label(rate: CopyRate) -> str:
         "device_to_host": f"device to host{memory}",
         "device_to_device": f"GPU {rate.source} to GPU {rate.peer}",
     }[rate.kind]
+
+
+def predicted_text(summary: MemorySummary) -> str:
+    """``4.80 GiB (+0.1 %)``: the predicted peak and how far it is from the measured one; – where
+    there is none."""
+    predicted, error = summary.predicted, summary.prediction_error
+    if predicted is None or error is None:
+        return "–"
+    return f"{format_bytes(predicted.peak_bytes)} ({format_change(error)})"
 
 
 def format_slowest_share(share: float) -> str:
@@ -68,9 +84,10 @@ def point_flag_lines(figures: CollectiveFigures) -> list[str]:
     """``noisy (its calls scatter …): all_reduce of 2 KiB``: each flag that a size has, what it
     says, and where."""
     lines = []
+    several = len({curve.dtype for curve in figures.curves}) > 1
     for flag, text in _POINT_FLAGS.items():
         named = [
-            f"{curve.operation} of {_sizes(curve, flag)}"
+            f"{curve.operation}{f' {curve.dtype}' * several} of {_sizes(curve, flag)}"
             if curve.points[-1].payload_bytes
             else curve.operation
             for curve in figures.curves
@@ -112,8 +129,8 @@ _POINT_FLAGS = {
     Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
     "cores while it was "
     "measured",
-    Flag.NOISY: "its calls scatter (the 95 % interval of their mean reaches over a third from "
-    "it), the timed loop took "
-    "over twice the median call, or a larger message took clearly less time",
+    Flag.NOISY: "the 95 % interval of its calls' mean reaches over a third from it, the timed "
+    "loop took over twice the "
+    "median call, or a larger message took clearly less time",
 }
 """What they say of one size of a collective (``docs/method.md``)."""

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.choices import DeviceRequest
+from torchscale.config.strategy import strategy_label
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.ident import content_hash, file_name
@@ -46,8 +47,11 @@ class MemoryCell(Frozen):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What sets it apart, in words."""
-        return self.training.settings
+        """What sets it apart, in words: precision and strategy too, which the title does not
+        name."""
+        cell, strategy = self.training, strategy_label(self.training.strategy)
+        words = ((cell.precision, "fp32"), (strategy, "ddp"))
+        return (*(word for word, default in words if word != default), *cell.settings)
 
     @property
     def deterministic(self) -> bool:

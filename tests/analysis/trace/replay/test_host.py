@@ -210,4 +210,4 @@ def test_a_replay_that_misses_what_was_measured_predicts_nothing() -> None:
     assert what_if.rows == ()
     assert what_if.refused is not None
     assert "were measured" in what_if.refused
-    assert "at most 5%" in what_if.refused
+    assert "at most 5 %" in what_if.refused

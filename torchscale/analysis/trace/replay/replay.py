@@ -25,6 +25,7 @@ from torchscale.analysis.trace.replay.ties import Tie, find_ties
 from torchscale.analysis.trace.stages import StageLayout
 from torchscale.analysis.trace.windows import NS, RankWindow, step_periods
 from torchscale.schema.profiles.span import SEND_RECV
+from torchscale.util.units import format_change, format_percent
 
 MAX_ERROR = 0.05
 """Of a step. A replay that misses what was measured by more says nothing of what was not."""
@@ -159,8 +160,8 @@ def _checked(replay: Replay, recorded: NDArray[np.int64]) -> Replay:
     if not abs(error) <= MAX_ERROR:
         raise ReplayError(
             f"the replay of rank {rank} gives a step of {replayed[worst] * 1e-6:.4g} ms where "
-            f"{recorded.mean(axis=1)[worst] * 1e-6:.4g} ms were measured ({error:+.1%}; at most "
-            f"{MAX_ERROR:.0%})"
+            f"{recorded.mean(axis=1)[worst] * 1e-6:.4g} ms were measured ({format_change(error)}; "
+            f"at most {format_percent(MAX_ERROR, 0)})"
         )
     return dataclasses.replace(replay, error=(rank, error))
 

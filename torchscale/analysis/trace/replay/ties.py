@@ -15,6 +15,7 @@ from torchscale.analysis.trace.replay.graph import ReplayError
 from torchscale.analysis.trace.stages import StageLayout, partner_column
 from torchscale.analysis.trace.windows import RankWindow
 from torchscale.schema.profiles.span import SEND_RECV
+from torchscale.util.units import format_percent
 
 _TIED_SHARE = 0.9
 """Of the time of communication: with more of it untied, a rank's waits would be taken for its own
@@ -111,8 +112,9 @@ def _check(ranks: Sequence[RankWindow], ties: Sequence[Tie]) -> None:
         together += int(lengths[inside & which].sum())
     if together < _TIED_SHARE * total:
         raise ReplayError(
-            f"only {together / total:.0%} of the time of communication could be tied to the other "
-            "ranks that took part"
+            f"only {format_percent(together / total, 0)} of the time of communication could be "
+            "tied "
+            "to the other ranks that took part"
         )
 
 

@@ -259,7 +259,7 @@ CAMPAIGN = [
         (3,),
         rf"cannot write .*experiment\.json: {NO_SPACE}",
     ),
-    full("the lock", r"\.lock$", (3,), rf"cannot create results/run: {NO_SPACE}"),
+    full("the lock", r"\.lock$", (3,), rf"cannot create results/run/\.lock: {NO_SPACE}"),
     full("cell.json", r"\.cell\.json", (3,), rf"cannot write .*cell\.json: {NO_SPACE}"),
     full("task.json", r"\.task\.json", (3,), rf"cannot write .*task\.json: {NO_SPACE}"),
     full("records of ranks", r"\.rank-0\.json", (1,), NO_SPACE),

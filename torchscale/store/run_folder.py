@@ -34,7 +34,7 @@ from torchscale.store.resume import (
     refuse_other_machine,
     with_declared_hardware,
 )
-from torchscale.util.files import atomic_write_model, fsync_directory, leads_out
+from torchscale.util.files import atomic_write_model, fsync_directory, leads_out, make_directory
 from torchscale.util.logs import clean_logs
 
 RESULTS = Path("results")
@@ -115,10 +115,7 @@ class RunFolder:
                 differ.
             OutputError: it cannot be written.
         """
-        try:
-            (path / "cells").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
+        make_directory(path / "cells")
         if (path / "experiment.json").exists():
             earlier = cls.open(path)
             refuse_other_experiment(path, earlier.experiment, experiment)

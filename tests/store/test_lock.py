@@ -58,7 +58,7 @@ def test_a_link_in_place_of_the_lock_makes_no_file_elsewhere(tmp_path: Path) -> 
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "outside")
     with (
-        pytest.raises(OutputError, match="/.lock: is a link; remove it$"),
+        pytest.raises(OutputError, match=r"/\.lock: is a link; remove it$"),
         locked_folder(tmp_path / "run"),
     ):
         pass

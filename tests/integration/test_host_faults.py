@@ -190,6 +190,7 @@ ALWAYS = [
         prepare=bounded,
         look=ended_by_its_budget,
     ),
+    full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}"),
 ]
 CAMPAIGN = [
     Fault(
@@ -268,7 +269,6 @@ CAMPAIGN = [
     full("progress", r"progress\.jsonl", (1,), NO_SPACE),
     full("telemetry", "telemetry", (0,), "", look=all_ok),
     full("summary.csv", r"summary\.csv", (0,), rf"cannot write .*summary\.csv: {NO_SPACE}"),
-    full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}"),
     *(
         small_disk(f"{size}k")
         for size in (4, 12, 20, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 4096)

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -80,7 +81,11 @@ def run_agent(item: GroupItem, begun: float) -> int:
         local_addr=_LOOPBACK,
     )
     logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
-    result = _Agent(spec, logs, start_method="fork").run()
+    agent = _Agent(spec, logs, start_method="fork")
+    try:
+        result = agent.run()
+    finally:
+        agent.remove_error_files()
     if result.is_failed():
         raise ChildFailedError("torchscale.worker", result.failures)
     return 0
@@ -95,9 +100,12 @@ class _Agent(LocalElasticAgent):
     """
 
     _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
+    _error_files: tuple[str, ...] = ()
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pids: dict[int, Any] = super()._start_workers(worker_group)
+        context = getattr(self._pcontext, "_pc", None)
+        self._error_files = tuple(getattr(context, "error_files", ()))
         self._processes = {process.pid: process for process in active_children()}
         return pids
 
@@ -118,6 +126,13 @@ class _Agent(LocalElasticAgent):
                 }
             )
         return result
+
+    def remove_error_files(self) -> None:
+        """torch leaves one in TMPDIR for each fork that failed before it was a rank, as where its
+        log could not be made; what it says is in the agent's log."""
+        for path in self._error_files:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
 
     def _exit_code(self, worker: Worker) -> int | None:
         """Negative for a signal; ``None`` while it runs."""

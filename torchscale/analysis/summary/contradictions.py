@@ -37,8 +37,8 @@ _HANDOVER_SECONDS = 10.0
 """A process that waits for launches may have begun to import before the first one is counted."""
 _ROUNDING = 1e-6
 """Of quantiles in a digest."""
-_NANOSECOND = 1e-9
-"""To which the values of a digest are rounded."""
+_CLOSE_SECONDS = 1e-6
+"""Values of a digest are rounded to 10 ns; clocks resolve no less than that."""
 _MOST_PHASES = 2.0
 """Phases over the step that they add up to."""
 
@@ -364,7 +364,7 @@ def _about_digest(digest: Digest) -> Iterator[str]:
         yield f"steps: {found}"
     kept = digest.values
     outside = bool(kept) and (
-        kept[0] < digest.minimum - _NANOSECOND or kept[-1] > digest.maximum + _NANOSECOND
+        kept[0] < digest.minimum - _CLOSE_SECONDS or kept[-1] > digest.maximum + _CLOSE_SECONDS
     )
     if outside:
         yield "steps: its values are not between the shortest and the longest step"

@@ -18,8 +18,6 @@ from torchscale.schema.launch.record import LaunchRecord
 
 _SAME_TIME = 0.1
 """Share by which times of the device's clock and of the host's may differ."""
-_LEAST_LOOP = 0.5
-"""Of a loop of calls over the shortest of them timed by itself: it holds that call, and calls vary."""
 _ITEM_BYTES: dict[ElementType, int] = {
     "fp64": 8,
     "fp32": 4,
@@ -78,13 +76,8 @@ def _about_sample(
     largest = max(cell.max_bytes, cell.world_size * item_bytes)  # an element of each rank
     if sample.operation not in cell.operations or sample.payload_bytes > largest:
         yield f"{name}, which its cell does not have"
-    count = len(sample.call_seconds)
-    loop, single = count * sample.mean_seconds, sum(sample.call_seconds)
-    if count and loop < _LEAST_LOOP * min(sample.call_seconds):
-        yield (
-            f"{name}: {count} calls took {loop:.4g} s, and one by itself "
-            f"{min(sample.call_seconds):.4g} s"
-        )
+    loop = len(sample.call_seconds) * sample.mean_seconds
+    single = sum(sample.call_seconds)
     load = sample.host_load
     if load is not None and loop + single > load.wall_seconds * (1 + _SAME_TIME):
         yield f"{name}: its calls took {loop + single:.4g} s of {load.wall_seconds:.4g} s"

@@ -9,6 +9,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Mapping
+from datetime import timedelta
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
@@ -36,6 +37,9 @@ from torchscale.util.process_names import rank_process_name
 from torchscale.worker.launcher.rank_process import name_process, run_item, status_of
 
 _LOOPBACK = "127.0.0.1"
+_STORE_SECONDS = 30
+"""To reach the store in this very process, which takes milliseconds; torch's own is ten minutes, and
+out of descriptors it is tried all that time."""
 _MONITOR_SECONDS = 0.1
 """Between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a core."""
 _AGENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -61,12 +65,25 @@ def run_agent(item: GroupItem, begun: float) -> int:
         ChildFailedError: a rank has failed, and the others were ended.
         SignalException: a signal has ended the agent, and with it the ranks.
     """
-    store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    store = TCPStore(
+        _LOOPBACK,
+        0,
+        is_master=True,
+        timeout=timedelta(seconds=_STORE_SECONDS),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
     run_id = uuid.uuid4().hex
     # On the port that the store has found: stores of one process that are multi-tenant share a
     # server.
     rendezvous = RendezvousParameters(
-        "static", f"{_LOOPBACK}:{store.port}", run_id, min_nodes=1, max_nodes=1, rank=0
+        "static",
+        f"{_LOOPBACK}:{store.port}",
+        run_id,
+        min_nodes=1,
+        max_nodes=1,
+        rank=0,
+        timeout=_STORE_SECONDS,
     )
     spec = WorkerSpec(
         role="default",  # as torchrun's

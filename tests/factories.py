@@ -11,6 +11,7 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.experiment import Experiment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.rank import HostLoad, MemoryUse, RankRecord, Setup
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import BatchTimes, RankSteps, StepDigest, StopRule, Warmup
@@ -118,6 +119,14 @@ def rank_record(
         "parameters_equal": None if cell.world_size == 1 else True,
     }
     return RankRecord(**{**defaults, **changes})
+
+
+def launch_nodes(*hostnames: str) -> tuple[LaunchNode, ...]:
+    """Nodes of these names, with one rank on each."""
+    return tuple(
+        LaunchNode(node_rank=place, hostname=name, address="10.0.0.1", first_rank=place, ranks=1)
+        for place, name in enumerate(hostnames)
+    )
 
 
 def launch_record(

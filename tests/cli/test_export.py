@@ -117,7 +117,7 @@ def test_the_checks_of_a_node_are_exported_from_its_json(tmp_path: Path) -> None
         (
             ["--to", "parquet", "results/run", "-o", "other.json"],
             3,
-            "cannot create other.json: File exists",
+            "cannot create other.json: a file is in its place",
         ),
         (
             ["--to", "parquet", "other.json", "-o", "tables"],

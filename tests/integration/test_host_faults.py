@@ -190,6 +190,7 @@ ALWAYS = [
         prepare=bounded,
         look=ended_by_its_budget,
     ),
+    full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}"),
 ]
 CAMPAIGN = [
     Fault(
@@ -259,7 +260,7 @@ CAMPAIGN = [
         (3,),
         rf"cannot write .*experiment\.json: {NO_SPACE}",
     ),
-    full("the lock", r"\.lock$", (3,), rf"cannot create results/run: {NO_SPACE}"),
+    full("the lock", r"\.lock$", (3,), rf"cannot create results/run/\.lock: {NO_SPACE}"),
     full("cell.json", r"\.cell\.json", (3,), rf"cannot write .*cell\.json: {NO_SPACE}"),
     full("task.json", r"\.task\.json", (3,), rf"cannot write .*task\.json: {NO_SPACE}"),
     full("records of ranks", r"\.rank-0\.json", (1,), NO_SPACE),
@@ -268,7 +269,6 @@ CAMPAIGN = [
     full("progress", r"progress\.jsonl", (1,), NO_SPACE),
     full("telemetry", "telemetry", (0,), "", look=all_ok),
     full("summary.csv", r"summary\.csv", (0,), rf"cannot write .*summary\.csv: {NO_SPACE}"),
-    full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}"),
     *(
         small_disk(f"{size}k")
         for size in (4, 12, 20, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 4096)

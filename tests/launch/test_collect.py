@@ -148,6 +148,11 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             "rank 1 exited with 1 and its log ends with OSError: no space",
         ),
         (
+            {"exit_codes": {1: 1}, "torchrun_error": "OSError: no space"},
+            State.CRASHED,
+            "rank 1 exited with 1 and wrote no error; torchrun's log ends with OSError: no space",
+        ),
+        (
             {"torchrun_error": "OSError: no space"},
             State.CRASHED,
             "torchrun failed: OSError: no space",
@@ -301,6 +306,20 @@ def test_a_torchrun_that_fails_itself_is_quoted(tmp_path: Path) -> None:
     )
     record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
     assert record.reason == "torchrun failed: torch.distributed.DistStoreError: Failed to init"
+
+
+def test_a_rank_that_could_not_begin_is_explained_by_what_torch_logs(tmp_path: Path) -> None:
+    torchrun_told(tmp_path, 1, 1)
+    with (tmp_path / "torchrun.log").open("a") as log:
+        log.write(
+            "E1125 12:47:51.514000 8617 torch/api.py:836] Traceback (most recent call last):\n"
+        )
+        log.write(
+            "E1125 12:47:51.514000 8617 torch/api.py:836] OSError: [Errno 28] No space left\n"
+        )
+    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    said = "; torchrun's log ends with OSError: [Errno 28] No space left"
+    assert record.reason == f"rank 1 exited with 1 and wrote no error{said}"
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

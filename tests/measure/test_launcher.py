@@ -86,3 +86,17 @@ def test_what_a_killed_session_left_goes_also_where_no_launch_is_left_to_run(
     (channel / "torchrun.log").write_text("of processes that are gone")
     with open_launcher(config, plan, folder, StopRequest(), lambda _: None):
         assert not channel.exists()
+
+
+@pytest.mark.parametrize("isolation", ["auto", "cell", "group"])
+def test_what_a_link_in_its_place_leads_to_is_kept(tmp_path: Path, isolation: str) -> None:
+    config = experiment(gpu_counts=[1], device="cpu", launch={"isolation": isolation})
+    plan = make_plan(config, machine())
+    folder = RunFolder.create(tmp_path / "run", experiment_file(config, plan.cells))
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "precious").write_text("content")
+    (folder.path / ".group").symlink_to(tmp_path / "outside")
+    with open_launcher(config, plan, folder, StopRequest(), lambda _: None) as launcher:
+        (folder.path / ".group").symlink_to(tmp_path / "outside")
+        launcher.close()
+    assert (tmp_path / "outside" / "precious").read_text() == "content"

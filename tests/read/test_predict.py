@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.analysis.training.test_signals import record
-from tests.factories import VERSIONS, experiment, launch_record, machine, rank_record, run, trained
+from tests.factories import (
+    VERSIONS,
+    experiment,
+    launch_nodes,
+    launch_record,
+    machine,
+    rank_record,
+    run,
+    trained,
+)
 from torchscale.analysis.summary.run import summarize
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import ExitCode, UsageError
@@ -41,12 +50,14 @@ def measured(path: Path) -> Path:
         assert isinstance(cell, TrainingCell)
         for launch, factor in enumerate((1.0, 1.002, 0.998)):
             batches = [SECONDS[cell.world_size] * factor] * 10
+            hosts = [f"node-{rank}" for rank in range(cell.world_size)]
             ranks = [
-                rank_record(cell, rank, batches).model_copy(update={"hostname": f"node-{rank}"})
-                for rank in range(cell.world_size)
+                rank_record(cell, rank, batches, hostname=host, node_rank=rank)
+                for rank, host in enumerate(hosts)
             ]
+            nodes = launch_nodes(*hosts) if len(hosts) > 1 else ()
             folder.begin_launch(cell, launch)
-            folder.finish_launch(cell, launch_record(cell, launch, batches, ranks))
+            folder.finish_launch(cell, launch_record(cell, launch, batches, ranks, nodes=nodes))
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
@@ -14,6 +15,7 @@ from tests.factories import (
     experiment,
     experiment_file,
     failed_record,
+    launch_nodes,
     launch_record,
     rank_record,
     training_result,
@@ -294,9 +296,16 @@ def test_ranks_batches_and_telemetry_are_drawn_over_time() -> None:
 def test_nodes_that_differ_are_named() -> None:
     (cell,) = [one for one in cells() if one.world_size == 2]
     other = DeviceInfo(kind="cpu", index=0, name="Other Processor")
-    ranks = [rank_record(cell, 0), rank_record(cell, 1, hostname="node-2", device=other, threads=4)]
+    elsewhere: dict[str, Any] = {
+        "hostname": "node-2",
+        "node_rank": 1,
+        "device": other,
+        "threads": 4,
+    }
+    ranks = [rank_record(cell, 0), rank_record(cell, 1, **elsewhere)]
+    record = launch_record(cell, ranks=ranks, nodes=launch_nodes("node-1", "node-2"))
     section = section_of(
-        build_document(summarize(make_run({cell.id: [launch_record(cell, ranks=ranks)]}))),
+        build_document(summarize(make_run({cell.id: [record]}))),
         "environment",
     )
     tables = [block for block in section.blocks if isinstance(block, Table)]

@@ -380,3 +380,19 @@ def test_a_launch_whose_directory_cannot_be_made_is_one_clear_line(tmp_path: Pat
     (tmp_path / "run" / "cells" / cell.id).write_text("")
     with pytest.raises(OutputError, match=r"^cannot create .*/launch-0: Not a directory$"):
         folder.begin_launch(cell, 0)
+
+
+def test_nothing_is_measured_into_a_folder_that_was_moved(tmp_path: Path) -> None:
+    """Its place would hold launches without an ``experiment.json``, which no report finds."""
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    (tmp_path / "run").rename(tmp_path / "moved")
+    for write in (
+        lambda: folder.begin_launch(cell, 1),
+        lambda: folder.finish_launch(cell, launch_record(cell, 1)),
+        lambda: folder.begin_profile(cell),
+    ):
+        with pytest.raises(OutputError, match=r"run was moved or removed while it was measured"):
+            write()
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
+    assert load_run(tmp_path / "moved").cells[0].launches == (launch_record(cell),)

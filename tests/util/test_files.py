@@ -18,8 +18,10 @@ from torchscale.util.files import (
     atomic_write_model,
     atomic_write_text,
     leads_out,
+    make_directory,
     read_bounded,
     read_end,
+    remove_tree,
 )
 
 
@@ -189,3 +191,34 @@ def test_a_file_that_a_library_writes_takes_its_place_only_when_it_is_whole(tmp_
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("table", "new")]
     with pytest.raises(OutputError, match=r"cannot write .*No space"), atomic_path(path):
         raise OSError(28, "No space left on device")
+
+
+def test_what_is_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"cannot create .*/file: a file is in its place$"):
+        make_directory(tmp_path / "file")
+    (tmp_path / "link").symlink_to("nowhere")
+    said = r"/link: a link to nowhere, which is no directory, is in its place$"
+    for place in (tmp_path / "link", tmp_path / "link" / "run"):
+        with pytest.raises(OutputError, match=said):
+            make_directory(place)
+    make_directory(tmp_path / "new" / "run")
+    (tmp_path / "other").symlink_to("new")
+    make_directory(tmp_path / "other")
+    assert (tmp_path / "new" / "run").is_dir()
+
+
+def test_of_a_link_the_link_alone_is_removed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / "precious"
+    kept.parent.mkdir()
+    kept.write_text("content")
+    for place, target in (("to a directory", "kept"), ("to a file", "kept/precious")):
+        (tmp_path / place).symlink_to(target)
+        remove_tree(tmp_path / place)
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    (tmp_path / "tree" / "deep" / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "file").write_text("")
+    for place in ("tree", "file", "absent"):
+        remove_tree(tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert kept.read_text() == "content"

@@ -19,6 +19,7 @@ from torchscale.util.process import (
     BoundedProcess,
     ManagedProcess,
     find_token_processes,
+    left_processes,
     rank_environment,
     run_bounded,
     tail,
@@ -364,3 +365,14 @@ def test_without_proc_nothing_is_started(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(launch_process, "_PROC", tmp_path / "absent")
     with pytest.raises(MachineError, match="/proc is not mounted"):
         run_bounded(python("pass"), timeout_seconds=5)
+
+
+def test_without_proc_nothing_is_known_to_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command says that /proc is not mounted, and then ends."""
+
+    def absent(*_: object) -> None:
+        raise psutil.NoSuchProcess(os.getpid())
+
+    monkeypatch.setattr(launch_process, "_adopted", {})
+    monkeypatch.setattr(psutil, "Process", absent)
+    assert left_processes() == {}

@@ -45,9 +45,9 @@ _TORCHRUN_FAILURE = re.compile(
     r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b"
 )
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d{1,9})\b")
-_ERROR_LINE = re.compile(r"^((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
-"""The last line of a traceback. What torchrun says of ranks that failed has no text on that
-line."""
+_ERROR_LINE = re.compile(r"^(?:[EW]\d{4} [^\]\n]*\] )?((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
+"""The last line of a traceback, as Python prints it or as torch logs it. What torchrun says of ranks
+that failed has no text on that line."""
 _ABORT_LOG_BYTES = 64 * 1024
 """What gloo says, and behind it Python's stacks of all threads and the names of all extension
 modules."""
@@ -378,6 +378,10 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
             left = "wrote no error"
             if logged:
                 left = f"its log ends with {logged[:300]}"
+            elif evidence.torchrun_error:  # it could not begin, as without space for its log
+                left += (
+                    f"; {evidence.ending.program}'s log ends with {evidence.torchrun_error[:300]}"
+                )
             return State.CRASHED, f"rank {rank} exited with {code} and {left}"
     return _judge_departure(evidence, silent)
 

@@ -6,7 +6,6 @@ equal, but imports torch in every process.
 from __future__ import annotations
 
 import multiprocessing
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask, ended_file
 from torchscale.schema.state import State
-from torchscale.util.files import atomic_write_model
+from torchscale.util.files import atomic_write_model, remove_tree
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
 from torchscale.util.process import ManagedProcess, tail
@@ -63,7 +62,9 @@ class ElasticLauncher:
 
     def __init__(self, channel: Path) -> None:
         """``channel``: a directory that this launcher alone uses, which it makes and removes."""
-        self._channel = channel.resolve()
+        self._channel = (
+            channel.parent.resolve() / channel.name
+        )  # not where a link in its place leads
         self._command = module_command(_MODULE, str(self._channel))
         self._process: ManagedProcess | None = None
         self._environment: Mapping[str, str] = {}
@@ -145,7 +146,7 @@ class ElasticLauncher:
         if self._process is not None:
             self._process.end(grace_seconds=0.0)
         self._process = None
-        shutil.rmtree(self._channel, ignore_errors=True)
+        remove_tree(self._channel)
 
     def _start(self, environment: Mapping[str, str]) -> ManagedProcess:
         """The process that runs with this environment: the one there is, or a new one."""

@@ -32,7 +32,7 @@ from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.schema.state import State
-from torchscale.util.files import atomic_write_model, atomic_write_text
+from torchscale.util.files import atomic_write_model, atomic_write_text, remove_tree
 from torchscale.util.logs import keep_log, open_log
 from torchscale.util.process import ManagedProcess, is_running, wait_until
 
@@ -70,12 +70,14 @@ class Group:
             MachineError: torchrun cannot be started.
             OutputError: ``channel`` cannot be created or written.
         """
-        shutil.rmtree(channel, ignore_errors=True)
+        remove_tree(channel)
         try:
             channel.mkdir(parents=True)
         except OSError as error:
             raise OutputError(f"cannot create {channel}: {error.strerror or error}") from error
-        self._channel = channel.resolve()
+        self._channel = (
+            channel.parent.resolve() / channel.name
+        )  # not where a link in its place leads
         self._cpu_sets = task.cpu_sets if cpu_sets is None else cpu_sets
         processes = task.cell.world_size if processes is None else processes
         self._command = torchrun_command(processes, self._channel, "--group", str(self._channel))
@@ -94,7 +96,7 @@ class Group:
                     self._command, env=environment, stdout=log, stderr=log
                 )
         except TorchscaleError:
-            shutil.rmtree(self._channel, ignore_errors=True)
+            remove_tree(self._channel)
             raise
 
     @property
@@ -178,7 +180,7 @@ class Group:
             self._process.end(grace_seconds=0.0)
             if self._last is not None and self._last.exists():
                 self._keep_logs(self._last)
-            shutil.rmtree(self._channel, ignore_errors=True)
+            remove_tree(self._channel)
 
     def _is_over(self) -> bool:
         """Whether every rank has left, or torchrun itself."""

@@ -3,7 +3,6 @@ launches before it."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
+from torchscale.util.files import remove_tree
 
 _GROUP = ".group"
 """In the run folder, while a process runs that many launches use: what is handed to it, and its
@@ -244,7 +244,7 @@ def open_launcher(
     """A launcher that leaves no process behind. ``pending``: what it will run, for processes that
     many launches can share; ``nodes``: for launches over several. What processes of a killed
     session left in the folder is removed."""
-    shutil.rmtree(folder.path / _GROUP, ignore_errors=True)
+    remove_tree(folder.path / _GROUP)
     launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending, nodes=nodes)
     try:
         yield launcher

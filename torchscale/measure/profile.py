@@ -16,7 +16,6 @@ from torchscale.config.yaml_reader import Data
 from torchscale.errors import (
     ExitCode,
     MachineError,
-    OutputError,
     TorchscaleError,
     TraceError,
     UsageError,
@@ -45,6 +44,7 @@ from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.step_profiler import RECORD_VARIABLE
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
 from torchscale.traces.nsys.strip import StrippedTable, strip_export
+from torchscale.util.files import make_directory
 from torchscale.util.process import adopt_orphans
 
 _PROGRAM_MARGIN_SECONDS = 1800.0
@@ -197,7 +197,7 @@ def profile_program(
         choice = choose_tool_for(command, tool.value)
     if choice.note:
         observer.note(choice.note)
-    _make_directory(directory)
+    make_directory(directory)
     if (directory / "recording.json").exists() or any(directory.glob("recorded-rank-*.json")):
         raise UsageError(f"{directory} holds a recording already", hint="name another --output-dir")
     request = RecordRequest(
@@ -291,7 +291,7 @@ def analyze_recordings(
         OutputError: ``output_dir`` cannot be written.
     """
     if output_dir is not None:
-        _make_directory(output_dir)
+        make_directory(output_dir)
     with observer.status("Reading the recordings"):
         return analyze_files(list(map(run_by_name, paths)), window, output_dir)
 
@@ -356,10 +356,3 @@ def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
             "profiling.enabled: true",
         )
     return max(plan.training, key=lambda cell: cell.world_size)
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error

@@ -24,7 +24,7 @@ from torchscale.errors import OutputError, UsageError
 from torchscale.launch.machine import usable_cores
 from torchscale.schema.base import Frozen
 from torchscale.util.cpu import cpu_name
-from torchscale.util.files import atomic_write_text, read_bounded
+from torchscale.util.files import atomic_write_text, make_directory, read_bounded
 from torchscale.util.gc import gc_paused
 from torchscale.util.interval_text import format_ends, format_interval, with_interval
 from torchscale.util.process import wait_until
@@ -314,10 +314,7 @@ def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> N
         UsageError: there is another file.
         OutputError: it cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot create {path.parent}: {error.strerror or error}") from error
+    make_directory(path.parent)
     with _held(path.parent):
         tests = dict(read_times(path).tests)
         for name, session in measured.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from torchscale.errors import StoreError, UsageError
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.store.json_files import DamagedFileError, read_model
-from torchscale.util.files import atomic_write_model
+from torchscale.util.files import atomic_write_model, make_directory
 
 BASELINES = Path("baselines")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -66,10 +66,7 @@ def save_baseline(
         raise UsageError(f"{path} exists", hint="choose another name, or pass --replace")
     if not any(cell.launches for cell in results.cells):
         raise UsageError(f"nothing was measured in {results.name}, so it is no baseline")
-    try:
-        baselines.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {baselines}: {error.strerror or error}") from error
+    make_directory(baselines)
     atomic_write_model(path, results.model_copy(update={"name": name}))
     return path
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from torchscale.errors import OutputError, StoreError
+from torchscale.util.files import make_directory
 
 _RETRY_SECONDS = 0.2
 """After a failed attempt: :func:`is_locked` holds the lock for an instant, and must not fail a
@@ -28,11 +29,12 @@ def locked_folder(path: Path) -> Iterator[None]:
         StoreError: another process holds it.
         OutputError: it cannot be created or locked.
     """
+    make_directory(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
         lock = _open_lock(path / ".lock")
     except OSError as error:
-        raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
+        problem = "is a link; remove it" if error.errno == errno.ELOOP else error.strerror or error
+        raise OutputError(f"cannot create {path / '.lock'}: {problem}") from error
     with lock:
         try:
             _lock_with_retry(lock)
@@ -71,7 +73,7 @@ def _open_lock(path: Path) -> TextIO:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "its .lock is not a regular file; remove it")
+        raise OSError(errno.EINVAL, "not a regular file; remove it")
     return os.fdopen(descriptor, "r+")
 
 

@@ -34,7 +34,7 @@ from torchscale.store.resume import (
     refuse_other_machine,
     with_declared_hardware,
 )
-from torchscale.util.files import atomic_write_model, fsync_directory, leads_out
+from torchscale.util.files import atomic_write_model, fsync_directory, leads_out, make_directory
 from torchscale.util.logs import clean_logs
 
 RESULTS = Path("results")
@@ -115,10 +115,7 @@ class RunFolder:
                 differ.
             OutputError: it cannot be written.
         """
-        try:
-            (path / "cells").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot create {path}: {error.strerror or error}") from error
+        make_directory(path / "cells")
         if (path / "experiment.json").exists():
             earlier = cls.open(path)
             refuse_other_experiment(path, earlier.experiment, experiment)
@@ -209,7 +206,13 @@ class RunFolder:
 
     def begin_launch(self, cell: AnyCell, launch: int) -> Path:
         """An empty directory for a launch (writes); what an earlier attempt left there is set
-        aside."""
+        aside.
+
+        Raises:
+            StoreError: its directory is a link that leads out of the folder.
+            OutputError: it cannot be made, or the folder has gone.
+        """
+        self._refuse_gone()
         directory = self.launch_directory(cell, launch)
         self._refuse_link(directory)
         if directory.exists():
@@ -230,8 +233,9 @@ class RunFolder:
         """Write ``record.json``: from here on the launch is complete.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: it cannot be written, or the folder has gone.
         """
+        self._refuse_gone()
         directory = self.launch_directory(cell, record.launch)
         if (
             not directory.exists()
@@ -240,7 +244,13 @@ class RunFolder:
         atomic_write_model(directory / "record.json", record)
 
     def begin_profile(self, cell: AnyCell) -> Path:
-        """A new, empty directory for a recording of a cell (writes)."""
+        """A new, empty directory for a recording of a cell (writes).
+
+        Raises:
+            StoreError: its directory is a link that leads out of the folder.
+            OutputError: it cannot be made, or the folder has gone.
+        """
+        self._refuse_gone()
         parent = self.path / "cells" / cell.id
         self._refuse_link(parent)
         number = (
@@ -302,6 +312,18 @@ class RunFolder:
     def launch_directory(self, cell: AnyCell, launch: int) -> Path:
         """Where a launch's files are or would be."""
         return self.path / "cells" / cell.id / f"launch-{launch}"
+
+    def _refuse_gone(self) -> None:
+        """Without its ``experiment.json`` no report finds what is measured into it.
+
+        Raises:
+            OutputError: the folder was moved or removed by somebody.
+        """
+        if not os.path.lexists(self.path / "experiment.json"):
+            raise OutputError(
+                f"{self.path} was moved or removed while it was measured",
+                hint="what is complete is where it is now; continue there with --output-dir",
+            )
 
     def _refuse_link(self, directory: Path) -> None:
         """Nothing is read, and so nothing may be written, where a link leads out of the folder:

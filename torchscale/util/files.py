@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,6 +134,41 @@ def atomic_write_model(path: Path, model: BaseModel, *, durable: bool = True) ->
     if len(text) > _LARGEST_INDENTED:
         text = cleaned.model_dump_json()
     atomic_write_text(path, f"{text}\n", durable=durable)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, unless it is there.
+
+    Raises:
+        OutputError: it cannot be made; the message names what is in its place.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        place = Path(error.filename or path)
+        obstacle = _obstacle(place)
+        problem = f"{place}: {obstacle}" if obstacle else f"{path}: {error.strerror}"
+        raise OutputError(f"cannot create {problem}") from error
+
+
+def _obstacle(place: Path) -> str:
+    """What is where a directory should be; empty for nothing, or what cannot be looked at."""
+    with contextlib.suppress(OSError):
+        if place.is_symlink():
+            return f"a link to {place.readlink()}, which is no directory, is in its place"
+        if place.exists():
+            return "a file is in its place"
+    return ""
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory and what is in it, as far as it can be removed. A link or a file in its
+    place is removed by itself: what a link leads to belongs to others."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def fsync_directory(directory: Path) -> None:

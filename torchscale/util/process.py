@@ -197,6 +197,8 @@ def left_processes() -> dict[int, str]:
     """Processes that something which ran below this process left behind, and that still run: pid →
     command line. What a library has started in this process while nothing of ours ran is not among
     them."""
+    if not _adopted:
+        return {}
     _reap_orphans(except_pid=None)
     return {pid: _command_line(child) for pid, child in _adopted.items() if is_running(child)}
 

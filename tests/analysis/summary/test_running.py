@@ -102,7 +102,9 @@ def launch_of(
         gpu = DeviceInfo(kind="cuda", index=0, name="NVIDIA H100")
         common = {"backend": "nccl", "device": gpu, "world_size": cell.world_size}
         on_nccl = tuple(
-            measured.ranks[0].model_copy(update={**common, "rank": rank})
+            measured.ranks[rank % 2].model_copy(
+                update={**common, "rank": rank, "local_rank": rank, "pid": 100 + rank, "pairs": ()}
+            )
             for rank in range(cell.world_size)
         )
         choices = (("all_reduce", 1024 << 4, "Ring" if seconds < 1 else "NVLS", "LL"),)

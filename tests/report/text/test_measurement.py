@@ -16,7 +16,7 @@ from torchscale.report.text.measurement import flag_text
 from torchscale.schema.launch.steps import BatchTimes, StopRule, Warmup
 
 UNSTEADY = Warmup(
-    steps=20, seconds=2.0, steady=False, batches=BatchTimes(steps=(10, 10), seconds=(1.0, 2.0))
+    steps=20, seconds=3.0, steady=False, batches=BatchTimes(steps=(10, 10), seconds=(1.0, 2.0))
 )
 NOISY = (1.0, 2.0) * 5
 

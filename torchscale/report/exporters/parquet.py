@@ -33,7 +33,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.store.run_folder import RunFolder
-from torchscale.util.files import atomic_path
+from torchscale.util.files import atomic_path, make_directory
 
 if TYPE_CHECKING:
     import pyarrow
@@ -117,10 +117,7 @@ def store(run: RunToStore, place: str | None) -> Stored:
             "--to parquet writes three files: which directory?", hint="name it with --output DIR"
         )
     directory = Path(place)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
+    make_directory(directory)
     folder = RunFolder(run.directory, run.summary.experiment)
     tables = (
         _Table("cells", CELLS, _cells(run)),

@@ -3,11 +3,13 @@ it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import uuid
 from collections.abc import Mapping
+from datetime import timedelta
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
@@ -35,6 +37,9 @@ from torchscale.util.process_names import rank_process_name
 from torchscale.worker.launcher.rank_process import name_process, run_item, status_of
 
 _LOOPBACK = "127.0.0.1"
+_STORE_SECONDS = 30
+"""To reach the store in this very process, which takes milliseconds; torch's own is ten minutes, and
+out of descriptors it is tried all that time."""
 _MONITOR_SECONDS = 0.1
 """Between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a core."""
 _AGENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -60,12 +65,25 @@ def run_agent(item: GroupItem, begun: float) -> int:
         ChildFailedError: a rank has failed, and the others were ended.
         SignalException: a signal has ended the agent, and with it the ranks.
     """
-    store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    store = TCPStore(
+        _LOOPBACK,
+        0,
+        is_master=True,
+        timeout=timedelta(seconds=_STORE_SECONDS),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
     run_id = uuid.uuid4().hex
     # On the port that the store has found: stores of one process that are multi-tenant share a
     # server.
     rendezvous = RendezvousParameters(
-        "static", f"{_LOOPBACK}:{store.port}", run_id, min_nodes=1, max_nodes=1, rank=0
+        "static",
+        f"{_LOOPBACK}:{store.port}",
+        run_id,
+        min_nodes=1,
+        max_nodes=1,
+        rank=0,
+        timeout=_STORE_SECONDS,
     )
     spec = WorkerSpec(
         role="default",  # as torchrun's
@@ -80,7 +98,11 @@ def run_agent(item: GroupItem, begun: float) -> int:
         local_addr=_LOOPBACK,
     )
     logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
-    result = _Agent(spec, logs, start_method="fork").run()
+    agent = _Agent(spec, logs, start_method="fork")
+    try:
+        result = agent.run()
+    finally:
+        agent.remove_error_files()
     if result.is_failed():
         raise ChildFailedError("torchscale.worker", result.failures)
     return 0
@@ -95,9 +117,12 @@ class _Agent(LocalElasticAgent):
     """
 
     _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
+    _error_files: tuple[str, ...] = ()
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pids: dict[int, Any] = super()._start_workers(worker_group)
+        context = getattr(self._pcontext, "_pc", None)
+        self._error_files = tuple(getattr(context, "error_files", ()))
         self._processes = {process.pid: process for process in active_children()}
         return pids
 
@@ -118,6 +143,13 @@ class _Agent(LocalElasticAgent):
                 }
             )
         return result
+
+    def remove_error_files(self) -> None:
+        """torch leaves one in TMPDIR for each fork that failed before it was a rank, as where its
+        log could not be made; what it says is in the agent's log."""
+        for path in self._error_files:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
 
     def _exit_code(self, worker: Worker) -> int | None:
         """Negative for a signal; ``None`` while it runs."""

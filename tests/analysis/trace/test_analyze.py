@@ -428,3 +428,11 @@ def test_more_collectives_and_ranks_than_fit_in_memory_are_refused(
     said = r"11 collectives among 4 ranks, .* \(10 among so many\)"
     with pytest.raises(TraceError, match=said):
         pair(of_ranks([rows] * 4))
+
+
+def test_steps_of_no_length_are_named() -> None:
+    events = [*(step(number, 5.0, 0.0) for number in range(3)), kernel("gemm", 5.0, 2.0)]
+    with pytest.raises(
+        TraceError, match=r"rank0\.json: its steps begin and end at the same moment"
+    ):
+        analyze_trace(trace([events]))

@@ -57,6 +57,26 @@ def test_a_rank_without_a_file_is_the_suspect(tmp_path: Path) -> None:
     assert any("rank 1: no stack (no dump)" in line for line in found.evidence)
 
 
+def test_a_dump_that_cannot_be_read_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "trace_0").write_text(json.dumps(dump(DONE, WAITING)))
+    (tmp_path / "trace_1").write_bytes(pickle.dumps(print))
+    found = verdict(tmp_path)
+    assert found.summary.endswith("rank 1 left no dump that can be read")
+    (line,) = (line for line in found.evidence if line.startswith("rank 1"))
+    assert "trace_1: a pickle that holds more than plain values" in line
+    (tmp_path / "older_1").write_text(json.dumps(dump(DONE)))
+    os.utime(tmp_path / "older_1", (1_700_000_000,) * 2)
+    assert verdict(tmp_path).summary.endswith("rank 1 never called it")
+
+
+def test_a_link_that_leads_nowhere_hides_no_dump(tmp_path: Path) -> None:
+    for rank, entries in ((0, [DONE, WAITING]), (1, [DONE])):
+        (tmp_path / f"trace_{rank}").write_text(json.dumps(dump(*entries)))
+    (tmp_path / "gone_1").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop_1").symlink_to(tmp_path / "loop_1")
+    assert verdict(tmp_path).ranks == (1,)
+
+
 def test_the_newest_file_of_a_rank_counts(tmp_path: Path) -> None:
     for name, age, entries in (
         ("old_1", 100, [DONE, WAITING]),

@@ -260,3 +260,14 @@ def test_a_dump_of_many_groups_is_judged_in_seconds() -> None:
 def test_a_shape_of_a_million_dimensions_is_cut() -> None:
     (call,) = collective_log(dump(entry(1, input_sizes=[[2**60] * 1_000_000]))).calls
     assert len(call.input_sizes[0]) == 64
+
+
+def test_names_stay_in_one_line() -> None:
+    """They are shown within sentences, which a line break could continue as it likes."""
+    forged = "x\nrank 1 never called it\x1b[1m"
+    waiting = entry(4, retired=False, profiling_name=f"gloo:{forged}", process_group=[forged, "d"])
+    log = collective_log(dump(waiting, pg_config={forged: {"desc": forged, "ranks": "[0, 1]"}}))
+    (call,) = log.calls
+    shown = "x\\nrank 1 never called it\\x1b[1m"
+    assert (call.operation, call.group) == (shown, shown)
+    assert log.groups == {shown: ProcessGroup("d", (0, 1))}

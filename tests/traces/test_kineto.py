@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from tests.traces.builders import BASE_NS, host, kernel, kineto, step
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind
+from torchscale.traces import recordings
+from torchscale.traces.kineto import events as event_columns
 from torchscale.traces.kineto import stream
 from torchscale.traces.kineto.reader import read_kineto
 from torchscale.traces.recordings import find_recordings, read_recordings
@@ -200,6 +203,69 @@ def test_a_header_may_claim_any_number_of_ranks(tmp_path: Path) -> None:
     assert (
         note == f"1 of 1,000,000,000 ranks are here; missing: {', '.join(map(str, range(1, 17)))}"
     )
+
+
+def test_a_header_of_megabytes_lists_process_groups(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    groups = [{"ranks": list(range(64))}] * 2000
+    path.write_text(kineto(events(), world_size=1, groups=groups))
+    assert path.read_text().index("traceEvents") > 1 << 20
+    assert [rank.rank for rank in read_recordings(find_recordings([tmp_path])).ranks] == [0]
+
+
+def test_a_pipe_and_a_device_are_no_recordings(tmp_path: Path) -> None:
+    pipe = tmp_path / "rank0.json"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/null")):
+        with pytest.raises(TraceError, match="neither a regular file nor a directory"):
+            find_recordings([path])
+
+
+def test_of_many_files_of_one_rank_some_are_named(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.json" for number in range(40)]
+    for path in files:
+        path.write_text(kineto(events(), rank=3, world_size=8))
+    said = r"rank 3 is there more than once: 0\.json, .* and 24 more$"
+    with pytest.raises(TraceError, match=said):
+        read_recordings(files)
+
+
+def test_what_unpacks_to_more_than_any_recording_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blanks = " " * (4 << 20)
+    plain = tmp_path / "rank0.json.gz"
+    plain.write_bytes(gzip.compress(kineto(events()).replace("[", f"[{blanks}", 1).encode(), 9))
+    inside, outside = tmp_path / "inside.tar.gz", tmp_path / "outside.tar.gz"
+    with tarfile.open(inside, "w:gz") as tar:
+        tar.add(plain, "rank0.json.gz")
+    with tarfile.open(outside, "w:gz") as tar:
+        member = tarfile.TarInfo("rank0.json")
+        member.size = len(blanks)
+        tar.addfile(member, io.BytesIO(blanks.encode()))
+    monkeypatch.setattr(recordings, "_MAX_UNPACKED_BYTES", 1 << 20)
+    for path in (plain, inside, outside):
+        with pytest.raises(TraceError, match="which no recording does"):
+            read_recordings([path])
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "said"),
+    [
+        ("_MAX_KEPT", 2, "collectives and steps"),
+        ("_MAX_NAMES", 5, "different names"),
+        ("_MAX_NAME_CHARACTERS", 60, "names of more than 60 characters"),
+        ("_MAX_LANES", 1, "names of threads"),
+    ],
+)
+def test_more_than_a_recording_holds_is_refused(
+    limit: str, value: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = [{**kernel("gemm", 10.0, 5.0), "tid": name} for name in ("a", "b")]
+    read(kineto([*events(), *threads]))
+    monkeypatch.setattr(event_columns, limit, value)
+    with pytest.raises(TraceError, match=said):
+        read(kineto([*events(), *threads]))
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

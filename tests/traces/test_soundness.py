@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from tests.traces.builders import NsysExport, host, kernel, kineto, step
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import Trace
+from torchscale.traces.kineto import stream
 from torchscale.traces.recordings import read_recordings
 
 MANY = 10**25
@@ -97,7 +97,7 @@ REFUSED: dict[str, Mapping[str, Any]] = {
         "changed": lambda found: [event.update(dur=-3.0) for event in found[6:]]
     },
     "kernels of no time": {"changed": lambda found: [event.update(dur=0.0) for event in found]},
-    "a deep header": {"deviceProperties": json.loads("[" * 900 + "]" * 900)},
+    "a deep header": {"deviceProperties": ["deep"]},
 }
 
 
@@ -105,7 +105,7 @@ REFUSED: dict[str, Mapping[str, Any]] = {
 def test_nonsense_in_a_kineto_trace_is_refused(tmp_path: Path, case: str) -> None:
     path = write(tmp_path, **REFUSED[case])
     if case == "a deep header":  # deeper than Python can write
-        path.write_text(path.read_text().replace("[" * 3, "[" * 100_000, 1))
+        path.write_text(path.read_text().replace('"deep"', "[" * 100_000 + "]" * 100_000))
     with pytest.raises(TraceError) as refused:
         read(path)
     assert "rank0.json" in refused.value.message
@@ -185,6 +185,40 @@ def test_an_event_that_never_ends_is_refused(tmp_path: Path) -> None:
             file.write(b"},{" * (1 << 19))
     with pytest.raises(TraceError, match="over 64 MiB"):
         read(path)
+
+
+def test_an_event_of_objects_in_each_other_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(b'{"traceEvents": [' + b'{"a":' * (10 << 20))
+    began = time.process_time()
+    with pytest.raises(TraceError, match="over 1000 objects in each other"):
+        read(path)
+    assert time.process_time() - began < 10  # all of them were counted, to 64 MiB
+
+
+def test_a_shape_of_any_number_of_dimensions_has_no_size(tmp_path: Path) -> None:
+    shapes = {"Input Dims": [[10**17] * 100_000], "Input type": ["float"]}
+    call = host("cpu_op", "c10d::allreduce_", 7000.0, 3.0, **shapes)
+    path = tmp_path / "rank0.json"
+    found = [event for event in trace_events() if event["cat"] != "kernel"]
+    done = host("user_annotation", "gloo:all_reduce", 7001.0, 3.0, thread=2)
+    path.write_text(kineto([*found, call, done], rank=0, world_size=1, backend="gloo"))
+    began = time.process_time()
+    (rank,) = read_recordings([path]).ranks
+    assert rank.collectives.payload_bytes.tolist() == [-1]
+    assert time.process_time() - began < 10  # the product of the dimensions took minutes
+
+
+def test_a_trace_of_many_names_is_read_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_PIECE_BYTES", 4096)
+    path = tmp_path / "rank0.json"
+    path.write_text(kineto([kernel(f"k{place}", 10.0 * place, 5.0) for place in range(40_000)]))
+    began = time.process_time()
+    (rank,) = read_recordings([path]).ranks
+    assert len(rank.names) == 40_000
+    assert time.process_time() - began < 6  # all names were gone through for each piece
 
 
 # --- nsys

@@ -53,19 +53,19 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
     """
     facts = read_facts(directory)
     dumps: dict[int, _Dump] = {}
-    problems: list[str] = []
+    problems: dict[int, str] = {}
     for rank, path in _candidates(directory):
         try:
             dumps[rank] = _read(path)
         except TraceError as error:
-            problems.append(f"{path.name}: {error.message}")
+            problems[rank] = f"{path.name}: {error.message}"
         if len(dumps) >= _MAX_DUMPS:
             break
     states = {state.rank: state for state in facts.processes}
     if not dumps and not states:
         first = ""
         if problems:
-            first = f"; {problems[0]}"
+            first = f"; {next(iter(problems.values()))}"
         raise UsageError(
             f"{directory} holds no dump of torch's flight recorder{first}",
             hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) "
@@ -84,14 +84,16 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
     evidence = []
     for rank in range(size):
         dump, state = dumps.get(rank, absent), states.get(rank, RankProcess(rank=rank))
+        unread = rank in problems and rank not in dumps
         evidence.append(
             RankEvidence(
                 rank,
                 condition_of(state, dump.answer),
                 dump.frames or facts.stacks.get(rank, ()) or _logged_stack(directory, rank),
                 dump.log,
-                dump.problem,
+                problems[rank] if unread else dump.problem,
                 state.pid,
+                is_unread=unread,
             )
         )
     return evidence, facts
@@ -108,12 +110,24 @@ def _candidates(directory: Path) -> list[tuple[int, Path]]:
             for match, path in named
             if not _OTHER_FILES.search(path.name)
         ]
-        return sorted(chosen, key=lambda item: (item[1].stat().st_mtime, item[1].name))
+        return sorted(chosen, key=lambda item: (_modified(item[1]), item[1].name))
     except OSError as error:
         raise UsageError(
             f"cannot read {directory}: {error.strerror or error}",
             hint="pass the directory that holds the dumps",
         ) from error
+
+
+def _modified(path: Path) -> float:
+    """When it was written; of a link that leads nowhere, when that was made. A file that is gone
+    meanwhile is not read either."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        try:
+            return path.lstat().st_mtime
+        except OSError:
+            return 0.0
 
 
 def _read(path: Path) -> _Dump:

@@ -73,6 +73,7 @@ class RankEvidence:
         frames: Python stack of its main thread, outermost first; empty where unknown.
         log: Its collectives; ``None`` without a recorder.
         problem: Why there is no ``log``.
+        is_unread: Whether it left a dump that could not be read.
         pid: Of its process, where known.
         size_error: Bytes that gloo received and that it expected, if it ended the rank for that.
         activity: Whether it computes or sleeps; ``None`` where that is not known, or says nothing
@@ -90,6 +91,7 @@ class RankEvidence:
     size_error: tuple[int, int] | None = None
     activity: Activity | None = None
     loops: tuple[LineRange | None, ...] = ()
+    is_unread: bool = False
 
 
 @dataclass(frozen=True)
@@ -459,6 +461,8 @@ def _absence(job: _Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause,
     if 0 < len(places) < 3:
         where = f" in {' and '.join(sorted(places))}"
     never = f"{ranks_label(ranks)} left no dump"
+    if any(job.ranks[rank].is_unread for rank in ranks):
+        never = f"{ranks_label(ranks)} left no dump that can be read"
     if has_log:
         never = f"{ranks_label(ranks)} never called it"
     if all(map(is_loading, frames)):

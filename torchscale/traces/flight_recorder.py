@@ -19,6 +19,7 @@ import msgspec
 from torchscale.errors import TraceError
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import StackFrame
+from torchscale.util.text import one_line
 
 MAX_DUMP_BYTES = 64 << 20
 """torch keeps 2,000 entries by default: 2 MB of JSON, some 10 MB of pickle with stacks."""
@@ -228,9 +229,9 @@ def _call(entry: _Entry) -> CollectiveCall:
     if entry.is_p2p:
         sequence = entry.p2p_seq_id
     return CollectiveCall(
-        group=entry.process_group[0][:_MAX_NAME],
+        group=_shown(entry.process_group[0]),
         sequence=sequence,
-        operation=operation[:_MAX_NAME],
+        operation=_shown(operation),
         is_p2p=entry.is_p2p or re.match(r"(send|recv)\b", operation) is not None,
         is_done=_is_done(entry, backend),
         created_ns=entry.time_created_ns,
@@ -247,6 +248,11 @@ def _call(entry: _Entry) -> CollectiveCall:
             for frame in entry.frames[:_MAX_FRAMES][::-1]
         ),
     )
+
+
+def _shown(name: str) -> str:
+    """A name of bounded length in one line: it is shown within sentences."""
+    return one_line(name[:_MAX_NAME])
 
 
 def _shapes(sizes: list[list[int]]) -> tuple[tuple[int, ...], ...]:
@@ -267,12 +273,12 @@ def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
     """Every group that the dump lists or uses. Where gloo lists one under an empty name, it is the
     default group."""
     listed = {
-        (key or group.name)[:_MAX_NAME]: ProcessGroup(group.desc[:_MAX_NAME], _ranks(group.ranks))
+        _shown(key or group.name): ProcessGroup(_shown(group.desc), _ranks(group.ranks))
         for key, group in dump.pg_config.items()
     }
     groups: dict[str, ProcessGroup] = {}
     for entry in dump.entries:
-        name, description = (text[:_MAX_NAME] for text in entry.process_group)
+        name, description = map(_shown, entry.process_group)
         known = listed.get(name)
         if not known and description == _DEFAULT_DESCRIPTION:
             known = listed.get("")

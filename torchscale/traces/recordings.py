@@ -11,22 +11,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace, Trace
 from torchscale.traces.kineto.reader import UNNAMED, is_kineto, read_kineto
+from torchscale.traces.kineto.stream import MAX_HEADER_BYTES
 from torchscale.traces.nsys.database import is_sqlite
 from torchscale.traces.nsys.reader import read_nsys
 from torchscale.traces.soundness import sound
 
 REPORT_SUFFIX = ".nsys-rep"
 _PEEK_BYTES = 1 << 20
-"""The header before ``traceEvents`` is far shorter."""
+"""The header before ``traceEvents`` is far shorter, but for a job of many process groups, which it
+lists."""
+_MAX_UNPACKED_BYTES = 1 << 30
+_MAX_UNPACKED_RATIO = 100
+"""Recordings of torch.profiler unpack to 15 to 25 times their size. What unpacks to more than a
+gigabyte and to more than a hundred times its size was made to fill memory."""
 _MAX_MEMBERS = 4096
 """Of an archive; a hostile one can hold any number."""
 _MAX_SHOWN = 16
-"""Missing ranks that are named; a header may claim any number of them."""
+"""Missing ranks, and files of one rank, that are named; there may be any number of them."""
 _MAX_PROBLEM = 200
 """Characters: an error may quote what it could not read."""
 _JSON_SUFFIXES = (".json", ".json.gz")
@@ -56,6 +62,11 @@ def find_recordings(paths: list[Path]) -> list[Path]:
                     hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz files",
                 )
             recordings += inside
+        elif path.exists():
+            raise TraceError(
+                f"{path}: neither a regular file nor a directory",
+                hint="write what a pipe or a device holds to a file first",
+            )
         else:
             raise TraceError(f"{path}: no such file or directory")
     exported = {path.with_suffix(REPORT_SUFFIX) for path in recordings if path.suffix == ".sqlite"}
@@ -131,7 +142,10 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     if len(set(numbers)) == len(numbers):
         return ranks
     twice = next(number for number in numbers if numbers.count(number) > 1)
-    which = ", ".join(rank.source for rank in ranks if rank.rank == twice)
+    sources = [rank.source for rank in ranks if rank.rank == twice]
+    which = ", ".join(sources[:_MAX_SHOWN])
+    if len(sources) > _MAX_SHOWN:
+        which = f"{which} and {len(sources) - _MAX_SHOWN} more"
     raise TraceError(
         f"rank {twice} is there more than once: {which}",
         hint="name the recordings of one run, one a rank",
@@ -141,8 +155,8 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
 def _is_export(path: Path) -> bool:
     if path.name.endswith(_ARCHIVE_SUFFIXES):
         return False
-    with _as_trace_errors(str(path)):
-        return is_sqlite(_beginning(path))
+    with _as_trace_errors(str(path)), _opened(path) as stream:
+        return is_sqlite(stream.read(_PEEK_BYTES))
 
 
 def _read_exports(paths: list[Path]) -> tuple[list[RankTrace], list[str]]:
@@ -166,12 +180,12 @@ def _read_kineto(path: Path) -> list[RankTrace]:
             return ranks
         if path.suffix == REPORT_SUFFIX:
             raise TraceError(f"{path}: a report of nsys, not exported", hint=export_hint(path))
-        if not is_kineto(_beginning(path)):
+        if not _is_trace(path):
             raise TraceError(
                 f"{path}: neither a trace of torch.profiler nor an export of nsys",
                 hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz",
             )
-        with path.open("rb") as raw, _decompressed(path.name, raw) as stream:
+        with _opened(path) as stream:
             return [read_kineto(stream, path.name)]
 
 
@@ -206,32 +220,72 @@ def _looks_like_recording(path: Path) -> bool:
     if not path.name.endswith(_JSON_SUFFIXES):
         return False
     try:
-        return is_kineto(_beginning(path))
+        return _is_trace(path)
     except (OSError, EOFError, zlib.error):
         return False
 
 
-def _beginning(path: Path) -> bytes:
+def _is_trace(path: Path) -> bool:
+    with _opened(path) as stream:
+        beginning = stream.read(_PEEK_BYTES)
+        if beginning.lstrip()[:1] == b"{" and not is_kineto(beginning):
+            beginning += stream.read(MAX_HEADER_BYTES)
+        return is_kineto(beginning)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     with path.open("rb") as raw, _decompressed(path.name, raw) as stream:
-        return stream.read(_PEEK_BYTES)
+        yield stream
 
 
 @contextmanager
 def _decompressed(name: str, raw: BinaryIO) -> Iterator[BinaryIO]:
     if name.endswith(".gz"):
-        with gzip.GzipFile(fileobj=raw) as file:
+        with _Unpacked(name, raw) as file:
             yield cast(BinaryIO, io.BufferedReader(file, 1 << 20))
     else:
         yield raw
 
 
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip file; no more of it than a recording can have."""
+
+    def __init__(self, name: str, packed: BinaryIO) -> None:
+        self._name, self._packed = name, packed
+        self._file = gzip.GzipFile(fileobj=packed)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - as in the base class
+        """Read on.
+
+        Raises:
+            TraceError: it unpacks to more than any recording.
+        """
+        count = self._file.readinto(buffer)
+        _check_ratio(self._name, self._file.tell(), self._packed.tell())
+        return count
+
+
+def _check_ratio(name: str, unpacked: int, packed: int) -> None:
+    if unpacked > max(_MAX_UNPACKED_BYTES, _MAX_UNPACKED_RATIO * packed):
+        raise TraceError(
+            f"{name}: {packed:,} bytes unpack to more than {unpacked:,}, which no recording does",
+            hint="record it again, or leave this file out",
+        )
+
+
 def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
     """The traces of an archive, read in place: nothing is unpacked to the disk."""
-    count_of_traces = 0
+    count_of_traces = unpacked = 0
     with tarfile.open(path, "r:*") as archive:
         for count, member in enumerate(archive):
             if count >= _MAX_MEMBERS:
                 raise TraceError(f"{path}: more than {_MAX_MEMBERS} entries")
+            unpacked += max(0, member.size)
+            _check_ratio(str(path), unpacked, path.stat().st_size)
             name = PurePosixPath(member.name).name
             if not member.isfile() or not name.endswith(_JSON_SUFFIXES) or name.startswith("._"):
                 continue

@@ -18,6 +18,8 @@ def strip_control(text: str, *, keep: str = "") -> str:
 
 def one_line(text: str) -> str:
     """``text`` with escapes in place of line breaks and terminal control characters."""
+    if text.isprintable():
+        return text
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

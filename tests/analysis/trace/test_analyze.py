@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ import numpy as np
 import pytest
 
 from tests.traces.builders import SHARED, host, kernel, kineto, step
+from torchscale.analysis.trace import pairing
 from torchscale.analysis.trace.analyze import analyze_trace
+from torchscale.analysis.trace.pairing import pair
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
 from torchscale.report.text.profile import split_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis, WindowKind
 from torchscale.schema.profiles.finding import Confidence, CostBasis, FindingKind
-from torchscale.schema.profiles.span import Trace
+from torchscale.schema.profiles.span import RankTrace, Trace
+from torchscale.traces.columns import CollectiveRow, make_collectives, make_steps, no_spans
 from torchscale.traces.kineto.reader import read_kineto
 from torchscale.traces.recordings import read_recordings
 
@@ -359,3 +363,76 @@ def test_breakdown_and_overlap_are_those_of_holistic_trace_analysis() -> None:
         assert rank.compute_seconds == pytest.approx(compute * 1e-6, abs=1e-9)
         assert rank.window_seconds == pytest.approx(window * 1e-6, abs=1e-9)
         assert round((rank.overlap or 0.0) * 100, 2) == overlap
+
+
+def collective(group: str, start: int, sequence: int) -> CollectiveRow:
+    return CollectiveRow(start, start + 100, "all_reduce", group, 4096, sequence, lane=7)
+
+
+def bare(rank: int, rows: Sequence[CollectiveRow]) -> RankTrace:
+    """A rank on a device, of which collectives alone were recorded."""
+    return RankTrace(
+        rank=rank,
+        host="n0",
+        pid=1,
+        on_device=True,
+        backend="nccl",
+        world_size=None,
+        source=f"rank{rank}",
+        names=(),
+        spans=no_spans(),
+        collectives=make_collectives(rows),
+        steps=make_steps(()),
+    )
+
+
+def of_ranks(rows: Sequence[Sequence[CollectiveRow]]) -> Trace:
+    return Trace(tuple(bare(rank, mine) for rank, mine in enumerate(rows)), "torch.profiler")
+
+
+def test_a_recording_of_many_groups_is_analyzed_in_seconds() -> None:
+    rows = [collective(f"group {number}", 1000 * number, number) for number in range(40_000)]
+    began = time.process_time()
+    assert len(analyze_trace(of_ranks([rows, rows])).collectives) == 40_000
+    # Every group looked through the collectives of all.
+    assert time.process_time() - began < 12
+
+
+def test_collectives_with_one_number_are_told_apart_in_seconds() -> None:
+    rows = [collective("g", 1000 * number, 1) for number in range(8000)]
+    began = time.process_time()
+    paired = pair(of_ranks([rows, rows])).paired
+    assert paired.start[:, 0].tolist() == [1000 * number for number in range(8000)]
+    assert (paired.start[:, 0] == paired.start[:, 1]).all()
+    # Each counted from the first.
+    assert time.process_time() - began < 5
+
+
+def test_many_ranks_are_compared_in_seconds() -> None:
+    count = 1500
+    rows = [
+        [collective("all", 1000 * number + rank, number) for number in range(10)]
+        for rank in range(count)
+    ]
+    began = time.process_time()
+    assert analyze_trace(of_ranks(rows)).per_rank[count - 1].blame_percent == 100
+    # Each rank asked of every other whether it was the last.
+    assert time.process_time() - began < 12
+
+
+def test_more_collectives_and_ranks_than_fit_in_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pairing, "_MAX_PAIRED", 40)
+    rows = [collective("all", 1000 * number, number) for number in range(11)]
+    said = r"11 collectives among 4 ranks, .* \(10 among so many\)"
+    with pytest.raises(TraceError, match=said):
+        pair(of_ranks([rows] * 4))
+
+
+def test_steps_of_no_length_are_named() -> None:
+    events = [*(step(number, 5.0, 0.0) for number in range(3)), kernel("gemm", 5.0, 2.0)]
+    with pytest.raises(
+        TraceError, match=r"rank0\.json: its steps begin and end at the same moment"
+    ):
+        analyze_trace(trace([events]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,3 +65,33 @@ def test_the_outermost_calls_and_those_that_contain_a_moment() -> None:
         False,
         True,
     ]
+
+
+@given(
+    st.lists(st.tuples(TIME, TIME, st.integers(0, 3)), max_size=12),
+    st.lists(st.tuples(TIME, st.integers(0, 3)), max_size=6),
+)
+def test_lanes_are_told_apart(
+    calls: list[tuple[int, int, int]], moments: list[tuple[int, int]]
+) -> None:
+    table = np.array(calls, dtype=np.int64).reshape(-1, 3)
+    start, end, lane = table[:, 0], table[:, 0] + table[:, 1], table[:, 2]
+    times = np.array(moments, dtype=np.int64).reshape(-1, 2)
+    together = [
+        outermost(start, end, lane),
+        contains_any(start, end, lane, times[:, 0], times[:, 1]),
+    ]
+    for each in range(4):
+        mine, theirs = lane == each, times[:, 1] == each
+        alone = start[mine], end[mine], lane[mine]
+        assert together[0][mine].tolist() == outermost(*alone).tolist()
+        inside = contains_any(*alone, times[theirs, 0], times[theirs, 1])
+        assert together[1][mine].tolist() == inside.tolist()
+
+
+def test_a_lane_for_every_interval_takes_seconds() -> None:
+    lane = np.arange(200_000)
+    began = time.process_time()
+    assert outermost(10 * lane, 10 * lane + 5, lane).all()
+    assert contains_any(10 * lane, 10 * lane + 5, lane, 10 * lane + 1, lane).all()
+    assert time.process_time() - began < 10  # each lane was looked for among all

@@ -69,6 +69,7 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     offsets, clock_problems = clock_offsets(trace, in_order)
     kind, numbers, left_out = choose_window(trace, window)
     ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
+    _check_windows(ranks)
     paired = in_windows(in_order, ranks, offsets)
     comparable = len(paired) > 0 and not clock_problems
     view, stall = None, None
@@ -163,6 +164,15 @@ def _check(trace: Trace) -> None:
             "here; "
             "record several whole steps with CUDA activities",
         )
+
+
+def _check_windows(ranks: list[RankWindow]) -> None:
+    for rank in ranks:
+        if rank.length <= 0:
+            raise TraceError(
+                f"{rank.trace.source}: its steps begin and end at the same moment",
+                hint="use --window device, or record it again",
+            )
 
 
 def _step_seconds(ranks: list[RankWindow]) -> float | None:

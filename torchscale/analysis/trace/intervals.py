@@ -90,9 +90,7 @@ def union(covers: Iterable[IntervalSet]) -> IntervalSet:
 def outermost(start: Times, end: Times, lane: Times) -> NDArray[np.bool_]:
     """Which intervals lie in no other of their lane (a thread): the outermost calls."""
     chosen = np.zeros(len(start), dtype=bool)
-    for each in np.unique(lane):
-        mine = np.flatnonzero(lane == each)
-        order = mine[np.lexsort((-end[mine], start[mine]))]
+    for order in _by_lane(lane, np.lexsort((-end, start, lane))).values():
         reach = np.maximum.accumulate(end[order])
         outer = np.ones(len(order), dtype=bool)
         outer[1:] = start[order][1:] >= reach[:-1]
@@ -105,8 +103,15 @@ def contains_any(
 ) -> NDArray[np.bool_]:
     """Which intervals contain a moment of their lane."""
     contains = np.zeros(len(start), dtype=bool)
-    for each in np.unique(moment_lane):
-        times = np.sort(moments[moment_lane == each])
-        mine = np.flatnonzero(lane == each)
-        contains[mine] = np.searchsorted(times, end[mine]) > np.searchsorted(times, start[mine])
+    intervals = _by_lane(lane, np.argsort(lane, kind="stable"))
+    for each, places in _by_lane(moment_lane, np.lexsort((moments, moment_lane))).items():
+        if each in intervals:
+            times, mine = moments[places], intervals[each]
+            contains[mine] = np.searchsorted(times, end[mine]) > np.searchsorted(times, start[mine])
     return contains
+
+
+def _by_lane(lane: Times, order: Times) -> dict[int, Times]:
+    """Lane → its places, in ``order``, which is sorted by lane. There may be a lane a place."""
+    lanes, first = np.unique(lane[order], return_index=True)
+    return dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=False))

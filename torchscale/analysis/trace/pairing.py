@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import (
     GROUPED_SEND_RECV,
     SEND_RECV,
@@ -35,6 +37,8 @@ _SAME_COLLECTIVE_NS = 500_000
 ones lie a part of a step apart, which is milliseconds."""
 _LEFT_OUT_SHARE = 0.10
 """More steps or collectives than this left out, and the rest may not stand for all."""
+_MAX_PAIRED = 40_000_000
+"""Collectives times ranks, of which a table is made: some 60 bytes each, 2.4 GB."""
 
 Key = tuple[str, str, int, int, int]
 """Group, operation, payload, step and number: what is equal on all ranks of a collective. The group
@@ -73,7 +77,7 @@ class Paired:
         """A(k): the latest start in the group."""
         return np.asarray(np.where(self.takes_part, self.start, np.iinfo(np.int64).min).max(axis=1))
 
-    @property
+    @cached_property
     def last(self) -> NDArray[np.int64]:
         """Column of the rank that arrived last."""
         column = np.where(self.takes_part, self.start, np.iinfo(np.int64).min).argmax(axis=1)
@@ -115,9 +119,13 @@ def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing
         trace: All ranks.
         stages: Columns of the ranks of each stage of a pipeline: they are the groups of collectives
             that name none.
+
+    Raises:
+        TraceError: there are more collectives of more ranks than fit in memory.
     """
     ranks = trace.ranks
-    keys = [_keys(rank) for rank in ranks]
+    numbered = [_numbered_groups(rank) for rank in ranks]
+    keys = [_keys(rank, groups) for rank, groups in zip(ranks, numbered, strict=True)]
     problems = _untold_groups(ranks)
     notes: list[str] = []
     by_group: dict[str, dict[int, set[Key]]] = defaultdict(lambda: defaultdict(set))
@@ -134,9 +142,9 @@ def pair(trace: Trace, stages: Sequence[Sequence[int]] | None = None) -> Pairing
             mine, left_out, steps = _equal_steps(mine)
             _tell_left_out(left_out, steps, problems, notes)
         if of_two:
-            comparable = _messages_match(ranks[columns[0]], group, mine, stages)
+            comparable = _messages_match(numbered[columns[0]], group, mine, stages)
         else:
-            comparable = _is_equal(mine) or _numbered(ranks[columns[0]], group)
+            comparable = _is_equal(mine) or group in numbered[columns[0]]
             if not comparable:
                 problems.append(_unequal(group, [ranks[column] for column in columns], mine))
         if comparable:
@@ -165,7 +173,7 @@ def _tell_left_out(left_out: int, steps: int, problems: list[str], notes: list[s
 
 
 def _messages_match(
-    rank: RankTrace,
+    numbered: frozenset[str],
     group: str,
     mine: Sequence[set[Key]],
     stages: Sequence[Sequence[int]] | None,
@@ -176,8 +184,8 @@ def _messages_match(
         return False
     if _is_equal(mine):
         return True
-    numbered = group.endswith(_BETWEEN) and _numbered(rank, group.removesuffix(_BETWEEN))
-    return len(mine) == 2 and numbered
+    has_numbers = group.endswith(_BETWEEN) and group.removesuffix(_BETWEEN) in numbered
+    return len(mine) == 2 and has_numbers
 
 
 def _unequal(group: str, ranks: Sequence[RankTrace], mine: Sequence[set[Key]]) -> str:
@@ -309,18 +317,20 @@ def _host_offsets(hosts: Sequence[str | None], chosen: Paired) -> NDArray[np.int
     return offsets
 
 
-def _numbered(rank: RankTrace, group: str) -> bool:
+def _numbered_groups(rank: RankTrace) -> frozenset[str]:
+    """Groups all of whose collectives have a sequence number."""
     collectives = rank.collectives
-    chosen = collectives.group == collectives.groups.index(group)
-    return bool((collectives.sequence[chosen] >= 0).all())
+    lacking = set(collectives.group[collectives.sequence < 0].tolist())
+    names = enumerate(collectives.groups)
+    return frozenset(name for number, name in names if number not in lacking)
 
 
-def _keys(rank: RankTrace) -> dict[Key, int]:
-    """Place of each among the rank's collectives."""
+def _keys(rank: RankTrace, numbered: frozenset[str]) -> dict[Key, int]:
+    """Place of each among the rank's collectives; ``numbered`` are its groups with sequence
+    numbers."""
     collectives = rank.collectives
     places: dict[Key, int] = {}
     seen: dict[tuple[str, str, int, int], int] = defaultdict(int)
-    numbered = {group: _numbered(rank, group) for group in collectives.groups}
     for place in range(len(collectives)):
         group, op = (
             collectives.groups[collectives.group[place]],
@@ -334,10 +344,11 @@ def _keys(rank: RankTrace) -> dict[Key, int]:
             label, numbered_op = _between(rank, group, place), op
         # Sends and receives are numbered apart, each rank's on its own: between two known ranks
         # their order is sure.
-        if numbered[group] and (op != SEND_RECV or label.endswith(_BETWEEN)):
-            key = (label, numbered_op, -1, -1, int(collectives.sequence[place]))
-            while key in places:  # one number, several kernels
-                key = (label, key[1] + "+", -1, -1, key[4])
+        if group in numbered and (op != SEND_RECV or label.endswith(_BETWEEN)):
+            number = int(collectives.sequence[place])
+            again = seen[label, numbered_op, -1, number]  # one number, several kernels
+            seen[label, numbered_op, -1, number] += 1
+            key = (label, f"{numbered_op}+{again}", -1, -1, number)
         else:
             step = int(collectives.step[place])
             key = (label, op, size, step, seen[label, op, size, step])
@@ -365,6 +376,12 @@ def _table(
     rows: list[tuple[Key, list[int]]],
 ) -> Paired:
     shape = (len(rows), len(ranks))
+    if shape[0] * shape[1] > _MAX_PAIRED:
+        raise TraceError(
+            f"the recordings hold {shape[0]:,} collectives among {shape[1]:,} ranks, more than can "
+            f"be compared at once ({_MAX_PAIRED // shape[1]:,} among so many)",
+            hint="record fewer steps, or analyze some of the ranks",
+        )
     index = np.full(shape, -1, dtype=np.int64)
     start, end = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for row, (key, columns) in enumerate(rows):

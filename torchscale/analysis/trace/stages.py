@@ -281,17 +281,16 @@ def _gradient_ends(rank: RankTrace) -> NDArray[np.int64]:
 def _spanning_tree(ends: NDArray[np.int64]) -> list[tuple[float, int, int]]:
     """Edges of the minimum spanning tree of the rows, the shortest first (Prim); the distance of
     two is the median distance of their ends."""
-    inside, outside = [0], set(range(1, len(ends)))
+    added, outside = 0, set(range(1, len(ends)))
+    nearest = dict.fromkeys(outside, (np.inf, 0))
     edges: list[tuple[float, int, int]] = []
     while outside:
-        length, first, second = min(
-            (float(np.median(np.abs(ends[one] - ends[other]))), one, other)
-            for one in inside
-            for other in sorted(outside)
-        )
-        edges.append((length, first, second))
-        inside.append(second)
-        outside.remove(second)
+        for other in outside:
+            distance = float(np.median(np.abs(ends[added] - ends[other])))
+            nearest[other] = min(nearest[other], (distance, added))
+        length, first, added = min((*nearest[other], other) for other in outside)
+        edges.append((length, first, added))
+        outside.remove(added)
     return sorted(edges)
 
 

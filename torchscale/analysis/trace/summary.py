@@ -119,7 +119,7 @@ def _paired_summary(
 ) -> CollectiveSummary:
     op, group, size = key
     present = paired.takes_part[rows]
-    durations = (paired.end - paired.start)[rows][present]
+    durations = (paired.end[rows] - paired.start[rows])[present]
     wait = transfer = bus_bytes_per_second = last_rank = last_percent = None
     if view is not None:
         wait = float(view.wait[rows][present].mean()) * NS

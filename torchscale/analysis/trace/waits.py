@@ -67,7 +67,7 @@ class Waits:
             self.transfers.append(
                 IntervalSet(end[waits], done[waits]).clipped(rank.start, rank.end)
             )
-            for other in range(len(ranks)):
+            for other in np.unique(last[waits]):
                 self.blame[other] += exposed(waits & (last == other)).length
         total = self.blame.sum()
         self.blame_shares = self.blame / total if total > 0 else self.blame

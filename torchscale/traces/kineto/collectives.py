@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 import numpy as np
@@ -28,6 +28,8 @@ _ELEMENT_BYTES = {
     "unsigned char": 1, "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "c10::bfloat16": 2,
     "c10::half": 2, "signed char": 1,
 }  # fmt: skip
+_MAX_DIMENSIONS = 64
+"""Of a tensor in torch. The product of many numbers takes time without end."""
 
 
 class NcclKernel(NamedTuple):
@@ -207,14 +209,15 @@ def _bytes_of_shapes(args: EventArgs) -> int:
     if isinstance(shapes, list) and isinstance(types, list):
         for shape, kind in zip(shapes, types, strict=False):
             size = _ELEMENT_BYTES.get(str(kind).lower())
-            if (
-                size is not None
-                and isinstance(shape, list)
-                and shape
-                and all(isinstance(n, int) for n in shape)
-            ):
+            if size is not None and _is_shape(shape):
                 total += size * math.prod(shape)
                 has_size = True
     if has_size and total >= 0:
         return whole_number(total)
     return -1
+
+
+def _is_shape(value: object) -> TypeGuard[list[int]]:
+    if not isinstance(value, list) or not 0 < len(value) <= _MAX_DIMENSIONS:
+        return False
+    return all(isinstance(size, int) for size in value)

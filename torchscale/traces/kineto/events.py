@@ -67,6 +67,15 @@ _COPIES = {
 _MEMORY = "[memory]"
 _CPU, _CUDA = 0, 1
 """Device types as torch numbers them."""
+_MAX_KEPT = 1_000_000
+"""Collectives and steps of a rank; each takes 900 bytes while it is read. 1,000 steps of 500
+collectives have half."""
+_MAX_NAMES = 1_000_000
+_MAX_NAME_CHARACTERS = 1 << 28
+"""Of all different names. A recording has some hundreds to thousands, the longest of ten thousand
+characters."""
+_MAX_LANES = 100_000
+"""Threads and streams that have names in place of numbers."""
 
 
 class Kept(Enum):
@@ -142,7 +151,8 @@ class ColumnBuilder:
         self._completions: list[GlooCompletion] = []
         self._kernels: list[NcclKernel] = []
         self._lanes: dict[str, int] = {}
-        self._peaks: dict[int, int] = {}
+        self._peaks = {_CPU: -1, _CUDA: -1}
+        self._name_characters = 0
         self._pid = 0
         self._on_device = False
 
@@ -156,6 +166,7 @@ class ColumnBuilder:
             for key in keys:
                 if key not in codes:
                     codes[key] = self._code(*key)
+                    self._name_characters += sum(map(len, key))
             coded = [codes[key] for key in keys]
         code = np.array(coded, dtype=np.int32)
         for place in np.flatnonzero(code >= _FIRST_KEPT):
@@ -165,6 +176,20 @@ class ColumnBuilder:
             self._parts.append(
                 self._spans(list(itertools.compress(events, is_span.tolist())), code[is_span])
             )
+
+    @property
+    def excess(self) -> str:
+        """What was added that no recording has so many of; empty where nothing was."""
+        kept = sum(map(len, (self._kernels, self._calls, self._completions, self._steps)))
+        if kept > _MAX_KEPT:
+            return f"more than {_MAX_KEPT:,} collectives and steps"
+        if len(self._codes) > _MAX_NAMES:
+            return f"more than {_MAX_NAMES:,} different names"
+        if self._name_characters > _MAX_NAME_CHARACTERS:
+            return f"names of more than {_MAX_NAME_CHARACTERS:,} characters"
+        if len(self._lanes) > _MAX_LANES:
+            return f"more than {_MAX_LANES:,} names of threads"
+        return ""
 
     def finish(self, base: int) -> EventColumns:
         """Everything that was added; ``base`` is what makes its times nanoseconds since the
@@ -176,7 +201,7 @@ class ColumnBuilder:
             rows = nccl_rows(self._kernels, base)
         else:
             rows = gloo_rows(self._calls, self._completions, base)
-        peak = self._peaks.get(_CUDA if self._on_device else _CPU, -1)
+        peak = self._peaks[_CUDA if self._on_device else _CPU]
         return EventColumns(
             spans=spans,
             names=self._names.names,
@@ -201,7 +226,9 @@ class ColumnBuilder:
         sizes = np.array(
             [-1 if event.args is None else whole_number(event.args.size) for event in events]
         )
-        kind, name, detail = np.array(self._classes, dtype=np.int64).reshape(-1, 3)[code].T
+        codes, place = np.unique(code, return_inverse=True)
+        classes = np.array([self._classes[number] for number in codes], dtype=np.int64)
+        kind, name, detail = classes.reshape(-1, 3)[place].T
         return Spans(
             start=start,
             end=start + length,
@@ -302,10 +329,9 @@ class ColumnBuilder:
                 )
                 self._completions.append(done)
             case Kept.MEMORY:
-                allocated = whole_number(args.allocated)
-                self._peaks[args.device_type] = max(
-                    self._peaks.get(args.device_type, -1), allocated
-                )
+                if (device := args.device_type) in self._peaks:
+                    allocated = whole_number(args.allocated)
+                    self._peaks[device] = max(self._peaks[device], allocated)
             case Kept.STEP:
                 if (match := _STEP.match(event.name)) is not None:
                     self._steps.append(_Step(event.ts, event.dur, int(match[1])))

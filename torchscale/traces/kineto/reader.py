@@ -43,6 +43,11 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     stream = EventStream(file, source)
     for events in stream.events():
         builder.add(events)
+        if builder.excess:
+            raise TraceError(
+                f"{source}: {builder.excess}; no recording of training steps has so many",
+                hint="record fewer steps",
+            )
     header = stream.header
     info, cpus = header.distributed or DistributedInfo(), header.cpu_info
     rank = info.rank

@@ -15,9 +15,9 @@ from torchscale.schema.profiles.recording import CPU_INFO_KEY
 EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 """What stands before the first event."""
 _PIECE_BYTES = 1 << 20
-_MAX_HEADER_BYTES = 16 << 20
-"""The header holds device properties, a few KiB; a file without events is refused before all of it
-is in memory."""
+MAX_HEADER_BYTES = 16 << 20
+"""The header holds device properties and process groups, a few KiB, of thousands of groups some
+MiB; a file without events is refused before all of it is in memory."""
 _MAX_EVENT_BYTES = 64 << 20
 """The largest events carry call stacks and shapes, some KiB; beyond this the text is not JSON, and
 is not collected."""
@@ -30,9 +30,11 @@ _MAX_CUTS, _MAX_LIST_ENDS = 4, 256
 costs a decoding of the piece."""
 _LIST_END_BYTES = 1 << 28
 """Decoded at most to find the list's end: two hundred pieces."""
-_MAX_EVENTS = 50_000_000
-"""Some ten gigabytes of a trace. More are not collected from a file that unpacks to hundreds of
-times its size."""
+_MAX_EVENTS = 25_000_000
+"""Some five gigabytes of a trace, which take 3.5 GB of memory; the longest recordings have a tenth
+of that."""
+_MAX_DEPTH = 1000
+"""Objects within objects; deeper ones cannot be decoded, and need not be read to their end."""
 _TOKEN = re.compile(rb'["{}]')
 
 
@@ -172,7 +174,7 @@ class EventStream:
             return text.lstrip()[1:]
         while (key := EVENTS_KEY.search(text)) is None:
             more = self._file.read(_PIECE_BYTES)
-            if not more or len(text) > _MAX_HEADER_BYTES:
+            if not more or len(text) > MAX_HEADER_BYTES:
                 raise TraceError(
                     f"{self._source}: no traceEvents in it; not a trace of torch.profiler",
                     hint="name .json, .json.gz or .tar.gz files that torch.profiler exported, or "
@@ -224,6 +226,8 @@ class EventStream:
                     at = at._replace(in_string=True)
                 case b"{":
                     at = at._replace(depth=at.depth + 1)
+                    if at.depth > _MAX_DEPTH:
+                        raise self._error(f"an event of over {_MAX_DEPTH} objects in each other")
                 case _:
                     between = _BETWEEN_EVENTS.match(text, token.start()) if at.depth == 1 else None
                     at = at._replace(

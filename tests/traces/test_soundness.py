@@ -197,7 +197,7 @@ def test_an_event_of_objects_in_each_other_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_shape_of_any_number_of_dimensions_has_no_size(tmp_path: Path) -> None:
-    shapes = {"Input Dims": [[10**17] * 100_000], "Input type": ["float"]}
+    shapes: dict[str, Any] = {"Input Dims": [[10**17] * 100_000], "Input type": ["float"]}
     call = host("cpu_op", "c10d::allreduce_", 7000.0, 3.0, **shapes)
     path = tmp_path / "rank0.json"
     found = [event for event in trace_events() if event["cat"] != "kernel"]

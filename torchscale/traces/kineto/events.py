@@ -180,7 +180,7 @@ class ColumnBuilder:
     @property
     def excess(self) -> str:
         """What was added that no recording has so many of; empty where nothing was."""
-        kept = sum(map(len, (self._kernels, self._calls, self._completions, self._steps)))
+        kept = len(self._kernels) + len(self._calls) + len(self._completions) + len(self._steps)
         if kept > _MAX_KEPT:
             return f"more than {_MAX_KEPT:,} collectives and steps"
         if len(self._codes) > _MAX_NAMES:

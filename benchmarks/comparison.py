@@ -249,9 +249,8 @@ def main() -> None:
             )
             print(
                 f"{noise.launch:.2%} | {launches} | {equal.called_different:.1%} | "
-                f"{many.called_different:.1%} | "
-                f"{slower.called_worse:.1%} | {all_slower.called_worse:.1%} | "
-                f"{equal.pooled_different:.1%}"
+                f"{many.called_different:.1%} | {slower.called_worse:.1%} | "
+                f"{all_slower.called_worse:.1%} | {equal.pooled_different:.1%}"
             )
     print_sessions(arguments.pairs)
 

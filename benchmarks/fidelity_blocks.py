@@ -2,9 +2,9 @@
 in ABBA order.
 
 Two blocks of a pair follow each other within seconds, so that a slow minute of the machine affects
-both. Both run the
-same model, optimizer and batches: the memory layout makes one of two equal models in a process up
-to 1.5 % faster for its whole life, which is more than the difference measured here.
+both. Both run the same model, optimizer and batches: the memory layout makes one of two equal
+models in a process up to 1.5 % faster for its whole life, which is more than the difference
+measured here.
 """
 
 from __future__ import annotations

@@ -255,8 +255,8 @@ def main() -> None:
             size = write_results(results, arguments.hosts, arguments.cells)
             print(
                 f"synthetic input: {arguments.cells} cells of {arguments.hosts * DEVICES:,} ranks "
-                f"on {arguments.hosts} "
-                f"hosts, {size / 1e6:.0f} MB, written in {time.perf_counter() - started:.0f} s"
+                f"on {arguments.hosts} hosts, {size / 1e6:.0f} MB, written in "
+                f"{time.perf_counter() - started:.0f} s"
             )
         for name in FORMATS:
             print(f"{name}: {report(results, directory / f'report.{name}')}", flush=True)

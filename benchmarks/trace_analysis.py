@@ -6,9 +6,8 @@
     python benchmarks/trace_analysis.py --hta-python PATH     # or uses an existing one
 
 Both run as complete processes on the same Kineto trace of one rank; idle, compute and window of the
-device and the
-overlap must be equal. Then: growth with the number of events, and an nsys export of a million
-kernels.
+device and the overlap must be equal. Then: growth with the number of events, and an nsys export of
+a million kernels.
 """
 
 from __future__ import annotations
@@ -102,8 +101,8 @@ def _compare(ours: Ran, theirs: Ran) -> None:
     print(f"  {HTA}: {_words(theirs)}")
     print(
         f"  {theirs.seconds / ours.seconds:.1f} times as fast, "
-        f"1/{theirs.peak_bytes / ours.peak_bytes:.1f} of the "
-        f"memory, results {'equal' if equal else 'DIFFER: ' + ours.output[:300] + theirs.output}"
+        f"1/{theirs.peak_bytes / ours.peak_bytes:.1f} of the memory, results "
+        f"{'equal' if equal else 'DIFFER: ' + ours.output[:300] + theirs.output}"
     )
 
 
@@ -214,13 +213,11 @@ def write_export(path: Path, count: int, *, launches: bool) -> None:
             "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);"
             "CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);"
             "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT "
-            "NULL, deviceId INTEGER, "
-            "contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, "
-            "demangledName INTEGER, "
-            "shortName INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER);"
+            "NULL, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, "
+            "globalPid INTEGER, demangledName INTEGER, shortName INTEGER, gridX INTEGER, gridY "
+            "INTEGER, gridZ INTEGER);"
             "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT "
-            "NULL, "
-            "eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, "
+            "NULL, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, "
             "returnValue INTEGER);"
         )
         texts = [

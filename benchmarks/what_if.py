@@ -302,8 +302,8 @@ def line(outcome: Outcome) -> str:
         return f"{outcome.name}: {outcome.problem}"
     return (
         f"{outcome.name}: {outcome.with_fault * 1e3:.2f} ms with the fault, "
-        f"{outcome.predicted * 1e3:.2f} predicted, "
-        f"{outcome.without * 1e3:.2f} measured without it ({outcome.error:+.1%})"
+        f"{outcome.predicted * 1e3:.2f} predicted, {outcome.without * 1e3:.2f} measured without it "
+        f"({outcome.error:+.1%})"
     )
 
 

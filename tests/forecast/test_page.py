@@ -77,8 +77,7 @@ def test_measured_latency_is_said_of_the_largest_count_over_nodes() -> None:
     outcome = predict_series(make_series("bert", points), (32,))
     assert exposure_sentence(outcome) == (
         "From 16 GPUs on gradient sync is exposed; over 2 nodes 70.5 % of the time of its "
-        "all-reduces is latency, "
-        "which grows with the number of nodes."
+        "all-reduces is latency, which grows with the number of nodes."
     )
     assert "latency" not in exposure_sentence(
         predict_series(make_series("bert", points[:1] * 2), (32,))

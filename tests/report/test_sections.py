@@ -341,8 +341,7 @@ def test_an_interval_wider_than_its_value_is_shown_by_its_ends_and_drawn_to_the_
     assert document.overview is not None
     assert document.overview.headline == Headline(
         "Scaling to 2 CPU ranks cannot be judged: launches differ by more than the efficiency "
-        "itself, "
-        "100.0 % (12 to 824 %)."
+        "itself, 100.0 % (12 to 824 %)."
     )
     assert "1 efficiency is uncertain by more than the value" in text
     assert "113 (1.38 to 9,249)" in text

@@ -87,18 +87,14 @@ NSYS_2022 = {
     "EXPORT_META_DATA": "name TEXT NOT NULL, value TEXT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
     "CUPTI_ACTIVITY_KIND_KERNEL": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER "
-    "NOT NULL, "
-    "contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid "
-    "INTEGER, "
-    "demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, gridX INTEGER",
+    "NOT NULL, contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, "
+    "globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, gridX INTEGER",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass "
-    "INTEGER NOT NULL, "
-    "globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT "
-    "NULL",
+    "INTEGER NOT NULL, globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, "
+    "returnValue INTEGER NOT NULL",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER "
-    "NOT NULL, "
-    "streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, bytes INTEGER NOT NULL, "
-    "copyKind INTEGER NOT NULL, srcKind INTEGER, dstKind INTEGER",
+    "NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, bytes INTEGER "
+    "NOT NULL, copyKind INTEGER NOT NULL, srcKind INTEGER, dstKind INTEGER",
 }
 """Of the columns of an export of 2022, those that matter, and one that does not."""
 
@@ -109,16 +105,13 @@ NSYS_2026 = {
     "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, "
     "nameEnum INTEGER NOT NULL, value TEXT NOT NULL",
     "DIAGNOSTIC_EVENT": "timestamp INTEGER NOT NULL, timestampType INTEGER NOT NULL, source "
-    "INTEGER NOT NULL, "
-    "severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER",
+    "INTEGER NOT NULL, severity INTEGER NOT NULL, text TEXT NOT NULL, globalPid INTEGER",
     "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, "
-    "globalTid INTEGER, "
-    "textId INTEGER, domainId INTEGER, binaryData BLOB",
+    "globalTid INTEGER, textId INTEGER, domainId INTEGER, binaryData BLOB",
     "NVTX_PAYLOAD_SCHEMAS": "domainId INTEGER, schemaId INTEGER, name TEXT, type INTEGER, "
     "payloadSize INTEGER",
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId INTEGER NOT NULL, schemaId INTEGER NOT NULL, idx "
-    "INTEGER NOT NULL, "
-    "flags INTEGER, type INTEGER, name TEXT, description TEXT, offset INTEGER",
+    "INTEGER NOT NULL, flags INTEGER, type INTEGER, name TEXT, description TEXT, offset INTEGER",
     "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
 }
 NCCL_DOMAIN, NCCL_SCHEMA = 1, 16777225

@@ -42,10 +42,8 @@ def compare(
         typer.Option(
             "--fail-on",
             help="What gives exit code 1. regression: something is worse, failed or was not "
-            "measured, or all is "
-            "unclear and a loss of 25 % is not excluded; unclear: also any unclear cell; never. "
-            "Default: regression; "
-            "with --cost never.",
+            "measured, or all is unclear and a loss of 25 % is not excluded; unclear: also any "
+            "unclear cell; never. Default: regression; with --cost never.",
         ),
     ] = None,
     metrics: Annotated[
@@ -55,8 +53,7 @@ def compare(
             "-m",
             metavar="NAME,…",
             help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy. "
-            "Default: speed "
-            "(throughput, busbw, compute, copy).",
+            "Default: speed (throughput, busbw, compute, copy).",
         ),
     ] = None,
     match: Annotated[
@@ -64,8 +61,8 @@ def compare(
         typer.Option(
             "--match",
             help="Compare cells that are equal in these, whatever else differs: model, batch, "
-            "global_batch, devices, "
-            "precision, strategy, scaling, optimizer, data. With commas, or several times.",
+            "global_batch, devices, precision, strategy, scaling, optimizer, data. With commas, or "
+            "several times.",
             metavar="KEYS",
         ),
     ] = None,
@@ -82,8 +79,7 @@ def compare(
             "--against",
             metavar="WHICH",
             help="Take the reference from earlier runs: last (the newest before A), main (the "
-            "newest whose git branch "
-            "is main or master), median-of-N (over the last N).",
+            "newest whose git branch is main or master), median-of-N (over the last N).",
         ),
     ] = None,
     history: Annotated[
@@ -102,10 +98,8 @@ def compare(
             "--accept",
             metavar="WHAT,…",
             help="Let pass: missing (a side measured less than the reference), unclear (all is "
-            "unclear), "
-            "flags (only one side was contended or throttled), versions (devices, precisions or "
-            "versions of "
-            "torch differ).",
+            "unclear), flags (only one side was contended or throttled), versions (devices, "
+            "precisions or versions of torch differ).",
         ),
     ] = None,
     formats: Annotated[
@@ -124,8 +118,7 @@ def compare(
             "-o",
             metavar="FILE",
             help="File, or - for standard output. Default: comparison.<format> here; standard "
-            "output "
-            "for md or json alone",
+            "output for md or json alone",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,

@@ -21,8 +21,7 @@ def export(
         typer.Argument(
             metavar="SOURCE",
             help="Run, by name or directory, or a file of `torchscale validate --json`. Default: "
-            "the newest in "
-            "./results",
+            "the newest in ./results",
             show_default=False,
         ),
     ] = None,
@@ -40,9 +39,8 @@ def export(
             "-o",
             metavar="FILE",
             help="File, replaced as a whole; default: standard output. Of parquet and wandb the "
-            "directory; of mlflow "
-            "the tracking URI, such as sqlite:///mlflow.db. Default: $WANDB_DIR or here; "
-            "$MLFLOW_TRACKING_URI.",
+            "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db. Default: "
+            "$WANDB_DIR or here; $MLFLOW_TRACKING_URI.",
             show_default=False,
         ),
     ] = None,

@@ -30,8 +30,7 @@ def history(
             "--db",
             metavar="FILE",
             help="History to keep: one SQLite file, created if need be. Runs in DIR are added to "
-            "it; without DIR it is "
-            "only read. Default: nothing is kept.",
+            "it; without DIR it is only read. Default: nothing is kept.",
         ),
     ] = None,
     metrics: Annotated[
@@ -41,8 +40,7 @@ def history(
             "-m",
             metavar="NAME,…",
             help="What to follow: throughput, step-p95, memory, energy, busbw, compute, copy. "
-            "Default: speed "
-            "(throughput, busbw, compute, copy), and the peak of memory cells.",
+            "Default: speed (throughput, busbw, compute, copy), and the peak of memory cells.",
         ),
     ] = None,
     threshold: Annotated[

@@ -47,8 +47,7 @@ def init(
             "--from",
             metavar="OLD",
             help="Translate a config of an earlier version or of another tool: keys are renamed, "
-            "and what is unknown "
-            "here is listed.",
+            "and what is unknown here is listed.",
         ),
     ] = None,
     list_all: Annotated[

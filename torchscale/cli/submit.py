@@ -68,8 +68,7 @@ def submit(
             "-o",
             metavar="DIR",
             help="Run folder, on a disk that all nodes see. Default: results/<experiment_name>; "
-            "on Kubernetes a folder "
-            "in the claim, <experiment_name>",
+            "on Kubernetes a folder in the claim, <experiment_name>",
         ),
     ] = None,
     account: Annotated[Text, _option(_SLURM, "--account", "NAME", "Account to charge.")] = None,

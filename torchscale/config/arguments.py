@@ -72,8 +72,7 @@ def load_from_arguments(
         raise UsageError(
             f"no config: there is no {DEFAULT_CONFIG} here",
             hint="name one, write one with `torchscale init`, or describe it: --model resnet50 "
-            "--batch-size 64 "
-            "--gpus 1,2,4",
+            "--batch-size 64 --gpus 1,2,4",
         )
     path = Path(configs[0]) if configs else DEFAULT_CONFIG
     return NamedExperiment(

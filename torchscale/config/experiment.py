@@ -68,8 +68,7 @@ class Experiment(ConfigSection):
         tuple[PositiveInt, ...], BeforeValidator(_as_axis_if_needed), AxisSchema()
     ] = Field(
         description="Samples per device and step (weak scaling), or per step over all devices "
-        "(strong scaling); an "
-        "axis."
+        "(strong scaling); an axis."
     )
     gpu_counts: Axis[PositiveInt] | Literal["auto"] = Field(
         "auto",
@@ -78,8 +77,7 @@ class Experiment(ConfigSection):
     nodes: Axis[PositiveInt] | None = Field(
         None,
         description="Numbers of nodes, all devices of each, in place of gpu_counts: world size = "
-        "nodes × devices per "
-        "node; an axis.",
+        "nodes × devices per node; an axis.",
     )
     device: DeviceRequest = Field(
         "auto", description="cuda, cpu, or auto: CUDA if available to torch, else CPU."
@@ -87,8 +85,7 @@ class Experiment(ConfigSection):
     measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
         ("training",),
         description="What is measured: training, collectives, hardware, memory; training and "
-        "memory need models and "
-        "batch_sizes.",
+        "memory need models and batch_sizes.",
     )
     scaling: Scaling = Field(
         "weak", description="weak: fixed batch per device; strong: fixed global batch."

@@ -31,8 +31,7 @@ class CollectivesSettings(ConfigSection):
     operations: Annotated[tuple[Operation, ...], BeforeValidator(as_axis)] = Field(
         OPERATIONS,
         description="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, "
-        "send_recv (a ring), "
-        "pairs (every two devices), barrier; measured in one launch.",
+        "send_recv (a ring), pairs (every two devices), barrier; measured in one launch.",
     )
     min_bytes: ByteCount = Field(1024, description="Smallest message size: 8, 1KiB …")
     max_bytes: ByteCount | None = Field(
@@ -70,8 +69,7 @@ class HardwareSettings(ConfigSection):
     link: str | None = Field(
         None,
         description=f"Link between devices, if not detected: {', '.join(LINKS)}; its bandwidth is "
-        "the upper limit of "
-        "busbw.",
+        "the upper limit of busbw.",
     )
     link_bytes_per_second: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Bandwidth of the link per device and direction; overrides link."
@@ -115,8 +113,7 @@ class MemorySettings(ConfigSection):
     limit: ByteCount | None = Field(
         None,
         description="Memory limit per device: tensor bytes on CPUs, allocator bytes on GPUs; a "
-        "cell above it is out "
-        "of memory.",
+        "cell above it is out of memory.",
     )
 
 

@@ -53,8 +53,7 @@ class ModelChoice(ConfigSection):
 
     name: str = Field(
         description="A catalogued model (`torchscale docs names models`), torchvision:NAME, "
-        "timm:NAME, "
-        "hf:PATH/config.json, or `package.module:function`."
+        "timm:NAME, hf:PATH/config.json, or `package.module:function`."
     )
 
     __pydantic_extra__: dict[str, OptionValue]
@@ -113,14 +112,12 @@ class TrainingSettings(ConfigSection):
     gradient_accumulation: Axis[PositiveInt] = Field(
         (1,),
         description="Split a step's batch into this many micro-batches; gradients are "
-        "synchronized after the "
-        "last; an axis.",
+        "synchronized after the last; an axis.",
     )
     activation_checkpointing: Axis[Checkpointing] = Field(
         ("none",),
         description="full recomputes every block in the backward pass; selective recomputes "
-        "everything except "
-        "matrix products and attention; an axis.",
+        "everything except matrix products and attention; an axis.",
     )
     gradient_clipping: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Clip gradients to this total norm; default: no clipping."
@@ -153,8 +150,7 @@ class ModelSettings(ConfigSection):
     compile: Axis[bool | CompileMode] = Field(
         (False,),
         description="torch.compile the model: true, or a mode (reduce-overhead, max-autotune, …); "
-        "compile time is "
-        "reported separately; an axis.",
+        "compile time is reported separately; an axis.",
     )
     options: dict[str, OptionValue] = Field(
         default_factory=dict,
@@ -183,8 +179,7 @@ class DataSettings(ConfigSection):
     source: Axis[DataSource] = Field(
         ("synthetic",),
         description="synthetic (random, on the device), synthetic-host (random, through loader "
-        "and copy), cifar100 "
-        "or shards (files); an axis.",
+        "and copy), cifar100 or shards (files); an axis.",
     )
     num_samples: PositiveInt = Field(50_000, description="Samples in an epoch of synthetic data.")
     data_dir: str = Field(
@@ -377,12 +372,9 @@ class LaunchSettings(ConfigSection):
     isolation: Isolation = Field(
         "auto",
         description="cell: a torchrun command for each launch; group: on CPUs torchrun's agent "
-        "for each launch in a "
-        "fork of one process that has imported PyTorch, on other devices one torchrun whose ranks "
-        "run all cells in "
-        "turn, those of fewer ranks in a part of them; a cell that fails is run again in new "
-        "processes; auto: group "
-        "on CPUs, else cell.",
+        "for each launch in a fork of one process that has imported PyTorch, on other devices one "
+        "torchrun whose ranks run all cells in turn, those of fewer ranks in a part of them; a "
+        "cell that fails is run again in new processes; auto: group on CPUs, else cell.",
     )
     threads_per_rank: PositiveInt | None = Field(
         None,
@@ -392,9 +384,8 @@ class LaunchSettings(ConfigSection):
     malloc: Malloc = Field(
         "keep",
         description="keep: glibc keeps the memory that a step frees for the next step; system: "
-        "its own defaults, which "
-        "may return it in every step. Variables (MALLOC_*, GLIBC_TUNABLES) and other allocators "
-        "(LD_PRELOAD) win.",
+        "its own defaults, which may return it in every step. Variables (MALLOC_*, GLIBC_TUNABLES) "
+        "and other allocators (LD_PRELOAD) win.",
     )
     env: dict[str, str] = Field(
         default_factory=dict, description="Environment variables of the worker processes."
@@ -439,8 +430,8 @@ class ProfilingSettings(ConfigSection):
     ] = Field(
         "sync_stall_detection",
         description="sync_stall_detection: cells in which a bottleneck was found, and all cells "
-        "of a run on single "
-        "devices; always; never; or a list of cell ids, where * matches any text.",
+        "of a run on single devices; always; never; or a list of cell ids, where * matches any "
+        "text.",
     )
     target: Literal["sync_stalls", "kernels", "memory", "input", "all"] = Field(
         "sync_stalls", description="What is recorded: memory and all also record allocations."

@@ -89,8 +89,7 @@ class Ddp(StrategyBase):
     comm_hook: CommHook = Field(
         "none",
         description="Compress gradients for communication: fp16, bf16 or powersgd (lossy). noop "
-        "sends nothing: no "
-        "training, but the time of a step without communication.",
+        "sends nothing: no training, but the time of a step without communication.",
     )
 
     @property

@@ -53,8 +53,7 @@ def translated(data: Mapping[str, Data]) -> Translation:
     """Move every key of a config to its place here.
 
     Names are taken from the table of earlier keys, or are those of a single key here. A key that
-    only resembles one is
-    left out: what it meant is not known.
+    only resembles one is left out: what it meant is not known.
     """
     translation = Translation()
     for path, value in _settings(data):

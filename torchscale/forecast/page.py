@@ -91,8 +91,7 @@ def exposure_sentence(outcome: SeriesPrediction) -> str:
     if outcome.exposed_from is None:
         return (
             f"Up to {plural(largest, 'GPU')} a sample costs no more GPU time than noise explains: "
-            "communication is "
-            "hidden."
+            "communication is hidden."
         )
     return (
         f"From {plural(outcome.exposed_from, 'GPU')} on a sample costs more GPU time than noise "
@@ -109,8 +108,7 @@ def _latency(outcome: SeriesPrediction) -> str:
     share = format_percent(latency.share)
     return (
         f"; over {point.nodes:,} nodes {share} of the time of its all-reduces is latency, which "
-        "grows with the number "
-        "of nodes"
+        "grows with the number of nodes"
     )
 
 

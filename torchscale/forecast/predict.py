@@ -139,15 +139,14 @@ def refuse_series(series: MeasuredSeries, link: str | None = None) -> str | None
     if link is not None and series.link is not None and link != series.link:
         return (
             f"the network {link} was never measured, only {series.link}; measure two counts of "
-            f"nodes over {link}, "
-            "three launches each"
+            f"nodes over {link}, three launches each"
         )
     works = [point.work / point.gpus for point in points if point.work is not None]
     if works and max(works) > min(works) * (1 + _EQUAL_WORK):
         return (
             f"the work of a GPU and step differs between counts ({min(works):g} to "
-            f"{max(works):g}); only weak scaling "
-            "can be predicted: measure with a fixed batch per GPU"
+            f"{max(works):g}); only weak scaling can be predicted: measure with a fixed batch per "
+            "GPU"
         )
     return next(
         (
@@ -187,21 +186,19 @@ def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:
     if gpus > LARGEST_FACTOR * largest.gpus:
         return (
             f"{_gpus(gpus)} are more than {LARGEST_FACTOR} times the {largest.gpus} measured; "
-            "measure "
-            f"{math.ceil(gpus / LARGEST_FACTOR)} or more"
+            f"measure {math.ceil(gpus / LARGEST_FACTOR)} or more"
         )
     if nodes > most_nodes:
         if most_nodes == 1:
             return (
                 f"{_gpus(gpus)} take {nodes} nodes of {series.gpus_per_node}, and only one node "
-                "was measured: the "
-                "network between nodes is unknown; measure two nodes, three launches each"
+                "was measured: the network between nodes is unknown; measure two nodes, three "
+                "launches each"
             )
         if len({point.nodes for point in points}) < 2:
             return (
                 f"{_gpus(gpus)} take {nodes} nodes, and only {most_nodes} nodes were measured; "
-                "measure another count "
-                "of nodes, three launches each"
+                "measure another count of nodes, three launches each"
             )
     fullest = max(point.local for point in points)
     local = gpus / nodes
@@ -209,8 +206,8 @@ def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:
         if fullest <= 1:
             return (
                 f"{_gpus(gpus)} on {nodes} nodes share a node, and every measured node had one "
-                "GPU: the links within a "
-                f"node are unknown; measure a node with {math.ceil(local)} GPUs, three launches"
+                f"GPU: the links within a node are unknown; measure a node with {math.ceil(local)} "
+                "GPUs, three launches"
             )
         return _unsteady_node(points, gpus)
     return None
@@ -225,9 +222,8 @@ def _unsteady_node(points: Sequence[Measured], gpus: int) -> str | None:
         return None
     return (
         f"a node already loses {format_percent(1 - efficiency, 0)} of its throughput per GPU at "
-        f"{_gpus(in_node[-1].gpus)}: its links, "
-        f"loaders or memory are at a limit that {_gpus(gpus)} would meet in full; measure a full "
-        "node, three launches"
+        f"{_gpus(in_node[-1].gpus)}: its links, loaders or memory are at a limit that "
+        f"{_gpus(gpus)} would meet in full; measure a full node, three launches"
     )
 
 

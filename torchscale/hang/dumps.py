@@ -69,8 +69,7 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
         raise UsageError(
             f"{directory} holds no dump of torch's flight recorder{first}",
             hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) "
-            "to a path in it, or "
-            "pass the launch directory of a cell that hung",
+            "to a path in it, or pass the launch directory of a cell that hung",
         )
     size = max(
         [*(dump.world_size for dump in dumps.values()), *(rank + 1 for rank in (*dumps, *states))]

@@ -299,8 +299,7 @@ def _mismatch_with_ended(job: _Job) -> Autopsy | None:
     called = f"{ranks_label(known)} called {_arguments(stall.call(known[0]))}"
     summary = (
         f"{collective_label(collective)}: rank {victim} received {format_bytes(received)} where "
-        "its call expects "
-        f"{format_bytes(expected)}, and was ended by gloo; {called}"
+        f"its call expects {format_bytes(expected)}, and was ended by gloo; {called}"
     )
     return _verdict(job, cause, odd, confidence, summary, collective=collective, evidence=[why])
 
@@ -384,9 +383,8 @@ def _cycle(job: _Job) -> Autopsy | None:
                 )
                 summary = (
                     f"{ranks_label([*here, *there])} wait for each other: {ranks_label(here)} in "
-                    f"{label}, "
-                    f"{ranks_label(there)} in {other}; they call these collectives in different "
-                    "orders"
+                    f"{label}, {ranks_label(there)} in {other}; they call these collectives in "
+                    "different orders"
                 )
                 return _verdict_on_cycle(job, summary, (first, here), (second, there))
     return None

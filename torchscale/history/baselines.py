@@ -52,8 +52,7 @@ class Against:
         if median is None or not MIN_LAUNCHES <= int(median[1]) <= _MOST_RUNS:
             raise UsageError(
                 f"--against {text}: expected last, main or median-of-N with N from {MIN_LAUNCHES} "
-                f"to {_MOST_RUNS}, "
-                "such as median-of-10"
+                f"to {_MOST_RUNS}, such as median-of-10"
             )
         return cls("median", int(median[1]))
 
@@ -94,8 +93,7 @@ def earlier_side(new: Side, against: Against, source: Path) -> Side:
         if not sound.get(best.number):
             raise UsageError(
                 f"--against {against.which}: none of {len(earlier[:_LOOKED_AT])} earlier runs in "
-                f"{source} measured a "
-                f"cell of {new.results.name} soundly"
+                f"{source} measured a cell of {new.results.name} soundly"
             )
         return Side(f"{source}: {best.name}", history.results(best.number))
 

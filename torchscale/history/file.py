@@ -42,21 +42,17 @@ _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _TABLES = {
     "run": "number INTEGER PRIMARY KEY, identity TEXT NOT NULL, name TEXT NOT NULL, measured_at "
-    "TEXT NOT NULL, "
-    "host TEXT NOT NULL, driver TEXT NOT NULL, torch TEXT NOT NULL, nccl TEXT NOT NULL, "
-    "torchscale TEXT NOT NULL, "
-    "git_branch TEXT NOT NULL, git_commit TEXT NOT NULL, config_hash TEXT NOT NULL, digest TEXT "
-    "NOT NULL UNIQUE, "
-    "facts TEXT NOT NULL, results BLOB NOT NULL",
+    "TEXT NOT NULL, host TEXT NOT NULL, driver TEXT NOT NULL, torch TEXT NOT NULL, nccl TEXT NOT "
+    "NULL, torchscale TEXT NOT NULL, git_branch TEXT NOT NULL, git_commit TEXT NOT NULL, "
+    "config_hash TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, facts TEXT NOT NULL, results BLOB NOT "
+    "NULL",
     "cell": "number INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE",
     "outcome": "run INTEGER NOT NULL REFERENCES run, cell INTEGER NOT NULL REFERENCES cell, state "
-    "TEXT NOT NULL, "
-    "reason TEXT NOT NULL, device TEXT NOT NULL, flags TEXT NOT NULL, conditions TEXT NOT NULL, "
-    "measured_at TEXT NOT NULL, PRIMARY KEY (run, cell)",
+    "TEXT NOT NULL, reason TEXT NOT NULL, device TEXT NOT NULL, flags TEXT NOT NULL, conditions "
+    "TEXT NOT NULL, measured_at TEXT NOT NULL, PRIMARY KEY (run, cell)",
     "figure": "run INTEGER NOT NULL REFERENCES run, cell INTEGER NOT NULL REFERENCES cell, metric "
-    "TEXT NOT NULL, "
-    "level REAL NOT NULL, low REAL, high REAL, log_variance REAL, launches INTEGER NOT NULL, "
-    "PRIMARY KEY (run, cell, metric)",
+    "TEXT NOT NULL, level REAL NOT NULL, low REAL, high REAL, log_variance REAL, launches INTEGER "
+    "NOT NULL, PRIMARY KEY (run, cell, metric)",
     "folder": "fingerprint TEXT PRIMARY KEY, run INTEGER NOT NULL REFERENCES run",
 }
 _NEWEST = "(SELECT max(number) FROM run GROUP BY identity)"

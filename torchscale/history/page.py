@@ -194,8 +194,7 @@ def _changes_section(report: HistoryReport) -> Section:
     )
     text = (
         "What changed between the two runs is a candidate cause, not a proven one: to be sure, "
-        "change one of them "
-        "back, measure, and compare."
+        "change one of them back, measure, and compare."
     )
     return Section(
         "Changes of level",
@@ -268,10 +267,9 @@ def _charts_section(report: HistoryReport) -> Section:
         return Section("Trends", "trends", ())
     text = (
         "Dots are runs, with the 95 % interval from launch to launch where a run has several. "
-        "Lines are levels; a step "
-        "between two lines is a change that noise does not explain. Crosses are runs that do not "
-        "count (contended, "
-        "throttled, failed). Series with changes come first."
+        "Lines are levels; a step between two lines is a change that noise does not explain. "
+        "Crosses are runs that do not count (contended, throttled, failed). Series with changes "
+        "come first."
     )
     more = len(ordered) - len(charts)
     blocks: list[Block] = [Paragraph(text, of_charts=True), ChartGrid(charts)]
@@ -364,8 +362,8 @@ def _method_section(report: HistoryReport) -> Section:
         f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see "
         "torchscale docs history.",
         "The interval of a change comes from the scatter between the runs of the two levels "
-        "(Welch). The place of the "
-        "change was chosen by the data, so a small change looks somewhat larger than it is.",
+        "(Welch). The place of the change was chosen by the data, so a small change looks somewhat "
+        "larger than it is.",
         "Worse now: the newest change is for the worse by more than "
         f"{format_percent(report.threshold)}.",
         "A series is one workload on one device name. Host, driver, software and settings may "

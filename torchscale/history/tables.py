@@ -100,8 +100,7 @@ def _print_change(trend: Trend, change: ChangePoint, console: Console) -> None:
         verdict = "[bold red]worse[/bold red]"
     console.print(
         f"{verdict} since {escape(shortened(format_since(change)))} UTC: "
-        f"{escape(trend_label(trend))} "
-        f"{format_change_point(change)}",
+        f"{escape(trend_label(trend))} {format_change_point(change)}",
         soft_wrap=True,
     )
     before, after = change.runs

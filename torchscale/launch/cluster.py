@@ -131,8 +131,7 @@ def find_cluster(
         raise UsageError(
             f"{count} nodes, but which one is this?",
             hint="start the same command on every node, each with its --node-rank 0 to "
-            f"{count - 1}; --nnodes 1 "
-            "measures this node alone",
+            f"{count - 1}; --nnodes 1 measures this node alone",
         )
     if not 0 <= node_rank < count:
         raise UsageError(f"--node-rank {node_rank}: expected 0 to {count - 1} with {count} nodes")
@@ -213,8 +212,7 @@ def read_token(path: Path | None) -> bytes:
     variable = os.environ.pop(TOKEN_VARIABLE, "")
     hint = (
         "write the same secret on every node: `openssl rand -hex 32 > token`, then --token-file "
-        "token or "
-        f"{TOKEN_VARIABLE}=$(cat token)"
+        f"token or {TOKEN_VARIABLE}=$(cat token)"
     )
     if path is None:
         text, origin = variable.strip(), TOKEN_VARIABLE

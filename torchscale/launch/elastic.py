@@ -56,8 +56,8 @@ class ElasticLauncher:
     """Runs launches one after the other. Close it when done.
 
     The process that forks their agents is started by the first launch, and again where a launch has
-    failed or needs
-    another environment: what torch reads when it is imported is then as the launch asks.
+    failed or needs another environment: what torch reads when it is imported is then as the launch
+    asks.
     """
 
     def __init__(self, channel: Path) -> None:

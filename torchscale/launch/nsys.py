@@ -322,8 +322,7 @@ def require_report(output: Path, exit_code: int | None, said: str) -> Path:
             f"nsys recorded, but could not turn {raw} into a report: its importer is missing "
             "(incomplete installation)",
             hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that has "
-            "it and run "
-            f"QdstrmImporter -i {raw.name}; or use --tool kineto",
+            f"it and run QdstrmImporter -i {raw.name}; or use --tool kineto",
         )
     detail = f"; its last output: {last_line(said)}" if said.strip() else ""
     raise MachineError(

@@ -144,8 +144,7 @@ def _with_torch_profiler(run: UserRun, request: RecordRequest, stop: StopRequest
             return program.recording(ended, program.nothing(ended, "before a step was recorded"))
         reason = (
             "the program recorded no step: it must call p.step() in `with "
-            "torchscale.step_profiler() as p:`, more "
-            "often than the number of skipped steps"
+            "torchscale.step_profiler() as p:`, more often than the number of skipped steps"
         )
         return program.recording(ended, _Judgement(State.INCOMPLETE, reason))
 

@@ -338,8 +338,8 @@ def _warn_of_other_conditions(
     if changed and 0 < pending < launches:
         observer.note(
             "warning: earlier launches in this folder were measured under other conditions "
-            f"({listed(changed)} "
-            "changed); the report marks them. Use another --output-dir to keep them apart"
+            f"({listed(changed)} changed); the report marks them. Use another --output-dir to keep "
+            "them apart"
         )
 
 

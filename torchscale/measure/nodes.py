@@ -169,8 +169,7 @@ def leading(
         if missing and not stop.asked:
             observer.note(
                 f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
-                "measuring what "
-                f"{plural(leader.available, 'node')} can"
+                f"measuring what {plural(leader.available, 'node')} can"
             )
         yield nodes
     except TorchscaleError as error:

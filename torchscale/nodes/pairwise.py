@@ -1,13 +1,13 @@
 """Which node or which link is slow, from the times of all pairs of nodes. Pure.
 
 The model of a pair's time is log t_ij = μ + node_i + node_j + link_ij + noise. As it stands it has
-more unknowns than
-pairs, so it is fitted as most nodes and links are: nodes of one kind differ by a small spread (a
-prior row 0 = node_i for each node), and links do not differ. A bad link is then an outlier among
-the rows of pairs, a bad node one among the rows of nodes: the same test finds both and weighs them
-against each other. Rows are deleted one by one, the largest studentized deletion residual first,
-and are taken back where the others explain them (Hadi and Simonoff 1993 for outliers that mask each
-other; Henderson's mixed-model equations for the prior rows). Only slowness is looked for.
+more unknowns than pairs, so it is fitted as most nodes and links are: nodes of one kind differ by a
+small spread (a prior row 0 = node_i for each node), and links do not differ. A bad link is then an
+outlier among the rows of pairs, a bad node one among the rows of nodes: the same test finds both
+and weighs them against each other. Rows are deleted one by one, the largest studentized deletion
+residual first, and are taken back where the others explain them (Hadi and Simonoff 1993 for
+outliers that mask each other; Henderson's mixed-model equations for the prior rows). Only slowness
+is looked for.
 
 The link between two bad nodes is not judged: whether their slowness adds up or the slower one
 bounds the pair depends on what is wrong with them.

@@ -197,8 +197,7 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
     if launches > MAX_LAUNCHES:
         raise ConfigError(
             f"{launches:,} launches ({max(cells, 1):,} cells × benchmark.repeats "
-            f"{experiment.benchmark.repeats:,}); at "
-            f"most {MAX_LAUNCHES:,} fit one run",
+            f"{experiment.benchmark.repeats:,}); at most {MAX_LAUNCHES:,} fit one run",
             hint="lower benchmark.repeats, or split the experiment",
         )
 
@@ -249,8 +248,7 @@ def _resolve_device(experiment: Experiment, machine: Machine) -> DeviceKind:
         raise MachineError(
             "device: cuda, but PyTorch finds no CUDA device on this machine",
             hint="run `torchscale validate --require cuda` to see why; to plan for another "
-            "machine, add --dry-run "
-            "--hardware 8xh100",
+            "machine, add --dry-run --hardware 8xh100",
         )
     return "cpu"
 

@@ -190,8 +190,7 @@ def _compile_obstacle(cell: TrainingCell) -> str | None:
     ):
         return (
             f"compile {cell.compile} may choose other kernels on each tensor-parallel rank, and "
-            "the parameters that "
-            "they all hold then drift apart; use true or reduce-overhead"
+            "the parameters that they all hold then drift apart; use true or reduce-overhead"
         )
     return None
 

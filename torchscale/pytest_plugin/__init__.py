@@ -33,8 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("replace", "add"),
         metavar="replace|add",
         help="Write what is measured into the baseline instead of comparing with it. add keeps "
-        "earlier sessions: the "
-        "noise between sessions is estimated from them.",
+        "earlier sessions: the noise between sessions is estimated from them.",
     )
     group.addoption(
         "--torchscale-baseline", metavar="FILE", help=f"Baseline file. Default: {_BASELINE}"

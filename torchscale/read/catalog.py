@@ -134,9 +134,8 @@ def _presets() -> Rows:
         {
             "name": name,
             "meaning": f"warm-up from {values['warmup_seconds']:g} s, measures "
-            f"{values['min_seconds']:g} to "
-            f"{values['max_seconds']:g} s, until the interval is within "
-            f"{format_percent(values['target_half_width'], 0)} of the mean",
+            f"{values['min_seconds']:g} to {values['max_seconds']:g} s, until the interval is "
+            f"within {format_percent(values['target_half_width'], 0)} of the mean",
         }
         for name, values in PRESETS.items()
     ]

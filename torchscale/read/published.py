@@ -55,8 +55,7 @@ _DOCUMENTS = {
         RESULTS_SCHEMA_VERSION,
         "torchscale machine measurements",
         "Collectives, peak rates or memory, one entry a cell: `torchscale measure collectives "
-        "--json`, "
-        "`measure hardware --json`, `measure memory --json`.",
+        "--json`, `measure hardware --json`, `measure memory --json`.",
     ),
     ResultSchema.MAX_BATCH: _Document(
         TypeAdapter(SearchExport),

@@ -495,9 +495,8 @@ class Document:
     sections: tuple[Section, ...]
     overview: Overview | None = None
     footer: str = (
-        "Every value was measured or is computed from measured ones, except those named "
-        "predicted, counted, rated or "
-        "ideal; – means not measured."
+        "Every value was measured or is computed from measured ones, except those named predicted, "
+        "counted, rated or ideal; – means not measured."
     )
 
     @property

@@ -1,8 +1,8 @@
 """Reads a results directory of any size as a summary.
 
 Cells are read and summarized one by one, and a record is let go as soon as its cell is summarized.
-A large directory is
-shared among several processes: large by the ranks of its cells, since a record grows with them.
+A large directory is shared among several processes: large by the ranks of its cells, since a record
+grows with them.
 """
 
 from __future__ import annotations

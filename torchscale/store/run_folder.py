@@ -341,8 +341,7 @@ class RunFolder:
             raise StoreError(
                 f"{directory} is reached by a link that leads out of {self.path}",
                 hint="move the whole results directory instead, and name its new place with "
-                "--output-dir; the results "
-                "directory itself may be a link",
+                "--output-dir; the results directory itself may be a link",
             )
 
     def _measured_beyond(self, experiment: ExperimentFile) -> list[PlannedCell]:

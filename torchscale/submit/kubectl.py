@@ -139,8 +139,7 @@ def check_new(resource: str, name: str, namespace: str | None) -> None:
         raise UsageError(
             f"--job-name {name}: the cluster has a {resource.partition('.')[0]} of this name",
             hint=f"delete it (kubectl delete{where} {resource} {name}), or give another "
-            "--job-name; the run folder "
-            "stays and is continued",
+            "--job-name; the run folder stays and is continued",
         )
 
 

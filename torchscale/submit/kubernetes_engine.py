@@ -136,8 +136,7 @@ class KubernetesEngine:
             f"the manifests are without {', '.join(names)}, and take it from the Secret "
             f"{self.job.name}",
             f"first: kubectl create secret generic {self.job.name}{where} --from-env-file=FILE, "
-            "with a line NAME=VALUE "
-            "for each",
+            "with a line NAME=VALUE for each",
         )
 
     def render(self) -> str:

@@ -89,30 +89,26 @@ def warnings_of(experiment: Experiment, job: JobOptions) -> list[str]:
     if experiment.device == "cpu" and asked is not None:
         return [
             f"the job asks for {plural(asked, 'GPU')}, and the config trains on CPUs (device: "
-            "cpu): leave "
-            "--gpus-per-node out, or give --device=cuda"
+            "cpu): leave --gpus-per-node out, or give --device=cuda"
         ]
     most = _most_devices(experiment)
     if most is None:
         return []
     if asked is not None and most < asked:
         return [
-            f"the job asks for {plural(asked, 'GPU')} ({job.nodes} × {job.gpus_per_node}), and "
-            f"the config uses {most} "
-            f"at most (gpu_counts): {asked - most} would idle. Ask for fewer, or give "
-            f"--gpu_counts=[…,{asked}]"
+            f"the job asks for {plural(asked, 'GPU')} ({job.nodes} × {job.gpus_per_node}), and the "
+            f"config uses {most} at most (gpu_counts): {asked - most} would idle. Ask for fewer, "
+            f"or give --gpu_counts=[…,{asked}]"
         ]
     if asked is not None and most > asked:
         return [
             f"the config has cells of {plural(most, 'GPU')} (gpu_counts), and the job asks for "
-            f"{asked}: those cells "
-            "are skipped. Ask for more, or leave these counts out"
+            f"{asked}: those cells are skipped. Ask for more, or leave these counts out"
         ]
     if most < job.nodes:
         return [
             f"the job asks for {plural(job.nodes, 'node')}, and the config uses "
-            f"{plural(most, 'device')} at most "
-            f"(gpu_counts): {job.nodes - most} would idle"
+            f"{plural(most, 'device')} at most (gpu_counts): {job.nodes - most} would idle"
         ]
     return []
 
@@ -126,8 +122,7 @@ def check_carried(experiment: Experiment) -> None:
     if experiment.hidden:
         raise UsageError(
             "the config has secrets in options of models, data.data_dir or export; a job would "
-            "read "
-            f"{', '.join(experiment.hidden)} in their place",
+            f"read {', '.join(experiment.hidden)} in their place",
             hint="take them from variables, which launch.env sets",
         )
 

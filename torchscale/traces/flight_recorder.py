@@ -1,8 +1,7 @@
 """Reads what torch's flight recorder dumps: JSON, or pickles that hold nothing but plain values.
 
 Format: ``FlightRecorder.hpp`` of torch (versions 2.0 to 2.10 of the format). Differences between
-backends are evened
-out: gloo never sets ``state`` and lists its groups under an empty name.
+backends are evened out: gloo never sets ``state`` and lists its groups under an empty name.
 """
 
 from __future__ import annotations

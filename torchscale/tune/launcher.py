@@ -220,9 +220,8 @@ def _forecast_line(search: Search) -> str:
     count = max(1, int(search.budget_seconds // seconds)) if seconds else 1
     return (
         f"A launch takes about {format_seconds(seconds)}, so the budget of "
-        f"{format_seconds(search.budget_seconds)} "
-        f"allows about {count:,}; an answer takes at least {search.launches_needed} more "
-        f"({format_seconds(search.seconds_needed)})."
+        f"{format_seconds(search.budget_seconds)} allows about {count:,}; an answer takes at least "
+        f"{search.launches_needed} more ({format_seconds(search.seconds_needed)})."
     )
 
 

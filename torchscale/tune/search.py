@@ -303,8 +303,7 @@ class Search:
             for axis in axes:
                 self.skipped[axis] = (
                     "exposed communication cannot be told from noise: exchanging nothing at all "
-                    "gains at most "
-                    f"{100 * most:.1f} %"
+                    f"gains at most {100 * most:.1f} %"
                 )
             return
         for axis in axes:

@@ -2,10 +2,10 @@
 most next. Pure.
 
 The logarithm of throughput is taken for a sum of an effect of each axis' value, of each pair of
-values and of the
-combination itself, plus the noise of launches: a Gaussian process over combinations, as in the
-design of computer experiments (Sacks and others 1989; Jones and others 1998). Each launch so tells
-about every value that it has, where races of single changes learn from a launch about one of them.
+values and of the combination itself, plus the noise of launches: a Gaussian process over
+combinations, as in the design of computer experiments (Sacks and others 1989; Jones and others
+1998). Each launch so tells about every value that it has, where races of single changes learn from
+a launch about one of them.
 """
 
 from __future__ import annotations

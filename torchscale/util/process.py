@@ -1,9 +1,8 @@
 """Subprocesses with a time limit, and termination of whole process trees.
 
 torchrun starts every rank in a session of its own, so neither a signal to its process group nor its
-own death reaches
-them. What we started is found in two ways instead: by descent, and by a token in the environment
-that descendants inherit.
+own death reaches them. What we started is found in two ways instead: by descent, and by a token in
+the environment that descendants inherit.
 """
 
 from __future__ import annotations

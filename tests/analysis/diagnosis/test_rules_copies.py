@@ -38,8 +38,8 @@ def test_copies_of_all_routes_are_one_cost_with_the_advice_of_the_first() -> Non
     assert "most of it host to device" in finding.summary
     assert "next batch" in finding.advice
     assert finding.evidence == (
-        "host to device: 3.00 GiB a step at 24.0 GB/s, 25.0 ms a step, pinned, "
-        "25 % of it under compute",
+        "host to device: 3.00 GiB a step at 24.0 GB/s, 25.0 ms a step, pinned, 25 % of it under "
+        "compute",
         "device to host: 3.00 GiB a step at 24.0 GB/s, 10.0 ms a step, 25 % of it under compute",
         "copies run 35.0 % of the time",
     )

@@ -70,9 +70,8 @@ def test_a_wrong_bit_is_named_by_rank_device_and_address() -> None:
     found = checks(burn_in(rounds))["burn_in_results"]
     assert found.status.value == "fail"
     assert found.seen.startswith(
-        "1 wrong parts, the first: memory on rank 1 (cuda:1), round 3, 2 elements, first at "
-        "offset 24 "
-        "(address 0x1018): 0x00000003 instead of 0x00000001"
+        "1 wrong parts, the first: memory on rank 1 (cuda:1), round 3, 2 elements, first at offset "
+        "24 (address 0x1018): 0x00000003 instead of 0x00000001"
     )
     assert found.fixes
 

@@ -31,9 +31,8 @@ class Pipeline:
     """``stages`` × ``copies`` ranks, numbered stage by stage, that run GPipe's schedule.
 
     ``slow`` maps ranks to how much longer they compute, ``work`` stages to how much more they hold.
-    ``describe``
-    gives the arguments of a communication kernel: (rank, operation, its group's name, the group's
-    ranks, the partner).
+    ``describe`` gives the arguments of a communication kernel: (rank, operation, its group's name,
+    the group's ranks, the partner).
     """
 
     stages: int

@@ -100,8 +100,8 @@ def test_one_count_gives_throughput_with_its_interval() -> None:
         )
     )
     assert several.text == (
-        "tiny ResNet 160 samples/s (160 to 160) at batch 16 on 1 CPU rank and "
-        "tiny GPT-2 160 samples/s (160 to 160) at batch 16 on 1 CPU rank."
+        "tiny ResNet 160 samples/s (160 to 160) at batch 16 on 1 CPU rank and tiny GPT-2 160 "
+        "samples/s (160 to 160) at batch 16 on 1 CPU rank."
     )
 
 

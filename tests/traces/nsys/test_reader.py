@@ -253,9 +253,8 @@ def test_a_view_that_poses_as_a_table_is_not_read(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(
             "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL "
-            "SELECT x+1 FROM n) "
-            "SELECT x AS start, x AS end, 1 AS globalPid, 1 AS shortName, 7 AS streamId, 0 AS "
-            "correlationId FROM n"
+            "SELECT x+1 FROM n) SELECT x AS start, x AS end, 1 AS globalPid, 1 AS shortName, 7 AS "
+            "streamId, 0 AS correlationId FROM n"
         )
     with pytest.raises(TraceError, match="no CUDA kernels"):
         read_nsys([path])

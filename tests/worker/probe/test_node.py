@@ -39,10 +39,9 @@ def test_what_cuda_says_when_it_cannot_be_used_is_kept(monkeypatch: pytest.Monke
 
     said = (
         "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda "
-        "functions before "
-        "calling NumCudaDevices() that might have already set an error? Error 802: system not yet "
-        "initialized "
-        "(Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:119.)"
+        "functions before calling NumCudaDevices() that might have already set an error? Error "
+        "802: system not yet initialized (Triggered internally at "
+        "/pytorch/c10/cuda/CUDAFunctions.cpp:119.)"
     )
 
     def is_available() -> bool:

@@ -54,10 +54,8 @@ _EXPLANATIONS = {
     Verdict.WORSE: "different from noise, and by more than the threshold",
     Verdict.SAME: "any difference lies within the threshold",
     Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could "
-    "hide it (more launches "
-    f"narrow the interval: benchmark.repeats), a side has fewer than {MIN_LAUNCHES} launches, or "
-    "one side was "
-    "contended or throttled by more than the change",
+    "hide it (more launches narrow the interval: benchmark.repeats), a side has fewer than "
+    f"{MIN_LAUNCHES} launches, or one side was contended or throttled by more than the change",
 }
 
 

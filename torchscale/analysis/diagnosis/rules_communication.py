@@ -57,8 +57,7 @@ def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_seconds=cost,
         confidence=Confidence.HIGH,
         summary=f"gradients go in {len(buckets)} buckets of {format_bytes(typical)} (median); the "
-        "same bytes in "
-        f"buckets of 25 MiB take {format_seconds(probe.merged_seconds)} instead of "
+        f"same bytes in buckets of 25 MiB take {format_seconds(probe.merged_seconds)} instead of "
         f"{format_seconds(probe.as_bucketed_seconds)}",
         evidence=(
             f"both timed with nothing else running, {format_bytes(probe.payload_bytes)} of "
@@ -87,17 +86,15 @@ def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_seconds=gain,
         confidence=Confidence.HIGH if reached < VERY_SLOW_LINK_SHARE * rated else Confidence.MEDIUM,
         summary=f"all-reduce reaches {format_byte_rate(reached)} bus bandwidth; the link is rated "
-        "at "
-        f"{format_byte_rate(rated)}",
+        f"at {format_byte_rate(rated)}",
         evidence=(
             f"{format_bytes(probe.payload_bytes)} of gradients take "
-            f"{format_seconds(probe.merged_seconds)} with "
-            "nothing else running",
+            f"{format_seconds(probe.merged_seconds)} with nothing else running",
             f"exposed synchronization in training: {format_seconds(cost)} a step",
         ),
         advice="measure the link by itself (`iperf3`, `ib_write_bw`, nccl-tests); look for "
-        "shaping, a wrong interface "
-        "(NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), negotiated speed, cables",
+        "shaping, a wrong interface (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME), negotiated speed, "
+        "cables",
     )
 
 

@@ -15,19 +15,16 @@ from torchscale.util.units import format_byte_rate, format_bytes, format_percent
 
 _ADVICE = {
     CopyRoute.HOST_TO_DEVICE: "copy the next batch on a stream of its own while this step "
-    "computes (prefetch, pinned "
-    "memory, non_blocking=True), keep on the device what does not change, copy smaller types; "
-    "take back an offload of "
-    "parameters or optimizer state that does not need to be",
+    "computes (prefetch, pinned memory, non_blocking=True), keep on the device what does not "
+    "change, copy smaller types; take back an offload of parameters or optimizer state that does "
+    "not need to be",
     CopyRoute.DEVICE_TO_HOST: "keep activations, optimizer state and outputs on the device, or "
-    "copy them on a stream "
-    "of their own into pinned memory (non_blocking=True) while the next step computes",
+    "copy them on a stream of their own into pinned memory (non_blocking=True) while the next step "
+    "computes",
     CopyRoute.WITHIN_DEVICE: "avoid clone(), contiguous() and copies between buffers: write into "
-    "preallocated ones, "
-    "fuse (torch.compile), keep one memory format",
+    "preallocated ones, fuse (torch.compile), keep one memory format",
     CopyRoute.BETWEEN_DEVICES: "compute where the data is, overlap these copies with compute, and "
-    "see that devices "
-    "reach each other directly: nvidia-smi topo -p2p r",
+    "see that devices reach each other directly: nvidia-smi topo -p2p r",
     CopyRoute.OTHER: "see in a timeline what is copied, and whether it can wait or run beside "
     "compute",
 }
@@ -72,8 +69,7 @@ def copy_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_seconds=cost,
         confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.MEDIUM),
         summary=f"the device copies for {per_step(cost, signals)} without computing or "
-        "communicating, "
-        f"most of it {costliest.route.value}",
+        f"communicating, most of it {costliest.route.value}",
         evidence=(
             *(_evidence(use, signals) for use in copies),
             f"copies run {format_percent(busy)} of the time",

@@ -24,8 +24,7 @@ _ALLOCATOR_ADVICE = {
     "system": f"set `launch.malloc: keep`, the default; for your own programs export {KEEPING}",
     "environment": f"remove the variables MALLOC_* and GLIBC_TUNABLES, or set {KEEPING}",
     "keep": "glibc keeps what is freed, so something else maps memory in every step: look for "
-    "mmap, shared memory and "
-    "arrays read through files",
+    "mmap, shared memory and arrays read through files",
     None: "make the allocator keep freed memory (jemalloc: MALLOC_CONF=dirty_decay_ms:-1), or use "
     "glibc's",
 }
@@ -152,8 +151,7 @@ def memory_returned(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
         cost_seconds=cost,
         confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.LOW),
         summary=f"the allocator returns what a step frees: {fetched.pages_per_step:,.0f} minor "
-        "page faults a step on "
-        f"rank {fetched.rank} cost at least {format_seconds(cost)}",
+        f"page faults a step on rank {fetched.rank} cost at least {format_seconds(cost)}",
         evidence=(
             "median over batches, without the pages by which the process grows",
             "cost of a fault: measured in the same process after the steps",

@@ -50,12 +50,11 @@ def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
             "rank": None,
             "hosts": (host,),
             "summary": f"all {len(ranks)} ranks of {host} ({_ranks(ranks)}) are late at the "
-            "collective: their compute "
-            f"takes {format_seconds(float(mine.mean()))} a step, that of the others "
-            f"{format_seconds(others)}",
+            f"collective: their compute takes {format_seconds(float(mine.mean()))} a step, that of "
+            f"the others {format_seconds(others)}",
             "advice": f"look at what the ranks of {host} share: power and cooling, clocks, the "
-            "driver, memory, other "
-            "processes; leave the node out to see whether the slowness goes with it",
+            "driver, memory, other processes; leave the node out to see whether the slowness goes "
+            "with it",
         }
     )
 

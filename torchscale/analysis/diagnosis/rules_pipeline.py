@@ -84,14 +84,12 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_seconds=peer.excess,
         confidence=high_if(_enough(signals), Confidence.MEDIUM),
         summary=f"rank {rank}'s {what} {format_seconds(peer.mine)} a step, "
-        f"{peer.mine / peer.others:.1f} times that of "
-        f"the ranks with equal work (rank{'s' * (len(peer.stage) > 2)} {peers}: "
-        f"{format_seconds(peer.others)}); "
-        "its pipeline waits for it in every micro-batch",
+        f"{peer.mine / peer.others:.1f} times that of the ranks with equal work "
+        f"(rank{'s' * (len(peer.stage) > 2)} {peers}: {format_seconds(peer.others)}); its pipeline "
+        "waits for it in every micro-batch",
         evidence=(
             f"{seconds_with_interval(peer.excess, peer.half)} more than the median of its stage, "
-            "over "
-            f"{_extent(signals)}",
+            f"over {_extent(signals)}",
             f"{len(signals.stages)} stages of {len(peer.stage)} ranks each hold equal work",
         ),
         advice=SlowRank(
@@ -161,8 +159,8 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         cost_seconds=gain,
         confidence=high_if(_enough(signals) and not alone, Confidence.MEDIUM),
         summary=f"stage {slowest + 1} of {len(means)} ({where}) does {format_percent(share, 0)} "
-        "of the work; an even "
-        f"split would give it {format_percent(1 / len(means), 0)}. All stages wait for it",
+        f"of the work; an even split would give it {format_percent(1 / len(means), 0)}. All stages "
+        "wait for it",
         evidence=(
             f"compute of a step by stage{' (forward pass)' if _forward_only(signals) else ''}: "
             + ", ".join(
@@ -175,8 +173,7 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
             f"{_extent(signals)}",
         ),
         advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which "
-        "has least; count the "
-        "embedding and the head as layers"
+        "has least; count the embedding and the head as layers"
         + (
             f". It is one rank, and a slow device looks the same: compare {where}'s clocks with "
             "others'" * alone
@@ -214,14 +211,12 @@ def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Jud
         "times the mean of its "
         "step, on every stage, and the stages wait for it one after the other",
         evidence=(
-            f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation "
-            "within a step) on which "
-            f"the {len(signals.stages)} stages agree, over {_extent(signals)}",
+            f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation within "
+            f"a step) on which the {len(signals.stages)} stages agree, over {_extent(signals)}",
             f"compute of each micro-batch over their mean, by place in the step: {places}",
         ),
         advice="give every micro-batch equally many tokens: pack sequences, or spread long ones "
-        "over the micro-batches "
-        "before the batch is cut",
+        "over the micro-batches before the batch is cut",
     )
 
 

@@ -123,8 +123,8 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
                 cost_seconds=mean,
                 confidence=Confidence.HIGH,
                 summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, "
-                "the others "
-                f"{format_seconds(float(np.median(np.delete(means, row))))}; all wait for it",
+                f"the others {format_seconds(float(np.median(np.delete(means, row))))}; all wait "
+                "for it",
                 evidence=(f"{seconds_with_interval(mean, half)} more, over {signals.steps} steps",),
                 advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",
             )
@@ -193,9 +193,8 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         f"waits); {where}",
         evidence=(
             f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against "
-            f"{format_seconds(typical)} "
-            f"(median of the others): {seconds_with_interval(mean, half or 0.0)} more, "
-            f"over {signals.steps} steps",
+            f"{format_seconds(typical)} (median of the others): "
+            f"{seconds_with_interval(mean, half or 0.0)} more, over {signals.steps} steps",
             *_quiet_evidence(signals, quiet),
             *_unsynchronized_evidence(signals, unsynchronized),
             *_host_evidence(signals, row, mean),
@@ -272,8 +271,7 @@ def _doubt(
     if unsynchronized is not None and not unsynchronized.slower and not slower_in_phases:
         return (
             f"rank {rank} is {format_seconds(mean)} a step slower in training, but not "
-            f"{_APART[signals.origin]} "
-            f"({format_seconds(unsynchronized.mine)} against "
+            f"{_APART[signals.origin]} ({format_seconds(unsynchronized.mine)} against "
             f"{format_seconds(unsynchronized.others)})"
         )
     if unsynchronized is None and quiet is not None and not quiet.slower:
@@ -289,8 +287,7 @@ def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
         return []
     return [
         "forward pass and optimizer, while no gradient is in transfer: "
-        f"{format_seconds(quiet.mine)} against "
-        f"{format_seconds(quiet.others)} a step"
+        f"{format_seconds(quiet.mine)} against {format_seconds(quiet.others)} a step"
     ]
 
 
@@ -429,8 +426,7 @@ def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
             ),
         ),
         advice="look for what makes ranks late in turn: other processes on their cores, clocks, "
-        "or samples that differ "
-        "in size (give every rank the same amount of work in a step)",
+        "or samples that differ in size (give every rank the same amount of work in a step)",
     )
 
 

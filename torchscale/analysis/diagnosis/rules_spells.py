@@ -138,14 +138,12 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
         cost_seconds=cost,
         confidence=_confidence(spells),
         summary=f"rank {rank} is slow {share} of the time, for {format_seconds(spells.seconds)} "
-        "at a time: its compute "
-        f"then takes {format_seconds(spells.excess)} a step "
-        f"({format_percent(spells.excess / spells.typical, 0)}) "
-        f"longer than that of {others}",
+        f"at a time: its compute then takes {format_seconds(spells.excess)} a step "
+        f"({format_percent(spells.excess / spells.typical, 0)}) longer than that of {others}",
         evidence=(
             f"{spells.count} slow spells in "
-            f"{format_seconds(signals.steps * signals.step_seconds)}, as fast as "
-            f"{others} between them",
+            f"{format_seconds(signals.steps * signals.step_seconds)}, as fast as {others} between "
+            "them",
             f"compute of {others}: {format_seconds(spells.typical)} a step",
         ),
         advice=_advice(rank, on_device=signals.on_device) + _measure_longer(signals, spells),
@@ -155,16 +153,14 @@ def judge_spells(signals: Signals, spells: Spells, cost: float, others: str) -> 
 def _advice(rank: int, *, on_device: bool) -> str:
     if not on_device:
         return (
-            f"look for what takes rank {rank}'s cores for seconds at a time: jobs and other "
-            "guests of its host, "
-            "lowered frequency, and Python code that this rank runs now and then"
+            f"look for what takes rank {rank}'s cores for seconds at a time: jobs and other guests "
+            "of its host, lowered frequency, and Python code that this rank runs now and then"
         )
     return (
         f"looks like a device that throttles: read rank {rank}'s clocks, temperature, power limit "
-        "and reasons "
-        "for lowered clocks while it trains (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -l "
-        "1), look at its cooling "
-        "and for jobs that run on its host now and then"
+        "and reasons for lowered clocks while it trains (nvidia-smi -q -d "
+        "CLOCK,PERFORMANCE,TEMPERATURE -l 1), look at its cooling and for jobs that run on its "
+        "host now and then"
     )
 
 

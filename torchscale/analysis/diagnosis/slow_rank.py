@@ -66,23 +66,21 @@ class SlowRank:
         place = self.place(signals)
         if place is Place.HOST:
             return (
-                f"look at what rank {rank}'s process does between operators: Python code that "
-                "only this rank runs "
-                "(logging, checks, metrics), loading and preparing data, garbage collection, "
-                "other processes on its "
-                "cores, CPU frequency and binding; py-spy shows the line"
+                f"look at what rank {rank}'s process does between operators: Python code that only "
+                "this rank runs (logging, checks, metrics), loading and preparing data, garbage "
+                "collection, other processes on its cores, CPU frequency and binding; py-spy shows "
+                "the line"
             )
         share = "its share of the data"
         if signals.on_device:
             return (
-                f"compare rank {rank}'s device with {peers} (clocks, temperature, ECC, PCIe "
-                "width, NUMA binding, other "
-                f"processes) and {share}; swap it to see whether slowness moves with the device"
+                f"compare rank {rank}'s device with {peers} (clocks, temperature, ECC, PCIe width, "
+                f"NUMA binding, other processes) and {share}; swap it to see whether slowness "
+                "moves with the device"
             )
         look = (
             f"compare rank {rank}'s cores with {peers} (other processes, frequency, number of "
-            "threads, NUMA binding) "
-            f"and {share}"
+            f"threads, NUMA binding) and {share}"
         )
         if place is Place.WORK or signals.origin is Origin.TRACE:
             return look

@@ -226,8 +226,8 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
     slow = [use for use in burn_in.gpus if (use.throttled_share or 0) > MAX_THROTTLED_SHARE]
     if slow:
         seen = "; ".join(
-            f"{use.uuid}: {', '.join(use.throttle_reasons or ())} "
-            f"for {format_percent(use.throttled_share or 0, 0)} of the time"
+            f"{use.uuid}: {', '.join(use.throttle_reasons or ())} for "
+            f"{format_percent(use.throttled_share or 0, 0)} of the time"
             for use in slow
         )
         return warned(

@@ -347,8 +347,7 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
         return not_applicable(rule, seen)
     advice = (
         "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; "
-        "ignore on CPU-only "
-        "jobs"
+        "ignore on CPU-only jobs"
     )
     seen = f"{seen}, but {facts.host.nvidia_devices} on the PCI bus"
     return warned(rule, seen, "a driver that makes them available", advice, fixes.DRIVER_MISSING)

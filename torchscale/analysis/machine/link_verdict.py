@@ -131,8 +131,8 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
         return LinkVerdict(f"No verdict on the link: {unfilled}.", ceiling=ceiling)
     words = (
         f"{curve.operation} reaches {format_byte_rate(peak.busbw)} of bus bandwidth, "
-        f"{format_percent(share, 0)} of "
-        f"what {ceiling.link} carries ({format_byte_rate(ceiling.bytes_per_second)} per direction)"
+        f"{format_percent(share, 0)} of what {ceiling.link} carries "
+        f"({format_byte_rate(ceiling.bytes_per_second)} per direction)"
     )
     if algorithm in _IN_SWITCH:
         words += f", by {algorithm}, which adds up in the switch and can exceed 100 %"

@@ -299,8 +299,7 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     if spread > limit and spread > _RELATIVE_SPREAD * duration:
         return offsets, (
             f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart "
-            "(median), "
-            f"{format_percent(spread / max(duration, 1.0), 0)} of their duration",
+            f"(median), {format_percent(spread / max(duration, 1.0), 0)} of their duration",
         )
     return offsets, ()
 

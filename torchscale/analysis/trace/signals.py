@@ -157,9 +157,8 @@ def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayo
     compared by.
 
     On devices that is the time in which kernels run; what else a rank waits for does not matter
-    then. On CPUs it is
-    all but waits for data, receives and collectives: a send does not hold up the rank that computes
-    on, and operators are not all that a rank does.
+    then. On CPUs it is all but waits for data, receives and collectives: a send does not hold up
+    the rank that computes on, and operators are not all that a rank does.
     """
     steps = signals.steps
     sliced = steps < MIN_SAMPLES

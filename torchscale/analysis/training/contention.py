@@ -2,8 +2,8 @@
 ``docs/method.md``.
 
 A thread that could run and has no core waits in the kernel's run queue, and the kernel counts that
-time. It is the
-direct cost of sharing a core: a rank that sleeps while others use its core waits for nothing.
+time. It is the direct cost of sharing a core: a rank that sleeps while others use its core waits
+for nothing.
 """
 
 from __future__ import annotations

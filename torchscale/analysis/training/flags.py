@@ -55,24 +55,20 @@ class Flag(str, Enum):
 
 _EXPLANATIONS = {
     Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
-    "cores, or computed "
-    "on its GPUs, while it was measured; quiet the machine and measure again",
+    "cores, or computed on its GPUs, while it was measured; quiet the machine and measure again",
     Flag.DRIFTING: "the first and last third of the steps differ by over "
     f"{format_percent(DRIFT_LIMIT, 0)}; "
     "look for heating, throttling or a growing process, or warm up longer",
     Flag.NOISY: "the interval of its mean step is wider than benchmark.target_half_width allows, "
-    "or is from fewer than "
-    f"{MIN_BATCHES} batches of steps; quiet the machine, or measure longer",
+    f"or is from fewer than {MIN_BATCHES} batches of steps; quiet the machine, or measure longer",
     Flag.NOT_STEADY: "warm-up ended before step times settled; warm up longer",
     Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each "
-    "other down, not how "
-    "training scales",
+    "other down, not how training scales",
     Flag.PHASES_INCONSISTENT: "the phases of a step do not add up to it within "
     f"{format_percent(PHASE_LIMIT, 0)}; "
     "do not rely on the phases",
     Flag.THROTTLED: "a GPU lowered its clocks for heat or power while it was measured; look at "
-    "cooling and power, and "
-    "measure again",
+    "cooling and power, and measure again",
 }
 
 

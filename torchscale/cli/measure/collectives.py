@@ -35,8 +35,8 @@ def collectives(
             "--op",
             metavar="NAME,…",
             help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, "
-            "send_recv (a ring), pairs "
-            "(every two devices), barrier; several with commas. Default: all",
+            "send_recv (a ring), pairs (every two devices), barrier; several with commas. Default: "
+            "all",
         ),
     ] = None,
     min_bytes: Annotated[

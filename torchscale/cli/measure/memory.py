@@ -64,8 +64,7 @@ def memory(
     allocator's peak.
 
     Each measured peak is shown with the peak predicted without running (torch's memory tracker
-    under fake tensors) and
-    its error. Any key of a config can be given as well:
+    under fake tensors) and its error. Any key of a config can be given as well:
     [bold]--training.activation_checkpointing=full[/bold].
 
     With [bold]--find-max-batch[/bold] batch sizes double until one runs out of memory and are

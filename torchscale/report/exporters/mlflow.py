@@ -244,9 +244,9 @@ def _remove_cut_short(experiment: Path, run: str) -> None:
             tag.name == _RUN and tag.read_text(encoding="utf-8") == run for tag in tags
         ):
             raise OutputError(
-                f"MLflow cannot list the runs of the experiment in {experiment}: {empty} is "
-                "empty, because what wrote "
-                f"it was killed; remove the directory {directory}, or restore the file"
+                f"MLflow cannot list the runs of the experiment in {experiment}: {empty} is empty, "
+                f"because what wrote it was killed; remove the directory {directory}, or restore "
+                "the file"
             )
         shutil.rmtree(directory)
 

@@ -60,8 +60,7 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
             "bus_bandwidth_bytes_per_second",
             "B/s",
             "the highest bus bandwidth over the sizes without a flag, as nccl-tests defines it; "
-            "mean over ranks and "
-            "launches",
+            "mean over ranks and launches",
             curve.peak.busbw,
             higher_is_better=True,
             labels={"operation": curve.operation, "dtype": curve.dtype},

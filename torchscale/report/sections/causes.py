@@ -33,9 +33,8 @@ _SLOWER_COMPUTE = 0.05
 (``analysis/diagnosis/rules_communication.py``)."""
 _SLOWER_COMPUTE_ADVICE = (
     "devices that work at once slow each other down; compare the peak rates of one device and of "
-    "all at once "
-    "(torchscale measure hardware), and look for shared memory bandwidth, clocks, power limits "
-    "and other processes"
+    "all at once (torchscale measure hardware), and look for shared memory bandwidth, clocks, "
+    "power limits and other processes"
 )
 
 
@@ -173,6 +172,5 @@ def _slower_text(lost: Decomposition) -> str:
     count = lost.baseline_world_size
     return (
         f"forward, backward and optimizer take {format_seconds(lost.compute)} a step longer than "
-        "on "
-        f"{plural(count, 'device')}"
+        f"on {plural(count, 'device')}"
     )

@@ -47,10 +47,8 @@ def collectives_section(summary: RunSummary) -> Section:
             0,
             Paragraph(
                 "Bandwidths as defined by nccl-tests: algorithm bandwidth is bytes ÷ time, bus "
-                "bandwidth is the "
-                "load on the busiest link. Times are means over ranks of one timed loop; every "
-                "element of every "
-                "result was checked."
+                "bandwidth is the load on the busiest link. Times are means over ranks of one "
+                "timed loop; every element of every result was checked."
             ),
         )
     return Section("Collectives", "collectives", tuple(blocks), Group.MACHINE, _key(summary))

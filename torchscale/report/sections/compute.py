@@ -73,10 +73,8 @@ def hardware_section(summary: RunSummary) -> Section:
     ]
     note = (
         "Rates of one device while the given number of devices work at once: matmuls of random "
-        "numbers (peak: the "
-        "fastest shape; typical: the median over shapes; both medians over time), and copies. "
-        "Slowest device: "
-        "relative to the mean."
+        "numbers (peak: the fastest shape; typical: the median over shapes; both medians over "
+        "time), and copies. Slowest device: relative to the mean."
     )
     copies = tuple(row for ceilings, figures in measured for row in _copy_rows(ceilings, figures))
     copy_columns = (
@@ -167,23 +165,17 @@ def compute_section(summary: RunSummary) -> Section:
     )
     note = (
         "Model FLOPs of the forward and backward passes are counted, not measured, and exclude "
-        "recomputation by "
-        "activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = FLOP/s ÷ the "
-        "device's peak; HFU, shown "
-        "where activations are computed again, includes that. FLOP/byte counts the bytes that "
-        "every operator reads "
-        "and writes, without caches. The roof is the lower of the measured matmul rate and "
-        "FLOP/byte × measured copy "
+        "recomputation by activation checkpointing. FLOP/s = FLOPs ÷ measured step time; MFU = "
+        "FLOP/s ÷ the device's peak; HFU, shown where activations are computed again, includes "
+        "that. FLOP/byte counts the bytes that every operator reads and writes, without caches. "
+        "The roof is the lower of the measured matmul rate and FLOP/byte × measured copy "
         "bandwidth. Roof ÷ achieved compares it with the forward and backward passes: below 1, "
-        "caches or fused "
-        f"operators save memory traffic; above {FAR_BELOW_ROOF:g}, small operators and kernel "
-        "launches are the limit "
-        "(overhead), not compute or memory."
+        f"caches or fused operators save memory traffic; above {FAR_BELOW_ROOF:g}, small operators "
+        "and kernel launches are the limit (overhead), not compute or memory."
     )
     missing = (
         "The peak FLOP/s of this device is unknown, so MFU is not available: set "
-        "hardware.peak_flops, or measure it "
-        "with torchscale measure hardware."
+        "hardware.peak_flops, or measure it with torchscale measure hardware."
     )
     notes = (*(tuple(peaks) or (missing,)), *_without_bytes(cells), *unknown)
     blocks: list[Block] = [Paragraph(note)]
@@ -215,10 +207,8 @@ def _without_bytes(cells: Sequence[tuple[TrainingSummary, Compute]]) -> tuple[st
         return ()
     return (
         f"No FLOP/byte, and so no roof, of {', '.join(titles)}: the bytes are known neither of "
-        "experts "
-        "(whose weights a batch reads depends on the data), nor of models split over devices or "
-        "with "
-        "flops_per_sample.",
+        "experts (whose weights a batch reads depends on the data), nor of models split over "
+        "devices or with flops_per_sample.",
     )
 
 

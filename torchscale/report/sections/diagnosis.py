@@ -60,8 +60,8 @@ def diagnosis_section(summary: RunSummary) -> Section:
     blocks: list[Block] = [
         Paragraph(
             "Based on signals recorded in every launch with several ranks, without a profiler. A "
-            "cost is the upper "
-            "limit of the gain from a fix, as a share of the step; costs overlap and do not add up."
+            "cost is the upper limit of the gain from a fix, as a share of the step; costs overlap "
+            "and do not add up."
         )
     ]
     if len(top_groups(groups)) < len(groups):

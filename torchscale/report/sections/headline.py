@@ -90,9 +90,8 @@ def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
         if decided:
             which = f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
         return Headline(
-            f"Scaling {where} cannot be judged{which}: launches differ by more than the "
-            "efficiency itself, "
-            f"{_values([cell for cell in cells if cell not in decided])}."
+            f"Scaling {where} cannot be judged{which}: launches differ by more than the efficiency "
+            f"itself, {_values([cell for cell in cells if cell not in decided])}."
         )
     once = ", in single launches"
     if any(cell.efficiency and cell.efficiency.interval for cell in decided):

@@ -60,14 +60,11 @@ def lost_time_section(summary: RunSummary) -> Section:
     )
     text = (
         "The mean step at each device count: the ideal is the step at the smallest count; the "
-        "other parts are the "
-        "time added at this count, as means over ranks and launches. Compute: forward, backward "
-        "and optimizer take "
-        "longer. Straggler wait: waiting in gradient sync for ranks that arrive later. Exposed "
-        "communication: gradient "
-        "sync that does not overlap with compute, once all ranks have arrived. The parts add up "
-        "to the measured step, "
-        "and ideal ÷ mean step is the efficiency."
+        "other parts are the time added at this count, as means over ranks and launches. Compute: "
+        "forward, backward and optimizer take longer. Straggler wait: waiting in gradient sync for "
+        "ranks that arrive later. Exposed communication: gradient sync that does not overlap with "
+        "compute, once all ranks have arrived. The parts add up to the measured step, and ideal ÷ "
+        "mean step is the efficiency."
     )
     blocks: list[Block] = [
         Paragraph(text),

@@ -22,8 +22,7 @@ def method_section(summary: RunSummary) -> Section:
         "Throughput is global samples ÷ wall time of the measured batches, so stalls are included.",
         _intervals_note(summary),
         "After the first step and after warm-up, the parameters of all ranks are compared bit by "
-        "bit; if they "
-        "differ, the cell is invalid.",
+        "bit; if they differ, the cell is invalid.",
         "Step times come from CUDA events on GPUs and from the host clock on CPUs."
         + (
             " sync_cuda was on: the device was synchronized around every phase."
@@ -32,10 +31,9 @@ def method_section(summary: RunSummary) -> Section:
         ),
         "Peak memory is the allocator's peak on GPUs and the growth of resident memory on CPUs.",
         "Straggler wait and exposed communication are separated without a shared clock: the rank "
-        "that waits least "
-        "in a collective arrived last. Unsynchronized compute of each rank is timed in windows "
-        "without gradient "
-        "sync, before and after the measured steps; these windows are excluded from throughput.",
+        "that waits least in a collective arrived last. Unsynchronized compute of each rank is "
+        "timed in windows without gradient sync, before and after the measured steps; these "
+        "windows are excluded from throughput.",
         "Profiles are recorded in separate launches, so profiler overhead affects no other figure.",
         "FLOPs are counted on torch's meta device: a multiply-add counts as two, attention as its "
         "matrix products. "
@@ -71,8 +69,7 @@ def _rules(summary: RunSummary) -> list[str]:
     if budget is not None:
         items.append(
             f"A launch has {budget:g} s with start-up (benchmark.cell_seconds): warm-up and "
-            "measurement are shortened "
-            "to fit."
+            "measurement are shortened to fit."
         )
     ended = endings(summary.measured)
     return [*items, *only_if(ended, f"{ended}.")]
@@ -85,16 +82,13 @@ def _intervals_note(summary: RunSummary) -> str:
     if True in launches:
         items.append(
             "Brackets hold the ends of 95 % intervals over launches: of throughput the t-interval "
-            "of the mean "
-            "logarithm, of efficiency Welch's on the logarithm of the ratio."
+            "of the mean logarithm, of efficiency Welch's on the logarithm of the ratio."
         )
     if False in launches:
         items.append(
             "Of a single launch, brackets hold the ends of the 95 % t-interval of the mean step "
-            "over its batches of "
-            "steps: what another launch would give is not in it. It treats batches as "
-            "independent; at a lag-1 "
-            "autocorrelation of 0.8 it covers about 85 %."
+            "over its batches of steps: what another launch would give is not in it. It treats "
+            "batches as independent; at a lag-1 autocorrelation of 0.8 it covers about 85 %."
         )
     return " ".join(items)
 
@@ -109,7 +103,6 @@ def _isolation_note(summary: RunSummary) -> str:
     if any(cell.forked for cell in facts):
         return (
             "Every launch ran under torchrun's agent, in forks of a process that had imported "
-            "PyTorch "
-            "(launch.isolation: group)."
+            "PyTorch (launch.isolation: group)."
         )
     return "Every launch was a torchrun command."

@@ -40,14 +40,10 @@ def over_time_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) 
         return Section("Ranks and time", "time", ())
     text = (
         "The first launch of selected cells: for each model and setting, the cell with the "
-        "costliest finding at the "
-        "largest device count. Step by rank: step times of each rank. Over the measurement: mean "
-        "step time of each "
-        "batch of steps, and each rank's compute time; a straggler lies above the others, drift "
-        "is a slope. "
-        "Telemetry: sampled about once a second, including start-up and warm-up; the dashed lines "
-        "mark the measured "
-        "steps."
+        "costliest finding at the largest device count. Step by rank: step times of each rank. "
+        "Over the measurement: mean step time of each batch of steps, and each rank's compute "
+        "time; a straggler lies above the others, drift is a slope. Telemetry: sampled about once "
+        "a second, including start-up and warm-up; the dashed lines mark the measured steps."
     )
     blocks: tuple[Block, ...] = (Paragraph(text, of_charts=True), ChartGrid(tuple(charts)))
     key = f"{plural(len(details), 'cell')} in detail"

@@ -57,13 +57,10 @@ def memory_section(summary: RunSummary) -> Section:
         blocks.append(
             Paragraph(
                 "Bytes of tensors on the device that uses most. Activations are the most that "
-                "autograd saved for the "
-                "backward pass (where unknown, they are part of the rest). Tensor peak: the peak "
-                "over two steps, "
-                "including model construction. Predicted: computed without running; error: "
-                "relative to the peak. "
-                "What training takes in all, in Cells, also contains what libraries and the "
-                "allocator hold."
+                "autograd saved for the backward pass (where unknown, they are part of the rest). "
+                "Tensor peak: the peak over two steps, including model construction. Predicted: "
+                "computed without running; error: relative to the peak. What training takes in "
+                "all, in Cells, also contains what libraries and the allocator hold."
             )
         )
         blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),), on_paper=False))
@@ -212,10 +209,8 @@ def telemetry_section(summary: RunSummary) -> Section:
         )
     note = (
         "Sampled about once a second by a separate process over the measured steps: means, except "
-        "peaks for memory "
-        "and temperature. Energy comes from the GPUs' energy counters where available. Network "
-        "counts all "
-        "interfaces, including loopback."
+        "peaks for memory and temperature. Energy comes from the GPUs' energy counters where "
+        "available. Network counts all interfaces, including loopback."
     )
     if with_hosts:
         note += (

@@ -42,9 +42,8 @@ def scaling_section(summary: RunSummary) -> Section:
             Paragraph(
                 f"Total throughput of all devices, {kinds}. Dashed: linear scaling from the "
                 "smallest count."
-                " Whiskers: 95 % intervals, over launches or, of a single launch, over its "
-                "batches of steps; one that "
-                "goes on above the frame ends there in an arrow."
+                " Whiskers: 95 % intervals, over launches or, of a single launch, over its batches "
+                "of steps; one that goes on above the frame ends there in an arrow."
                 + (
                     " Small dots: single launches."
                     if any(cell.launches > 1 for cell in summary.measured)
@@ -61,9 +60,8 @@ def scaling_section(summary: RunSummary) -> Section:
         blocks.append(
             Paragraph(
                 "Efficiency: throughput at n devices ÷ (n × throughput at the smallest count ÷ "
-                "that count). Above "
-                f"{format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} "
-                "good."
+                f"that count). Above {format_percent(EXCELLENT, 0)} is excellent, above "
+                f"{format_percent(GOOD, 0)} good."
             )
         )
         blocks.append(_table(summary))
@@ -143,6 +141,5 @@ def _wide_intervals_note(summary: RunSummary) -> str:
         return ""
     return (
         "Some intervals are wider than the value itself; more launches (benchmark.repeats) or an "
-        "idle machine narrow "
-        "them."
+        "idle machine narrow them."
     )

@@ -38,21 +38,16 @@ def step_times_section(summary: RunSummary) -> Section:
     )
     note = (
         "A step lasts from the end of one optimizer step to the end of the next; with several "
-        "ranks, the slowest "
-        "rank counts. Quantiles and distributions are over all steps of all launches of a cell; "
-        "the mean step is the "
-        "one that throughput is derived from, where each launch counts once. Phases are means "
-        "over ranks. Backward "
-        "ends when the last gradient is computed. Exposed sync is gradient sync that does not "
-        "overlap with backward, "
-        "waiting for other ranks included, plus the sync of buffers; where it is –, backward "
-        "includes it."
+        "ranks, the slowest rank counts. Quantiles and distributions are over all steps of all "
+        "launches of a cell; the mean step is the one that throughput is derived from, where each "
+        "launch counts once. Phases are means over ranks. Backward ends when the last gradient is "
+        "computed. Exposed sync is gradient sync that does not overlap with backward, waiting for "
+        "other ranks included, plus the sync of buffers; where it is –, backward includes it."
     )
     if piped:
         note += (
-            " Bubble: share of the pipeline's passes in which a rank's stages are idle; "
-            "scheduled: the share that "
-            "the schedule implies."
+            " Bubble: share of the pipeline's passes in which a rank's stages are idle; scheduled: "
+            "the share that the schedule implies."
         )
     if compiled:
         note += " Compiling: time spent in torch.compile, excluded from step times."

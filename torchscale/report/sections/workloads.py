@@ -41,10 +41,8 @@ def data_section(summary: RunSummary) -> Section:
     )
     note = (
         "Passes: how often the launch read the whole data set, including warm-up. Reads are cold "
-        "if the files were "
-        "not in the page cache before the first step, and only in the first pass. Data wait is a "
-        "mean per step and "
-        "rank."
+        "if the files were not in the page cache before the first step, and only in the first "
+        "pass. Data wait is a mean per step and rank."
     )
     return Section(
         "Data",

@@ -95,8 +95,7 @@ def print_plan(
             what = "all ranks together"
         console.print(
             f"{misfits} {by_count(misfits, 'cell is', 'cells are')} predicted to take more than "
-            "the "
-            f"{format_bytes(forecast.device_bytes)} that {what} can have.",
+            f"the {format_bytes(forecast.device_bytes)} that {what} can have.",
             style="yellow",
         )
     console.print(f"Results would go to {folder}.", soft_wrap=True, markup=False)
@@ -131,8 +130,7 @@ def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[st
         return [f"Estimated time: {high}, as long as earlier launches of these cells took."]
     lines = [
         f"Estimated time: {low} (shortest warm-up and measurement) to {high} (both at their "
-        "limit). How long a step "
-        "takes is not known before it is measured."
+        "limit). How long a step takes is not known before it is measured."
     ]
     if estimate.from_earlier:
         lines.append(
@@ -143,9 +141,8 @@ def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[st
         slowest = format_coarse_seconds(max(estimate.long_steps.values()))
         lines.append(
             f"{plural(len(estimate.long_steps), 'cell')} may reach a timeout "
-            "(launch.timeout_seconds, "
-            f"launch.stall_timeout_seconds): a step takes at least {slowest} at the peak rate of "
-            "the devices."
+            "(launch.timeout_seconds, launch.stall_timeout_seconds): a step takes at least "
+            f"{slowest} at the peak rate of the devices."
         )
     return lines
 

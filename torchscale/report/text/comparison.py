@@ -424,8 +424,7 @@ def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Chang
     if counts[Reason.FEW_LAUNCHES]:
         sentences.append(
             f"{counts[Reason.FEW_LAUNCHES]} {of} unclear: fewer than {MIN_LAUNCHES} launches on a "
-            "side; set "
-            "benchmark.repeats: 5."
+            "side; set benchmark.repeats: 5."
         )
     if counts[Reason.CONDITIONS]:
         flags = " or ".join(
@@ -475,8 +474,7 @@ def format_session_noise(changes: Sequence[Change]) -> str:
             some = f" for {uncovered} of {plural(len(changes), 'change')}"
         text = (
             "Intervals cover the noise between launches; the noise between sessions (time of day, "
-            "temperature, other "
-            f"jobs) is unknown{some}: a side was measured in one session"
+            f"temperature, other jobs) is unknown{some}: a side was measured in one session"
         )
     if any(spreads):
         text += (

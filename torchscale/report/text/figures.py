@@ -129,8 +129,8 @@ def _utilization(summary: TrainingSummary) -> float | None:
 THROUGHPUT = Quantity(
     "samples/s",
     "samples of all devices ÷ summed wall time of the batches of steps; geometric mean over "
-    "launches. In brackets the "
-    "ends of its 95 % interval: over launches, or of a single launch over its batches of steps",
+    "launches. In brackets the ends of its 95 % interval: over launches, or of a single launch "
+    "over its batches of steps",
     _measured(lambda figures: figures.samples_per_second),
     format_rate,
     _measured(lambda figures: figures.rate_interval(figures.samples_per_second)),
@@ -168,8 +168,7 @@ TOKENS = Quantity(
 STEP_MEAN = Quantity(
     "mean step",
     "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step. "
-    "Its interval is that "
-    "of samples/s, inverted",
+    "Its interval is that of samples/s, inverted",
     _measured(lambda figures: figures.step_mean),
     format_seconds,
     _measured(lambda figures: figures.step_interval),
@@ -247,8 +246,7 @@ PROCESS_GROWTH = replace(
     PEAK_ALLOCATED,
     heading="RSS growth",
     definition="growth of a process's resident memory from before the model was built to its peak; "
-    "the largest over ranks and "
-    "launches",
+    "the largest over ranks and launches",
     of_gpus=False,
 )
 DATA_WAIT = Quantity(

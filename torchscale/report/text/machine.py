@@ -127,10 +127,8 @@ def format_warning(flags: Sequence[Flag]) -> str:
 
 _POINT_FLAGS = {
     Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
-    "cores while it was "
-    "measured",
+    "cores while it was measured",
     Flag.NOISY: "the 95 % interval of its calls' mean reaches over a third from it, the timed "
-    "loop took over twice the "
-    "median call, or a larger message took clearly less time",
+    "loop took over twice the median call, or a larger message took clearly less time",
 }
 """What they say of one size of a collective (``docs/method.md``)."""

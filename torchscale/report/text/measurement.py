@@ -36,10 +36,8 @@ def warmup_rule(rule: Measurement) -> str:
         )
     return (
         f"Warm-up: at least {plural(rule.warmup_steps, 'step')} and {rule.warmup_seconds:g} s, "
-        "then until the mean "
-        "step times of two batches of steps agree within "
-        f"{format_percent(rule.steady_tolerance, 0)}, but at most "
-        f"{rule.warmup_max_seconds:g} s"
+        "then until the mean step times of two batches of steps agree within "
+        f"{format_percent(rule.steady_tolerance, 0)}, but at most {rule.warmup_max_seconds:g} s"
     )
 
 
@@ -55,11 +53,9 @@ def stop_rule(rule: Measurement) -> str:
         return f"Measurement: for {rule.measure_seconds:g} s (benchmark.measure_seconds), {cut}"
     return (
         f"Measurement: batches of steps, at least {plural(rule.min_steps, 'step')} and "
-        f"{rule.min_seconds:g} s, until "
-        "the 95 % interval of the mean step reaches to no more than "
+        f"{rule.min_seconds:g} s, until the 95 % interval of the mean step reaches to no more than "
         f"{format_percent(rule.target_half_width, 1)} from it (benchmark.target_half_width), but "
-        "at most "
-        f"{plural(rule.max_steps, 'step')} or {rule.max_seconds:g} s"
+        f"at most {plural(rule.max_steps, 'step')} or {rule.max_seconds:g} s"
     )
 
 

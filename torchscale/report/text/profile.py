@@ -40,8 +40,8 @@ def what_if_line(what_if: WhatIf) -> str:
     error = what_if.replay_error_percent or 0.0
     return (
         f"Predicted by replay (measured step {format_seconds(what_if.measured_step_seconds)}, "
-        "replayed as recorded "
-        f"within {max(0.1, abs(error)):.1f} %); gains overlap and do not add up"
+        f"replayed as recorded within {max(0.1, abs(error)):.1f} %); gains overlap and do not add "
+        "up"
     )
 
 

@@ -28,8 +28,8 @@ class ExperimentFile(Frozen):
     """The resolved config, the plan it became here, and the machine.
 
     ``tool_version``, ``environment`` and ``created_at`` are of the command that began the folder;
-    ``later`` are those
-    that went on in it, under the same conditions or others: a resumed sweep has several.
+    ``later`` are those that went on in it, under the same conditions or others: a resumed sweep has
+    several.
     """
 
     schema_version: int = SCHEMA_VERSION

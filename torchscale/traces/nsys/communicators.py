@@ -78,8 +78,7 @@ class Communicators:
             return []
         return [
             f"{', '.join(sources)}: exported without what NCCL says of its operations, so that "
-            "sizes and process "
-            "groups are not known; export the .nsys-rep with --include-blobs=true"
+            "sizes and process groups are not known; export the .nsys-rep with --include-blobs=true"
         ]
 
     def trace(self, process: Process) -> RankTrace:

@@ -150,8 +150,8 @@ class _Export:
             raise TraceError(
                 f"{self._path}: no CUDA kernels were recorded{self._recorder_message()}",
                 hint="trace CUDA (`nsys profile -t cuda,nvtx`), and let the program end before "
-                "nsys does; CPU ranks of "
-                "your own programs are recorded by torch.profiler (--tool kineto)",
+                "nsys does; CPU ranks of your own programs are recorded by torch.profiler (--tool "
+                "kineto)",
             )
         return [
             self._host_rank(identity)
@@ -367,8 +367,7 @@ class _Export:
         """Compute, and NCCL's kernels as rows of start, end, stream, launch and name."""
         table = self._database.integers(
             f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column} FROM "
-            f"{_KERNEL} "
-            "WHERE globalPid = ?",
+            f"{_KERNEL} WHERE globalPid = ?",
             (pid,),
             5,
         )

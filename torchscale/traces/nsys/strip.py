@@ -46,8 +46,7 @@ _WHOLE = {
     "'EXPORT_PARAM_LAZY')",
     "EXPORT_META_DATA": "name LIKE 'EXPORT_SCHEMA_VERSION%' OR name LIKE 'SCHEMA_VERSION%'",
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": "name IN ('NCCL communicator ID', 'Message size [bytes]', "
-    "'Bytes', 'Peer rank', "
-    "'Root', 'Rank', 'No. of ranks', 'CUDA device')",
+    "'Bytes', 'Peer rank', 'Root', 'Rank', 'No. of ranks', 'CUDA device')",
     "DIAGNOSTIC_EVENT": "text LIKE '%CUDA events collected%' OR text LIKE '%NVTX events "
     "collected%'",
 }

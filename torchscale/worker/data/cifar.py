@@ -131,8 +131,7 @@ def find_file(directory: Path, *, download: bool) -> Path:
     if not download:
         raise ValueError(
             f"no train.bin in {directory} or {directory / 'cifar-100-binary'}; unpack "
-            "cifar-100-binary.tar.gz "
-            "there, or set data.download: true"
+            "cifar-100-binary.tar.gz there, or set data.download: true"
         )
     return fetch(_URL, _MD5, directory)
 

@@ -356,8 +356,7 @@ def _write(
     except OSError as error:
         raise ValueError(
             f"{path} is missing or damaged and cannot be written: {error.strerror or error}; "
-            "choose another "
-            "data.data_dir"
+            "choose another data.data_dir"
         ) from error
     finally:
         with contextlib.suppress(OSError):

@@ -141,9 +141,9 @@ def matmul_matrices(
     ``A[i, k] = a[i] s[k]`` and ``B[k, j] = s[k] t[k] b[j]`` with random signs s and t = 2, −1, 1,
     −1, …, which sum to
     1: the product is ``a[i] b[j]``. Sums of neighbouring terms are small multiples of it, exact in
-    every dtype, and no
-    term is lost beside a large sum: any one bit of an element of A or B changes a whole row or
-    column, but for the last bits of fp32, which the rounding of partial sums may hide.
+    every dtype, and no term is lost beside a large sum: any one bit of an element of A or B changes
+    a whole row or column, but for the last bits of fp32, which the rounding of partial sums may
+    hide.
     """
     factors = torch.tensor(_FACTORS)
     a, b = (factors[torch.randint(len(_FACTORS), (size,), generator=generator)] for _ in range(2))

@@ -3,8 +3,8 @@ torchscale.worker.machine.pairs TASK OUT``, a process on every node. TASK is a :
 (:class:`PairTimes`) go to OUT.
 
 The nodes share one store, on place 0. In each round they form groups of two under keys of their
-own, and they start the
-next round together: at any time all pairs of one round use the network, and no others.
+own, and they start the next round together: at any time all pairs of one round use the network, and
+no others.
 """
 
 from __future__ import annotations

@@ -64,8 +64,7 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise UncountableError(
                 "its layers look at values (such as the experts that tokens go to), so what they "
-                "compute is not known "
-                "without data"
+                "compute is not known without data"
             ) from error
         if has_experts:
             return FlopCount(

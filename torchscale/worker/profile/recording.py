@@ -139,8 +139,7 @@ class _CudaCapture:
     """Between cudaProfilerStart and -Stop.
 
     Every process asks for the start: the first one starts the session, and each starts its own
-    tracing. Only one
-    process ends the recording: the first cudaProfilerStop ends it for all.
+    tracing. Only one process ends the recording: the first cudaProfilerStop ends it for all.
     """
 
     settle_seconds = 1.5

@@ -266,8 +266,7 @@ def test_what_intervals_say_of_sessions_is_stated() -> None:
     )
     assert stated[1] == (
         "Intervals cover the noise between launches and between sessions. Where it is estimated, "
-        "levels of sessions "
-        "spread by up to 6.7 %."
+        "levels of sessions spread by up to 6.7 %."
     )
 
 

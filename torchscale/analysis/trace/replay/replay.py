@@ -108,8 +108,7 @@ def build_replay(
     if operations > _MAX_OPERATIONS:
         raise ReplayError(
             f"the recordings hold {operations:,} collectives, sends and receives; at most "
-            f"{_MAX_OPERATIONS:,} can be "
-            "replayed: record fewer steps"
+            f"{_MAX_OPERATIONS:,} can be replayed: record fewer steps"
         )
     ties = find_ties(ranks, paired, layout)
     builder = GraphBuilder()

@@ -113,8 +113,7 @@ def _check(ranks: Sequence[RankWindow], ties: Sequence[Tie]) -> None:
     if together < _TIED_SHARE * total:
         raise ReplayError(
             f"only {format_percent(together / total, 0)} of the time of communication could be "
-            "tied "
-            "to the other ranks that took part"
+            "tied to the other ranks that took part"
         )
 
 

@@ -59,27 +59,21 @@ def comparison_method_section(
     changes = [change for pair in pairs for cell in pair.cells for change in cell.changes]
     items = [
         "A change is the ratio of geometric means over launches; its interval is Welch's t on the "
-        "logarithms of "
-        "each launch's figure. Steps are never pooled, because they are not independent.",
+        "logarithms of each launch's figure. Steps are never pooled, because they are not "
+        "independent.",
         f"Better or worse needs p < {LEVEL:g} after Holm's correction over the cells of a metric "
-        "and their mean, and "
-        f"a change beyond {format_percent(threshold, 1)}. With fewer than {MIN_LAUNCHES} launches "
-        "on a side a change "
-        "is unclear.",
+        f"and their mean, and a change beyond {format_percent(threshold, 1)}. With fewer than "
+        f"{MIN_LAUNCHES} launches on a side a change is unclear.",
         *only_if(changes, format_session_noise(changes)),
         "The overall interval treats the noise of launches as independent between cells, and what "
-        "sessions add as "
-        "common to all of them.",
+        "sessions add as common to all of them.",
         "Where launches of one side were contended or throttled, and of the other not or less by "
-        "more than a third of "
-        "the launches (or contended to another degree), the verdict rests on what bounds the "
-        "disturbance: launches "
-        "without it, the time that ranks waited for a core, or that it makes a launch slower and "
-        "never faster. Where "
-        "the fixed work between batches took longer on one side, its machine itself was slower "
-        "(slowed), and the "
-        "change lies between the ratio and the ratio corrected by that work. Other flags are "
-        "shown and change nothing.",
+        "more than a third of the launches (or contended to another degree), the verdict rests on "
+        "what bounds the disturbance: launches without it, the time that ranks waited for a core, "
+        "or that it makes a launch slower and never faster. Where the fixed work between batches "
+        "took longer on one side, its machine itself was slower (slowed), and the change lies "
+        "between the ratio and the ratio corrected by that work. Other flags are shown and change "
+        "nothing.",
         *only_if(any(change.conditions for change in changes), BRACKETS),
     ]
     if prices:

@@ -83,8 +83,7 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
     and what decides."""
     return Document(
         title=f"Comparison: {' and '.join(shortened(name) for name in comparison.names[1:])} "
-        "against "
-        f"{shortened(comparison.names[0])}",
+        f"against {shortened(comparison.names[0])}",
         subtitle=_subtitle(comparison),
         verdict=(
             *([best_sentence(comparison.ranking)] if comparison.ranking else []),

@@ -92,10 +92,9 @@ def overall_section(
     blocks: list[Block] = [
         Paragraph(
             "The geometric mean of the cells' ratios, each cell with equal weight; higher is "
-            "better except for step "
-            "p95 and memory. Left out are cells with too few launches where others have enough, "
-            "and those of which one "
-            "side was contended or throttled and nothing bounds what that did."
+            "better except for step p95 and memory. Left out are cells with too few launches where "
+            "others have enough, and those of which one side was contended or throttled and "
+            "nothing bounds what that did."
         ),
         Table("Overall", columns, tuple(rows)),
     ]
@@ -112,14 +111,13 @@ def overall_section(
     if scores:
         text = (
             "Score: 100 × speed relative to the reference over the cells measured on both sides × "
-            "the share of the "
-            "reference's "
+            "the share of the reference's "
         )
         blocks += [
             Paragraph(
                 text + "cells that were also measured on this side. Efficiency score: 100 × the "
-                "scaling efficiency of "
-                "this side relative to the reference's, over the counts that both measured."
+                "scaling efficiency of this side relative to the reference's, over the counts that "
+                "both measured."
             ),
             Bullets(tuple(map(shortened, scores))),
         ]

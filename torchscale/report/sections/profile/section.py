@@ -96,8 +96,7 @@ def profile_blocks(
     if analysis.sync_stall_percent is not None:
         sentences.append(
             "That is the mean over ranks; the table has the stall of each. A cost is the time by "
-            "which the step would "
-            "be shorter, and the same wherever the cause is named."
+            "which the step would be shorter, and the same wherever the cause is named."
         )
     if analysis.window.reasons:
         sentences.append(f"Low confidence: {'; '.join(analysis.window.reasons)}.")

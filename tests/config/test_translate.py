@@ -79,6 +79,12 @@ def test_options_and_variables_keep_names_that_are_the_users_own() -> None:
     assert translated(data).data == data  # type: ignore[arg-type]
 
 
+def test_a_key_of_several_lines_stays_in_its_comment() -> None:
+    text = translated({"a\nmodels: evil": 1, "gpus\x1b[31m": 1, "gpus": 2}).to_yaml("o\nld.yaml")
+    assert read_yaml(text, "new").data == {"gpu_counts": 2}
+    assert "\x1b" not in text
+
+
 def test_the_file_says_what_was_renamed_and_left_out() -> None:
     text = translated({"gpus": 2, "coolant": "water"}).to_yaml("old.yaml")
     assert text.splitlines() == [

@@ -15,6 +15,7 @@ from torchscale.config.messages import (
     nearest_key,
 )
 from torchscale.config.yaml_reader import Data, KeyPath, format_path
+from torchscale.util.text import one_line
 
 _PRECISION = ("training", "precision")
 _EXPONENTIAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]{1,2}")
@@ -41,7 +42,7 @@ class Translation:
             source: What the comments call the config that was read.
         """
         lines = [
-            f"A torchscale experiment, from {source}.",
+            f"A torchscale experiment, from {one_line(source)}.",
             "Every key: `torchscale docs configuration`",
         ]
         lines += [f"{old} is {new} here" for old, new in self.renamed.items()]
@@ -61,13 +62,14 @@ def translated(data: Mapping[str, Data]) -> Translation:
         target = path if _is_known(path) else _target(key)
         if path == ("model",) and not isinstance(value, dict):
             target = ("models",)  # a name; here the settings of all models
+        name = one_line(key)  # a line break would end the comment that names it
         if target is None:
-            translation.left_out[key] = f"unknown key{nearest_key(key, keys_of(path[:-1]))}"
-            continue
-        if not _put(translation.data, target, _value(target, value)):
-            translation.left_out[key] = f"{format_path(target)} has a value already"
+            reason = f"unknown key{nearest_key(key, keys_of(path[:-1]))}"
+            translation.left_out[name] = reason
+        elif not _put(translation.data, target, _value(target, value)):
+            translation.left_out[name] = f"{format_path(target)} has a value already"
         elif target != path:
-            translation.renamed[key] = format_path(target)
+            translation.renamed[name] = format_path(target)
     return translation
 
 

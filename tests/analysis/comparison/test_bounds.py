@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
-from tests.factories import cells
+from tests.factories import cells, environment
 from torchscale.analysis.comparison.bounds import EQUAL_WORK, HEAVY_SLOWDOWN, SLOWDOWN, Basis
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.pair import Change, Reason, Verdict
@@ -166,6 +166,27 @@ def test_what_the_machine_itself_explains_is_no_change(
     assert change(QUIET, other).conditions == (), (
         "the work of another processor says nothing of a clock"
     )
+
+
+def test_a_slower_machine_of_two_is_worse() -> None:
+    """Of two hosts with one kind of processor, the difference of their clocks is the result."""
+    slower = launches(scaled(STEADY, 0.96), [None] * 3)
+    work = (WORK[0] / 0.96, WORK[1] / 0.96)
+    slower = slower.model_copy(
+        update={
+            "launches": tuple(
+                one.model_copy(update={"fixed_work": work}) for one in slower.launches
+            )
+        }
+    )
+    other_host = side(slower, environment=environment(8, hostname="another-host"))
+    (found,) = (
+        one
+        for one in compare(side(QUIET), other_host).cells[0].changes
+        if one.metric is Metric.THROUGHPUT
+    )
+    assert (found.verdict, found.conditions) == (Verdict.WORSE, ())
+    assert change(QUIET, slower).verdict is Verdict.UNCLEAR
 
 
 def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:

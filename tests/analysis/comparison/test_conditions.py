@@ -126,7 +126,7 @@ def test_conditions_are_unequal_beyond_a_third_of_the_launches(
     before: ResultCell, after: ResultCell, unequal: tuple[str, ...]
 ) -> None:
     """Without flags of launches, as in older baselines, those of the cell count for all of them."""
-    assert unequal_conditions(before, after) == unequal
+    assert unequal_conditions(before, after, same_machine=True) == unequal
 
 
 def test_a_launch_belongs_to_the_last_session_that_had_begun() -> None:
@@ -158,7 +158,7 @@ def test_sides_that_are_both_contended_may_be_so_to_another_degree(
         )
         for loads in (before, after)
     ]
-    assert unequal_conditions(*sides) == unequal
+    assert unequal_conditions(*sides, same_machine=True) == unequal
 
 
 def test_what_the_last_session_has_otherwise_than_an_earlier_one() -> None:

@@ -95,7 +95,13 @@ RatioOf = Callable[[Sequence[float], Sequence[float]], LogRatio]
 
 
 def possible_bounds(
-    key: MetricKey, before: Values, after: Values, ratio_of: RatioOf, *, same_processor: bool
+    key: MetricKey,
+    before: Values,
+    after: Values,
+    ratio_of: RatioOf,
+    *,
+    same_processor: bool,
+    same_machine: bool,
 ) -> list[Bounds]:
     """All that can be said, the surest first.
 
@@ -105,10 +111,12 @@ def possible_bounds(
         ratio_of: How a ratio and its interval come from values of all launches.
         same_processor: Whether both sides ran on the same kind of processor, so that their fixed
             work is comparable.
+        same_machine: Whether they ran on one host, so that its speed at the time is no difference
+            between them.
     """
     found = _found_bounds(key, before, after, ratio_of, same_processor=same_processor)
     possible = [one for one in found if one is not None]
-    if not same_processor:
+    if not (same_processor and same_machine):
         return possible
     return [_widened(one, key.metric, _gap(one.basis, before, after)) for one in possible]
 

@@ -15,6 +15,7 @@ from torchscale.analysis.comparison.bounds import Bounds, RatioOf, Values, possi
 from torchscale.analysis.comparison.conditions import (
     disturbances,
     disturbed_launches,
+    is_same_machine,
     session_numbers,
     unequal_conditions,
 )
@@ -77,6 +78,15 @@ class _Side:
         return Values(self.values[key], self.cell.launches, disturbed_launches(self.cell))
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """Both sides of a cell, and whether one machine measured them."""
+
+    before: _Side
+    after: _Side
+    same_machine: bool
+
+
 def compare(
     reference: ResultSet,
     other: ResultSet,
@@ -102,6 +112,7 @@ def compare(
     Raises:
         UsageError: ``match`` does not tell cells of a side apart.
     """
+    same_machine = is_same_machine(reference, other)
     matches, notes = match_cells(reference, other, ignore_precision=ignore_precision, keys=match)
     cells = []
     for before, after in matches:
@@ -109,8 +120,10 @@ def compare(
         if before is None or after is None or outcome is not Outcome.COMPARED:
             cells.append(CellComparison(before, after, outcome))
             continue
-        sides = (_side(before, reference, prices[0]), _side(after, other, prices[1]))
-        cells.append(_compare_cells(before, after, sides, accept_flags=accept_flags, median=median))
+        sides = _Sides(
+            _side(before, reference, prices[0]), _side(after, other, prices[1]), same_machine
+        )
+        cells.append(_compare_cells(sides, accept_flags=accept_flags, median=median))
     judged = {
         metric: _judged(metric, changes, threshold) for metric, changes in _by_metric(cells).items()
     }
@@ -154,36 +167,29 @@ def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:
     return _Side(cell, values, session_numbers(results.sessions, cell.launches))
 
 
-def _compare_cells(
-    before: ResultCell,
-    after: ResultCell,
-    sides: tuple[_Side, _Side],
-    *,
-    accept_flags: bool,
-    median: bool,
-) -> CellComparison:
-    conditions = () if accept_flags else unequal_conditions(before, after)
-    keys = list(sides[0].values)
+def _compare_cells(sides: _Sides, *, accept_flags: bool, median: bool) -> CellComparison:
+    before, after = sides.before.cell, sides.after.cell
+    conditions: tuple[str, ...] = ()
+    if not accept_flags:
+        conditions = unequal_conditions(before, after, same_machine=sides.same_machine)
+    keys = list(sides.before.values)
     changes = [
         _change(key, sides, () if key.metric in _UNAFFECTED else conditions, median=median)
         for key in keys
-        if key in sides[1].values
+        if key in sides.after.values
     ]
-    absent = tuple(key for key in keys if key not in sides[1].values)
-    return CellComparison(
-        before, after, Outcome.COMPARED, tuple(changes), absent, disturbances(before, after)
-    )
+    absent = tuple(key for key in keys if key not in sides.after.values)
+    disturbed = disturbances(before, after, same_machine=sides.same_machine)
+    return CellComparison(before, after, Outcome.COMPARED, tuple(changes), absent, disturbed)
 
 
-def _change(
-    key: MetricKey, sides: tuple[_Side, _Side], conditions: tuple[str, ...], *, median: bool
-) -> Change:
-    old, new = (side.values[key] for side in sides)
-    groups = [side.groups(side.values[key]) for side in sides]
+def _change(key: MetricKey, sides: _Sides, conditions: tuple[str, ...], *, median: bool) -> Change:
+    old, new = sides.before.values[key], sides.after.values[key]
+    groups = [sides.before.groups(old), sides.after.groups(new)]
     noise = session_noise(groups)
 
     def ratio_of(after: Sequence[float], before: Sequence[float]) -> LogRatio:
-        of_sides = [sides[0].groups(before), sides[1].groups(after)]
+        of_sides = [sides.before.groups(before), sides.after.groups(after)]
         plain = ratio_to_median(after, of_sides[0]) if median else log_ratio(after, before)
         if noise is None:
             return plain
@@ -203,15 +209,15 @@ def _change(
     )
 
 
-def _bounds(key: MetricKey, sides: tuple[_Side, _Side], ratio_of: RatioOf) -> Bounds | None:
+def _bounds(key: MetricKey, sides: _Sides, ratio_of: RatioOf) -> Bounds | None:
     """The first that shows a difference; else the surest."""
-    before, after = sides
     possible = possible_bounds(
         key,
-        before.of(key),
-        after.of(key),
+        sides.before.of(key),
+        sides.after.of(key),
         ratio_of,
-        same_processor=before.cell.device == after.cell.device,
+        same_processor=sides.before.cell.device == sides.after.cell.device,
+        same_machine=sides.same_machine,
     )
     showing = [one for one in possible if _p(one.low, one.high) < LEVEL]
     return next(iter([*showing, *possible]), None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torchscale.analysis.comparison.machine_speed import LEAST_GAP, SLOWED, SpeedGap, speed_gap
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
-from torchscale.schema.run.result_set import LaunchFigures, ResultCell
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet
 
 DEVICE = "GPU "
 """What the names of devices begin with, before their index."""
@@ -70,10 +70,12 @@ def session_numbers(sessions: Sequence[Session], launches: Iterable[LaunchFigure
     return [max(0, bisect_right(begun, launch.started_at) - 1) for launch in launches]
 
 
-def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]:
+def unequal_conditions(
+    before: ResultCell, after: ResultCell, *, same_machine: bool
+) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` one side was measured under and the other not, or much less: in more
     than a third of the launches, or contended sides to another degree; and ``slowed`` where the
-    machine itself was slower. A difference between such sides need not come of what was changed."""
+    same machine was slower. A difference between such sides need not come of what was changed."""
     unequal = []
     for flag in CONDITIONS:
         shares = [_flagged_share(side, flag) for side in (before, after)]
@@ -81,14 +83,25 @@ def unequal_conditions(before: ResultCell, after: ResultCell) -> tuple[str, ...]
         by_degree = flag is Flag.CONTENDED and (by_load or _unequal_delay(before, after))
         if abs(shares[0] - shares[1]) > _SHARE_GAP + _TOLERANCE or by_degree:
             unequal.append(flag.value)
-    gap = _speed_gap(before, after)
+    gap = _speed_gap(before, after, same_machine)
     if gap is not None and gap.is_unequal:
         unequal.append(SLOWED)
     return tuple(unequal)
 
 
-def _speed_gap(before: ResultCell, after: ResultCell) -> SpeedGap | None:
-    return speed_gap(before.launches, after.launches) if before.device == after.device else None
+def is_same_machine(reference: ResultSet, other: ResultSet) -> bool:
+    """Whether all sessions of both sides ran on one host. Of two hosts, that one is slower is what
+    a comparison is to find."""
+    hosts = [
+        {session.environment.hostname for session in one.sessions} for one in (reference, other)
+    ]
+    return hosts[0] == hosts[1] and len(hosts[0]) == 1
+
+
+def _speed_gap(before: ResultCell, after: ResultCell, same_machine: bool) -> SpeedGap | None:
+    if not same_machine or before.device != after.device:
+        return None
+    return speed_gap(before.launches, after.launches)
 
 
 @dataclass(frozen=True)
@@ -114,7 +127,9 @@ class Disturbance:
     fixed_work: float | None = None
 
 
-def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ...]:
+def disturbances(
+    before: ResultCell, after: ResultCell, *, same_machine: bool
+) -> tuple[Disturbance, ...]:
     """Of both sides, by ``CONDITIONS``, and what slowed the machine itself."""
     found = []
     for flag in CONDITIONS:
@@ -136,11 +151,11 @@ def disturbances(before: ResultCell, after: ResultCell) -> tuple[Disturbance, ..
                         max(known, default=None),
                     )
                 )
-    return (*found, *_slowed_sides(before, after))
+    return (*found, *_slowed_sides(before, after, same_machine))
 
 
-def _slowed_sides(before: ResultCell, after: ResultCell) -> list[Disturbance]:
-    gap = _speed_gap(before, after)
+def _slowed_sides(before: ResultCell, after: ResultCell, same_machine: bool) -> list[Disturbance]:
+    gap = _speed_gap(before, after, same_machine)
     if gap is None:
         return []
     counts = (len(before.launches), len(after.launches))

@@ -70,10 +70,10 @@ def comparison_method_section(
         "Where launches of one side were contended or throttled, and of the other not or less by "
         "more than a third of the launches (or contended to another degree), the verdict rests on "
         "what bounds the disturbance: launches without it, the time that ranks waited for a core, "
-        "or that it makes a launch slower and never faster. Where the fixed work between batches "
-        "took longer on one side, its machine itself was slower (slowed), and the change lies "
-        "between the ratio and the ratio corrected by that work. Other flags are shown and change "
-        "nothing.",
+        "or that it makes a launch slower and never faster. Where both sides ran on one host, and "
+        "the fixed work between batches took longer on one of them, the host itself was slower "
+        "(slowed), and the change lies between the ratio and the ratio corrected by that work. "
+        "Other flags are shown and change nothing.",
         *only_if(any(change.conditions for change in changes), BRACKETS),
     ]
     if prices:

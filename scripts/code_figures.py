@@ -28,8 +28,8 @@ COMPLEXITY = 25
 FOLDER = 20
 """Modules: more do not fit a screen of a file browser."""
 FEATURES = {
-    "hang": r"hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
-    "predict": r"forecast|prediction(?!s)|predict(?!ed)",
+    "hang": r"(?<!c)hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
+    "predict": r"^forecast/|(analysis|plan|report|schema)/.*prediction|(cli|run|read)/predict",
     "history": r"history|trends|change_points",
     "tune": r"tune|tuning|setting_launcher",
     "nodes": r"nodes|fleet|pairwise",

@@ -70,7 +70,7 @@ class MetricKey(Frozen):
         }
 
     def _details(self) -> tuple[str, ...]:
-        memory = None if self.pinned is None else _PINNED if self.pinned else _PAGEABLE
+        memory = {None: None, True: _PINNED, False: _PAGEABLE}[self.pinned]
         return tuple(
             part
             for part in (self.operation, self.dtype, self.copy_kind, memory)

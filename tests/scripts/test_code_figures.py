@@ -1,0 +1,70 @@
+"""Figures of the source code, of a package that is small enough to count by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = '''"""A module."""
+
+
+def chosen(a: int, b: int) -> int:
+    """The larger one."""
+    # a comment
+    return a if a > b else (b if b > 0 else 0)
+
+
+def counted(values: list[int]) -> int:
+    """How many are large."""
+    if values and values[0]:
+        return sum(value > 1 for value in values if value)
+    return len("______________________________________________________________________________________")
+'''
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("code_figures", ROOT / "scripts/code_figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["code_figures"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for path in ("history/change_points.py", "hang/explain.py"):
+        module = tmp_path / "torchscale" / path
+        module.parent.mkdir(parents=True)
+        module.write_text(SOURCE)
+    (tmp_path / "pyproject.toml").write_text('layers = [\n  "history",\n  "hang",\n]\n')
+    return tmp_path
+
+
+def test_what_is_counted(script: ModuleType, checkout: Path) -> None:
+    figures = dict(script.figures(checkout))
+    assert figures["modules"] == "2"
+    assert figures["code lines"] == "12"  # no docstring, no comment, no blank line
+    assert figures["conditional expressions per 1,000 code lines"] == f"{4 / 12 * 1000:.1f}"
+    assert figures["… inside another one"] == f"{2 / 12 * 1000:.2f}"
+    assert figures["code lines over 100 columns"] == f"{2 / 12:.2%}".replace("%", " %")
+    assert figures["import rows"] == "2"
+
+
+def test_a_feature_is_found_by_its_own_names(script: ModuleType, checkout: Path) -> None:
+    figures = dict(script.figures(checkout))
+    assert figures["rooms of hang"] == "1 (hang)"  # and not of change_points
+    assert figures["rooms of history"] == "1 (history)"
+
+
+def test_complexity_counts_decisions(script: ModuleType, checkout: Path) -> None:
+    (module, _) = script.read_modules(checkout / "torchscale")
+    counts = {one.name: script.complexity(one) for one in script.functions(module)}
+    assert counts == {"chosen": 3, "counted": 5}

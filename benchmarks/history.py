@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tests.factories import experiment, experiment_file, launch_record, machine, trained
 from tests.histories import night
-from torchscale.history.change_points import MIN_LENGTH, NoisySeries, change_points
+from torchscale.analysis.stats.change_points import MIN_LENGTH, NoisySeries, change_points
 from torchscale.plan.expand import make_plan
 from torchscale.store.run_folder import RunFolder
 

@@ -34,6 +34,7 @@ from torchscale.cli import (
     submit,
     tune,
     validate,
+    watch,
 )
 from torchscale.cli.command import Program, finish_commands
 from torchscale.cli.options import CONTEXT_SETTINGS
@@ -53,7 +54,11 @@ COMMANDS: Mapping[str, _Commands] = MappingProxyType(
             "benchmark": benchmark.benchmark,
             "report": report.app,
         },
-        "Explain": {"profile": profile.app, "autopsy": autopsy.autopsy},
+        "Explain": {
+            "watch": watch.app,
+            "profile": profile.app,
+            "autopsy": autopsy.autopsy,
+        },
         "Compare": {"runs": runs.app, "compare": compare.compare, "history": history.history},
         "Machine": {"measure": measure.app},
         "Decide": {"predict": predict.predict, "tune": tune.tune},

@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from torchscale.config.values import ConfigValue
     from torchscale.measure.profile import ProfileOutcome
 
-_COMMAND_KEY = "torchscale.command"
+COMMAND_KEY = "torchscale.command"
 
 
-class _WithProgram(OverridableGroup):
+class WithProgram(OverridableGroup):
     """What follows ``--`` is the user's program, not a subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
         if "--" in args:
             place = args.index("--")
-            ctx.meta[_COMMAND_KEY] = args[place + 1 :]
+            ctx.meta[COMMAND_KEY] = args[place + 1 :]
             args = args[:place]
         return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
-    cls=_WithProgram,
+    cls=WithProgram,
     invoke_without_command=True,
     subcommand_metavar="[CONFIG | COMMAND] [-- PROGRAM]",
 )
@@ -151,7 +151,7 @@ def profile(
     if context.invoked_subcommand is not None:
         return
     seconds = parse_seconds("--duration", duration)
-    command: list[str] | None = context.meta.get(_COMMAND_KEY)
+    command: list[str] | None = context.meta.get(COMMAND_KEY)
     options = config_values(
         context,
         {},

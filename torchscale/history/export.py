@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.history.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
+from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
 from torchscale.history.export_schema import (
     ChangePointExport,
     HistoryDifferenceExport,

@@ -85,12 +85,14 @@ _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence."""
 _OWN = {
     Origin.LAUNCH: "compute time",
+    Origin.JOB: "own time (all but waits, transfers and loading)",
     Origin.TRACE: "own time (all but waits, transfers and loading)",
 }
 """What ``Signals.compute`` is, by where the signals are from: a recording's includes host code
 between operators, which its table of ranks has apart."""
 _APART = {
     Origin.LAUNCH: "without gradient synchronization",
+    Origin.JOB: "while no collective is under way",
     Origin.TRACE: "while no collective transfers",
 }
 """When a rank's compute is undisturbed by communication, by where the signals are from."""

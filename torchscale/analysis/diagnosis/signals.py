@@ -38,6 +38,7 @@ class Origin(Enum):
     """Where signals come from."""
 
     LAUNCH = "always-on signals"
+    JOB = "watched job"
     TRACE = "recording"
 
 

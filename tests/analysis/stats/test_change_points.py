@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from torchscale.history.change_points import MIN_LENGTH, NoisySeries, change_points
+from torchscale.analysis.stats.change_points import MIN_LENGTH, NoisySeries, change_points
 
 
 def series(

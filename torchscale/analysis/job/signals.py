@@ -1,0 +1,125 @@
+"""From the steps of a watched job to the signals that the diagnosis judges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    Matrix,
+    Origin,
+    Signals,
+    MAX_WINDOWS,
+    WINDOW_STEPS,
+    SignalSeries,
+    Windows,
+    rare_long_steps,
+)
+from torchscale.analysis.job.steps import StepTimes
+
+_BATCHES = 48
+"""Samples of each signal: enough for an interval and for quarters of a run, and each a mean over
+many steps."""
+_BUBBLE_SHARE = 0.5
+"""Of the time that ranks are blocked: beyond it, sends and receives are what they wait for, and
+they are stages of a pipeline."""
+
+
+def job_signals(
+    steps: StepTimes, ranks: tuple[int, ...], *, on_device: bool = False, per_column: int = 1,
+    stages: tuple[tuple[int, ...], ...] | None = None,
+) -> Signals:
+    """What the rules judge of these steps.
+
+    Args:
+        steps: Of a stretch of the job.
+        ranks: Global rank of each row.
+        on_device: Whether the work runs on a device beside the host, so that a rank's times are
+            those of its host alone: its compute and its waits are not known then.
+        per_column: Steps that each column is the mean of.
+        stages: Rows of the ranks of each stage of a pipeline.
+    """
+    edges = np.linspace(0, len(steps), min(_BATCHES, len(steps)) + 1).round().astype(int)
+    sizes = np.diff(edges).astype(np.float64)
+
+    def by_batch(values: Matrix) -> Matrix:
+        return np.asarray(np.add.reduceat(values, edges[:-1], axis=-1) / sizes)
+
+    waited = steps.wait.sum() + steps.transfer.sum()
+    bubble = steps.bubble.sum()
+    signals = Signals(
+        origin=Origin.JOB,
+        ranks=ranks,
+        step_seconds=float(steps.wall.mean()),
+        steps=len(steps) * per_column,
+        weights=sizes,
+        pauses=rare_long_steps(steps.own + steps.data, _collections(steps)),
+        on_device=on_device,
+        staged=bool(bubble > _BUBBLE_SHARE * (bubble + waited)),
+        stages=stages,
+        other_processes=steps.delayed.mean(axis=1) / float(steps.wall.mean()),
+        micro_batches=max(1, round(float(np.median(steps.passes)))),
+        why_no_stages="which ranks share a stage of the pipeline is not recorded",
+    )
+    if not on_device:
+        signals = replace(
+            signals,
+            compute=_medians(steps.own, edges),
+            windows=_windows(steps),
+        )
+    if steps.data.any():
+        signals = replace(signals, data_wait=by_batch(steps.data))
+    if len(ranks) > 1 and waited and not on_device:
+        signals = replace(
+            signals,
+            wait=by_batch(steps.wait),
+            blame=_shares(steps.blame.sum(axis=1)),
+            transfer=by_batch(steps.transfer).mean(axis=0),
+        )
+        if len(steps) >= MIN_COMPARED:
+            exposed = (steps.wait + steps.transfer).mean(axis=0)
+            signals = replace(
+                signals,
+                exposed_p50=float(np.quantile(exposed, 0.5)),
+                exposed_p95=float(np.quantile(exposed, 0.95)),
+            )
+    return signals
+
+
+def _windows(steps: StepTimes) -> Windows | None:
+    """Windows of the steps by medians: on a node that others use too, a step now and then is
+    interrupted, and says nothing of the rank."""
+    if len(steps) < MIN_COMPARED:
+        return None
+    count = min(MAX_WINDOWS, len(steps) // WINDOW_STEPS)
+    edges = np.linspace(0, len(steps), count + 1).round().astype(int)
+    return Windows(
+        np.diff(edges).astype(np.float64),
+        _medians(steps.wall.mean(axis=0)[None], edges)[0],
+        _medians(steps.own, edges),
+        _medians(steps.quiet, edges),
+    )
+
+
+def _medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
+    """Of each row, between edges."""
+    parts = [
+        np.median(values[:, begin:end], axis=1)
+        for begin, end in zip(edges, edges[1:], strict=False)
+    ]
+    return np.stack(parts, axis=1)
+
+
+def _collections(steps: StepTimes) -> float:
+    """Garbage collection of the rank with most; seconds a step."""
+    return float(steps.collection.mean(axis=1).max())
+
+
+def _shares(seconds: SignalSeries) -> SignalSeries:
+    total = float(seconds.sum())
+    if total <= 0:
+        return seconds
+    return np.asarray(seconds / total)

@@ -1,0 +1,123 @@
+"""``torchscale watch``: any training program, diagnosed while it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.command import words_of
+from torchscale.cli.options import JsonOption
+from torchscale.cli.output import TERMINAL, is_quiet, message_console, result_console
+from torchscale.cli.profile import COMMAND_KEY, WithProgram
+from torchscale.errors import UsageError
+
+app = typer.Typer(
+    cls=WithProgram,
+    invoke_without_command=True,
+    subcommand_metavar="[RUN] [-- PROGRAM]",
+)
+
+
+@app.callback()
+def watch(
+    context: typer.Context,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            "-o",
+            metavar="DIR",
+            help="New folder for what is collected. Default: results/watch-<program>-<time>",
+        ),
+    ] = None,
+    live: Annotated[
+        bool | None,
+        typer.Option(
+            "--live/--no-live",
+            help="Print findings as they appear. Default: where messages go to a terminal.",
+        ),
+    ] = None,
+    keep_events: Annotated[
+        bool,
+        typer.Option("--keep-events", help="Keep the moments of all ranks, up to 24 MB each."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a training program, unchanged, and say what limits it: which rank the others wait for, at
+    which collective and line, since which step, and what it costs.
+
+    Put your own command after [bold]--[/bold]: torchrun, python, accelerate launch, srun. Its input,
+    output and exit code stay its own. Every strategy counts: DistributedDataParallel, FSDP2, ZeRO,
+    tensor and pipeline parallelism, own loops of collectives. A collector in each rank takes steps
+    (torch.optim), waits for data (DataLoader), collectives (torch's flight recorder) and waits for
+    them. Nothing is sent anywhere.
+
+    With the folder of a job instead of a program it shows what is known of it, also while it runs.
+
+    Exit codes: those of the program; 2 wrong input; 3 the program cannot be started.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale watch -- torchrun --standalone --nproc-per-node 4 train.py[/cyan]
+
+    [cyan]torchscale watch -o results/tuesday -- python train.py --epochs 3[/cyan]
+
+    [cyan]torchscale watch results/tuesday --json[/cyan]
+    """
+    command: list[str] | None = context.meta.get(COMMAND_KEY)
+    if command is None:
+        _show_job(words_of(context), as_json=as_json)
+        return
+    if not command:
+        raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
+    from torchscale.report.terminal.watch import print_watch  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.watch.run import WatchRequest, watch_program  # noqa: PLC0415
+
+    directory = output_dir if output_dir is not None else _default_folder(command)
+    if directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory} is not empty", hint="name a new folder with --output-dir")
+    is_live = live if live is not None else sys.stderr.isatty()
+    report = watch_program(
+        WatchRequest(
+            command,
+            directory,
+            on_finding=TERMINAL.note if is_live else lambda _: None,
+            keeps_events=keep_events,
+        )
+    )
+    if as_json:
+        typer.echo(report.model_dump_json(indent=1))
+    elif not is_quiet():
+        print_watch(report, message_console())
+        TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
+    raise typer.Exit(report.exit_code or 0)
+
+
+def _show_job(words: list[str], *, as_json: bool) -> None:
+    """What is known of the job in a folder."""
+    if len(words) != 1:
+        raise UsageError(
+            "watch takes a program after --, or the folder of a job",
+            hint="torchscale watch -- torchrun --nproc-per-node 4 train.py",
+        )
+    from torchscale.read.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.watch import print_watch  # noqa: PLC0415
+    from torchscale.watch.read import read_watch  # noqa: PLC0415
+
+    report = read_watch(run_by_name(Path(words[0])))
+    if as_json:
+        typer.echo(report.model_dump_json(indent=1))
+    else:
+        print_watch(report, result_console())
+
+
+def _default_folder(command: list[str]) -> Path:
+    """``results/watch-train-20260101-120000``: named after the script."""
+    scripts = [Path(word).stem for word in command if word.endswith(".py")]
+    name = scripts[0] if scripts else Path(command[0]).name
+    return Path("results") / f"watch-{name}-{datetime.now():%Y%m%d-%H%M%S}"

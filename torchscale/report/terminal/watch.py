@@ -1,0 +1,122 @@
+"""A watched job on the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from torchscale.report.text.labels import plural
+from torchscale.report.text.profile import not_judged
+from torchscale.schema.watch.report import WatchFinding, WatchReport
+from torchscale.util.units import (
+    format_bytes,
+    format_coarse_seconds,
+    format_percent,
+    format_seconds,
+)
+
+
+def print_watch(report: WatchReport, console: Console) -> None:
+    """What limits the job, then where each rank's step goes."""
+    console.print(headline(report), markup=False, soft_wrap=True, style="bold")
+    if report.steps:
+        console.print(time_line(report), markup=False, soft_wrap=True)
+    _print_findings(report, console)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
+    if report.per_rank:
+        console.print()
+        console.print(_ranks_table(report))
+    if report.abstentions:
+        console.print()
+        console.print(not_judged(report.abstentions), markup=False, soft_wrap=True, style="dim")
+
+
+def headline(report: WatchReport) -> str:
+    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step``."""
+    lasted = format_coarse_seconds(report.seconds)
+    if not report.steps or report.step_seconds is None:
+        return f"No step was seen in {lasted}"
+    ranks = plural(report.world_size, "rank")
+    step = format_seconds(report.step_seconds)
+    return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step"
+
+
+def time_line(report: WatchReport) -> str:
+    """Where the wall time went."""
+    time = report.time
+    parts = [
+        (time.start, "start"),
+        (time.saving, "checkpoints"),
+        (time.evaluating, "evaluations"),
+        (time.restarts, "restarts"),
+        (time.end, "end"),
+    ]
+    others = ", ".join(
+        f"{what} {format_coarse_seconds(seconds)}" for seconds, what in parts if seconds >= 1
+    )
+    share = format_percent(time.goodput)
+    beside = f" ({others})" if others else ""
+    return f"{share} of the wall time in steps{beside}"
+
+
+def _print_findings(report: WatchReport, console: Console) -> None:
+    if not report.steps:
+        return
+    if not report.findings:
+        console.print("No bottleneck found.")
+        return
+    found = plural(len(report.findings), "bottleneck")
+    console.print(f"Found {found}:", markup=False)
+    for number, item in enumerate(report.findings, 1):
+        for line in finding_lines(number, item):
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def finding_lines(number: int, item: WatchFinding) -> list[str]:
+    """A finding, its evidence and what to do."""
+    finding = item.finding
+    span = f", {item.span}" if item.span else ""
+    lines = [
+        f"  {number}. {finding.kind.label}{span}: {finding.summary}; costs up to "
+        f"{format_percent(finding.cost_percent / 100)} of a step "
+        f"({finding.confidence.value} confidence)"
+    ]
+    lines += [f"     evidence: {text}" for text in finding.evidence]
+    if item.collective:
+        lines.append(f"     evidence: the others wait for it most at {item.collective}")
+    lines += [
+        f"     evidence: {Path(line.file).name}:{line.line} in {line.function}: about "
+        f"{format_seconds(seconds, 2)} a step more than the others, by samples"
+        for line, seconds in item.lines
+    ]
+    lines.append(f"     what to do: {finding.advice}")
+    return lines
+
+
+def _ranks_table(report: WatchReport) -> Table:
+    table = Table(
+        title="Mean step of each rank",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    has_bubble = any(rank.bubble_seconds for rank in report.per_rank)
+    headings = ["rank", "own", "data", "waits for ranks", "transfer"]
+    headings += ["bubble"] * has_bubble
+    for heading in (*headings, "came last", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for rank in report.per_rank:
+        times = [rank.own_seconds, rank.data_seconds, rank.wait_seconds, rank.transfer_seconds]
+        times += [rank.bubble_seconds] * has_bubble
+        table.add_row(
+            str(rank.rank),
+            *map(format_seconds, times),
+            format_percent(rank.blame, 0),
+            format_bytes(rank.peak_memory_bytes),
+        )
+    return table

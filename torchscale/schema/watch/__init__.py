@@ -1,0 +1,1 @@
+"""What a watched job leaves on disk."""

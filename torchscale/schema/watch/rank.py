@@ -1,0 +1,92 @@
+"""What the collector of a rank says of itself (``worker/watch/collector.py`` writes it, without
+these models: it runs in Pythons that need not have pydantic)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from torchscale.schema.base import Count, Frozen, NotNegative
+
+COLLECTOR_FORMAT = 1
+
+
+class RankFacts(Frozen):
+    """``rank.json``.
+
+    Attributes:
+        format: Version of the rank's files.
+        rank, world_size: As torch.distributed numbers them.
+        pid, host: Where it runs.
+        start_ns: What its moments count from, on the wall clock.
+        began: When the collector started, in seconds since the epoch.
+        restart: How often torchrun had restarted the job.
+        torch, python: Versions.
+        backend: Of torch.distributed; empty without.
+        device: ``cpu`` or ``cuda``.
+        has_recorder: Whether this torch has a flight recorder.
+        state: ``ended`` where the program left it behind in order.
+        problem: What ended the collection early, or could not be written.
+    """
+
+    format: Literal[1]
+    rank: Count
+    world_size: int = Field(ge=1)
+    pid: Count
+    host: str
+    start_ns: Count
+    began: NotNegative
+    restart: Count
+    torch: str
+    python: str
+    backend: str
+    device: str
+    has_recorder: bool
+    state: Literal["running", "ended", "failed"]
+    problem: str = ""
+
+
+class ProgramLine(Frozen):
+    """A line of the user's program at which a rank was seen.
+
+    Attributes:
+        file, line, function: Where.
+        called: The function of a library that it was in; empty where in none.
+        samples: How often.
+    """
+
+    file: str
+    line: Count
+    function: str
+    called: str
+    samples: Count
+
+
+class RankUse(Frozen):
+    """``lines.json``: what a rank's process used since its start.
+
+    Attributes:
+        lines: Lines of the program, those seen most first.
+        samples: Of all lines.
+        cpu_seconds: Of the process, all threads.
+        peak_memory_bytes: Resident.
+        major_faults, minor_faults: Page faults.
+        lost_calls: Collectives that the flight recorder had overwritten before they were read.
+    """
+
+    lines: tuple[tuple[str, int, str, str, int], ...] = ()
+    samples: Count = 0
+    cpu_seconds: NotNegative = 0.0
+    peak_memory_bytes: Count = 0
+    major_faults: Count = 0
+    minor_faults: Count = 0
+    lost_calls: Count = 0
+
+    @property
+    def program_lines(self) -> tuple[ProgramLine, ...]:
+        """The lines with their names."""
+        return tuple(
+            ProgramLine(file=file, line=line, function=function, called=called, samples=samples)
+            for file, line, function, called, samples in self.lines
+        )

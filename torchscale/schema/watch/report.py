@@ -1,0 +1,144 @@
+"""``watch.json``: what is known of a watched job."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.profiles.finding import Abstention, Finding
+from torchscale.schema.watch.rank import ProgramLine
+
+
+class WatchFinding(Frozen):
+    """A finding and the steps that it is about.
+
+    Attributes:
+        finding: What limits the job there; its costs are shares of a step there.
+        first_step, last_step: ``None`` for the job's first and its last.
+        lines: Lines of the program at which the rank is longer than the others, with the seconds a
+            step that it is longer.
+        collective: What the others wait for it at most.
+    """
+
+    finding: Finding
+    first_step: Count | None = None
+    last_step: Count | None = None
+    lines: tuple[tuple[ProgramLine, float], ...] = ()
+    collective: str = ""
+
+    @property
+    def span(self) -> str:
+        """``since step 12,400``; empty where it is about the whole job."""
+        if self.first_step is None and self.last_step is None:
+            return ""
+        if self.last_step is None:
+            return f"since step {self.first_step:,}"
+        if self.first_step is None:
+            return f"until step {self.last_step:,}"
+        return f"from step {self.first_step:,} to step {self.last_step:,}"
+
+
+class WatchedRank(Frozen):
+    """A rank's mean step and what its process used.
+
+    Attributes:
+        rank, host, pid: Which.
+        own_seconds: Neither blocked nor waiting for data.
+        data_seconds: Waiting for the data loader.
+        wait_seconds: For ranks that came later to a collective.
+        transfer_seconds: Blocked, once all had come.
+        bubble_seconds: Blocked for sends and receives.
+        blame: Share of all waiting for which this rank came last.
+        cpu_seconds: Of the process, since its start.
+        peak_memory_bytes: Resident.
+        lost_calls: Collectives that were not seen.
+        problem: What its collector could not do.
+    """
+
+    rank: Count
+    host: str
+    pid: Count
+    own_seconds: NotNegative
+    data_seconds: NotNegative
+    wait_seconds: NotNegative
+    transfer_seconds: NotNegative
+    bubble_seconds: NotNegative
+    blame: NotNegative
+    cpu_seconds: NotNegative
+    peak_memory_bytes: Count
+    lost_calls: Count
+    problem: str = ""
+
+
+class JobTime(Frozen):
+    """Where the wall time of a job went; seconds.
+
+    Attributes:
+        start: Until the end of the first step.
+        steps: In steps, without what is below.
+        saving, evaluating: Of the slowest rank.
+        restarts: Between the last step of an attempt and the first one of the next.
+        end: After the last step.
+    """
+
+    start: NotNegative = 0.0
+    steps: NotNegative = 0.0
+    saving: NotNegative = 0.0
+    evaluating: NotNegative = 0.0
+    restarts: NotNegative = 0.0
+    end: NotNegative = 0.0
+
+    @property
+    def goodput(self) -> float:
+        """Share of the wall time in steps."""
+        total = sum(getattr(self, name) for name in type(self).model_fields)
+        return self.steps / total if total else 0.0
+
+
+class WatchReport(Frozen):
+    """A watched job.
+
+    Attributes:
+        command: argv, without secrets.
+        started_at: UTC, ISO 8601.
+        seconds: Wall time so far.
+        exit_code: Of the program; ``None`` while it runs.
+        world_size: Ranks of the job.
+        restarts: Attempts before the last.
+        torch, backend, device: Of its ranks.
+        steps: Optimizer steps of all attempts.
+        left_out_steps: First steps that no figure counts.
+        step_seconds: Mean.
+        findings: The costliest first.
+        abstentions: What could not be judged.
+        changes: Steps at which a level changed.
+        per_rank: By rank.
+        time: Where the wall time went.
+        collector_share: Share of the steps that the collector took in the main threads.
+        notes: What could not be seen, a line each.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["watch"] = "watch"
+    tool_version: str
+    command: tuple[str, ...]
+    started_at: str
+    seconds: NotNegative
+    exit_code: int | None = None
+    world_size: int = Field(default=1, ge=1)
+    restarts: Count = 0
+    torch: str = ""
+    backend: str = ""
+    device: str = ""
+    steps: Count = 0
+    left_out_steps: Count = 0
+    step_seconds: NotNegative | None = None
+    findings: tuple[WatchFinding, ...] = ()
+    abstentions: tuple[Abstention, ...] = ()
+    changes: tuple[Count, ...] = ()
+    per_rank: tuple[WatchedRank, ...] = ()
+    time: JobTime = JobTime()
+    collector_share: NotNegative = 0.0
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Jobs of the user's own, diagnosed while they run."""

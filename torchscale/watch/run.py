@@ -1,0 +1,158 @@
+"""Starts a program with a collector in each of its ranks, and follows it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from torchscale.errors import MachineError, StoreError
+from torchscale.schema.watch.report import WatchReport
+from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.watch.job import WatchedJob
+
+REPORT = "watch.json"
+_SITE = Path(__file__).parent.parent / "worker" / "watch" / "site"
+_POLL_SECONDS = 0.1
+_READ_SECONDS = 2.0
+"""Between two looks at the ranks' files: they are written twice a second, and a look takes
+milliseconds."""
+_JUDGE_SECONDS = 15.0
+"""Between two judgements."""
+_JUDGE_SHARE = 0.01
+"""Of the time that judgements may take: with many ranks they are further apart."""
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""What reaches this command alone and is meant for the program; Ctrl-C reaches both."""
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """A program to watch.
+
+    Attributes:
+        command: argv.
+        directory: New folder for what is collected.
+        on_finding: Called with each finding when it first appears.
+        keeps_events: Whether the ranks' moments are kept after the end.
+    """
+
+    command: Sequence[str]
+    directory: Path
+    on_finding: Callable[[str], None] = field(default=lambda _: None)
+    keeps_events: bool = False
+
+
+def watch_program(request: WatchRequest) -> WatchReport:
+    """Run the program with its own input and output, and return what was seen of it; the report is
+    also in ``watch.json``.
+
+    Raises:
+        MachineError: the program cannot be started.
+        OutputError: the folder cannot be written.
+    """
+    if shutil.which(request.command[0]) is None:
+        raise MachineError(f"cannot start {request.command[0]}: no such program")
+    directory = request.directory.absolute()
+    make_directory(directory)
+    started = time.time()
+    job = WatchedJob(directory, request.command, started)
+    environment = watching_environment(directory, os.environ)
+    with _forwarding() as forward:
+        try:
+            process = subprocess.Popen(list(request.command), env=environment)
+        except OSError as error:
+            reason = error.strerror or error
+            raise MachineError(f"cannot start {request.command[0]}: {reason}") from error
+        forward.append(process)
+        _follow(job, process, request, directory)
+    return _finished(job, process.returncode, request, directory)
+
+
+def watching_environment(directory: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` with those that have each Python of the program load the collector."""
+    path = [str(_SITE), *filter(None, [variables.get("PYTHONPATH")])]
+    return {
+        **variables,
+        "PYTHONPATH": os.pathsep.join(path),
+        "TORCHSCALE_WATCH": str(directory),
+    }
+
+
+def _follow(
+    job: WatchedJob, process: subprocess.Popen[bytes], request: WatchRequest, directory: Path
+) -> None:
+    """Read and judge until the program has ended. Nothing that fails here ends the program."""
+    seen: set[tuple[str, int | None, int | None]] = set()
+    read_at = judged_at = time.monotonic()
+    pause = _JUDGE_SECONDS
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+        now = time.monotonic()
+        if now - read_at < _READ_SECONDS:
+            continue
+        read_at = now
+        with contextlib.suppress(StoreError):
+            job.advance()
+        if now - judged_at < pause:
+            continue
+        _judge(job, seen, request, directory)
+        judged_at = time.monotonic()
+        pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
+
+
+def _judge(
+    job: WatchedJob,
+    seen: set[tuple[str, int | None, int | None]],
+    request: WatchRequest,
+    directory: Path,
+) -> None:
+    for item in job.judge().findings:
+        key = (item.finding.kind.value, item.finding.rank, item.first)
+        if key not in seen:
+            seen.add(key)
+            request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
+    with contextlib.suppress(StoreError):
+        atomic_write_model(directory / REPORT, job.report(time.time()))
+
+
+def _finished(
+    job: WatchedJob, status: int, request: WatchRequest, directory: Path
+) -> WatchReport:
+    ended = time.time()
+    exit_code = 128 - status if status < 0 else status
+    job.advance()
+    job.judge()
+    report = job.report(ended, exit_code)
+    atomic_write_model(directory / REPORT, report)
+    if not request.keeps_events:
+        for path in directory.glob("ranks/*/*.bin"):
+            path.unlink(missing_ok=True)
+    return report
+
+
+@contextlib.contextmanager
+def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """While open, signals that are meant for the program are passed on to it, and Ctrl-C, which the
+    terminal sends it too, does not end this command."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        del frame
+        for process in processes:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield processes
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

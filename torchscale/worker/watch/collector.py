@@ -1,0 +1,351 @@
+"""Collects in a rank of a watched job what its diagnosis needs, and writes it every half second.
+
+Nothing here stops the device or raises into the job: what fails ends the collection and leaves the
+reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and attempt):
+
+``rank.json``
+    Who it is, the clock that marks count from, and at last how it ended.
+``marks-N.bin``, ``calls-N.bin``, ``shares-N.bin``
+    Moments (int64, ``marks.py``), collectives (three int64 each, ``recorder.py``), the core's time
+    (three int64 each, ``sampler.py``), in segments of 2 MB; the last four are kept.
+``names.jsonl``
+    The keys of the collectives, and process groups with their ranks.
+``lines.json``
+    Lines of the user's program by samples, and what this rank's process used.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import json
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .hooks import (
+    Peers,
+    watch_checkpoints,
+    watch_collections,
+    watch_loader,
+    watch_modes,
+    watch_optimizers,
+    watch_passes,
+    watch_waits,
+)
+from .marks import Marks
+from .recorder import RING_ENTRIES, Call, Recorder
+from .sampler import Sampler
+
+FORMAT = 1
+_FLUSH_SECONDS = 0.5
+"""Between two writes: less than the second that a killed job may lose."""
+_SAMPLES_A_FLUSH = 10
+"""20 samples a second of 30 µs each: less than 0.1 % of a core, and 1,200 in a minute."""
+_SEGMENT_BYTES = 2 << 20
+_SEGMENTS = 4
+"""Of each file, the last ones: what has been read by the command is of no more use."""
+_LINES_EVERY = 10
+"""Flushes between two writes of the lines: 5 s."""
+
+
+def install(directory: str) -> None:
+    """Have this process collect into ``directory`` from its first step or process group on. A
+    process without either, such as the launcher, leaves nothing."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RING_ENTRIES))
+    collector = Collector(Path(directory))
+    watch_optimizers(collector.marks, collector.on_step)
+    watch_passes(collector.marks)
+    watch_loader(collector.marks)
+    watch_waits(collector.marks)
+    collector.peers.watch()
+    watch_checkpoints(collector.marks)
+    watch_modes(collector.marks)
+    watch_collections(collector.marks)
+    collector.start_with_groups()
+    os.register_at_fork(after_in_child=collector.leave)
+
+
+class Collector:
+    """Of one rank.
+
+    Attributes:
+        marks: What the hooks note.
+        peers: Ranks that this rank sends to and receives from.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.marks = Marks()
+        self.peers = Peers()
+        self._peers_written = 0
+        self._root = directory
+        self._recorder = Recorder(self.marks)
+        self._sampler = Sampler()
+        self._folder: Path | None = None
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: list[Call] = []
+        self._keys_written = 0
+        self._groups_written: set[str] = set()
+        self._written: dict[str, _Segments] = {}
+        self._problem = ""
+        self._flushes = 0
+        self._facts: dict[str, Any] = {}
+
+    def start_with_groups(self) -> None:
+        """Start as soon as the job makes its first process group."""
+        if not torch.distributed.is_available():
+            return
+        from torch.distributed import distributed_c10d  # noqa: PLC0415 - torch has it already
+
+        original = distributed_c10d.init_process_group
+
+        def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
+            result = original(*args, **options)
+            self._start()
+            return result
+
+        starting.__doc__, starting.__name__ = original.__doc__, original.__name__
+        starting.__wrapped__ = original  # type: ignore[attr-defined]
+        distributed_c10d.init_process_group = starting
+        torch.distributed.init_process_group = starting
+
+    def on_step(self) -> None:
+        """After an optimizer's step, in the main thread."""
+        if self._folder is None:
+            self._start()
+        if self._is_over.is_set():
+            self.marks.take()
+            return
+        if self._recorder.exists and self._recorder.is_due():
+            self._guarded(self._drain)
+
+    def leave(self) -> None:
+        """In a process that this one forked: collect nothing."""
+        self._is_over.set()
+        self._folder = self._folder or Path()
+
+    def _start(self) -> None:
+        if self._folder is not None:
+            return
+        self._guarded(self._open)
+        if self._folder is None:
+            self._is_over.set()
+            return
+        threading.Thread(target=self._run, name="torchscale-watch", daemon=True).start()
+        atexit.register(self._finish)
+
+    def _open(self) -> None:
+        rank = _rank()
+        folder = _claim(self._root / "ranks", rank)
+        self._facts = {
+            "format": FORMAT,
+            "rank": rank,
+            "world_size": _world_size(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "start_ns": self.marks.start_ns,
+            "began": time.time(),
+            "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0),
+            "torch": torch.__version__,
+            "python": sys.version.split()[0],
+            "backend": _backend(),
+            "device": _device(),
+            "has_recorder": self._recorder.exists,
+        }
+        self._folder = folder
+        self._write_facts("running")
+
+    def _run(self) -> None:
+        """The thread: samples, reads what is urgent, writes."""
+        since = time.monotonic()
+        while not self._is_over.wait(_FLUSH_SECONDS / _SAMPLES_A_FLUSH):
+            self._guarded(self._sampler.sample)
+            if self._recorder.exists and self._recorder.is_urgent():
+                self._guarded(self._drain)
+            if time.monotonic() - since >= _FLUSH_SECONDS:
+                since = time.monotonic()
+                self._guarded(self._flush)
+
+    def _finish(self) -> None:
+        """As the process ends."""
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        self._guarded(self._drain)
+        self._guarded(self._flush)
+        self._guarded(self._write_lines)
+        self._guarded(lambda: self._write_facts("ended"))
+
+    def _drain(self) -> None:
+        with self._lock:
+            if self._recorder.exists:
+                self._calls += self._recorder.drain()
+
+    def _flush(self) -> None:
+        """Write what was collected since the last time. Calls first: a reader takes the steps that
+        end before the last of them were read."""
+        with self._lock:
+            calls, self._calls = self._calls, []
+        self._write_names()
+        self._append("calls", array.array("q", [value for call in calls for value in call]))
+        self._append("shares", array.array("q", self._sampler.take_shares()))
+        self._append("marks", array.array("q", self.marks.take()))
+        self._flushes += 1
+        if self._flushes % _LINES_EVERY == 0:
+            self._write_lines()
+
+    def _append(self, name: str, values: array.array[int]) -> None:
+        if self._folder is None or not values:
+            return
+        segments = self._written.setdefault(name, _Segments(self._folder, name))
+        segments.append(values.tobytes())
+
+    def _write_names(self) -> None:
+        lines = [
+            {"key": number, "group": group, "operation": operation, "bytes": size, "p2p": is_p2p}
+            for number, (group, operation, size, is_p2p) in enumerate(
+                self._recorder.keys[self._keys_written :], start=self._keys_written
+            )
+        ]
+        groups = {
+            name: ranks for name, ranks in _groups().items() if name not in self._groups_written
+        }
+        content = [*({"name": name, "ranks": ranks} for name, ranks in groups.items()), *lines]
+        partners = len(self.peers.sends) + len(self.peers.receives)
+        if partners > self._peers_written:
+            sends, receives = sorted(self.peers.sends), sorted(self.peers.receives)
+            content.append({"sends": sends, "receives": receives})
+        if not content or self._folder is None:
+            return
+        with (self._folder / "names.jsonl").open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in content)
+        self._keys_written += len(lines)
+        self._groups_written |= set(groups)
+        self._peers_written = partners
+
+    def _write_lines(self) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        content = {
+            "lines": [[*place, count] for place, count in self._sampler.counts.most_common(200)],
+            "samples": self._sampler.counts.total(),
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "peak_memory_bytes": usage.ru_maxrss * 1024,
+            "major_faults": usage.ru_majflt,
+            "minor_faults": usage.ru_minflt,
+            "lost_calls": self._recorder.lost,
+        }
+        self._replace("lines.json", content)
+
+    def _write_facts(self, state: str) -> None:
+        self._replace("rank.json", {**self._facts, "state": state, "problem": self._problem})
+
+    def _replace(self, name: str, content: dict[str, Any]) -> None:
+        if self._folder is None:
+            return
+        part = self._folder / f"{name}.part"
+        part.write_text(json.dumps(content))
+        part.replace(self._folder / name)
+
+    def _guarded(self, action: Any) -> None:  # noqa: ANN401 - a function without arguments
+        """Do it. A full disk loses what could not be written; whatever else fails ends the
+        collection."""
+        try:
+            action()
+        except OSError as error:
+            self._problem = f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - a job runs on whatever fails here
+            self._problem = f"{type(error).__name__}: {error}"
+            self._is_over.set()
+            with contextlib.suppress(OSError):
+                self._write_facts("failed")
+
+
+class _Segments:
+    """Files ``name-1.bin``, ``name-2.bin`` …, of which the last are kept."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._number, self._size = 1, 0
+
+    def append(self, content: bytes) -> None:
+        """Write ``content`` whole, or nothing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._size > _SEGMENT_BYTES:
+            self._number, self._size = self._number + 1, 0
+            with contextlib.suppress(OSError):
+                self._path(self._number - _SEGMENTS).unlink(missing_ok=True)
+        with self._path(self._number).open("ab") as file:
+            written = file.tell()
+            try:
+                file.write(content)
+                file.flush()
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(written)
+                raise
+        self._size += len(content)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{self._name}-{number:06d}.bin"
+
+
+def _claim(ranks: Path, rank: int) -> Path:
+    """A new folder for this rank: a job that restarts has several."""
+    ranks.mkdir(parents=True, exist_ok=True)
+    attempt = 0
+    while True:
+        folder = ranks / f"{rank}.{attempt}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            attempt += 1
+        else:
+            return folder
+
+
+def _rank() -> int:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return int(os.environ.get("RANK", "0") or 0)
+
+
+def _world_size() -> int:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", "1") or 1)
+
+
+def _backend() -> str:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_backend()
+    return ""
+
+
+def _device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "cpu"
+
+
+def _groups() -> dict[str, list[int]]:
+    """Name → global ranks of the process groups of this rank."""
+    groups: dict[str, list[int]] = {}
+    try:
+        world = torch.distributed.distributed_c10d._world
+        for group, name in list(world.pg_names.items()):
+            groups[str(name)] = sorted(world.pg_group_ranks.get(group, {}))
+    except Exception:  # noqa: BLE001 - private to torch: another version may name or fill it differently
+        return {}
+    return groups

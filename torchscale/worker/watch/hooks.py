@@ -1,0 +1,216 @@
+"""Where a rank notes its moments: around functions of torch that its program calls anyway.
+
+Each replaced function does what it did. None is seen by torch's compiler as a function to trace.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from .marks import (
+    BACKWARD,
+    BACKWARD_END,
+    COLLECTION,
+    COLLECTION_END,
+    DATA,
+    DATA_END,
+    OPTIMIZER,
+    EVALUATION,
+    REPLICATED,
+    SAVE,
+    SAVE_END,
+    STEP,
+    TRAINING,
+    WAIT,
+    WAIT_END,
+    Marks,
+)
+
+_MAX_OPTIMIZERS = 7
+"""Told apart; further ones count as the last."""
+
+
+def watch_optimizers(marks: Marks, on_step: Callable[[], None]) -> None:
+    """Note the steps of all optimizers; ``on_step`` is called after each. An optimizer that steps
+    within the step of another one (ZeRO's) is a part of it."""
+    numbers: dict[int, int] = {}
+    depth = 0
+
+    def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            number = numbers.setdefault(id(optimizer), min(len(numbers), _MAX_OPTIMIZERS))
+            marks.note(OPTIMIZER, number)
+
+    def after(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        nonlocal depth
+        depth = max(0, depth - 1)
+        if depth == 0:
+            marks.note(STEP, numbers.get(id(optimizer), 0))
+            on_step()
+
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+
+
+def watch_passes(marks: Marks) -> None:
+    """Note backward passes, and where DistributedDataParallel's forward passes begin."""
+    _surround(torch.autograd, "backward", marks, BACKWARD, BACKWARD_END)
+    if torch.distributed.is_available():
+        replicated = torch.nn.parallel.DistributedDataParallel
+        forward = replicated.forward
+
+        @functools.wraps(forward)
+        def noting(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
+            marks.note(REPLICATED)
+            return forward(self, *args, **options)
+
+        replicated.forward = noting  # type: ignore[method-assign]
+
+
+def watch_loader(marks: Marks) -> None:
+    """Note waits for batches of a DataLoader."""
+    from torch.utils.data import dataloader  # noqa: PLC0415 - 10 ms, and torch has it already
+
+    _surround(dataloader._BaseDataLoaderIter, "__next__", marks, DATA, DATA_END)
+
+
+def watch_waits(marks: Marks) -> None:
+    """Note waits for collectives: of those that return a handle, and of functional ones (DTensor's).
+    Waits within torch's C++ (DistributedDataParallel's) pass neither."""
+    if not torch.distributed.is_available():
+        return
+    _surround(torch.distributed.Work, "wait", marks, WAIT, WAIT_END)
+    from torch.distributed import _functional_collectives as functional  # noqa: PLC0415
+
+    _surround(functional, "wait_tensor", marks, WAIT, WAIT_END)
+
+
+class Peers:
+    """The ranks that this rank sends to and receives from.
+
+    Attributes:
+        sends, receives: Global ranks.
+    """
+
+    def __init__(self) -> None:
+        self.sends: set[int] = set()
+        self.receives: set[int] = set()
+
+    def watch(self) -> None:
+        """Note the partners of batched sends and receives, which pipelines use."""
+        if not torch.distributed.is_available():
+            return
+        operation = torch.distributed.P2POp
+        original = operation.__init__
+
+        @functools.wraps(original)
+        def noting(made: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as torch's
+            original(made, *args, **options)
+            (self.sends if "send" in made.op.__name__ else self.receives).add(made.peer)
+
+        operation.__init__ = noting  # type: ignore[method-assign]
+
+
+def watch_checkpoints(marks: Marks) -> None:
+    """Note the writing of checkpoints: ``torch.save`` and ``torch.distributed.checkpoint.save``,
+    once a program has imported it."""
+    _surround(torch, "save", marks, SAVE, SAVE_END)
+    _after_import(
+        "torch.distributed.checkpoint",
+        lambda module: _surround(module, "save", marks, SAVE, SAVE_END),
+    )
+
+
+def watch_modes(marks: Marks) -> None:
+    """Note when a module is switched to evaluation, and back: only that of the outermost call, since
+    a module switches its parts."""
+    original = torch.nn.Module.train
+    depth = 0
+
+    @functools.wraps(original)
+    def noting(self: torch.nn.Module, mode: bool = True) -> torch.nn.Module:  # noqa: FBT001, FBT002 - as torch's
+        nonlocal depth
+        if depth == 0:
+            marks.note(TRAINING if mode else EVALUATION)
+        depth += 1
+        try:
+            return original(self, mode)
+        finally:
+            depth -= 1
+
+    torch.nn.Module.train = noting  # type: ignore[method-assign]
+
+
+def watch_collections(marks: Marks) -> None:
+    """Note Python's garbage collections."""
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        marks.note(COLLECTION if phase == "start" else COLLECTION_END)
+
+    gc.callbacks.append(note)
+
+
+def _surround(owner: Any, name: str, marks: Marks, begin: int, end: int) -> None:  # noqa: ANN401 - a class or a module
+    """Have ``owner.name`` note a moment before and one after it."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
+        marks.note(begin)
+        try:
+            return original(*args, **options)
+        finally:
+            marks.note(end)
+
+    noting._torchdynamo_disable = True  # type: ignore[attr-defined] # what torch._dynamo.disable sets, without its import
+    setattr(owner, name, noting)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls ``action`` with a module after its import."""
+
+    def __init__(self, name: str, action: Callable[[Any], None]) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(
+        self, fullname: str, path: Any, target: Any = None  # noqa: ANN401 - as importlib's
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module's own spec, whose loader goes on to the action."""
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, action = spec.loader, self._action
+        execute = loader.exec_module
+
+        def executing(module: Any) -> None:  # noqa: ANN401 - a module
+            execute(module)
+            action(module)
+
+        loader.exec_module = executing  # type: ignore[method-assign]
+        return spec
+
+
+def _after_import(name: str, action: Callable[[Any], None]) -> None:
+    module = sys.modules.get(name)
+    if module is not None:
+        action(module)
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, action))

@@ -1,0 +1,76 @@
+"""What a rank's main thread does, looked at some times a second: which line of the user's program
+it is at, how long it ran, and how long it was ready to run and had no core."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_MAX_LINES = 2_000
+"""Different places that are counted; a program has some tens."""
+_MAX_DEPTH = 200
+_OWN = str(Path(__file__).parent)
+
+
+class Sampler:
+    """Counts, by line of the user's program, how often the main thread was there.
+
+    Attributes:
+        counts: (file, line, function, function that it had called) → samples.
+        shares: Rows of three: when (nanoseconds since the epoch), how long the thread had run, and
+            how long it had been ready without a core (both in nanoseconds since its start).
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, int, str, str]] = Counter()
+        self.shares: list[int] = []
+        self._main = threading.main_thread().ident
+        self._pid = os.getpid()
+        paths = sysconfig.get_paths()
+        libraries = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        self._libraries = (*sorted(libraries), str(Path(torch.__file__).parent), _OWN, "<frozen")
+
+    def sample(self) -> None:
+        """Look once."""
+        innermost = sys._current_frames().get(self._main or 0)
+        place = self._place(innermost)
+        if place is not None and (place in self.counts or len(self.counts) < _MAX_LINES):
+            self.counts[place] += 1
+        self._read_shares()
+
+    def _read_shares(self) -> None:
+        """The kernel's count; nothing where it keeps none. The main thread has the number of the
+        process."""
+        try:
+            with open(f"/proc/self/task/{self._pid}/schedstat", "rb") as file:  # noqa: PTH123 - 20 times a second
+                ran, waited, _ = file.read().split()
+        except (OSError, ValueError):
+            return
+        self.shares += (time.time_ns(), int(ran), int(waited))
+
+    def take_shares(self) -> list[int]:
+        """The rows since the last call."""
+        taken, self.shares = self.shares, []
+        return taken
+
+    def _place(self, innermost: FrameType | None) -> tuple[str, int, str, str] | None:
+        """The user's line, and the function of a library that it called, if it did."""
+        frame, called = innermost, ""
+        for _ in range(_MAX_DEPTH):
+            if frame is None:
+                return None
+            code = frame.f_code
+            if not code.co_filename.startswith(self._libraries):
+                return code.co_filename, frame.f_lineno or 0, code.co_name, called
+            if not code.co_filename.startswith(_OWN):
+                called = code.co_name
+            frame = frame.f_back
+        return None

@@ -13,6 +13,7 @@ import typer
 from torchscale.cli.command import words_of
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, is_quiet, message_console, result_console
+from torchscale.cli.parsing import parse_seconds
 from torchscale.cli.profile import COMMAND_KEY, WithProgram
 from torchscale.errors import UsageError
 
@@ -46,6 +47,14 @@ def watch(
         bool,
         typer.Option("--keep-events", help="Keep the moments of all ranks, up to 24 MB each."),
     ] = False,
+    stall: Annotated[
+        str,
+        typer.Option(
+            "--stall",
+            metavar="TIME",
+            help="Look why the job hangs after so long without a step or a collective.",
+        ),
+    ] = "2m",
     as_json: JsonOption = False,
 ) -> None:
     """Run a training program, unchanged, and say what limits it: which rank the others wait for, at
@@ -75,7 +84,7 @@ def watch(
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
-    from torchscale.report.terminal.watch import print_watch  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.watch import print_hang, print_watch  # noqa: PLC0415 - `--help` does not need it
     from torchscale.watch.run import WatchRequest, watch_program  # noqa: PLC0415
 
     directory = output_dir if output_dir is not None else _default_folder(command)
@@ -87,6 +96,8 @@ def watch(
             command,
             directory,
             on_finding=TERMINAL.note if is_live else lambda _: None,
+            on_hang=lambda verdict, seconds: print_hang(verdict, seconds, message_console()),
+            stall_seconds=parse_seconds("--stall", stall),
             keeps_events=keep_events,
         )
     )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from torchscale.analysis.stats.series import geometric_mean
 from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
+from torchscale.analysis.stats.series import geometric_mean
 from torchscale.history.records import HistoryRun
 from torchscale.history.text import (
     difference_texts,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.config.choices import Metric
 from torchscale.analysis.stats.change_points import MIN_LENGTH
+from torchscale.config.choices import Metric
 from torchscale.history.trends import ChangePoint, Trend
 from torchscale.report.document import shortened
 from torchscale.report.text.comparison import (

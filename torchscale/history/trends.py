@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from torchscale.analysis.comparison.matching import Difference, workload_key
 from torchscale.analysis.comparison.pair import HEADLINES
+from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.analysis.stats.ratios import LogRatio, log_ratio
 from torchscale.config.choices import Metric
-from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.history.records import HistoryContent, HistoryFigure, HistoryOutcome, HistoryRun
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.memory import MemoryCell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.job.arrivals import find_arrivals
 from torchscale.analysis.job.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
+from torchscale.analysis.job.rounds import Round, find_round
 from torchscale.analysis.job.stages import stages_of
 from torchscale.analysis.job.steps import StepTimes, Waited, step_edges, step_times
 from torchscale.watch.stream import Names, RankStream, rank_folders
@@ -46,8 +47,9 @@ class _Held:
         )
         self.read_until = 0
 
-    def read(self) -> None:
-        """Read on. Collectives are known up to the last time that the recorder was read."""
+    def read(self) -> int:
+        """Read on; how much there was. Collectives are known up to the last time that the recorder
+        was read."""
         new = self.stream.read()
         self.events = _joined(self.events, new)
         drains = new.moments.at(Kind.DRAIN)
@@ -56,6 +58,7 @@ class _Held:
         facts, time = self.stream.facts, self.events.moments.time
         if facts.state != "running" or not facts.has_recorder or not facts.backend:
             self.read_until = int(time[-1]) if len(time) else 0
+        return int((new.moments.kind <= Kind.WAIT_END).sum()) + len(new.calls)
 
     def drop_before(self, time: int) -> None:
         """Forget what is older."""
@@ -92,12 +95,16 @@ class JobFollower:
     Attributes:
         names: Process groups and collectives, numbered.
         steps: Steps so far.
+        moments: Moments and collectives so far, of all ranks.
+        round: What steps are counted by in a program without an optimizer of torch.
     """
 
     def __init__(self, directory: Path, attempt: int = 0) -> None:
         self._directory, self._attempt = directory, attempt
         self.names = Names()
         self.steps = 0
+        self.moments = 0
+        self.round: Round | None = None
         self._held: dict[int, _Held] = {}
         self._is_complete = False
 
@@ -132,8 +139,7 @@ class JobFollower:
         self._find_ranks()
         if not self._held:
             return None
-        for held in self._held.values():
-            held.read()
+        self.moments += sum(held.read() for held in self._held.values())
         if not self._is_complete:
             return None
         return self._complete_steps()
@@ -149,9 +155,21 @@ class JobFollower:
             size = next(iter(self._held.values())).stream.facts.world_size
             self._is_complete = len(self._held) >= size or len(here) > 1
 
+    def _edges(self, held: Sequence[_Held]) -> list[Times]:
+        """When the steps of each rank ended; in a program without an optimizer of torch, when its
+        rounds of collectives began."""
+        if self.round is None:
+            edges = [step_edges(one.events.moments) for one in held]
+            if any(len(edge) for edge in edges) or self.steps:
+                return edges
+            self.round = find_round(held[0].events.calls)
+            if self.round is None:
+                return edges
+        return [self.round.edges(one.events.calls) for one in held]
+
     def _complete_steps(self) -> Stretch | None:
         held = [self._held[rank] for rank in self.ranks]
-        edges = [step_edges(one.events.moments) for one in held]
+        edges = self._edges(held)
         usable = [
             int(np.searchsorted(edge, one.read_until, side="right"))
             for edge, one in zip(edges, held, strict=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from torchscale.analysis.job.step_log import StepLog
 from torchscale.analysis.job.steps import StepTimes, Waited
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.watch.rank import ProgramLine
 from torchscale.schema.watch.report import JobTime, WatchedRank, WatchFinding, WatchReport
@@ -20,6 +22,7 @@ from torchscale.util.redaction import redact_arguments
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
 from torchscale.watch.follow import JobFollower, Stretch
+from torchscale.watch.hang import job_autopsy
 from torchscale.watch.stream import rank_folders
 
 LEFT_OUT = 10
@@ -85,17 +88,35 @@ class WatchedJob:
 
     Attributes:
         verdict: As of the last :meth:`judge`.
+        autopsy: Why it made no progress, as of the last :meth:`look_why`.
     """
 
     def __init__(self, directory: Path, command: Sequence[str], started: float) -> None:
         self._directory, self._command, self._started = directory, tuple(command), started
         self._attempts = [_Attempt(JobFollower(directory))]
         self.verdict = JobVerdict()
+        self.autopsy: Autopsy | None = None
 
     @property
     def steps(self) -> int:
         """Of all attempts."""
         return sum(attempt.follower.steps for attempt in self._attempts)
+
+    @property
+    def moments(self) -> int:
+        """Moments and collectives of all ranks so far: grows while the job makes progress."""
+        return sum(attempt.follower.moments for attempt in self._attempts)
+
+    def look_why(self) -> Autopsy | None:
+        """Ask the ranks why they make no progress; ``None`` where none reports.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        streams = self._attempts[-1].follower.streams
+        if streams:
+            self.autopsy = job_autopsy(self._directory, streams)
+        return self.autopsy
 
     def advance(self) -> None:
         """Read what the ranks have written.
@@ -146,6 +167,7 @@ class WatchedJob:
             exit_code=exit_code,
             restarts=len(self._attempts) - 1,
             notes=tuple(self._notes()),
+            autopsy=self.autopsy,
         )
         attempt = self._judged
         table = None if attempt is None else _table(attempt)
@@ -179,10 +201,7 @@ class WatchedJob:
         done = [attempt for attempt in self._attempts if attempt.log is not None]
         saving = sum(attempt.saving for attempt in done)
         evaluating = sum(attempt.evaluating for attempt in done)
-        gaps = [
-            later.first_step - earlier.last_step
-            for earlier, later in zip(done, done[1:], strict=False)
-        ]
+        gaps = [later.first_step - earlier.last_step for earlier, later in pairwise(done)]
         return JobTime(
             start=max(0.0, done[0].first_step - self._started),
             steps=max(0.0, sum(attempt.in_steps for attempt in done) - saving - evaluating),
@@ -208,9 +227,13 @@ class WatchedJob:
         hosts = {stream.facts.host for stream in streams.values()}
         facts = next(iter(streams.values())).facts
         if attempt is None:
-            notes.append("no optimizer step was seen: only steps of torch.optim are")
+            notes.append("no step was seen: neither an optimizer of torch nor repeated collectives")
         if len(streams) < facts.world_size:
             notes.append(f"{len(streams)} of {facts.world_size} ranks write here")
+        if self._attempts[-1].follower.round is not None:
+            notes.append(
+                "steps are rounds of collectives: no optimizer of torch stepped in this program"
+            )
         if len(hosts) > 1:
             notes.append("ranks of several hosts have several clocks: who waits is not judged")
         if not facts.has_recorder:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from torchscale.errors import MachineError, StoreError
+from torchscale.errors import MachineError, OutputError, StoreError
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.watch.job import WatchedJob
@@ -28,6 +29,8 @@ _JUDGE_SECONDS = 15.0
 """Between two judgements."""
 _JUDGE_SHARE = 0.01
 """Of the time that judgements may take: with many ranks they are further apart."""
+STALL_SECONDS = 120.0
+"""A checkpoint or an evaluation takes as long now and then; to look changes nothing."""
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """What reaches this command alone and is meant for the program; Ctrl-C reaches both."""
 
@@ -40,12 +43,16 @@ class WatchRequest:
         command: argv.
         directory: New folder for what is collected.
         on_finding: Called with each finding when it first appears.
+        on_hang: Called with why the job makes no progress, and for how many seconds.
+        stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
         keeps_events: Whether the ranks' moments are kept after the end.
     """
 
     command: Sequence[str]
     directory: Path
     on_finding: Callable[[str], None] = field(default=lambda _: None)
+    on_hang: Callable[[Autopsy, float], None] = field(default=lambda *_: None)
+    stall_seconds: float = STALL_SECONDS
     keeps_events: bool = False
 
 
@@ -90,8 +97,8 @@ def _follow(
 ) -> None:
     """Read and judge until the program has ended. Nothing that fails here ends the program."""
     seen: set[tuple[str, int | None, int | None]] = set()
-    read_at = judged_at = time.monotonic()
-    pause = _JUDGE_SECONDS
+    read_at = judged_at = moved_at = time.monotonic()
+    pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
@@ -101,11 +108,24 @@ def _follow(
         read_at = now
         with contextlib.suppress(StoreError):
             job.advance()
-        if now - judged_at < pause:
-            continue
-        _judge(job, seen, request, directory)
-        judged_at = time.monotonic()
-        pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
+        if job.moments > moments:
+            moments, moved_at, is_stalled = job.moments, now, False
+        elif moments and not is_stalled and now - moved_at > request.stall_seconds:
+            is_stalled = True
+            _look_why(job, request, directory, now - moved_at)
+        if now - judged_at >= pause:
+            _judge(job, seen, request, directory)
+            judged_at = time.monotonic()
+            pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
+
+
+def _look_why(job: WatchedJob, request: WatchRequest, directory: Path, seconds: float) -> None:
+    """Say why the job makes no progress, and write it down: it may never end."""
+    with contextlib.suppress(OutputError, StoreError):
+        autopsy = job.look_why()
+        if autopsy is not None:
+            request.on_hang(autopsy, seconds)
+        atomic_write_model(directory / REPORT, job.report(time.time()))
 
 
 def _judge(
@@ -123,9 +143,7 @@ def _judge(
         atomic_write_model(directory / REPORT, job.report(time.time()))
 
 
-def _finished(
-    job: WatchedJob, status: int, request: WatchRequest, directory: Path
-) -> WatchReport:
+def _finished(job: WatchedJob, status: int, request: WatchRequest, directory: Path) -> WatchReport:
     ended = time.time()
     exit_code = 128 - status if status < 0 else status
     job.advance()

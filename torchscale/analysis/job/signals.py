@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import (
+    LONG_STEP_FACTOR,
+    MAX_WINDOWS,
     MIN_COMPARED,
+    WINDOW_STEPS,
     Matrix,
     Origin,
+    Pauses,
     Signals,
-    MAX_WINDOWS,
-    WINDOW_STEPS,
     SignalSeries,
     Windows,
     rare_long_steps,
@@ -23,13 +26,21 @@ from torchscale.analysis.job.steps import StepTimes
 _BATCHES = 48
 """Samples of each signal: enough for an interval and for quarters of a run, and each a mean over
 many steps."""
+_TO_DEVIATION = 1.4826
+"""From the median absolute deviation to the standard deviation of normal noise."""
+_PAUSE_DEVIATIONS = 6.0
+"""Beyond which no noise of that width reaches a step."""
 _BUBBLE_SHARE = 0.5
 """Of the time that ranks are blocked: beyond it, sends and receives are what they wait for, and
 they are stages of a pipeline."""
 
 
 def job_signals(
-    steps: StepTimes, ranks: tuple[int, ...], *, on_device: bool = False, per_column: int = 1,
+    steps: StepTimes,
+    ranks: tuple[int, ...],
+    *,
+    on_device: bool = False,
+    per_column: int = 1,
     stages: tuple[tuple[int, ...], ...] | None = None,
 ) -> Signals:
     """What the rules judge of these steps.
@@ -56,18 +67,17 @@ def job_signals(
         step_seconds=float(steps.wall.mean()),
         steps=len(steps) * per_column,
         weights=sizes,
-        pauses=rare_long_steps(steps.own + steps.data, _collections(steps)),
+        pauses=_pauses(steps),
         on_device=on_device,
         staged=bool(bubble > _BUBBLE_SHARE * (bubble + waited)),
         stages=stages,
-        other_processes=steps.delayed.mean(axis=1) / float(steps.wall.mean()),
         micro_batches=max(1, round(float(np.median(steps.passes)))),
         why_no_stages="which ranks share a stage of the pipeline is not recorded",
     )
     if not on_device:
         signals = replace(
             signals,
-            compute=_medians(steps.own, edges),
+            compute=_medians(steps.calm, edges),
             windows=_windows(steps),
         )
     if steps.data.any():
@@ -99,18 +109,26 @@ def _windows(steps: StepTimes) -> Windows | None:
     return Windows(
         np.diff(edges).astype(np.float64),
         _medians(steps.wall.mean(axis=0)[None], edges)[0],
-        _medians(steps.own, edges),
+        _medians(steps.calm, edges),
         _medians(steps.quiet, edges),
     )
 
 
 def _medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
     """Of each row, between edges."""
-    parts = [
-        np.median(values[:, begin:end], axis=1)
-        for begin, end in zip(edges, edges[1:], strict=False)
-    ]
+    parts = [np.median(values[:, begin:end], axis=1) for begin, end in pairwise(edges)]
     return np.stack(parts, axis=1)
+
+
+def _pauses(steps: StepTimes) -> Pauses | None:
+    """Rare long steps, where they are longer than the scatter of a busy host makes them."""
+    if len(steps) < MIN_COMPARED:
+        return None
+    seconds = steps.calm + steps.data
+    typical = np.median(seconds, axis=1, keepdims=True)
+    scatter = _TO_DEVIATION * np.median(np.abs(seconds - typical), axis=1, keepdims=True)
+    floor = np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * scatter)
+    return rare_long_steps(np.where(seconds > floor, seconds, typical), _collections(steps))
 
 
 def _collections(steps: StepTimes) -> float:

@@ -107,7 +107,7 @@ class StepLog:
     def _find_long(self, steps: StepTimes) -> None:
         """Steps that took a rank 1.5 times its median of the steps before. More of them than a
         tenth are no interruptions: that is how the rank works."""
-        own = steps.own + steps.data
+        own = steps.calm + steps.data
         known = own if self._recent is None else np.concatenate([self._recent, own], axis=1)
         typical = np.median(known[:, -_TYPICAL_OVER:], axis=1)
         long = own > LONG_STEP_FACTOR * typical[:, None]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,14 @@ class StepTimes:
     blame: Matrix
 
     def __len__(self) -> int:
-        return self.wall.shape[1]
+        return int(self.wall.shape[1])
+
+    @cached_property
+    def calm(self) -> Matrix:
+        """Of ``own``, what the rank did: without the time in which it was ready and had no core,
+        but for what of that no collective disturbed. The threads that transfer, and other programs,
+        take cores from a rank by chance."""
+        return np.asarray(np.maximum(self.quiet, self.own - self.delayed))
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
     collection = rank.moments.between(Kind.COLLECTION, Kind.COLLECTION_END)
     blocked = IntervalSet(waits.start, waits.end)
     idle = union([data, collector, blocked])
-    under_way = union([_under_way(rank, waits, begin, finish), idle])
+    under_way = union([_under_way(rank, waits, finish), idle])
     known = waits.what >= 0
     parts = {
         "data": data,
@@ -141,8 +149,11 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
         "transfer": IntervalSet(waits.until[known], waits.end[known]),
         "bubble": IntervalSet(waits.start[~known], waits.end[~known]),
     }
-    steps = {name: part.within(begin, finish) * _NS for name, part in parts.items()}
-    wall = (finish - begin) * _NS
+    steps: dict[str, Matrix] = {
+        name: np.asarray(part.within(begin, finish) * _NS, np.float64)
+        for name, part in parts.items()
+    }
+    wall = np.asarray((finish - begin) * _NS, np.float64)
     steps["wall"] = wall
     passes = np.searchsorted(rank.moments.at(Kind.BACKWARD), edge)
     steps["delayed"] = rank.core_time.within(begin, finish) * _NS
@@ -215,7 +226,7 @@ def _evaluating(moments: Moments) -> IntervalSet:
     return IntervalSet(begins[closed], ends[place[closed]])
 
 
-def _under_way(rank: RankEvents, waits: Waited, begin: Times, finish: Times) -> IntervalSet:
+def _under_way(rank: RankEvents, waits: Waited, finish: Times) -> IntervalSet:
     """While a collective of the rank may be under way: from its call to the end of the first wait
     after it, or of the step."""
     called = rank.calls.time

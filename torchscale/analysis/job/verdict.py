@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from torchscale.analysis.diagnosis.rule import (
     EXPLAINED_SHARE,
     medians_of_others,
 )
+from torchscale.analysis.diagnosis.rules_ranks import LASTING_SECONDS
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
 from torchscale.analysis.job.signals import job_signals
 from torchscale.analysis.job.step_log import LongStep, StepLog
@@ -34,12 +36,21 @@ _POINTS = 240
 """Of the series in which changes are looked for: a change is placed to 0.5 % of the job, and the
 permutations of a series take 20 ms."""
 _LEAST_POINTS = 24
+_POINT_STEPS = 5
+_POINT_SECONDS = 0.1
+"""A point of the series is the median of so many steps and so long at least: what disturbs a host
+lasts some milliseconds, and neighbouring points would not be independent."""
+_LEAST_CHANGE = 0.05
+"""Of the logarithm of a level: smaller changes come and go with a host's clock."""
 _CLOSE_POINTS = 4
 """Changes of several series that lie so near each other are one."""
 _MAX_SERIES = 16
 """Ranks whose series are searched: those that were slowest for a while."""
 _LEAST_SEGMENT = 2 * MIN_COMPARED
 """Steps of a stretch that is judged by itself."""
+_LASTING_SHARE = 0.25
+"""Of the job's steps: what has begun and goes on is told when it is that much of the job, and what
+has passed when it lasted for :data:`LASTING_SECONDS`; a host disturbs a rank for seconds, too."""
 _GROWTH_CORRELATION = 0.8
 """Between time and a rank's excess (Spearman's). A rank that is slow from the middle on has 0.87 at
 most, so that a line must fit better than one change, too."""
@@ -121,7 +132,8 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
         findings.append(JobFinding(growing))
     else:
         changes = _changes(table, log)
-        findings += _of_stretches(findings, changes, log, on_device=on_device)
+        later = _of_stretches(findings, changes, log, on_device=on_device)
+        findings = [item for item in findings if not _is_one_change(item, later)] + later
     findings.sort(key=lambda item: -item.finding.cost_percent)
     found = {item.finding.kind for item in findings}
     left = tuple(item for item in whole.abstentions if item.kind not in found)
@@ -131,11 +143,9 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
 def _diagnose(table: StepTimes, log: StepLog, *, on_device: bool) -> Diagnosis:
     """By each rank's own time; where that names no slow rank, by what of it no collective disturbs:
     the threads of gloo share the cores of a rank, and make its own time scatter."""
-    diagnosis = diagnose(
-        _signals(table, log, on_device=on_device)
-    )
+    diagnosis = diagnose(_signals(table, log, on_device=on_device))
     if not on_device and not _names_slow_rank(diagnosis):
-        calm = replace(table, own=table.quiet)
+        calm = replace(table, own=table.quiet, delayed=np.zeros_like(table.delayed))
         quiet = diagnose(_signals(calm, log))
         if _names_slow_rank(quiet):
             diagnosis = quiet
@@ -162,7 +172,7 @@ def _of_stretches(
     edges = [0, *changes, log.steps]
     is_known = {(item.finding.kind, item.finding.rank) for item in known}
     runs: dict[tuple[FindingKind, int | None], list[list[JobFinding]]] = {}
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         part = log.between(first, last)
         if part is None or len(part) * log.per_column < _LEAST_SEGMENT:
             continue
@@ -176,7 +186,26 @@ def _of_stretches(
                 runs[key][-1].append(item)
             else:
                 runs[key].append([item])
-    return [_merged(run) for of_key in runs.values() for run in of_key]
+    merged = [_merged(run) for of_key in runs.values() for run in of_key]
+    return [item for item in merged if _lasts(item, log)]
+
+
+def _lasts(item: JobFinding, log: StepLog) -> bool:
+    """Whether a stretch is long enough to be no passing disturbance."""
+    first, last = item.first or 0, item.last or log.steps
+    part = log.between(first, last)
+    if part is None:
+        return False
+    seconds = float(part.wall.mean(axis=0).sum()) * log.per_column
+    goes_on = item.last is None and last - first >= _LASTING_SHARE * log.steps
+    return goes_on or seconds >= LASTING_SECONDS
+
+
+def _is_one_change(item: JobFinding, later: Sequence[JobFinding]) -> bool:
+    """Whether what look like slow spells of a rank is that it became slow once and stays so."""
+    return item.finding.kind is FindingKind.INTERMITTENT_STRAGGLER and any(
+        other.finding.rank == item.finding.rank and other.last is None for other in later
+    )
 
 
 def _merged(run: Sequence[JobFinding]) -> JobFinding:
@@ -187,19 +216,26 @@ def _merged(run: Sequence[JobFinding]) -> JobFinding:
 
 def _changes(table: StepTimes, log: StepLog) -> tuple[int, ...]:
     """Steps at which the level of a rank beside the others, or of the whole job, changed."""
-    count = min(_POINTS, len(table))
+    seconds = float(table.wall.mean(axis=0).sum()) * log.per_column
+    count = min(_POINTS, len(table) // _POINT_STEPS, int(seconds / _POINT_SECONDS))
     if count < _LEAST_POINTS:
         return ()
     edges = np.linspace(0, len(table), count + 1).round().astype(int)
     logs = [_block_medians(np.log(np.maximum(table.wall.mean(axis=0), 1e-9))[None], edges)[0]]
     if len(log.ranks) > 1:
-        busy = np.maximum(table.own + table.data, 1e-9)
+        busy = np.maximum(table.calm + table.data, 1e-9)
         relative = _block_medians(np.log(busy), edges)
         relative = relative - medians_of_others(relative)
         peaks = relative.max(axis=1)
         logs += list(relative[np.argsort(-peaks)[:_MAX_SERIES]])
     places = change_points([NoisySeries(tuple(series.tolist())) for series in logs])
-    found = sorted({place for of_series in places for place in of_series})
+    found = sorted(
+        {
+            place
+            for series, of_series in zip(logs, places, strict=True)
+            for place in _large(series, of_series)
+        }
+    )
     kept: list[int] = []
     for place in found:
         if not kept or place - kept[-1] > _CLOSE_POINTS:
@@ -207,12 +243,20 @@ def _changes(table: StepTimes, log: StepLog) -> tuple[int, ...]:
     return tuple(int(edges[place]) * log.per_column for place in kept)
 
 
+def _large(series: NDArray[np.float64], places: Sequence[int]) -> list[int]:
+    """The changes by enough, from the median of the level before to that of the one after."""
+    edges = [0, *places, len(series)]
+    levels = [float(np.median(series[begin:end])) for begin, end in pairwise(edges)]
+    return [
+        place
+        for place, before, after in zip(places, levels, levels[1:], strict=False)
+        if abs(after - before) >= _LEAST_CHANGE
+    ]
+
+
 def _block_medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
     """Of each row between edges: what single long steps do not move."""
-    parts = [
-        np.median(values[:, begin:end], axis=1)
-        for begin, end in zip(edges, edges[1:], strict=False)
-    ]
+    parts = [np.median(values[:, begin:end], axis=1) for begin, end in pairwise(edges)]
     return np.stack(parts, axis=1)
 
 
@@ -221,7 +265,7 @@ def _growing(table: StepTimes, log: StepLog) -> Finding | None:
     if len(log.ranks) < 2 or log.steps < _GROWTH_BATCHES * 2:
         return None
     edges = np.linspace(0, len(table), _GROWTH_BATCHES + 1).round().astype(int)
-    own = _block_medians(table.own, edges)
+    own = _block_medians(table.calm, edges)
     excess = own - medians_of_others(own)
     row = int(np.argmax(excess[:, -_GROWTH_BATCHES // 4 :].mean(axis=1)))
     mine, time = excess[row], np.arange(_GROWTH_BATCHES, dtype=float)
@@ -331,4 +375,3 @@ def _period_lines(pauses: Sequence[LongStep]) -> list[str]:
     if near.mean() >= _REGULAR_SHARE:
         return [f"every {typical:.0f} steps, {length} each"]
     return [f"{len(steps)} of them, {length} each, at no regular distance"]
-

@@ -7,8 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from torchscale.report.terminal.autopsy import print_autopsy
 from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import (
     format_bytes,
@@ -24,6 +26,8 @@ def print_watch(report: WatchReport, console: Console) -> None:
     if report.steps:
         console.print(time_line(report), markup=False, soft_wrap=True)
     _print_findings(report, console)
+    if report.autopsy is not None:
+        print_autopsy(report.autopsy, console)
     for note in report.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
     if report.per_rank:
@@ -32,6 +36,13 @@ def print_watch(report: WatchReport, console: Console) -> None:
     if report.abstentions:
         console.print()
         console.print(not_judged(report.abstentions), markup=False, soft_wrap=True, style="dim")
+
+
+def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
+    """Why a job makes no progress, while it hangs."""
+    lasted = format_coarse_seconds(seconds)
+    console.print(f"No progress for {lasted}:", markup=False, soft_wrap=True)
+    print_autopsy(verdict, console)
 
 
 def headline(report: WatchReport) -> str:

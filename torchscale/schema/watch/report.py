@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Abstention, Finding
 from torchscale.schema.watch.rank import ProgramLine
 
@@ -118,6 +119,7 @@ class WatchReport(Frozen):
         time: Where the wall time went.
         collector_share: Share of the steps that the collector took in the main threads.
         notes: What could not be seen, a line each.
+        autopsy: Why the job made no progress, when it last did not.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -142,3 +144,4 @@ class WatchReport(Frozen):
     time: JobTime = JobTime()
     collector_share: NotNegative = 0.0
     notes: tuple[str, ...] = ()
+    autopsy: Autopsy | None = None

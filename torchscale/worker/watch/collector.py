@@ -12,6 +12,8 @@ reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and att
     The keys of the collectives, and process groups with their ranks.
 ``lines.json``
     Lines of the user's program by samples, and what this rank's process used.
+
+A request in ``hang/`` is answered there with the stacks of this process and its flight recorder.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ from .hooks import (
 )
 from .marks import Marks
 from .recorder import RING_ENTRIES, Call, Recorder
-from .sampler import Sampler
+from .sampler import Sampler, stacks
 
 FORMAT = 1
+DUMP_VERSION = 2
+"""Of the dump of a rank that hangs, as torchscale's reader expects it."""
 _FLUSH_SECONDS = 0.5
 """Between two writes: less than the second that a killed job may lose."""
 _SAMPLES_A_FLUSH = 10
@@ -99,6 +103,7 @@ class Collector:
         self._problem = ""
         self._flushes = 0
         self._facts: dict[str, Any] = {}
+        self._answered = 0.0
 
     def start_with_groups(self) -> None:
         """Start as soon as the job makes its first process group."""
@@ -137,7 +142,7 @@ class Collector:
         if self._folder is not None:
             return
         self._guarded(self._open)
-        if self._folder is None:
+        if not self._facts:
             self._is_over.set()
             return
         threading.Thread(target=self._run, name="torchscale-watch", daemon=True).start()
@@ -145,7 +150,7 @@ class Collector:
 
     def _open(self) -> None:
         rank = _rank()
-        folder = _claim(self._root / "ranks", rank)
+        self._folder = _claim(self._root / "ranks", rank)
         self._facts = {
             "format": FORMAT,
             "rank": rank,
@@ -161,7 +166,6 @@ class Collector:
             "device": _device(),
             "has_recorder": self._recorder.exists,
         }
-        self._folder = folder
         self._write_facts("running")
 
     def _run(self) -> None:
@@ -174,6 +178,7 @@ class Collector:
             if time.monotonic() - since >= _FLUSH_SECONDS:
                 since = time.monotonic()
                 self._guarded(self._flush)
+                self._guarded(self._answer)
 
     def _finish(self) -> None:
         """As the process ends."""
@@ -202,6 +207,33 @@ class Collector:
         self._flushes += 1
         if self._flushes % _LINES_EVERY == 0:
             self._write_lines()
+
+    def _answer(self) -> None:
+        """Leave a dump where one was asked for."""
+        request = self._root / "hang" / "autopsy-request"
+        try:
+            asked = request.stat().st_mtime
+        except OSError:
+            return
+        if asked == self._answered:
+            return
+        self._answered = asked
+        recorder, problem = self._recorder.content()
+        rank = self._facts["rank"]
+        dump = {
+            "schema_version": DUMP_VERSION,
+            "rank": rank,
+            "pid": os.getpid(),
+            "time": time.time(),
+            "since": 0.0,
+            "threads": stacks(),
+            "groups": _groups(),
+            "flight_recorder": recorder,
+            "problem": problem,
+        }
+        part = request.with_name(f"autopsy-rank-{rank}.part")
+        part.write_text(json.dumps(dump))
+        part.replace(request.with_name(f"autopsy-rank-{rank}.json"))
 
     def _append(self, name: str, values: array.array[int]) -> None:
         if self._folder is None or not values:

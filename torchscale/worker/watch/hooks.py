@@ -11,7 +11,8 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ from .marks import (
     COLLECTION_END,
     DATA,
     DATA_END,
-    OPTIMIZER,
     EVALUATION,
+    OPTIMIZER,
     REPLICATED,
     SAVE,
     SAVE_END,
@@ -77,7 +78,7 @@ def watch_passes(marks: Marks) -> None:
         @functools.wraps(forward)
         def noting(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
             marks.note(REPLICATED)
-            return forward(self, *args, **options)
+            return forward(self, *args, **options)  # type: ignore[no-untyped-call]
 
         replicated.forward = noting  # type: ignore[method-assign]
 
@@ -123,7 +124,7 @@ class Peers:
             original(made, *args, **options)
             (self.sends if "send" in made.op.__name__ else self.receives).add(made.peer)
 
-        operation.__init__ = noting  # type: ignore[method-assign]
+        operation.__init__ = noting  # type: ignore[assignment, method-assign]
 
 
 def watch_checkpoints(marks: Marks) -> None:
@@ -143,7 +144,7 @@ def watch_modes(marks: Marks) -> None:
     depth = 0
 
     @functools.wraps(original)
-    def noting(self: torch.nn.Module, mode: bool = True) -> torch.nn.Module:  # noqa: FBT001, FBT002 - as torch's
+    def noting(self: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
         nonlocal depth
         if depth == 0:
             marks.note(TRAINING if mode else EVALUATION)
@@ -153,7 +154,7 @@ def watch_modes(marks: Marks) -> None:
         finally:
             depth -= 1
 
-    torch.nn.Module.train = noting  # type: ignore[method-assign]
+    torch.nn.Module.train = noting  # type: ignore[assignment, method-assign]
 
 
 def watch_collections(marks: Marks) -> None:
@@ -188,9 +189,13 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         self._name, self._action = name, action
 
     def find_spec(
-        self, fullname: str, path: Any, target: Any = None  # noqa: ANN401 - as importlib's
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """The module's own spec, whose loader goes on to the action."""
+        del path, target
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)

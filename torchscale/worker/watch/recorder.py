@@ -6,6 +6,8 @@ is read when it is nearly full of new entries, so that each is read little more 
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 from collections.abc import Callable
 from time import monotonic
@@ -15,6 +17,8 @@ import torch
 
 from .marks import DRAIN, DRAIN_END, Marks
 
+DEFAULT_ENTRIES = 2_000
+"""Of torch, where nothing else is asked for."""
 RING_ENTRIES = 512
 """Collectives that the recorder keeps, unless the job's environment says how many. Reading them
 takes 4 ms."""
@@ -48,7 +52,7 @@ class Recorder:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._marks = marks
         self._next = 0
-        self._capacity = RING_ENTRIES
+        self._capacity = _capacity()
         self._read_at = monotonic()
         self._per_second = self._per_step = 0.0
         self._steps = 0
@@ -78,6 +82,16 @@ class Recorder:
         calls = self._new_calls(content.get("entries") or [])
         self._marks.note(DRAIN_END)
         return calls
+
+    def content(self) -> tuple[dict[str, Any] | None, str]:
+        """All that the ring holds, as torch writes it, or why there is nothing."""
+        module = getattr(torch._C, "_distributed_c10d", None)
+        for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+            function = getattr(module, name, None)
+            if function is not None:
+                content: dict[str, Any] = json.loads(function())
+                return content, "" if content.get("entries") else "torch's flight recorder is empty"
+        return None, f"torch {torch.__version__} has no flight recorder for this backend"
 
     def _new_calls(self, entries: list[dict[str, Any]]) -> list[Call]:
         now = monotonic()
@@ -139,6 +153,15 @@ def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int:
             width *= length
         total += width
     return total
+
+
+def _capacity() -> int:
+    """Entries that the recorder keeps, by the variables that torch reads."""
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return DEFAULT_ENTRIES
 
 
 def _find_dump() -> Callable[[bool, bool, bool], bytes] | None:

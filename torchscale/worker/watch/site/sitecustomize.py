@@ -23,6 +23,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec of torch with a loader that goes on to the collector; nothing of others."""
+        del path, target
         if fullname != "torch":
             return None
         sys.meta_path.remove(self)

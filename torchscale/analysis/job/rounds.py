@@ -18,6 +18,8 @@ _ROUNDS = 3
 _TAIL = 10
 """Last collectives that are not looked at, and one of so many: a program ends with others."""
 _NEARLY = 0.9
+_LEAST_EXPLAINED = 0.2
+"""Below it, the times between calls are noise, and the shortest sequence is as good as any."""
 _CLIPPED = 0.99
 """Quantile to which the times between calls are cut: one pause is no pattern."""
 
@@ -65,6 +67,8 @@ def find_round(calls: Calls) -> Round | None:
     periods = range(shortest, longest + 1, shortest)
     explained = [_explained(gaps, period) for period in periods]
     best = max(explained)
+    if best < _LEAST_EXPLAINED:
+        best = explained[0]
     period = next(
         period for period, share in zip(periods, explained, strict=True) if share >= _NEARLY * best
     )

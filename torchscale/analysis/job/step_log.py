@@ -59,6 +59,8 @@ class StepLog:
 
     def add(self, steps: StepTimes) -> None:
         """The next steps."""
+        if not len(steps):
+            return
         self._find_long(steps)
         self.steps += len(steps)
         if self._rest is not None:

@@ -13,7 +13,7 @@ _LEAST_CALLS = 60
 """Before which no period is looked for."""
 _LONGEST = 2_000
 """Collectives of a round."""
-_ROUNDS = 3
+_ROUNDS = 8
 """Times that a sequence of collectives repeats, to be called a period."""
 _TAIL = 10
 """Last collectives that are not looked at, and one of so many: a program ends with others."""
@@ -58,7 +58,7 @@ def find_round(calls: Calls) -> Round | None:
     calls = calls.only(np.arange(count) < count - max(_TAIL, count // _TAIL))
     count = len(calls)
     kinds = np.stack([calls.group, calls.what], axis=1)
-    longest = min(_LONGEST, count // (_ROUNDS + 1))
+    longest = min(_LONGEST, count // _ROUNDS)
     shortest = next((n for n in range(1, longest + 1) if _repeats(kinds, n)), None)
     if shortest is None:
         return None

@@ -7,9 +7,7 @@ from torchscale.analysis.job.stages import stages_of
 
 def _peers(*pairs: tuple[int, int], ranks: int) -> dict[int, frozenset[int]]:
     return {
-        rank: frozenset(
-            other for pair in pairs if rank in pair for other in pair if other != rank
-        )
+        rank: frozenset(other for pair in pairs if rank in pair for other in pair if other != rank)
         for rank in range(ranks)
     }
 

@@ -67,10 +67,10 @@ def find_round(calls: Calls) -> Round | None:
     periods = range(shortest, longest + 1, shortest)
     explained = [_explained(gaps, period) for period in periods]
     best = max(explained)
-    if best < _LEAST_EXPLAINED:
-        best = explained[0]
     period = next(
-        period for period, share in zip(periods, explained, strict=True) if share >= _NEARLY * best
+        period
+        for period, share in zip(periods, explained, strict=True)
+        if best < _LEAST_EXPLAINED or share >= _NEARLY * best
     )
     start = count - _ROUNDS * period
     group = int(calls.group[start])

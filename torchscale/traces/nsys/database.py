@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.errors import TraceError
+from torchscale.util.files import odd_companion
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LIMIT_LENGTH = 0
@@ -33,9 +34,8 @@ class Database:
         self.connection, self._path = connection, path
         self._columns: dict[str, set[str]] = {}
         # A virtual table is a program that makes rows up.
-        query = (
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-        )
+        # SQLite writes `CREATE TABLE ` before the name of every other, however it was spelled.
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
         for (table,) in self.rows(query):
             self._columns[str(table)] = set()
 
@@ -50,7 +50,7 @@ class Database:
             TraceError: one is generated.
         """
         self.has(table)
-        names = (str(row[1]) for row in self.rows(f"PRAGMA table_info({table})"))
+        names = (str(row[1]) for row in self.rows(f'PRAGMA table_info("{table}")'))
         return tuple(name for name in names if _WORD.fullmatch(name))
 
     def has(self, table: str, *columns: str) -> bool:
@@ -59,12 +59,18 @@ class Database:
             return False
         if not self._columns[table]:
             # nsys writes no generated columns; a few bytes of one can stand for gigabytes.
-            if any(row[6] not in (0, 1) for row in self.rows(f"PRAGMA table_xinfo({table})")):
+            if any(row[6] not in (0, 1) for row in self.rows(f'PRAGMA table_xinfo("{table}")')):
                 raise TraceError(
                     f"{self._path}: {table} has a generated column; not an export of nsys"
                 )
-            self._columns[table] = {str(row[1]) for row in self.rows(f"PRAGMA table_info({table})")}
+            rows = self.rows(f'PRAGMA table_info("{table}")')
+            self._columns[table] = {str(row[1]) for row in rows}
         return self._columns[table].issuperset(columns)
+
+    def has_key(self, table: str, column: str) -> bool:
+        """Whether a row is found by this column without a search through all of the table."""
+        rows = self.rows(f'PRAGMA table_info("{table}")')
+        return [name for _, name, _, _, _, place in rows if place] == [column]
 
     def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         """Rows as they are read.
@@ -115,14 +121,20 @@ def open_database(path: Path) -> Iterator[Database]:
     Raises:
         TraceError: it is not a SQLite database, or is damaged.
     """
+    if not path.is_file():
+        raise TraceError(f"{path}: not a regular file", hint="name an export of nsys")
+    companion = odd_companion(path)
+    if companion is not None:
+        raise TraceError(
+            f"{path}: {companion.name} beside it is not a regular file", hint="remove it"
+        )
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     except sqlite3.Error as error:
         raise TraceError(f"{path}: {error}") from error
     try:
-        connection.execute(
-            "PRAGMA trusted_schema = OFF"
-        )  # a view or trigger in a hostile file runs no function
+        # A view or trigger in a hostile file runs no function.
+        connection.execute("PRAGMA trusted_schema = OFF")
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         if hasattr(connection, "setlimit"):  # from Python 3.11
             connection.setlimit(_LIMIT_LENGTH, _MAX_VALUE_BYTES)

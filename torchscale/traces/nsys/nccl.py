@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from torchscale.schema.profiles.span import GROUPED_SEND_RECV, SEND_RECV
@@ -31,6 +32,8 @@ _COMMUNICATOR, _PEER_RANK = "NCCL communicator ID", "Peer rank"
 _SIZES = ("Message size [bytes]", "Bytes")
 _CALLED_WITH_PARTS = ("all_gather", "reduce_scatter", ALL_TO_ALL, "gather", "scatter")
 _BEGIN, _END = "GroupStart", "GroupEnd"
+_MAX_NESTED = 8
+"""Groups within groups: torch nests two. Each is gone through for itself."""
 _NEIGHBOURS = 8
 """Ranges that can begin between the one around a launch and the launch: NCCL's nest two deep."""
 
@@ -121,9 +124,7 @@ class NcclCalls:
             return None
         name = _name(ordered.ranges[place])
         operations = (
-            list(_group_before(ordered.ranges, place))
-            if name == _END
-            else [_operation(ordered.ranges[place])]
+            ordered.group_before(place) if name == _END else [_operation(ordered.ranges[place])]
         )
         number = self._numbers[thread] + place
         if name != _END and not is_known_op(name):
@@ -163,6 +164,28 @@ class _Ordered:
         self.ranges.append(item)
         self._starts.append(item.start)
 
+    @cached_property
+    def _begins(self) -> dict[int, int]:
+        """End of a group → its begin, by their places."""
+        begins: dict[int, int] = {}
+        open_groups: list[int] = []
+        for place, item in enumerate(self.ranges):
+            name = _name(item)
+            if name == _BEGIN:
+                open_groups.append(place)
+            elif name == _END and open_groups:
+                begin = open_groups.pop()
+                if len(open_groups) < _MAX_NESTED:
+                    begins[place] = begin
+        return begins
+
+    def group_before(self, end: int) -> list[_Operation]:
+        """The calls of the group that the range at ``end`` closes, the last first; none where its
+        begin was not recorded, and others may be missing too."""
+        places = range(end - 1, self._begins.get(end, end), -1)
+        inside = (self.ranges[place] for place in places)
+        return [_operation(item) for item in inside if is_known_op(_name(item))]
+
     def around(self, moment: int) -> int | None:
         """Place of the innermost range that ``moment`` lies in."""
         last = bisect_right(self._starts, moment) - 1
@@ -177,18 +200,6 @@ def _name(item: NvtxRange) -> str:
     if match is None:
         return ""
     return match[1]
-
-
-def _group_before(ranges: Sequence[NvtxRange], end: int) -> Iterator[_Operation]:
-    """The calls of the group that the range at ``end`` closes."""
-    depth = 0
-    for place in range(end, -1, -1):
-        name = _name(ranges[place])
-        depth += (name == _END) - (name == _BEGIN)
-        if depth == 0:
-            return
-        if is_known_op(name):
-            yield _operation(ranges[place])
 
 
 def _operation(item: NvtxRange) -> _Operation:

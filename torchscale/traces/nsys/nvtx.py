@@ -6,7 +6,8 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,11 @@ _HEADER = struct.Struct("<IIIIQQ")
 with this header. As exports of 2025 and 2026 have it; anything else is not decoded."""
 _INTEGERS = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 """Payload entry types of NVTX: int, unsigned, int32, uint32, int64, uint64, size_t."""
+
+_MAX_ENTRIES = 100_000
+"""Of all payloads of all processes: a library registers some tens."""
+_Registered = dict[int, set[tuple[object, ...]]]
+"""Place of an entry → type, name and offset, of each process that registered it."""
 
 Payload = Mapping[str, int]
 """Values by their names, integers alone."""
@@ -46,7 +52,6 @@ class NvtxEvents:
 
     database: Database
     path: Path
-    _schemas: dict[tuple[int, int], list[tuple[str, str, int]]] = field(default_factory=dict)
 
     @property
     def lacks_payloads(self) -> bool:
@@ -121,28 +126,38 @@ class NvtxEvents:
                 (values[name],) = struct.unpack_from(form, blob, _HEADER.size + offset)
         return values
 
-    def _schema(self, domain: int, schema: int) -> list[tuple[str, str, int]]:
+    @cached_property
+    def _schemas(self) -> dict[tuple[object, object], _Registered]:
+        """What processes registered, by domain and schema.
+
+        Raises:
+            TraceError: there is more of it than programs register.
+        """
+        columns = ("domainId", "schemaId", "idx", "type", "name", "offset")
+        found: dict[tuple[object, object], _Registered] = {}
+        if not self.database.has(_ENTRIES, *columns):
+            return found
+        query = f"SELECT {', '.join(columns)} FROM {_ENTRIES} LIMIT {_MAX_ENTRIES + 1}"
+        for count, row in enumerate(self.database.rows(query)):
+            if count == _MAX_ENTRIES:
+                raise TraceError(
+                    f"{self.path}: more than {_MAX_ENTRIES:,} entries in {_ENTRIES}",
+                    hint="export it again from the .nsys-rep",
+                )
+            domain, schema, place, *entry = row
+            if isinstance(place, int):
+                registered = found.setdefault((domain, schema), defaultdict(set))
+                registered[place].add(tuple(entry))
+        return found
+
+    def _schema(self, domain: int, schema: int) -> Iterator[tuple[str, str, int]]:
         """Name, form and place of each integer of a payload. Nothing where processes registered
         different ones under one number."""
-        key = domain, schema
-        if key not in self._schemas:
-            self._schemas[key] = list(self._read_schema(domain, schema))
-        return self._schemas[key]
-
-    def _read_schema(self, domain: int, schema: int) -> Iterator[tuple[str, str, int]]:
-        if not self.database.has(_ENTRIES, "domainId", "schemaId", "idx", "type", "name", "offset"):
+        registered = self._schemas.get((domain, schema), {})
+        if any(len(entries) > 1 for entries in registered.values()):
             return
-        forms: dict[int, set[tuple[object, ...]]] = defaultdict(set)
-        query = (
-            f"SELECT idx, type, name, offset FROM {_ENTRIES} WHERE domainId = ? AND schemaId = ?"
-        )
-        for place, kind, name, offset in self.database.rows(query, (domain, schema)):
-            if isinstance(place, int):
-                forms[place].add((kind, name, offset))
-        if any(len(registered) > 1 for registered in forms.values()):
-            return
-        for registered in forms.values():
-            ((kind, name, offset),) = registered
+        for entries in registered.values():
+            ((kind, name, offset),) = entries
             form = _INTEGERS.get(kind) if isinstance(kind, int) else None
             if form is not None and (offset is None or (isinstance(offset, int) and offset >= 0)):
                 yield str(name), form, offset or 0  # that of the first entry is not exported

@@ -61,6 +61,8 @@ _COPY_KINDS = {1: SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, 2: SpanCopyKind.DEVICE_TO
 """Copy kinds of CUPTI."""
 _PAGEABLE = 0
 """A memory kind of CUPTI."""
+_MAX_PROCESSES = 1024
+"""Of one export: a node has some tens of ranks. All tables are gone through for each."""
 _NO_LANE = -1
 """gloo's own threads run its collectives; the thread that calls one goes on."""
 
@@ -126,6 +128,8 @@ class _Export:
             raise TraceError(
                 f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)"
             )
+        if not database.has_key("StringIds", "id"):
+            raise TraceError(f"{path}: its StringIds have no key; not as nsys exports them")
         self._database, self._path = database, path
         self._nvtx = NvtxEvents(database, path)
 
@@ -140,6 +144,7 @@ class _Export:
             for pid, text in self._nvtx.marks("torchscale.rank %")
             if (match := RANK_MARK.fullmatch(text)) is not None
         }
+        self._check_count(len(marked))
         # An export that is not lazy has empty tables.
         if self._database.has(_KERNEL) and any(
             True for _ in self._database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")
@@ -158,6 +163,14 @@ class _Export:
             for identity in sorted(marked.values(), key=lambda one: one.rank)
         ], []
 
+    def _check_count(self, processes: int) -> None:
+        if processes > _MAX_PROCESSES:
+            raise TraceError(
+                f"{self._path}: {processes:,} processes ran kernels or are marked as ranks; at "
+                f"most {_MAX_PROCESSES:,} of one node are read",
+                hint=_HINT,
+            )
+
     def _device_ranks(self, marked: dict[int, _Identity]) -> tuple[list[_Identity], list[str]]:
         pids = [
             pid
@@ -170,6 +183,7 @@ class _Export:
                 f"{self._path}: its kernels do not say which process ran them; export with a "
                 "newer nsys"
             )
+        self._check_count(len(pids))
         if not all(isinstance(pid, int) for pid in pids):
             raise TraceError(
                 f"{self._path}: a process number of its kernels is no integer", hint=_HINT

@@ -77,13 +77,18 @@ def strip_export(source: Path, target: Path) -> tuple[StrippedTable, ...]:
         if not database.has(_STRINGS, "id", "value"):
             raise TraceError(f"{source}: not an export of nsys (it has no StringIds)")
         try:
-            with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            address = f"{target.resolve().as_uri()}?mode=rwc"
+            with closing(sqlite3.connect(address, isolation_level=None, uri=True)) as copy:
                 return tuple(_Copy(database, source, copy).write())
         except BaseException as error:
             target.unlink(missing_ok=True)
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.OperationalError):  # of the disk and its files
                 raise OutputError(
                     f"cannot write {target}: {error}", hint="free space or choose another file"
+                ) from error
+            if isinstance(error, sqlite3.Error):
+                raise TraceError(
+                    f"{source}: {error}", hint="export it again from the .nsys-rep"
                 ) from error
             raise
 
@@ -102,7 +107,7 @@ class _Copy:
         """Copy every table; what of it was left out."""
         self._copy.execute("BEGIN")
         for table in self._database.tables():
-            rows = self._count(f"source.{table}")
+            rows = self._count(f'source."{table}"')
             kept = 0
             if table != _STRINGS:
                 kept = self._copy_table(table)
@@ -156,10 +161,10 @@ class _Copy:
 
     def _insert(self, table: str, columns: Sequence[str], values: Sequence[str], where: str) -> int:
         quoted = ", ".join(f'"{name}"' for name in columns)  # some are words of SQL, as `end` is
-        self._copy.execute(f"CREATE TABLE main.{table} ({quoted})")
+        self._copy.execute(f'CREATE TABLE main."{table}" ({quoted})')
         cursor = self._copy.execute(
-            f"INSERT INTO main.{table} SELECT {', '.join(values)} FROM source.{table} t WHERE "
-            f"{where}"
+            f'INSERT INTO main."{table}" SELECT {", ".join(values)} FROM source."{table}" t '
+            f"WHERE {where}"
         )
         return cursor.rowcount
 
@@ -175,16 +180,18 @@ class _Copy:
             )
         ]
         used = [
-            f"SELECT {column} FROM main.{table}"
+            f'SELECT {column} FROM main."{table}"'
             for table in tables
-            for (_, column, *_) in self._copy.execute(f"PRAGMA main.table_info({table})").fetchall()
+            for (_, column, *_) in self._copy.execute(
+                f'PRAGMA main.table_info("{table}")'
+            ).fetchall()
             if column in _NAME_COLUMNS
         ]
         if not used:
             return 0
         chosen = (
-            f"SELECT id, redacted(value) FROM source.{_STRINGS} WHERE id IN "
-            f"({' UNION '.join(used)})"
+            f"SELECT id, redacted(value) FROM source.{_STRINGS} WHERE typeof(value) = 'text' "
+            f"AND id IN ({' UNION '.join(used)})"
         )
         return self._copy.execute(f"INSERT INTO main.{_STRINGS} {chosen}").rowcount
 

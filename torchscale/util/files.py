@@ -212,14 +212,6 @@ def _open_regular(path: Path) -> int:
     return descriptor
 
 
-def odd_companion(database: Path) -> Path | None:
-    """What lies beside a SQLite database under the name of its journal and is no regular file:
-    SQLite waits for a writer of a pipe without end. ``None`` where nothing does."""
-    whole = database.resolve()
-    companions = (whole.with_name(whole.name + end) for end in ("-journal", "-wal", "-shm"))
-    return next((path for path in companions if path.exists() and not path.is_file()), None)
-
-
 def read_end(path: Path, limit: int) -> bytes:
     """The last ``limit`` bytes of a regular file.
 

@@ -33,7 +33,8 @@ _SIZES = ("Message size [bytes]", "Bytes")
 _CALLED_WITH_PARTS = ("all_gather", "reduce_scatter", ALL_TO_ALL, "gather", "scatter")
 _BEGIN, _END = "GroupStart", "GroupEnd"
 _MAX_NESTED = 8
-"""Groups within groups: torch nests two. Each is gone through for itself."""
+"""Groups within groups: torch nests two. Each is gone through for itself, so that the calls within
+deeper ones are not known."""
 _NEIGHBOURS = 8
 """Ranges that can begin between the one around a launch and the launch: NCCL's nest two deep."""
 
@@ -83,7 +84,9 @@ class NcclCalls:
                 self._torch[item.thread].add(item)
             elif _API.match(item.text):
                 self._api[item.thread].add(item)
-        self._numbers = {thread: number << 32 for number, thread in enumerate(self._api)}
+        threads = dict.fromkeys((*self._api, *self._torch))
+        self._numbers = {thread: number << 32 for number, thread in enumerate(threads)}
+        self._calls: dict[tuple[int, int, str | None], NcclCall | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._api or self._torch)
@@ -107,7 +110,7 @@ class NcclCalls:
         if not is_known_op(name):  # `coalesced`: NCCL's own ranges tell what
             return call
         op = op_of(name)
-        call = replace(call or NcclCall(op, number=-2 - place), op=op)
+        call = replace(call or NcclCall(op, number=-2 - place - self._numbers[thread]), op=op)
         if op != SEND_RECV:
             return replace(call, peer=-1, direction=0)
         peer = _PEER.match(text)
@@ -122,6 +125,16 @@ class NcclCalls:
         place = ordered.around(moment)
         if place is None:
             return None
+        # A group of many calls can launch many kernels.
+        wanted = op_of(kernel) if kernel else None
+        key = thread, place, wanted
+        if key not in self._calls:
+            self._calls[key] = self._call_at(thread, place, wanted)
+        return self._calls[key]
+
+    def _call_at(self, thread: int, place: int, wanted: str | None) -> NcclCall | None:
+        """What the range at ``place`` calls; of a group, what is called as the kernel is."""
+        ordered = self._api[thread]
         name = _name(ordered.ranges[place])
         operations = (
             ordered.group_before(place) if name == _END else [_operation(ordered.ranges[place])]
@@ -129,7 +142,6 @@ class NcclCalls:
         number = self._numbers[thread] + place
         if name != _END and not is_known_op(name):
             return None  # ncclCommInitRank and the like
-        wanted = op_of(kernel) if kernel else None
         chosen = [one for one in operations if wanted in (None, op_of(one.name))]
         messages = [one for one in chosen if op_of(one.name) == SEND_RECV]
         if messages:

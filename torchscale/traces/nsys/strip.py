@@ -244,7 +244,7 @@ class _Copy:
                 return value
             # Bytes, since SQLite hands no text to a function that is not sound UTF-8.
             function = "file_name" if table == "PROCESSES" else "redacted"
-            return f"{function}(CAST({value} AS BLOB))"
+            return f"CASE WHEN typeof({value}) = 'text' THEN {function}(CAST({value} AS BLOB)) END"
         return f"""CASE WHEN typeof(t."{column}") IN ('integer', 'real') THEN t."{column}" END"""
 
     def _insert(self, table: str, columns: Sequence[str], values: Sequence[str], where: str) -> int:

@@ -66,11 +66,13 @@ HARMLESS = {
     "bytes as the text of a range": f"INSERT INTO {RANGES} (start, end, eventType, text, globalTid)"
     f" VALUES (0, 9, 59, CAST('step 5' AS BLOB), {PID_UNIT})",
     "a text of 60 MB": "INSERT INTO StringIds VALUES (999, hex(zeroblob(30000000)))",
-    "tables of numbers without end": "".join(
-        f"CREATE TABLE CUPTI_ACTIVITY_KIND_{n} (globalPid, nameId);" for n in range(600)
-    ),
+    "many tables of numbers": "BEGIN; "
+    + "".join(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{n} (globalPid, nameId);" for n in range(600))
+    + "COMMIT",
     "a name of no id": f"UPDATE {KERNEL} SET demangledName = 'x'",
-    "a thousand views": "".join(f"CREATE VIEW v{n} AS SELECT * FROM v{n + 1};" for n in range(999)),
+    "a thousand views": "BEGIN; "
+    + "".join(f"CREATE VIEW v{n} AS SELECT * FROM v{n + 1};" for n in range(999))
+    + "COMMIT",
 }
 
 
@@ -116,7 +118,7 @@ REFUSED = {
         "no such column: globalPid",
     ),
     "more tables than nsys writes": (
-        "".join(f"CREATE TABLE t{n} (a);" for n in range(1001)),
+        f"BEGIN; {''.join(f'CREATE TABLE t{n} (a);' for n in range(1001))} COMMIT",
         "1,0.. tables; an export of nsys has at most 1,000",
     ),
     "a text of 100 MB": (
@@ -134,7 +136,6 @@ REFUSED = {
         f"UPDATE {KERNEL} SET globalPid = 9223372036854775807",
         "9223372036854775807 as the process of a kernel",
     ),
-    "a process that is a text": (f"UPDATE {KERNEL} SET globalPid = 'x'", "x as the process"),
     "one process as two ranks": (
         f"INSERT INTO {RANGES} (start, eventType, text, globalTid) VALUES (0, 34, "
         f"'torchscale.rank 0/2', {PID_UNIT}), (0, 34, 'torchscale.rank 1/2', {PID_UNIT})",
@@ -184,6 +185,20 @@ def test_what_is_no_whole_number_is_not_made_one(
 ) -> None:
     edited(export, f"UPDATE {table} SET {column} = {value} WHERE rowid = 3")
     with pytest.raises(TraceError, match=r"where a time or an id is to be, a whole number"):
+        analyzed(export)
+
+
+@pytest.mark.parametrize("value", ["'x'", "0.5", "x'00ff'"])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [(KERNEL, "globalPid"), (COPY, "globalPid"), (RUNTIME, "globalTid"), (RUNTIME, "nameId"),
+     (RANGES, "globalTid"), (RANGES, "textId"), (RANGES, "eventType")],
+)  # fmt: skip
+def test_a_row_of_no_process_is_not_left_out_in_silence(
+    table: str, column: str, value: str, export: Path
+) -> None:
+    edited(export, f"UPDATE {table} SET {column} = {value} WHERE rowid = 3")
+    with pytest.raises(TraceError, match=f"as {column} of {table}; expected a whole number"):
         analyzed(export)
 
 
@@ -350,6 +365,20 @@ def test_an_export_that_cannot_be_copied_is_said_to_be_the_cause(
     edited(export, "CREATE TABLE PROCESSES (name TEXT); INSERT INTO PROCESSES VALUES ('x')")
     with pytest.raises(TraceError, match=r"run.sqlite: no such column: t.globalPid"):
         strip_export(export, tmp_path / "copy.sqlite")
+
+
+def test_a_text_that_stands_for_all_rows_is_no_larger_in_a_copy(
+    export: Path, tmp_path: Path
+) -> None:
+    edited(
+        export,
+        f"CREATE TABLE other AS SELECT start, end, eventType, globalTid, textId FROM {RANGES}; "
+        f"INSERT INTO other SELECT t.* FROM other t, other; ALTER TABLE other ADD COLUMN text TEXT "
+        f"DEFAULT 'nccl{'A' * 900_000}'; DROP TABLE {RANGES}; ALTER TABLE other RENAME TO {RANGES}",
+    )
+    with pytest.raises(TraceError, match="a copy of it would have more than"):
+        strip_export(export, tmp_path / "copy.sqlite")
+    assert sorted(tmp_path.iterdir()) == [export]
 
 
 def test_a_disk_that_is_full_is_said_to_be_the_cause(

@@ -139,6 +139,26 @@ class Database:
             self._columns[table] = {str(row[1]) for row in rows}
         return self._columns[table].issuperset(columns)
 
+    def check_identifiers(self, table: str, *columns: str) -> None:
+        """Look for values by which rows are chosen: a row with another one would be left out.
+
+        Raises:
+            TraceError: one is neither a whole number nor NULL.
+        """
+        for column in columns:
+            if not self.has(table, column):
+                continue
+            query = (
+                f"SELECT {column} FROM {table} WHERE typeof({column}) NOT IN ('integer', 'null') "
+                "LIMIT 1"
+            )
+            for (value,) in self.rows(query):
+                raise TraceError(
+                    f"{self._path}: {repr(value)[:_MAX_SHOWN]} as {column} of {table}; expected a "
+                    "whole number",
+                    hint=AGAIN,
+                )
+
     def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
         """Rows as they are read.
 

@@ -43,6 +43,14 @@ _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_IDENTIFIERS = (
+    (_KERNEL, "globalPid"),
+    (_MEMCPY, "globalPid"),
+    (_MEMSET, "globalPid"),
+    (_RUNTIME, "globalTid", "nameId"),
+    ("NVTX_EVENTS", "globalTid", "eventType", "textId"),
+)
+"""Tables, and their columns by which rows are chosen."""
 _STEP = re.compile(
     r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})(?:, "
     r"(?:seq|op_id|sizes)\b.*)?",
@@ -134,6 +142,8 @@ class _Export:
                 f"{path}: a SQLite database, but not an export of nsys (it has neither "
                 "META_DATA_EXPORT nor EXPORT_META_DATA)"
             )
+        for table, *columns in _IDENTIFIERS:
+            database.check_identifiers(table, *columns)
         self._database, self._path = database, path
         self._nvtx = NvtxEvents(database, path)
 

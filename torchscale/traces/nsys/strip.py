@@ -109,9 +109,10 @@ def strip_export(source: Path, target: Path) -> tuple[StrippedTable, ...]:
                 try:
                     return tuple(writer.write())
                 except sqlite3.Error as error:
-                    if str(error).startswith(_OF_THE_DISK) and not writer.problem:
+                    cause = writer.cause(error, target.parent)
+                    if cause is None:
                         raise OutputError(f"cannot write {target}: {error}", hint=_HINT) from error
-                    raise TraceError(f"{source}: {writer.problem or error}", hint=AGAIN) from error
+                    raise TraceError(f"{source}: {cause}", hint=AGAIN) from error
 
 
 @contextmanager
@@ -157,18 +158,17 @@ class _Copy:
         # of a damaged one.
         self._most_pages = 2 * database.file_bytes // _PAGE_BYTES + _SPARE_PAGES
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether the copy grew to the size that it can have."""
-        ((pages,),) = self._copy.execute("PRAGMA main.page_count").fetchall()
-        return int(pages) >= self._most_pages
-
-    @property
-    def problem(self) -> str:
-        """What is wrong with the export where SQLite's own words do not tell; empty if they do."""
-        if self._work.is_spent or self.is_too_large:
+    def cause(self, error: sqlite3.Error, directory: Path) -> str | None:
+        """What is wrong with the export where it is the cause of an error; ``None`` where the disk
+        that ``directory`` is on is."""
+        if self._work.is_spent:
             return f"more rows than its {self._database.file_bytes:,} bytes can hold; it is damaged"
-        return ""
+        most = self._most_pages * _PAGE_BYTES
+        if str(error) == _FULL and shutil.disk_usage(directory).free > 2 * most:
+            return f"a copy of it would have more than {most:,} bytes; it is damaged"
+        if str(error).startswith(_OF_THE_DISK):
+            return None
+        return str(error)
 
     def _open(self) -> None:
         harden(self._copy)

@@ -69,6 +69,15 @@ HARMLESS = {
     "many tables of numbers": "BEGIN; "
     + "".join(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{n} (globalPid, nameId);" for n in range(600))
     + "COMMIT",
+    "a machine whose number makes all others negative": "".join(
+        f"UPDATE {table} SET {column} = {column} + (-9223372036854775807 - 1);"
+        for table, column in (
+            (KERNEL, "globalPid"),
+            (COPY, "globalPid"),
+            (RUNTIME, "globalTid"),
+            (RANGES, "globalTid"),
+        )
+    ),
     "a name of no id": f"UPDATE {KERNEL} SET demangledName = 'x'",
     "a thousand views": "BEGIN; "
     + "".join(f"CREATE VIEW v{n} AS SELECT * FROM v{n + 1};" for n in range(999))
@@ -124,7 +133,7 @@ REFUSED = {
     "a text of 100 MB": (
         f"INSERT INTO StringIds VALUES (999, hex(zeroblob(50000000))); UPDATE {KERNEL} SET "
         "shortName = 999",
-        "string or blob too big",
+        "a text or a value of more than 64 MiB",
     ),
     "more processes than a node has": (
         f"WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a WHERE n < 100000) INSERT "
@@ -292,6 +301,19 @@ def test_a_lock_of_another_program_is_no_wait(export: Path) -> None:
 def test_what_changes_while_it_is_read_gives_no_figure(export: Path) -> None:
     with pytest.raises(TraceError, match="changed while it was read"), open_database(export):
         edited(export, f"DELETE FROM {KERNEL} WHERE rowid > 9")
+
+
+def test_what_changes_while_it_is_copied_leaves_no_copy(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(text: str) -> str:
+        os.utime(export)
+        return text
+
+    monkeypatch.setattr("torchscale.traces.nsys.strip.redact_text", change)
+    with pytest.raises(TraceError, match="changed while it was read"):
+        strip_export(export, tmp_path / "copy.sqlite")
+    assert sorted(tmp_path.iterdir()) == [export]
 
 
 def test_what_is_removed_while_it_is_read_is_read_to_its_end(export: Path) -> None:

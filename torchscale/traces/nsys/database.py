@@ -210,6 +210,8 @@ class Database:
             query = f"SELECT value FROM {STRINGS} WHERE id = ?"
             for (value,) in self.rows(query, (int(number),)):
                 if isinstance(value, str):
+                    if len(value) > _MAX_VALUE_BYTES:  # before Python 3.11 SQLite does not look
+                        raise self._too_long()
                     texts[int(number)] = value
                     length += len(value)
             if length > self.file_bytes:
@@ -225,7 +227,14 @@ class Database:
     def _as_trace_error(self, error: sqlite3.Error) -> TraceError:
         if self._work.is_spent:
             return self._too_much()
+        if isinstance(error, sqlite3.DataError):
+            return self._too_long()
         return TraceError(f"{self._path}: {error}", hint=AGAIN)
+
+    def _too_long(self) -> TraceError:
+        return TraceError(
+            f"{self._path}: a text or a value of more than {_MAX_VALUE_BYTES >> 20} MiB", hint=AGAIN
+        )
 
 
 def read_only(path: Path) -> str:

@@ -243,7 +243,7 @@ class _Export:
         Raises:
             TraceError: it is none.
         """
-        if isinstance(pid, int) and pid >= 0 and pid % PID_UNIT == 0:
+        if isinstance(pid, int) and pid % PID_UNIT == 0:
             return pid
         raise TraceError(
             f"{self._path}: {str(pid)[:_MAX_SHOWN]} as the process of a kernel; expected its "

@@ -100,19 +100,19 @@ def strip_export(source: Path, target: Path) -> tuple[StrippedTable, ...]:
     """
     if os.path.lexists(target):
         raise TraceError(f"{target} exists already", hint="name a file that does not")
-    with open_database(source) as database:
+    # An export that has changed meanwhile is found out before its copy gets its name.
+    with _new_file(target) as temporary, open_database(source) as database:
         database.check_names()
-        with _new_file(target) as temporary:
-            address = f"{temporary.resolve().as_uri()}?mode=rwc"
-            with closing(sqlite3.connect(address, isolation_level=None, uri=True)) as copy:
-                writer = _Copy(database, source, copy)
-                try:
-                    return tuple(writer.write())
-                except sqlite3.Error as error:
-                    cause = writer.cause(error, target.parent)
-                    if cause is None:
-                        raise OutputError(f"cannot write {target}: {error}", hint=_HINT) from error
-                    raise TraceError(f"{source}: {cause}", hint=AGAIN) from error
+        address = f"{temporary.resolve().as_uri()}?mode=rwc"
+        with closing(sqlite3.connect(address, isolation_level=None, uri=True)) as copy:
+            writer = _Copy(database, source, copy)
+            try:
+                return tuple(writer.write())
+            except sqlite3.Error as error:
+                cause = writer.cause(error, target.parent)
+                if cause is None:
+                    raise OutputError(f"cannot write {target}: {error}", hint=_HINT) from error
+                raise TraceError(f"{source}: {cause}", hint=AGAIN) from error
 
 
 @contextmanager
@@ -130,9 +130,10 @@ def _new_file(target: Path) -> Iterator[Path]:
     try:
         temporary = directory / "copy"
         yield temporary
-        _place(temporary, target)
-    except OSError as error:
-        raise OutputError(f"cannot write {target}: {error.strerror}", hint=_HINT) from error
+        try:
+            _place(temporary, target)
+        except OSError as error:
+            raise OutputError(f"cannot write {target}: {error.strerror}", hint=_HINT) from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -217,13 +218,13 @@ class _Copy:
         if table != "PROCESSES":
             return "1"
         traced = [
-            f"SELECT {column} / 16777216 FROM source.{name} WHERE {column} IS NOT NULL"
+            f"SELECT {column} >> 24 FROM source.{name} WHERE {column} IS NOT NULL"
             for name in self._database.tables()
             for column in ("globalPid", "globalTid")
             if name != "PROCESSES" and any(pattern.fullmatch(name) for pattern in _NUMBERS)
             and self._database.has(name, column)
         ]  # fmt: skip
-        return f"t.globalPid / 16777216 IN ({self._set('traced', traced)})"
+        return f"t.globalPid >> 24 IN ({self._set('traced', traced)})"
 
     def _set(self, name: str, queries: Sequence[str]) -> str:
         """The numbers that any of the queries gives, as a query. A union has 500 parts at most."""

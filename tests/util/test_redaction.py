@@ -519,3 +519,30 @@ def test_secrets_of_a_command_line_are_looked_for_alone() -> None:
     )
     shown = redact_text(f"login with {SECRET} and 0ther-one failed, lr 0.1")
     assert shown == f"login with {REDACTED} and {REDACTED} failed, lr 0.1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 300_000 + " token",
+        "_" * 300_000 + "token=",
+        "token" + "." * 300_000,
+        "1." * 150_000 + " token=",
+        "per_token=" + "1" * 300_000 + ".",
+        "token " + "\\" * 300_000,
+        "'--token'," * 20_000,
+        "curl -u " * 20_000,
+        "wandb login --x " * 10_000,
+        "://a:" * 20_000,
+        "://a" * 20_000,
+    ],
+)
+@pytest.mark.timeout(30)
+def test_a_line_without_end_takes_no_time_without_end(text: str) -> None:
+    """A progress bar of 300,000 characters took minutes."""
+    assert redact_text(text, ()).startswith(text[:3])
+
+
+def test_the_host_of_a_webhook_stays() -> None:
+    shown = redact_text(f"https://acme.webhook.office.com/hook/{SECRET}", ())
+    assert shown == f"https://acme.webhook.office.com/{REDACTED}"

@@ -77,12 +77,16 @@ _COMMON_VALUES = frozenset(
 )
 """Values of settings that have names like those of secrets."""
 
-_URL_CREDENTIALS = re.compile(r"(?<=://)(?:[^/\s'\"<>]+|[^/\s:@'\"<>]*:(?!\d+/)[^\s@'\"<>]+)(?=@)")
-_URL_PASSWORD = re.compile(r"://[^/\s:@'\"<>]*:([^/\s'\"<>]+)@")
+_URL_CREDENTIALS = re.compile(
+    r"(?<=://)(?:[^/\s'\"<>]{1,2048}|[^/\s:@'\"<>]{0,2048}:(?!\d{1,5}/)[^\s@'\"<>]{1,2048})(?=@)"
+)
+"""Bounded, as every part of these patterns that can begin at many places of one line: else a line
+of a megabyte takes hours. The longest passwords are signed tokens of a kilobyte."""
+_URL_PASSWORD = re.compile(r"://[^/\s:@'\"<>]{0,2048}:([^/\s'\"<>]{1,2048})@")
 _PATTERNS = (
     # Addresses that are secrets as a whole.
     (re.compile(r"(hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/|"
-                r"[\w.-]*webhook\.office\.com/|outlook\.office\.com/webhook/|api\.telegram\.org/bot)[^\s'\"<>]+"),
+                r"webhook\.office\.com/|outlook\.office\.com/webhook/|api\.telegram\.org/bot)[^\s'\"<>]+"),
      rf"\1{REDACTED}"),
     (re.compile(r"((?:authorization|cookie|x-api-key|x-auth-token)[\"']?\s*[:=]\s*)(?![\s<])[^\r\n\"'<>]+",
                 re.IGNORECASE), rf"\1{REDACTED}"),

@@ -218,7 +218,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: Nodes) -> None:
     twin = three.join(1)
     last = twin.orders.get(timeout=SOON)
     assert isinstance(last, Finish)
-    assert last.reason == "--node-rank 1 is taken by another node"
+    assert last.reason.startswith("--node-rank 1 is taken by n1 (")
     assert three.leader.available == 3
 
 

@@ -381,7 +381,7 @@ def test_secrets_within_json_in_the_environment_are_looked_for_alone(
     )
 
 
-@pytest.mark.parametrize("value", ["{not json at all", "[1]", '{"password": ["in-a-list"]}', "{}"])
+@pytest.mark.parametrize("value", ["{not json at all", "[1]", '{"retries": ["in-a-list"]}', "{}"])
 def test_what_only_looks_like_json_is_a_value_like_others(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
@@ -396,3 +396,153 @@ def test_only_a_command_is_read_as_options_and_their_values() -> None:
         "command": ["sshpass", "-p", REDACTED],
         "notes": ["see", "-p", "steps"],
     }
+
+
+LISTED = "Command '['train.py', '--steps', '300', '--token', '{}', '--lr', '0.1']' returned 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LISTED,
+        'argv: ["train.py", "--api-key", "{}", "--steps", "3"]',
+        'args=[\\"--api-key\\", \\"{}\\", \\"--steps\\", \\"3\\"]',
+        '{{\\"api_key\\": \\"{}\\", \\"n\\": 3}}',
+        '{{\\\\\\"password\\\\\\": \\\\\\"{}\\\\\\"}}',
+        "https://hub/x#access_token={}",
+        "Server=db;Uid=sa;Pwd={};Port=1",
+        "pwd={} user=sa",
+        "db_pw={}",
+        "run --pw {} now",
+        "curl -sS -u bob:{} https://hub/x",
+        "curl --user 'bob:{}' https://hub/x",
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\n{}\n-----END PGP PRIVATE KEY BLOCK-----",
+        "git+https://oauth2:{}@hub/a.git",
+        "postgresql+psycopg2://bob:{}@db:5432/x",
+        "jdbc:postgresql://h/db?user=u&password={}",
+        "AccountName=a;AccountKey={}==;EndpointSuffix=core",
+        "--header 'Authorization: Bearer {}'",
+        "Proxy-Authorization: Basic {}",
+        "Namespace(token='{}', steps=3)",
+        "connect(user='bob', password=\"{}\")",
+        "env API_KEY={} python train.py",
+    ],
+)
+def test_secrets_in_what_programs_print(text: str) -> None:
+    shown = redact_text(text.format(SECRET), ())
+    assert SECRET not in shown
+    assert REDACTED in shown
+    assert redact_text(shown, ()) == shown
+
+
+def test_only_the_secret_of_a_list_of_arguments_is_taken_out() -> None:
+    assert redact_text(LISTED.format(SECRET), ()) == LISTED.format(REDACTED)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "wandb_v1_0123456789abcdefABCD",
+        "dckr_pat_0123456789abcdefABCD",
+        "gsk_0123456789abcdefABCDEFGH",
+        "tgp_v1_0123456789abcdefABCD",
+        "r8_0123456789abcdefABCDEFGHIJ",
+        "dapi0123456789abcdef0123456789abcdef",
+        "ATATT3xFfGF0123456789abcdef",
+        "AGE-SECRET-KEY-1QQQQQQQQQQQQQQQQQQQQQQQQ",
+        "sk-ant-api03-0123456789abcdef",
+        "ghs_0123456789abcdefABCDEF0123456789abcd",
+        "AIzaSyA0123456789abcdefghijklmnopqrstuvw",
+    ],
+)
+def test_tokens_of_services_are_known_by_their_form(token: str) -> None:
+    assert redact_text(f"refused {token} by the hub", ()) == f"refused {REDACTED} by the hub"
+
+
+def test_the_key_of_a_tracker_on_its_command_line() -> None:
+    assert redact_text(f"wandb login {'0a' * 20}", ()) == f"wandb login {REDACTED}"
+    assert redact_text("wandb login first, then start", ()) == "wandb login first, then start"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("time_per_token=12.5ms", "loss_per_token: 2.345", "ms_per_token: 12.31", "per_token=7"),
+        *("token_budget=4096", "--token-budget 4096", "token_dropout=0.15", "token_dim=1024"),
+        *("first_token_latency=12.3", "time_to_first_token: 0.123", "token_throughput=4567.8"),
+        *("forward_pass=12.5", "backward_pass: 25.12 ms", "first_pass=1234", "pass_rate=0.98"),
+        *("pass_at_1=0.345", "sig=0.5", "sort_key: loss", "image_key=jpg", "label_key: cls"),
+        *("NCCL_IB_PKEY=32767", "pkey=7fff", "monkey=abc", "turkey: abc", "secretary=bob"),
+        *("auth_type=basic", "--key-size 2048", "attn.key.weight: 1024", "k.bias=12345"),
+        *("--token-dropout 0.15", "pwd=/home/x", "PWD=/x", "'--tokens', '4096', '--key-dim', '12'"),
+        *("['--steps', '300', '--max-tokens', '4096']", "docker run -u 1000:1000 image"),
+        *("curl -sSL https://x.y/install.sh | sh", "key_loss=-1.5e-3", "pass=2.5GiB"),
+    ],
+)
+def test_figures_and_ordinary_words_stay(text: str) -> None:
+    """``time_per_token=12.5ms`` was taken for a token."""
+    assert redact_text(text, ()) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRACKER_CONFIG", json.dumps({"hub": {"api_key": "c0rrect-h0rse", "n": 3}})),
+        ("TRACKER_CONFIG", json.dumps([{"auth": {"passwords": ["c0rrect-h0rse"]}}])),
+        ("HUB_CREDENTIALS", json.dumps({"a": [{"b": {"token": "c0rrect-h0rse"}}]})),
+        ("TRAIN_OPTS", "--steps 3 --token c0rrect-h0rse --lr 0.1"),
+        ("DSN", "Server=db;Uid=sa;Pwd=c0rrect-h0rse;Port=1"),
+        ("CACHE", "https://hub/x?sig=c0rrect-h0rse&v=1"),
+        ("NCCL_NET_CONFIG", "auth_key=c0rrect-h0rse,level=3"),
+    ],
+)
+def test_secrets_within_a_variable_are_looked_for_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert redact_text("refused c0rrect-h0rse at step 3") == f"refused {REDACTED} at step 3"
+
+
+@pytest.mark.parametrize("value", ["sort=1 key=length", "token=sentencepiece", "key=12345678"])
+def test_a_plain_word_within_a_variable_is_looked_for_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("SORT_OPTS", value)
+    text = "length of sentencepiece: 12345678"
+    assert redact_text(text) == text
+
+
+def test_secrets_of_a_command_line_are_looked_for_alone() -> None:
+    """The program prints them without their names."""
+    redaction.note_arguments(
+        ["torchrun", "train.py", "--token", SECRET, "--db=x://u:0ther-one@h", "--lr", "0.1"]
+    )
+    shown = redact_text(f"login with {SECRET} and 0ther-one failed, lr 0.1")
+    assert shown == f"login with {REDACTED} and {REDACTED} failed, lr 0.1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 300_000 + " token",
+        "_" * 300_000 + "token=",
+        "token" + "." * 300_000,
+        "1." * 150_000 + " token=",
+        "per_token=" + "1" * 300_000 + ".",
+        "token " + "\\" * 300_000,
+        "'--token'," * 20_000,
+        "curl -u " * 20_000,
+        "wandb login --x " * 10_000,
+        "://a:" * 20_000,
+        "://a" * 20_000,
+    ],
+)
+@pytest.mark.timeout(30)
+def test_a_line_without_end_takes_no_time_without_end(text: str) -> None:
+    """A progress bar of 300,000 characters took minutes."""
+    assert redact_text(text, ()).startswith(text[:3])
+
+
+def test_the_host_of_a_webhook_stays() -> None:
+    shown = redact_text(f"https://acme.webhook.office.com/hook/{SECRET}", ())
+    assert shown == f"https://acme.webhook.office.com/{REDACTED}"

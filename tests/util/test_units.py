@@ -12,6 +12,7 @@ from torchscale.util.units import (
     format_seconds,
     parse_bytes,
     parse_duration,
+    parse_moment,
 )
 
 
@@ -115,3 +116,27 @@ def test_rates_have_decimal_prefixes() -> None:
     assert format_byte_rate(999.6) == "1.00 kB/s"
     assert format_flops(7.9e14) == "790 TFLOP/s"
     assert format_flops(2.5e18) == "2500 PFLOP/s"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-02T03:04:05+00:00", "2026-01-02T03:04:05+00:00"),
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05+00:00"),
+        ("2026-01-02T03:04:05", "2026-01-02T03:04:05+00:00"),
+        ("2026-01-02T03:04:05+14:00", "2026-01-01T13:04:05+00:00"),
+        ("1900-01-02T03:04:05-05:00", "1900-01-02T08:04:05+00:00"),
+    ],
+)
+def test_a_moment_is_read_in_utc(text: str, expected: str) -> None:
+    moment = parse_moment(text)
+    assert moment is not None
+    assert moment.isoformat() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "zzz", "12", "2026-13-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"],
+)
+def test_what_is_no_moment_is_none(text: str) -> None:
+    assert parse_moment(text) is None

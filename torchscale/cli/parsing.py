@@ -121,9 +121,10 @@ def is_price(price: float | None) -> bool:
 
 
 def number(text: str) -> float | None:
-    """``text`` as a number; ``None`` where it is none."""
+    """``text`` as a number; ``None`` where it is none. Python's own ``1_0`` is a mistyped number to
+    everybody else."""
     try:
-        return float(text)
+        return None if "_" in text else float(text)
     except ValueError:
         return None
 

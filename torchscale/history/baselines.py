@@ -20,6 +20,7 @@ from torchscale.history.records import HistoryContent, HistoryOutcome, HistoryRu
 from torchscale.results.comparison_inputs import Side
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
+from torchscale.util.units import parse_moment
 
 _MAIN_BRANCHES = ("main", "master")
 _LOOKED_AT = 50
@@ -27,7 +28,7 @@ _LOOKED_AT = 50
 nightly job."""
 _MOST_RUNS = 200
 """Of a median: each is read as a whole."""
-_MEDIAN = re.compile(r"median-of-(\d{1,4})")
+_MEDIAN = re.compile(r"median-of-([0-9]{1,4})")
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,26 @@ def _opened(source: Path) -> Iterator[HistoryFile]:
 
 
 def _earlier(content: HistoryContent, new: ResultSet) -> list[HistoryRun]:
-    """Runs that began before the new one, the newest first."""
+    """Runs that began before the new one, the newest first; those without a time are left out.
+
+    Raises:
+        UsageError: the new one has no time.
+    """
     identity = history_entry(new).run.identity
+    begun = parse_moment(new.created_at)
+    if begun is None:
+        raise UsageError(
+            f"--against: created_at of {new.name} is {new.created_at[:40]!r}, so that no run is "
+            "before it; expected a time such as 2026-01-02T03:04:05+00:00"
+        )
+    moments = [(parse_moment(run.measured_at), run) for run in content.runs]
     before = [
-        run for run in content.runs if run.measured_at < new.created_at and run.identity != identity
+        (moment, run)
+        for moment, run in moments
+        if moment is not None and moment < begun and run.identity != identity
     ]
-    return before[::-1]
+    before.sort(key=lambda pair: pair[0])
+    return [run for _, run in reversed(before)]
 
 
 def _of_main(runs: Sequence[HistoryRun], source: Path) -> list[HistoryRun]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
 from torchscale.analysis.stats.series import geometric_mean
@@ -41,7 +40,7 @@ from torchscale.report.document import (
 )
 from torchscale.report.sections.charts import whiskers
 from torchscale.report.text.labels import chart_name, plural
-from torchscale.util.units import format_percent
+from torchscale.util.units import format_percent, parse_moment
 
 _MAX_CHARTS = 120
 """On one page: a browser draws about as many in a second or two. The table holds every series."""
@@ -344,13 +343,8 @@ def _days(point: Point, zero: float) -> float:
 
 def _seconds(point: Point) -> float:
     """Since the epoch; 0 where the time is unknown or damaged."""
-    try:
-        moment = datetime.fromisoformat(point.measured_at.replace("Z", "+00:00"))
-    except ValueError:
-        return 0.0
-    if not moment.tzinfo:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return moment.timestamp()
+    moment = parse_moment(point.measured_at)
+    return 0.0 if moment is None else moment.timestamp()
 
 
 def _method_section(report: HistoryReport) -> Section:

@@ -164,7 +164,7 @@ def _master(text: str | None, found: _Found | None, env: Mapping[str, str]) -> t
     elif found is not None and found.host:
         host, port = found.host, found.port or DEFAULT_PORT
     elif env.get("MASTER_ADDR"):
-        host, port = env["MASTER_ADDR"], _number(env, "MASTER_PORT") or DEFAULT_PORT
+        host, port = env["MASTER_ADDR"], _port(env, "MASTER_PORT") or DEFAULT_PORT
     else:
         raise UsageError(
             "several nodes need --master HOST:PORT: an address of node 0 that the others reach",
@@ -184,9 +184,9 @@ def parse_master(text: str) -> tuple[str, int]:
     Raises:
         UsageError: it is none of these.
     """
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?", text)
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:/\[\]]+))(?::([0-9]{1,5}))?", text)
     port = int(match[3] or DEFAULT_PORT) if match is not None else 0
-    if match is None or not 1 <= port <= 65535:
+    if match is None or not 1 <= port <= _LAST_PORT:
         raise UsageError(f"--master {text}: expected HOST:PORT", hint="for example 10.0.0.1:29500")
     return match[1] or match[2], port
 
@@ -243,12 +243,12 @@ def _from_torchrun(env: Mapping[str, str]) -> _Found | None:
     text = env.get("PET_NNODES")
     if not text:
         return None
-    if not text.isdigit():
+    if not _WHOLE.fullmatch(text):
         raise UsageError(
-            f"PET_NNODES={text}: expected a whole number",
+            f"PET_NNODES={text[:_MAX_SHOWN]}: expected a whole number",
             hint="a sweep needs a fixed number of nodes",
         )
-    rank, port = _number(env, "PET_NODE_RANK"), _number(env, "PET_MASTER_PORT")
+    rank, port = _number(env, "PET_NODE_RANK"), _port(env, "PET_MASTER_PORT")
     return _Found(_TORCHRUN_VARIABLES, int(text), rank, env.get("PET_MASTER_ADDR"), port)
 
 
@@ -323,6 +323,27 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name, "").strip()
     if not text:
         return None
-    if not text.isdigit():
-        raise UsageError(f"{name}={text}: expected a whole number")
+    if not _WHOLE.fullmatch(text):
+        raise UsageError(f"{name}={text[:_MAX_SHOWN]}: expected a whole number")
     return int(text)
+
+
+_WHOLE = re.compile("[0-9]{1,18}")
+"""Not ``str.isdigit``, which takes superscripts too: :func:`int` refuses these, and 5,000
+digits."""
+_MAX_SHOWN = 80
+"""Characters of a variable in a message."""
+
+
+def _port(env: Mapping[str, str], name: str) -> int | None:
+    """
+    Raises:
+        UsageError: the variable is set to something else than a port.
+    """
+    port = _number(env, name)
+    if port is not None and port > _LAST_PORT:
+        raise UsageError(f"{name}={port}: expected a port up to {_LAST_PORT}")
+    return port
+
+
+_LAST_PORT = 65535

@@ -34,7 +34,7 @@ from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
 from torchscale.util.logs import LogLimit, clean_logs, open_log
 from torchscale.util.process import POLL_SECONDS, ManagedProcess, tail
-from torchscale.util.redaction import redact_arguments
+from torchscale.util.redaction import note_arguments, note_secrets, redact_arguments
 from torchscale.util.units import format_seconds
 
 _OUTPUT = "output.log"
@@ -247,6 +247,8 @@ def _started(
     Raises:
         MachineError: it cannot be started.
     """
+    note_arguments(run.command)
+    note_secrets(run.env)
     directory = Path(request.directory)
     with open_log(directory / _OUTPUT) as log, (directory / _OUTPUT).open("rb") as output:
         process = ManagedProcess(argv, env={**os.environ, **env}, stdout=log, stderr=log)

@@ -30,6 +30,7 @@ from enum import IntEnum
 from pydantic import BaseModel
 
 from torchscale.nodes.strangers import Strangers
+from torchscale.util.text import one_line
 
 HANDSHAKE_SECONDS = 10.0
 """For a whole handshake: four short messages. A stranger that connects and says nothing is dropped
@@ -46,6 +47,8 @@ _RETRY_SECONDS = 0.2
 _GREETING = "torchscale nodes 1"
 _REFUSAL = b"refused"
 _HANDSHAKE_BYTES = 4096
+_MOST_NODES = 1 << 20
+"""Far beyond what any version allows: a larger number is no number of nodes, and is not shown."""
 _NONCE_BYTES = 32
 _MAC_BYTES = 32
 _LENGTH = struct.Struct(">I")
@@ -313,9 +316,24 @@ def _nonce(text: object) -> bytes:
 
 
 def _introduction(content: dict[str, object]) -> Introduction:
-    node_rank, nodes = content.get("node_rank"), content.get("nodes")
-    if not isinstance(node_rank, int) or not isinstance(nodes, int):
+    """
+    Raises:
+        ChannelError: it says of no node which one it is.
+    """
+    texts = [one_line(str(content.get(key)))[:length] for key, length in _NAMES]
+    return Introduction(_count(content.get("node_rank")), _count(content.get("nodes")), *texts)
+
+
+_NAMES = (("hostname", 255), ("version", 100))
+"""What a node calls itself: shown in messages, so in one line and not longer than such names
+are."""
+
+
+def _count(value: object) -> int:
+    """
+    Raises:
+        ChannelError: it is no whole number, or is far beyond what any version allows.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MOST_NODES:
         raise ChannelError("it did not say which node it is")
-    return Introduction(
-        node_rank, nodes, str(content.get("hostname"))[:255], str(content.get("version"))[:100]
-    )
+    return value

@@ -31,6 +31,8 @@ from torchscale.util.units import format_bytes, format_percent
 CLOCK_SECONDS = 0.1
 """Clocks that NTP keeps differ by milliseconds, and a busy network adds some to the measurement."""
 NOT_KNOWN = "not known"
+_LONG_AGO = 1e10
+"""Seconds, of 300 years: a clock that is so far off shows no time, whose digits do not matter."""
 _MEMORY_STEP = 1 << 30
 """Kernels of one version reserve a few MiB more or less on machines of one kind."""
 
@@ -99,6 +101,8 @@ def _clock(node: FleetNode) -> str:
 def clock_text(offset_seconds: float) -> str:
     """``2.0 s ahead``."""
     seconds = f"{abs(offset_seconds):.1f} s"
+    if abs(offset_seconds) >= _LONG_AGO:
+        seconds = f"{abs(offset_seconds):.3g} s"
     if offset_seconds > 0:
         return f"{seconds} ahead"
     return f"{seconds} behind"

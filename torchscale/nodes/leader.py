@@ -33,7 +33,7 @@ from torchscale.nodes.fleet import clock_text
 from torchscale.nodes.loop import LoopThread
 from torchscale.nodes.members import Member, Part, RemoteLaunch
 from torchscale.nodes.network import listen
-from torchscale.nodes.preflight import differences
+from torchscale.nodes.preflight import differences, first_of
 from torchscale.nodes.strangers import Strangers, address_of
 from torchscale.schema.launch.nodes import (
     MAX_CLOCK_OFFSET_SECONDS,
@@ -62,6 +62,7 @@ from torchscale.schema.launch.nodes import (
     Unable,
 )
 from torchscale.util.process import wait_until
+from torchscale.util.text import one_line
 from torchscale.version import __version__
 
 ALIVE_SECONDS = 2.0
@@ -417,7 +418,7 @@ class Leader:
         differing = differences(self.description, message.description)
         if differing:
             await self._refuse_node(
-                channel, introduction, f"{label} differs in " + "; ".join(differing)
+                channel, introduction, f"{label} differs in {first_of(differing)}"
             )
             return None
         offset = await self._clock_offset(channel)
@@ -438,9 +439,14 @@ class Leader:
                 self._members[member.node_rank] = member
                 self._admitted.discard(member.node_rank)
                 self._refused.pop(member.node_rank, None)
-        if taken:
-            await self._refuse(channel, f"--node-rank {member.node_rank} is taken by another node")
-            self._add_note(f"{peer} was refused: node {member.node_rank} is here already")
+        if earlier is not None and taken:
+            name = f"{one_line(earlier.description.hostname)} ({earlier.address})"
+            self._add_note(f"{peer} was refused: node {member.node_rank} is here already, {name}")
+            await self._refuse(
+                channel,
+                f"--node-rank {member.node_rank} is taken by {name}; give every node a rank of its "
+                "own",
+            )
             return None
         return member
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchscale.schema.launch.nodes import CheckDescription, Description, NodeDescription
+from torchscale.util.text import one_line
 
 _MAX_SHOWN = 120
 """Characters of a value in a message."""
+_MAX_NAMED = 8
+"""Differences in a message: with the longest values they fit into the 2,000 characters that a node
+is told."""
 
 
 def differences(first: Description, other: Description) -> list[str]:
@@ -22,7 +26,18 @@ def differences(first: Description, other: Description) -> list[str]:
         differing = [(name, ours, theirs) for name, ours, theirs in values if ours != theirs]
     else:
         differing = [("command", _command(first), _command(other))]
-    return [f"{name}: {_shown(theirs)}, {_shown(ours)} {where}" for name, ours, theirs in differing]
+    return [
+        f"{_shown(name)}: {_shown(theirs)}, {_shown(ours)} {where}"
+        for name, ours, theirs in differing
+    ]
+
+
+def first_of(differing: Sequence[str]) -> str:
+    """The first differences in a line: configs of two experiments differ in all their keys."""
+    shown = list(differing[:_MAX_NAMED])
+    if len(differing) > _MAX_NAMED:
+        shown.append(f"and {len(differing) - _MAX_NAMED} more")
+    return "; ".join(shown)
 
 
 def _command(description: Description) -> str:
@@ -51,7 +66,7 @@ def _pairs(first: NodeDescription, other: NodeDescription) -> Iterator[tuple[str
 def _shown(value: object) -> str:
     if value is None:
         return "none"
-    text = str(value)
+    text = one_line(str(value))
     if len(text) <= _MAX_SHOWN:
         return text
     return text[:_MAX_SHOWN] + "…"

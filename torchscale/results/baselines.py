@@ -36,7 +36,7 @@ def read_baseline(path: Path) -> ResultSet:
         StoreError: it cannot be read.
     """
     try:
-        return read_model(path.parent, path, ResultSet)
+        return read_model(path.parent, path, ResultSet, keys_once=True)
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
 

@@ -29,9 +29,15 @@ class Frozen(BaseModel):
         return copied
 
 
-NotNegative = Annotated[float, Field(ge=0)]
+# Strict: pydantic otherwise takes ``true`` for 1 and ``"12.5"`` for 12.5, and a damaged file would
+# be compared as if it had been measured.
+Real = Annotated[float, Field(strict=True)]
+"""A figure that may be negative: a loss, a clock's offset."""
+NotNegative = Annotated[float, Field(ge=0, strict=True)]
 """A time, a rate, a share."""
-Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Count = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
 """Of anything: steps, bytes, ranks."""
-Positive = Annotated[float, Field(gt=0)]
+PositiveCount = Annotated[int, Field(ge=1, lt=1 << 63, strict=True)]
+"""Of what there is at least one of: ranks of a launch, samples of a step."""
+Positive = Annotated[float, Field(gt=0, strict=True)]
 """What something took, where nothing takes no time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ MAX_FILE_BYTES = 64 * 2**20
 """Of a JSON file: a plan of 20,000 cells, or a record of 1,000 ranks, has half of it."""
 _MAX_LINES_BYTES = 256 * 2**20
 _MAX_MESSAGE = 300
+_MAX_BITS = 128
+"""Of a whole number in a message: 39 digits say that it is too large."""
 _WRITERS = {1: "torchscale 0.1.0"}
 """By schema version, for the message about a file of an earlier one."""
 
@@ -36,9 +39,16 @@ class OtherVersionError(DamagedFileError):
     hint = "read it with the torchscale that wrote it, or measure again into another directory"
 
 
-def read_model(root: Path, path: Path, model: type[M]) -> M:
+def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = False) -> M:
     """Read and validate one JSON file that lies inside ``root``; secrets in its texts are redacted,
     whoever wrote it.
+
+    Args:
+        root: The directory that it must be in.
+        path: The file.
+        model: Its schema.
+        keys_once: Refuse an object that has a key twice, of which JSON readers take the last. It
+            reads the file a second time: for files that people edit and merge.
 
     Raises:
         DamagedFileError: it leads outside, is too large, is not JSON or breaks the schema.
@@ -70,6 +80,9 @@ def read_model(root: Path, path: Path, model: type[M]) -> M:
     refused = _refused_version(getattr(content, "schema_version", SCHEMA_VERSION))
     if refused is not None:
         raise OtherVersionError(f"{name}: {refused}")
+    repeated = _repeated_key(text) if keys_once else None
+    if repeated is not None:
+        raise damaged(f"the key {repeated[:100]!r} is there twice in one object; expected it once")
     return redact_model(content)
 
 
@@ -102,6 +115,19 @@ def _of_earlier_form(text: bytes, model: type[M]) -> M | None:
         return None
 
 
+def _repeated_key(text: bytes) -> str | None:
+    """A key that an object of this JSON has twice; ``None`` where none has."""
+    repeated: list[str] = []
+
+    def check(pairs: list[tuple[str, object]]) -> None:
+        keys = {key for key, _ in pairs}
+        if len(keys) < len(pairs):
+            repeated.extend(key for key, count in Counter(k for k, _ in pairs).items() if count > 1)
+
+    json.loads(text, object_pairs_hook=check)
+    return next(iter(repeated), None)
+
+
 def _refused_version(version: int | None) -> str | None:
     """Why files of this schema version are not read; ``None`` for those that are."""
     if version is None or version == SCHEMA_VERSION:
@@ -122,10 +148,15 @@ def _version_in(text: bytes) -> int | None:
 
 def first_mistake(error: ValidationError) -> str:
     """The first thing that is wrong with a file, in a line: ``batches.seconds.0: Input should be a
-    finite number``."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    finite number, not nan``. Only numbers are quoted: a text may be long, or a secret."""
+    first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     message = f"{key}: {first['msg']}" if key else str(first["msg"])
+    value = first["input"]
+    if isinstance(value, bool):
+        message += f", not {json.dumps(value)}"
+    elif isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _MAX_BITS):
+        message += f", not {value}"
     if len(message) <= _MAX_MESSAGE:
         return message
     return message[: _MAX_MESSAGE - 1] + "…"

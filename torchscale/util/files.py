@@ -192,7 +192,10 @@ def read_bounded(path: Path, limit: int) -> bytes:
         size = os.fstat(descriptor).st_size
         content = b"" if size > limit else file.read(limit + 1)  # it may grow meanwhile
     if max(size, len(content)) > limit:
-        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
+        bound = f"{limit >> 20} MiB"
+        if limit < 1 << 20:
+            bound = f"{limit >> 10} KiB"
+        raise OSError(errno.EFBIG, f"larger than {bound}")
     return content
 
 

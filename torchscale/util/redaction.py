@@ -25,7 +25,7 @@ REDACTED = "<redacted>"
 
 _NAMES = (
     r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTH(?!OR(?!IZ))|COOKIE|PRIVATE|WEBHOOK|API_?KEY|"
-    r"(?:^|[_.-])(?:KEY|PWD|PASS|PAT|CREDS?|SIG|SAS|PSK|JWT|BEARER)(?:$|[_.-])|KEY$|PWD$|(?:^|[_.-])SESSION$|"
+    r"(?:^|[_.-])(?:KEY|PWD|PW|PASS|PAT|CREDS?|SIG|SAS|PSK|JWT|BEARER)(?:$|[_.-])|KEY$|PWD$|(?:^|[_.-])SESSION$|"
     r"(?<!BY|UR)(?<!COM)PASS$"
 )
 _SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
@@ -35,10 +35,23 @@ _HARMLESS_NAME = re.compile(
     # Of tokenizers and language models, where a token is a piece of text.
     r"(?:.*[_.-])?(?:pad|bos|eos|unk|sep|cls|mask|start|end|image|decoder_start|num|max|min|tokens?_per\w*)_tokens?(?:_ids?)?|"
     r"(?:.*[_.-])?tokens?_(?:id|ids|type|types|per_\w+|count|length)|"
-    r"(?:.*[_.-])?key_(?:value|dim|size|head|padding|mask|states|layer|proj|length)\w*",
+    r"(?:.*[_.-])?key[_-](?:value|dim|size|head|padding|mask|states|layer|proj|length)\w*|"
+    r"(?:.*[_.-])?(?:per|n)[_.-]token|(?:.*[_.-])?first_token_(?:latency|time|seconds|ms)|"
+    r"(?:.*[_.-])?tokens?[_-](?:budget|dim|dropout|embedding|len|ratio)s?|"
+    r"(?:.*[_.-])?tokens?[_-](?:throughput|rate|size|loss|latency)|"
+    r"(?:.*[_.-])?(?:q|k|v|query|key|value)\.(?:weight|bias)|"
+    # Passes over data, keys of columns and dictionaries, partitions of InfiniBand.
+    r"(?:.*[_.-])?(?:forward|backward|first|second|last|single|num|n)[_-]pass|pass_(?:rate|at_\w+)|"
+    r"(?:.*[_.-])?(?:sort|image|label|text|target|batch|metric|group|index)[_-]keys?|"
+    r"(?:.*[_.-])?(?:column|feature|primary|foreign)[_-]keys?|"
+    r"(?:.*[_.-])?P_?KEY|auth[_-](?:type|method|mode)|(?:mon|tur|don|hoc|joc)key|secretary",
     re.IGNORECASE,
 )
 """Names that look like those of secrets and are not."""
+_DECIMAL = re.compile(
+    r"[+-]?\d{0,15}\.\d{1,17}(?:e[+-]?\d{1,3})?(?:%|x|[kMGT]?i?B|[nuµm]?s)?", re.IGNORECASE
+)
+"""A figure, such as ``loss_per_token: 2.345``: no service gives out such secrets."""
 _MIN_VALUE = 6
 """Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``)
 turn up everywhere, and no service gives out shorter secrets."""
@@ -64,37 +77,50 @@ _COMMON_VALUES = frozenset(
 )
 """Values of settings that have names like those of secrets."""
 
-_URL_CREDENTIALS = re.compile(r"(?<=://)(?:[^/\s'\"<>]+|[^/\s:@'\"<>]*:(?!\d+/)[^\s@'\"<>]+)(?=@)")
-_URL_PASSWORD = re.compile(r"://[^/\s:@'\"<>]*:([^/\s'\"<>]+)@")
+_URL_CREDENTIALS = re.compile(
+    r"(?<=://)(?:[^/\s'\"<>]{1,2048}|[^/\s:@'\"<>]{0,2048}:(?!\d{1,5}/)[^\s@'\"<>]{1,2048})(?=@)"
+)
+"""Bounded, as every part of these patterns that can begin at many places of one line: else a line
+of a megabyte takes hours. The longest passwords are signed tokens of a kilobyte."""
+_URL_PASSWORD = re.compile(r"://[^/\s:@'\"<>]{0,2048}:([^/\s'\"<>]{1,2048})@")
 _PATTERNS = (
     # Addresses that are secrets as a whole.
     (re.compile(r"(hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/|"
-                r"[\w.-]*webhook\.office\.com/|outlook\.office\.com/webhook/|api\.telegram\.org/bot)[^\s'\"<>]+"),
+                r"webhook\.office\.com/|outlook\.office\.com/webhook/|api\.telegram\.org/bot)[^\s'\"<>]+"),
      rf"\1{REDACTED}"),
     (re.compile(r"((?:authorization|cookie|x-api-key|x-auth-token)[\"']?\s*[:=]\s*)(?![\s<])[^\r\n\"'<>]+",
                 re.IGNORECASE), rf"\1{REDACTED}"),
     (re.compile(r"\b(Bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REDACTED}"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), REDACTED),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?"
+                r"(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), REDACTED),
+    (re.compile(r"(\bcurl\b[^\n]{0,400}?\s(?:-u|--user)[ =]{0,3}[\"']?[^\s:\"']{1,100}:)(?!<)[^\s\"']+"),
+     rf"\1{REDACTED}"),
+    (re.compile(r"(\bwandb\s+login\s+(?:--\S+\s+){0,5})(?![-<])\S{16,}"), rf"\1{REDACTED}"),
     (re.compile(
         r"\b(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|"
         r"[sr]k_(?:live|test)_\w{16,}|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{16,}|"
         r"npm_\w{30,}|pypi-[\w-]{16,}|nvapi-[\w-]{16,}|hv[sb]\.[\w-]{20,}|dop_v1_\w{16,}|SG\.[\w-]{16,}\.[\w-]{16,}|"
+        r"wandb_v1_\w{16,}|dckr_(?:pat|oat)_[\w-]{16,}|gsk_\w{20,}|tgp_v1_[\w-]{16,}|r8_\w{24,}|dapi[0-9a-f]{32}(?:-\d)?|"
+        r"ATATT3[\w=-]{16,}|AGE-SECRET-KEY-1\w{20,}|"
         r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), REDACTED),
 )  # fmt: skip
 _QUERY = re.compile(
-    r"(?P<head>[?&;](?:[\w.-]*(?:token|secret|passw|credential|signature|key|auth|session)[\w.-]*|sig|pass|pwd|code|sas)=)"
+    r"(?P<head>[?&;#](?:[\w.-]*(?:token|secret|passw|credential|signature|key|auth|session)[\w.-]*|sig|pass|pwd|code|sas)=)"
     r"(?!<)[^\s&;#'\"<>]+",
     re.IGNORECASE,
 )
 _ASSIGNMENT = re.compile(
-    r"(?P<name>(?<![A-Za-z0-9_.])[A-Za-z_][\w.-]{0,100})(?P<between>[\"']?\s{0,3}[=:]\s{0,3})"
-    r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?!<)[^\s,;&\"'<>(){}\[\]]+)"
+    r"(?P<name>(?<![A-Za-z0-9_.])[A-Za-z_][\w.-]{0,100})(?P<between>\\{0,7}[\"']?\s{0,3}[=:]\s{0,3})"
+    r"(?P<value>\\{1,7}\"[^\"\\\n]*\\{1,7}\"|\"[^\"\n]*\"|'[^'\n]*'|(?!<)[^\s,;&\"'<>(){}\[\]]+)"
 )
-"""``Password=…``, ``api_key: "…"``."""
+"""``Password=…``, ``api_key: "…"``, and JSON within JSON: ``\\"api_key\\": \\"…\\"``."""
 _OPTION = re.compile(
-    r"(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?P<between>\s+)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?![-<])[^\s\"'<>]+)"
+    r"(?P<name>(?<![\w-])--?[A-Za-z][\w.-]*)(?:(?P<between>\s+)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|(?![-<])[^\s\"'<>]+)"
+    r"|(?P<comma>\\{0,7}[\"'],\s{0,20})"
+    r"(?P<item>\\{1,7}\"(?!-)[^\"\\\n]*\\{1,7}\"|\"(?!-)[^\"\n]*\"|'(?!-)[^'\n]*'))"
 )
-"""``--password …`` in a text."""
+"""``--password …`` in a text, and ``'--password', '…'`` in a list of arguments as Python or JSON
+writes it: errors of subprocesses quote their command so."""
 _HINTS = (
     *(
         "://",
@@ -130,6 +156,15 @@ _HINTS = (
         "npm_",
         "pypi-",
         "nvapi",
+        "curl",
+        "wandb",
+        "dckr_",
+        "gsk_",
+        "tgp_",
+        "r8_",
+        "dapi",
+        "atatt",
+        "pw",
     ),
     *(
         "hvs.",
@@ -191,6 +226,14 @@ def note_values(values: Iterable[str]) -> None:
     """Look for these secrets in all later texts of this process, unless they are too short to be
     looked for."""
     _noted.update(_worth_looking_for(values))
+
+
+def note_arguments(arguments: Sequence[str]) -> None:
+    """Look for the secrets in this command line in all later texts of this process, unless they are
+    too short: the program that gets them may print them without their names."""
+    for argument, shown in zip(arguments, redact_arguments(arguments), strict=True):
+        if argument != shown:
+            note_values(removed_parts(argument, shown))
 
 
 def removed_parts(text: str, redacted: str) -> Iterator[str]:
@@ -361,7 +404,11 @@ def _redact_data(data: object, secrets: Sequence[str], name: str = "") -> object
 def _hides(name: str, value: str) -> bool:
     """Whether the name says that the value is a secret. A switch or a small number under such a
     name is none."""
-    if not is_secret_name(name) or value.lower() in _SWITCHES or _PLACEHOLDER.fullmatch(value):
+    if value.lower() in _SWITCHES or _PLACEHOLDER.fullmatch(value) or _DECIMAL.fullmatch(value):
+        return False
+    if name != "PWD" and name.lower() == "pwd":  # in a connection string, not the shell's directory
+        return not value.startswith(("/", ".", "~"))
+    if not is_secret_name(name):
         return False
     return not value.isdigit() or (len(value) >= _MIN_NUMBER and "tokens" not in name.lower())
 
@@ -387,30 +434,43 @@ def _is_word(text: str) -> bool:
 
 def _redact_assignment(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
-    plain = value.strip("\"'")
+    plain = value.strip(_QUOTES)
     bare = ":" in between and _WORDS_IN_TEXT.fullmatch(name)
     if bare or len(plain) < 3 or not _hides(name, plain):
         return match[0]
-    quote_mark = value[0] if value[0] in "\"'" else ""
-    return f"{name}{between}{quote_mark}{REDACTED}{quote_mark}"
+    mark = _quote_mark(value)
+    return f"{name}{between}{mark}{REDACTED}{mark}"
 
 
 def _redact_option(match: re.Match[str]) -> str:
-    name, value = match["name"], match["value"]
-    plain = value.strip("\"'")
+    name, value = match["name"], match["value"] or match["item"]
+    plain = value.strip(_QUOTES)
     if len(plain) < 3 or not _hides(name.lstrip("-"), plain):
         return match[0]
-    return f"{name}{match['between']}{REDACTED}"
+    if match["item"] is None:
+        return f"{name}{match['between']}{REDACTED}"
+    mark = _quote_mark(value)
+    return f"{name}{match['comma']}{mark}{REDACTED}{mark}"
+
+
+_QUOTES = "\"'\\"
+
+
+def _quote_mark(value: str) -> str:
+    """What a quoted value begins and ends with; empty for one without quotes."""
+    return value[: len(value) - len(value.lstrip(_QUOTES))]
 
 
 def _secrets_in(values: Mapping[str, str]) -> set[str]:
-    """Values worth looking for: those under names of secrets, with their parts, and passwords in
-    URLs under any name."""
+    """Values worth looking for: those under names of secrets, with their parts, and what is secret
+    in those under other names."""
     found: set[str] = set()
     for name, value in values.items():
         found.update(_worth_looking_for(match[1] for match in _URL_PASSWORD.finditer(value)))
         if is_secret_name(name) and not _is_place(value):
             found.update(_worth_looking_for(_parts(value)))
+        else:
+            found.update(_worth_looking_for(_within(value)))
     return found
 
 
@@ -419,17 +479,36 @@ def _parts(value: str) -> Iterator[str]:
     yield value
     yield value.strip()
     yield from (line for line in value.splitlines() if len(line) >= _MIN_LINE)
-    if value.lstrip().startswith("{"):
-        try:
-            content = json.loads(value)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(content, dict):
-            yield from (
-                text
-                for key, text in content.items()
-                if isinstance(text, str) and is_secret_name(key)
-            )
+    yield from _named_texts(value)
+
+
+def _named_texts(text: str) -> Iterator[str]:
+    """Of a text that is JSON, the texts under names of secrets, at any depth."""
+    if not text.lstrip().startswith(("{", "[")):
+        return
+    try:
+        pending = [("", json.loads(text))]
+    except (ValueError, RecursionError):
+        return
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, dict):
+            pending += [(str(key), item) for key, item in value.items()]
+        elif isinstance(value, list):
+            pending += [(name, item) for item in value]
+        elif isinstance(value, str) and _hides(name, value):
+            yield value
+
+
+@functools.lru_cache(maxsize=512)
+def _within(value: str) -> tuple[str, ...]:
+    """What is secret in the value of a variable whose name does not say so: options, a connection
+    string, JSON. A plain word (``key=length``) is looked for nowhere else."""
+    parts = [*_named_texts(value), *removed_parts(value, redact_text(value, ()))]
+    return tuple(part for part in parts if not _WORD.fullmatch(part))
+
+
+_WORD = re.compile("[A-Za-z_-]*|[0-9]*")
 
 
 def _worth_looking_for(values: Iterable[str]) -> Iterator[str]:

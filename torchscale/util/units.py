@@ -4,6 +4,7 @@ dependencies."""
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 
 _BINARY_PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DURATION = re.compile(r"^\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|min|h)?\s*$")
@@ -136,3 +137,15 @@ def _significant(value: float, digits: int = 3) -> str:
     if value == 0 or not exponent:  # infinite, or no number
         return f"{value:g}"
     return f"{value:.{max(0, digits - 1 - int(exponent))}f}"
+
+
+def parse_moment(text: str) -> datetime | None:
+    """A moment as files have it (ISO 8601), in UTC; ``None`` for what is none. Without a zone it is
+    in UTC."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        if not moment.tzinfo:
+            return moment.replace(tzinfo=timezone.utc)
+        return moment.astimezone(timezone.utc)
+    except (ValueError, OverflowError):  # OverflowError: before year 1 or after 9999 in UTC
+        return None

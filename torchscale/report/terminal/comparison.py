@@ -41,6 +41,8 @@ _MAX_ROWS = 60
 """About two screens; JSON and HTML hold every row."""
 _MAX_DIFFERENCES = 12
 """Half a screen; JSON and HTML hold all."""
+_MAX_PROBLEMS = 5
+"""Damaged files: the first ones tell what is wrong; ``report`` of the run lists all."""
 
 
 def print_comparison(comparison: ComparisonReport, console: Console) -> None:
@@ -55,8 +57,19 @@ def print_comparison(comparison: ComparisonReport, console: Console) -> None:
         _print_pair(pair, comparison, console)
     for sentence in comparison.left_out:
         console.print(shortened(sentence), markup=False, soft_wrap=True)
+    _print_problems(comparison, console)
     if not comparison.matched_by_name:
         _print_differences(comparison, console)
+
+
+def _print_problems(comparison: ComparisonReport, console: Console) -> None:
+    """Files that could not be read, and so are why a side measured less."""
+    sides = (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
+    problems = [problem for side in sides for problem in side.problems]
+    for problem in problems[:_MAX_PROBLEMS]:
+        console.print(shortened(f"Skipped: {problem}"), markup=False, soft_wrap=True)
+    if len(problems) > _MAX_PROBLEMS:
+        console.print(f"… and {len(problems) - _MAX_PROBLEMS} more skipped", markup=False)
 
 
 def _print_ranking(comparison: ComparisonReport, console: Console) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.choices import DeviceRequest, ElementType, Operation
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive, PositiveCount
 from torchscale.schema.ident import content_hash
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import RankIdentity
@@ -27,11 +27,11 @@ class CollectivesCell(Frozen):
     kind: Literal["collectives"] = "collectives"
     operations: tuple[Operation, ...]
     dtypes: tuple[ElementType, ...]
-    min_bytes: int
-    max_bytes: int
-    iterations: int
-    warmup: int
-    world_size: int
+    min_bytes: Count
+    max_bytes: Count
+    iterations: Count
+    warmup: Count
+    world_size: PositiveCount
     device: DeviceRequest
     algorithm: str | None = None
     protocol: str | None = None

@@ -8,7 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.choices import DeviceRequest, MatmulType
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    NotNegative,
+    Positive,
+    PositiveCount,
+)
 from torchscale.schema.ident import content_hash
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import RankIdentity
@@ -20,13 +27,13 @@ class HardwareCell(Frozen):
     """Matrix products, copies and a disk, on every device of one world size at once."""
 
     kind: Literal["hardware"] = "hardware"
-    matmul_sizes: tuple[int, ...]
+    matmul_sizes: tuple[PositiveCount, ...]
     matmul_dtypes: tuple[MatmulType, ...]
-    seconds: float
-    copy_bytes: int
+    seconds: NotNegative
+    copy_bytes: Count
     disk_path: str | None = None
-    disk_bytes: int
-    world_size: int
+    disk_bytes: Count
+    world_size: PositiveCount
     device: DeviceRequest
 
     @cached_property

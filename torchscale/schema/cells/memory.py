@@ -21,7 +21,7 @@ class MemoryCell(Frozen):
 
     kind: Literal["memory"] = "memory"
     training: TrainingCell
-    limit_bytes: int | None = None
+    limit_bytes: Count | None = None
 
     @property
     def world_size(self) -> int:

@@ -27,7 +27,7 @@ from torchscale.config.choices import (
 )
 from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import Strategy, strategy_label, strategy_options
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount
 from torchscale.schema.ident import content_hash, file_name
 
 
@@ -36,19 +36,19 @@ class Measurement(Frozen):
     ``training.epochs``."""
 
     preset: Preset
-    warmup_steps: int
-    warmup_seconds: float
-    warmup_max_seconds: float
-    steady_tolerance: float
-    min_steps: int
-    min_seconds: float
-    max_steps: int
-    max_seconds: float
-    target_half_width: float
-    measure_steps: int | None = None
-    measure_seconds: float | None = None
-    epochs: int | None = None
-    warmup_epochs: int | None = None
+    warmup_steps: Count
+    warmup_seconds: NotNegative
+    warmup_max_seconds: NotNegative
+    steady_tolerance: NotNegative
+    min_steps: Count
+    min_seconds: NotNegative
+    max_steps: Count
+    max_seconds: NotNegative
+    target_half_width: NotNegative
+    measure_steps: Count | None = None
+    measure_seconds: NotNegative | None = None
+    epochs: Count | None = None
+    warmup_epochs: Count | None = None
     sync_cuda: bool = False
 
 
@@ -56,11 +56,11 @@ class Loader(Frozen):
     """How batches come through a loader; the fields are those of ``data:``."""
 
     data_dir: str
-    num_shards: int | None = None
-    total_mb: int
-    workers: int
+    num_shards: Count | None = None
+    total_mb: Count
+    workers: Count
     pin_memory: bool
-    prefetch: int
+    prefetch: Count
     verify: bool
     drop_cache: bool
     download: bool
@@ -76,25 +76,25 @@ class TrainingCell(Frozen):
     kind: Literal["training"] = "training"
     model: str
     model_options: dict[str, OptionValue] = Field(default_factory=dict)
-    batch_size: int
+    batch_size: PositiveCount
     scaling: Scaling
-    world_size: int
+    world_size: PositiveCount
     device: DeviceRequest
     precision: Precision
     strategy: Strategy
     optimizer: OptimizerName
-    learning_rate: float
+    learning_rate: Positive
     channels_last: bool
     compile: bool | CompileMode
-    seed: int
+    seed: Count
     cudnn_benchmark: bool
     data_source: DataSource
-    num_samples: int
+    num_samples: Count
     measurement: Measurement
     fused: bool = False
-    gradient_accumulation: int = 1
+    gradient_accumulation: PositiveCount = 1
     activation_checkpointing: Checkpointing = "none"
-    gradient_clipping: float | None = None
+    gradient_clipping: Positive | None = None
     deterministic: bool = False
     loader: Loader | None = None
 

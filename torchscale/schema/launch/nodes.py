@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.sections import MAX_NODES
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import Count, Frozen, Real
 from torchscale.schema.node.environment import Versions
 
 Name = Annotated[str, Field(max_length=255)]
@@ -21,11 +21,13 @@ Name = Annotated[str, Field(max_length=255)]
 Text = Annotated[str, Field(max_length=2000)]
 """A reason in words."""
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
-Port = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 MAX_CLOCK_OFFSET_SECONDS = 5.0
 """Failures of ranks are put in order by their times, and the earliest is taken for the cause. A
 rank fails within a few seconds of another; clocks that NTP keeps differ by milliseconds."""
-Number = Annotated[int, Field(ge=0, lt=1 << 31)]
+Number = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
+ExitStatus = Annotated[int, Field(gt=-(1 << 15), lt=1 << 15, strict=True)]
+"""Of a process: 0 to 255, or a signal's number below 0; wide enough for every system."""
 
 
 class NodeDescription(Frozen):
@@ -95,7 +97,7 @@ class Clock(Frozen):
     """Node → first node: its clock, in answer to :class:`AskClock`; seconds since the epoch."""
 
     type: Literal["clock"] = "clock"
-    time: float
+    time: Real
 
 
 class Reached(Frozen):
@@ -119,7 +121,7 @@ class Ended(Frozen):
 
     type: Literal["ended"] = "ended"
     order: Number
-    exit_code: int | None
+    exit_code: ExitStatus | None
     problem: Text = ""
     survivors: Annotated[tuple[Name, ...], Field(max_length=100)] = ()
     oom_kills: Number = 0
@@ -131,7 +133,7 @@ class FileFollows(Frozen):
     type: Literal["file"] = "file"
     order: Number
     name: Name
-    size: Annotated[int, Field(ge=0)]
+    size: Count
 
 
 class Collected(Frozen):

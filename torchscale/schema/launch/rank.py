@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, PositiveCount, Real
 from torchscale.schema.launch.signals import RankSignals
 from torchscale.schema.launch.steps import BatchTimes, StopRule, Warmup
 from torchscale.schema.node.environment import RankIdentity
@@ -142,16 +140,16 @@ class RankRecord(RankIdentity):
 
     schema_version: int = SCHEMA_VERSION
     parameters: Count
-    samples_per_step: int = Field(ge=1)
-    tokens_per_step: int | None
+    samples_per_step: PositiveCount
+    tokens_per_step: Count | None
     setup: Setup
     warmup: Warmup
     batches: BatchTimes
     stop_rule: StopRule
     memory: MemoryUse
     host_load: HostLoad
-    first_loss: float | None
-    last_loss: float | None
+    first_loss: Real | None
+    last_loss: Real | None
     losses_finite: bool
     parameters_changed: bool
     parameters_equal: bool | None
@@ -160,5 +158,5 @@ class RankRecord(RankIdentity):
     data: DataUse | None = None
     flops: FlopCount | None = None
     flops_unknown: str = ""
-    measured_from: float | None = None
-    measured_until: float | None = None
+    measured_from: Real | None = None
+    measured_until: Real | None = None

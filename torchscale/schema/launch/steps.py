@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from torchscale.schema.base import Count, Frozen, NotNegative, Positive
+from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount, Real
 
 
 class StopRule(str, Enum):
@@ -27,8 +26,8 @@ class Batch(Frozen):
     """A batch of contiguous steps: the unit of the stop rule and of throughput. ``seconds`` is its
     wall time."""
 
-    steps: int = Field(ge=1)
-    seconds: float = Field(gt=0)
+    steps: PositiveCount
+    seconds: Positive
 
 
 class BatchTimes(Frozen):
@@ -40,7 +39,7 @@ class BatchTimes(Frozen):
         seconds: Wall time of each batch.
     """
 
-    steps: tuple[Annotated[Count, Field(ge=1)], ...]
+    steps: tuple[PositiveCount, ...]
     seconds: tuple[Positive, ...]
 
     @classmethod
@@ -102,16 +101,16 @@ class StepSample(Frozen):
         loss: ``None`` where it was not finite.
     """
 
-    step: int
+    step: Count
     seconds: NotNegative
-    data_wait: float
-    forward: float
-    backward: float
-    optimizer: float
-    bubble: float | None = None
-    exposed_sync: float | None = None
-    buffer_sync: float | None = None
-    loss: float | None = None
+    data_wait: Real
+    forward: Real
+    backward: Real
+    optimizer: Real
+    bubble: Real | None = None
+    exposed_sync: Real | None = None
+    buffer_sync: Real | None = None
+    loss: Real | None = None
 
     @property
     def sync(self) -> float | None:
@@ -136,12 +135,12 @@ class EpochSample(Frozen):
         mean_loss: Over its steps on rank 0; ``None`` where no loss was read.
     """
 
-    epoch: int
-    steps: int
-    seconds: float
-    samples: int
-    samples_per_second: float | None = None
-    mean_loss: float | None = None
+    epoch: Count
+    steps: Count
+    seconds: NotNegative
+    samples: Count
+    samples_per_second: NotNegative | None = None
+    mean_loss: Real | None = None
 
 
 MAX_VALUES = 500
@@ -161,14 +160,14 @@ class Digest(Frozen):
             kept.
     """
 
-    count: int = Field(ge=1)
+    count: PositiveCount
     mean: NotNegative
     minimum: NotNegative
     p50: NotNegative
     p95: NotNegative
     p99: NotNegative
     maximum: NotNegative
-    values: tuple[float, ...] = ()
+    values: tuple[NotNegative, ...] = ()
 
 
 class StepDigest(Frozen):
@@ -179,12 +178,12 @@ class StepDigest(Frozen):
     """
 
     seconds: Digest
-    mean_data_wait: float
-    mean_forward: float
-    mean_backward: float
-    mean_optimizer: float
-    mean_sync: float | None = None
-    mean_bubble: float | None = None
+    mean_data_wait: Real
+    mean_forward: Real
+    mean_backward: Real
+    mean_optimizer: Real
+    mean_sync: Real | None = None
+    mean_bubble: Real | None = None
 
 
 class RankSteps(Frozen):
@@ -194,19 +193,19 @@ class RankSteps(Frozen):
     ``mean_sync`` and ``mean_bubble`` are ``None`` for the ranks that did not measure them.
     """
 
-    count: tuple[Annotated[Count, Field(ge=1)], ...] = ()
+    count: tuple[PositiveCount, ...] = ()
     mean: tuple[NotNegative, ...] = ()
     minimum: tuple[NotNegative, ...] = ()
     p50: tuple[NotNegative, ...] = ()
     p95: tuple[NotNegative, ...] = ()
     p99: tuple[NotNegative, ...] = ()
     maximum: tuple[NotNegative, ...] = ()
-    mean_data_wait: tuple[float, ...] = ()
-    mean_forward: tuple[float, ...] = ()
-    mean_backward: tuple[float, ...] = ()
-    mean_optimizer: tuple[float, ...] = ()
-    mean_sync: tuple[float | None, ...] = ()
-    mean_bubble: tuple[float | None, ...] = ()
+    mean_data_wait: tuple[Real, ...] = ()
+    mean_forward: tuple[Real, ...] = ()
+    mean_backward: tuple[Real, ...] = ()
+    mean_optimizer: tuple[Real, ...] = ()
+    mean_sync: tuple[Real | None, ...] = ()
+    mean_bubble: tuple[Real | None, ...] = ()
 
     @classmethod
     def of(cls, ranks: Iterable[StepDigest]) -> RankSteps:

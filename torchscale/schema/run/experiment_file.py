@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pydantic import model_validator
+
 from torchscale.config.experiment import Experiment
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.node.environment import Environment
 
@@ -39,8 +43,13 @@ class ExperimentFile(Frozen):
     plan: tuple[PlannedCell, ...]
     environment: Environment
     created_at: str
-    threads_per_rank: int
+    threads_per_rank: Count
     later: tuple[Session, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> ExperimentFile:
+        refuse_repeated("plan", [entry.cell.id for entry in self.plan])
+        return self
 
     @property
     def sessions(self) -> tuple[Session, ...]:
@@ -57,3 +66,24 @@ class ExperimentFile(Frozen):
         if begun == self.sessions[-1]:
             return self
         return self.model_copy(update={"later": (*self.later, begun)})
+
+
+def refuse_repeated(key: str, ids: Sequence[str]) -> None:
+    """Cells are told apart by their ids: of two with the same one, a comparison would silently take
+    one.
+
+    Args:
+        key: Of the list, for the message.
+        ids: Of its cells, in order.
+
+    Raises:
+        ValueError: an id is there twice.
+    """
+    places: dict[str, int] = {}
+    for place, cell_id in enumerate(ids):
+        first = places.setdefault(cell_id, place)
+        if first != place:
+            raise ValueError(
+                f"{key}.{place} is the cell of {key}.{first} again ({cell_id[:100]}); expected "
+                "each cell once"
+            )

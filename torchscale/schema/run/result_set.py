@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from torchscale.config.experiment import Experiment
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.node.environment import Environment
-from torchscale.schema.run.experiment_file import Session
+from torchscale.schema.run.experiment_file import Session, refuse_repeated
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
 
@@ -23,8 +23,8 @@ SMALLEST, LARGEST = 1e-30, 1e30
 shortest time 1e-9 s, so anything beyond is a damaged file, and logarithms and ratios of figures
 inside stay finite."""
 
-Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 class LaunchFigures(Frozen):
@@ -48,6 +48,13 @@ class LaunchFigures(Frozen):
     other_processes: Share | None = None
     delay: tuple[Share, Share] | None = None
     fixed_work: tuple[Figure, Figure] | None = None
+
+    @model_validator(mode="after")
+    def _check_delay(self) -> LaunchFigures:
+        if self.delay is not None and self.delay[0] > self.delay[1]:
+            low, high = self.delay
+            raise ValueError(f"delay: the least, {low:g}, exceeds the most, {high:g}")
+        return self
 
 
 class ResultCell(Frozen):
@@ -84,10 +91,15 @@ class ResultSet(Frozen):
     created_at: str = ""
     environment: Environment | None = None
     config: Experiment | None = None
-    threads_per_rank: int | None = None
+    threads_per_rank: Count | None = None
     later: tuple[Session, ...] = ()
     cells: tuple[ResultCell, ...]
     problems: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_cells(self) -> ResultSet:
+        refuse_repeated("cells", [entry.cell.id for entry in self.cells])
+        return self
 
     @property
     def sessions(self) -> tuple[Session, ...]:

@@ -15,6 +15,7 @@ from torchscale.schema.profiles.span import (
 )
 from torchscale.traces.columns import CollectiveRow, make_collectives, op_of
 from torchscale.traces.nsys.nccl import NcclCall, like_the_others
+from torchscale.traces.soundness import whole_number
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,13 @@ class Communicators:
 
     def _payload(self, call: NcclCall) -> int:
         """Bytes as nccl-tests counts them."""
-        if not call.is_part or call.message_bytes < 0:
-            return call.message_bytes
+        if call.message_bytes < 0:
+            return -1
+        if not call.is_part:
+            return whole_number(call.message_bytes)
         if call.communicator is None:
             return -1
-        return call.message_bytes * len(self._members[call.communicator])
+        return whole_number(call.message_bytes * len(self._members[call.communicator]))
 
     def _global_rank(self, call: NcclCall) -> int:
         """Of the partner: torch numbers the ranks of a group in their global order."""

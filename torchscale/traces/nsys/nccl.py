@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from torchscale.schema.profiles.span import GROUPED_SEND_RECV, SEND_RECV
@@ -31,6 +32,9 @@ _COMMUNICATOR, _PEER_RANK = "NCCL communicator ID", "Peer rank"
 _SIZES = ("Message size [bytes]", "Bytes")
 _CALLED_WITH_PARTS = ("all_gather", "reduce_scatter", ALL_TO_ALL, "gather", "scatter")
 _BEGIN, _END = "GroupStart", "GroupEnd"
+_MAX_NESTED = 8
+"""Groups within groups: torch nests two. Each is gone through for itself, so that the calls within
+deeper ones are not known."""
 _NEIGHBOURS = 8
 """Ranges that can begin between the one around a launch and the launch: NCCL's nest two deep."""
 
@@ -80,7 +84,9 @@ class NcclCalls:
                 self._torch[item.thread].add(item)
             elif _API.match(item.text):
                 self._api[item.thread].add(item)
-        self._numbers = {thread: number << 32 for number, thread in enumerate(self._api)}
+        threads = dict.fromkeys((*self._api, *self._torch))
+        self._numbers = {thread: number << 32 for number, thread in enumerate(threads)}
+        self._calls: dict[tuple[int, int, str | None], NcclCall | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._api or self._torch)
@@ -104,7 +110,7 @@ class NcclCalls:
         if not is_known_op(name):  # `coalesced`: NCCL's own ranges tell what
             return call
         op = op_of(name)
-        call = replace(call or NcclCall(op, number=-2 - place), op=op)
+        call = replace(call or NcclCall(op, number=-2 - place - self._numbers[thread]), op=op)
         if op != SEND_RECV:
             return replace(call, peer=-1, direction=0)
         peer = _PEER.match(text)
@@ -119,16 +125,23 @@ class NcclCalls:
         place = ordered.around(moment)
         if place is None:
             return None
+        # A group of many calls can launch many kernels.
+        wanted = op_of(kernel) if kernel else None
+        key = thread, place, wanted
+        if key not in self._calls:
+            self._calls[key] = self._call_at(thread, place, wanted)
+        return self._calls[key]
+
+    def _call_at(self, thread: int, place: int, wanted: str | None) -> NcclCall | None:
+        """What the range at ``place`` calls; of a group, what is called as the kernel is."""
+        ordered = self._api[thread]
         name = _name(ordered.ranges[place])
         operations = (
-            list(_group_before(ordered.ranges, place))
-            if name == _END
-            else [_operation(ordered.ranges[place])]
+            ordered.group_before(place) if name == _END else [_operation(ordered.ranges[place])]
         )
         number = self._numbers[thread] + place
         if name != _END and not is_known_op(name):
             return None  # ncclCommInitRank and the like
-        wanted = op_of(kernel) if kernel else None
         chosen = [one for one in operations if wanted in (None, op_of(one.name))]
         messages = [one for one in chosen if op_of(one.name) == SEND_RECV]
         if messages:
@@ -163,6 +176,28 @@ class _Ordered:
         self.ranges.append(item)
         self._starts.append(item.start)
 
+    @cached_property
+    def _begins(self) -> dict[int, int]:
+        """End of a group → its begin, by their places."""
+        begins: dict[int, int] = {}
+        open_groups: list[int] = []
+        for place, item in enumerate(self.ranges):
+            name = _name(item)
+            if name == _BEGIN:
+                open_groups.append(place)
+            elif name == _END and open_groups:
+                begin = open_groups.pop()
+                if len(open_groups) < _MAX_NESTED:
+                    begins[place] = begin
+        return begins
+
+    def group_before(self, end: int) -> list[_Operation]:
+        """The calls of the group that the range at ``end`` closes, the last first; none where its
+        begin was not recorded, and others may be missing too."""
+        places = range(end - 1, self._begins.get(end, end), -1)
+        inside = (self.ranges[place] for place in places)
+        return [_operation(item) for item in inside if is_known_op(_name(item))]
+
     def around(self, moment: int) -> int | None:
         """Place of the innermost range that ``moment`` lies in."""
         last = bisect_right(self._starts, moment) - 1
@@ -177,18 +212,6 @@ def _name(item: NvtxRange) -> str:
     if match is None:
         return ""
     return match[1]
-
-
-def _group_before(ranges: Sequence[NvtxRange], end: int) -> Iterator[_Operation]:
-    """The calls of the group that the range at ``end`` closes."""
-    depth = 0
-    for place in range(end, -1, -1):
-        name = _name(ranges[place])
-        depth += (name == _END) - (name == _BEGIN)
-        if depth == 0:
-            return
-        if is_known_op(name):
-            yield _operation(ranges[place])
 
 
 def _operation(item: NvtxRange) -> _Operation:

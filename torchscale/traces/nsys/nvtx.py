@@ -6,12 +6,13 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchscale.errors import TraceError
-from torchscale.traces.nsys.database import Database
+from torchscale.traces.nsys.database import AGAIN, STRINGS, Database
 
 PID_UNIT = 0x1000000
 """In globalPid and globalTid the process is above 24 bits for the thread."""
@@ -24,6 +25,18 @@ _HEADER = struct.Struct("<IIIIQQ")
 with this header. As exports of 2025 and 2026 have it; anything else is not decoded."""
 _INTEGERS = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 """Payload entry types of NVTX: int, unsigned, int32, uint32, int64, uint64, size_t."""
+
+_MAX_ENTRIES = 100_000
+"""Of all payloads of all processes: a library registers some tens."""
+_MAX_FIELDS = 100
+"""Of one payload, which is decoded for each range: those of NCCL have less than ten."""
+_MAX_TEXT = 8_192
+"""Characters of a text that are read, more than those of any range that is looked for: any number
+of ranges can have one text."""
+_Registered = dict[int, set[tuple[object, ...]]]
+"""Place of an entry → type, name and offset, of each process that registered it."""
+_Field = tuple[str, str, int]
+"""Name, form and place of an integer of a payload."""
 
 Payload = Mapping[str, int]
 """Values by their names, integers alone."""
@@ -46,7 +59,6 @@ class NvtxEvents:
 
     database: Database
     path: Path
-    _schemas: dict[tuple[int, int], list[tuple[str, str, int]]] = field(default_factory=dict)
 
     @property
     def lacks_payloads(self) -> bool:
@@ -65,48 +77,59 @@ class NvtxEvents:
             TraceError: a time or thread is no integer.
         """
         payload = "n.binaryData" if self.database.has(_TABLE, "binaryData") else "NULL"
-        kinds = f"n.end IS NOT NULL AND n.eventType IN ({_PUSH_POP}, {_START_END})"
-        columns = f"n.start, n.end, n.globalTid, {{text}}, {payload}"
-        for start, end, thread, text, blob in self._rows(columns, pid, like, kinds):
+        kinds = (
+            f"n.end IS NOT NULL AND n.eventType IN ({_PUSH_POP}, {_START_END}) AND n.globalTid "
+            "BETWEEN ? AND ?"
+        )
+        columns = f"n.start, n.end, n.globalTid, {payload}"
+        process = (pid, pid + (PID_UNIT - 1))
+        for text, start, end, thread, blob in self._rows(columns, like, kinds, process):
             if (
                 not isinstance(start, int)
                 or not isinstance(end, int)
                 or not isinstance(thread, int)
             ):
                 raise TraceError(
-                    f"{self.path}: an NVTX range whose times or thread are no integers",
-                    hint="export it again from the .nsys-rep",
+                    f"{self.path}: an NVTX range whose times or thread are no integers", hint=AGAIN
                 )
             decoded = self._decoded(blob) if isinstance(blob, bytes) else NO_PAYLOAD
-            yield NvtxRange(start, end, thread, str(text), decoded)
+            yield NvtxRange(start, end, thread, text, decoded)
 
     def marks(self, like: str) -> Iterator[tuple[int, str]]:
         """Process (globalPid) and text of the marks of all processes with such a text."""
-        for thread, text in self._rows(
-            "n.globalTid, {text}", None, [like], "n.globalTid IS NOT NULL"
-        ):
+        for text, thread in self._rows("n.globalTid", [like], "n.globalTid IS NOT NULL", ()):
             if isinstance(thread, int):
-                yield thread // PID_UNIT * PID_UNIT, str(text)
+                yield thread // PID_UNIT * PID_UNIT, text
 
     def _rows(
-        self, columns: str, pid: int | None, like: Sequence[str], where: str
-    ) -> Iterator[tuple[object, ...]]:
+        self, columns: str, like: Sequence[str], where: str, values: tuple[int, ...]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Text and ``columns`` of the events with such a text. Texts are many, and each is read and
+        compared once, not once an event."""
         if not self.database.has(_TABLE, "text", "globalTid", "eventType", "end"):
             return
-        text, matches, values = "n.text", ["n.text LIKE ?"] * len(like), list(like)
+        of_text = " OR ".join(["{0} LIKE ?"] * len(like))
+        number, by_number = "NULL", "0"
+        texts: dict[object, object] = {}
+        known: dict[str, str] = {}
         if self.database.has(_TABLE, "textId"):
-            text = "COALESCE(n.text, (SELECT s.value FROM StringIds s WHERE s.id = n.textId))"
-            # Texts are many, and each is compared once, not once an event.
-            matches += ["n.textId IN (SELECT id FROM StringIds WHERE value LIKE ?)"] * len(like)
-            values += like
-        process: tuple[object, ...] = ()
-        of_process = ""
-        if pid is not None:
-            process = (pid, pid + PID_UNIT)
-            of_process = "AND n.globalTid >= ? AND n.globalTid < ?"
-        where = f"{where} AND ({' OR '.join(matches)}) {of_process}"
-        query = f"SELECT {columns.format(text=text)} FROM {_TABLE} n WHERE {where}"
-        yield from self.database.rows(query, (*values, *process))
+            query = f"SELECT id, substr(value, 1, {_MAX_TEXT}) FROM {STRINGS} WHERE "
+            found = self.database.rows(query + of_text.format("value"), like)
+            texts = {row[0]: row[1] for row in found}
+            number = "n.textId"
+            by_number = (
+                f"n.text IS NULL AND n.textId IN (SELECT id FROM {STRINGS} WHERE "
+                f"{of_text.format('value')})"
+            )
+            like = [*like, *like]
+        query = (
+            f"SELECT {number}, substr(n.text, 1, {_MAX_TEXT}), {columns} FROM {_TABLE} n WHERE "
+            f"{where} AND ({of_text.format('n.text')} OR ({by_number}))"
+        )
+        for place, of_row, *rest in self.database.rows(query, (*values, *like)):
+            text = texts.get(place) if of_row is None else of_row
+            if isinstance(text, str):  # else bytes, which SQLite compares as text
+                yield (known.setdefault(text, text), *rest)
 
     def _decoded(self, blob: bytes) -> Payload:
         """Integers of a payload by name; nothing where its form is not known."""
@@ -116,33 +139,41 @@ class NvtxEvents:
         if whole != _HEADER.size + size or len(blob) < whole:
             return NO_PAYLOAD
         values = {}
-        for name, form, offset in self._schema(domain, schema):
+        for name, form, offset in self._fields.get((domain, schema), ()):
             if offset + struct.calcsize(form) <= size:
                 (values[name],) = struct.unpack_from(form, blob, _HEADER.size + offset)
         return values
 
-    def _schema(self, domain: int, schema: int) -> list[tuple[str, str, int]]:
-        """Name, form and place of each integer of a payload. Nothing where processes registered
-        different ones under one number."""
-        key = domain, schema
-        if key not in self._schemas:
-            self._schemas[key] = list(self._read_schema(domain, schema))
-        return self._schemas[key]
+    @cached_property
+    def _fields(self) -> dict[tuple[object, object], list[_Field]]:
+        """Integers of each payload, by domain and schema.
 
-    def _read_schema(self, domain: int, schema: int) -> Iterator[tuple[str, str, int]]:
-        if not self.database.has(_ENTRIES, "domainId", "schemaId", "idx", "type", "name", "offset"):
-            return
-        forms: dict[int, set[tuple[object, ...]]] = defaultdict(set)
-        query = (
-            f"SELECT idx, type, name, offset FROM {_ENTRIES} WHERE domainId = ? AND schemaId = ?"
-        )
-        for place, kind, name, offset in self.database.rows(query, (domain, schema)):
+        Raises:
+            TraceError: there is more of it than programs register.
+        """
+        columns = ("domainId", "schemaId", "idx", "type", "name", "offset")
+        if not self.database.has(_ENTRIES, *columns):
+            return {}
+        found: dict[tuple[object, object], _Registered] = {}
+        query = f"SELECT {', '.join(columns)} FROM {_ENTRIES} LIMIT {_MAX_ENTRIES + 1}"
+        for count, row in enumerate(self.database.rows(query)):
+            if count == _MAX_ENTRIES:
+                raise TraceError(
+                    f"{self.path}: more than {_MAX_ENTRIES:,} entries in {_ENTRIES}", hint=AGAIN
+                )
+            domain, schema, place, *entry = row
             if isinstance(place, int):
-                forms[place].add((kind, name, offset))
-        if any(len(registered) > 1 for registered in forms.values()):
-            return
-        for registered in forms.values():
-            ((kind, name, offset),) = registered
-            form = _INTEGERS.get(kind) if isinstance(kind, int) else None
-            if form is not None and (offset is None or (isinstance(offset, int) and offset >= 0)):
-                yield str(name), form, offset or 0  # that of the first entry is not exported
+                registered = found.setdefault((domain, schema), defaultdict(set))
+                registered[place].add(tuple(entry))
+        return {key: list(_integers(registered)) for key, registered in found.items()}
+
+
+def _integers(registered: _Registered) -> Iterator[_Field]:
+    """Nothing where processes registered different ones under one number."""
+    if len(registered) > _MAX_FIELDS or any(len(entries) > 1 for entries in registered.values()):
+        return
+    for entries in registered.values():
+        ((kind, name, offset),) = entries
+        form = _INTEGERS.get(kind) if isinstance(kind, int) else None
+        if form is not None and (offset is None or (isinstance(offset, int) and offset >= 0)):
+            yield str(name), form, offset or 0  # that of the first entry is not exported

@@ -35,7 +35,7 @@ from torchscale.traces.columns import (
 )
 from torchscale.traces.nsys import nccl
 from torchscale.traces.nsys.communicators import Communicators, NcclSpan, Process
-from torchscale.traces.nsys.database import Database, open_database
+from torchscale.traces.nsys.database import AGAIN, Database, open_database
 from torchscale.traces.nsys.nvtx import PID_UNIT, NvtxEvents, NvtxRange
 from torchscale.traces.soundness import MAX_NS
 
@@ -43,6 +43,14 @@ _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_IDENTIFIERS = (
+    (_KERNEL, "globalPid"),
+    (_MEMCPY, "globalPid"),
+    (_MEMSET, "globalPid"),
+    (_RUNTIME, "globalTid", "nameId"),
+    ("NVTX_EVENTS", "globalTid", "eventType", "textId"),
+)
+"""Tables, and their columns by which rows are chosen."""
 _STEP = re.compile(
     r"(?:torchscale\.)?(?:ProfilerStep|step|iteration|iter)[ _:#]*(\d{1,15})(?:, "
     r"(?:seq|op_id|sizes)\b.*)?",
@@ -51,7 +59,6 @@ _STEP = re.compile(
 """With what torch.autograd.profiler.emit_nvtx adds to a name."""
 _STEP_PATTERNS = ("%step%", "iter%")
 _WAIT_PATTERNS = ("enumerate(DataLoader)%", DATA_WAIT)
-_HINT = "export it again from the .nsys-rep"
 _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|Memcpy\w*Async)")
 _HOST_WAIT = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$"
@@ -61,6 +68,14 @@ _COPY_KINDS = {1: SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, 2: SpanCopyKind.DEVICE_TO
 """Copy kinds of CUPTI."""
 _PAGEABLE = 0
 """A memory kind of CUPTI."""
+_MAX_PROCESSES = 1024
+"""Of one export: a node has some tens of ranks. All tables are gone through for each."""
+_MAX_SHOWN = 60
+"""Characters of a name in a message."""
+_MAX_LISTED = 16
+"""Processes that are named."""
+_MAX_MESSAGE = 300
+"""Characters of what nsys says: three lines of a terminal."""
 _NO_LANE = -1
 """gloo's own threads run its collectives; the thread that calls one goes on."""
 
@@ -121,11 +136,14 @@ class _Export:
         Raises:
             TraceError: it is not an export of nsys.
         """
-        has_meta = database.has("META_DATA_EXPORT") or database.has("EXPORT_META_DATA")
-        if not database.has("StringIds") or not has_meta:
+        database.check_names()
+        if not database.has("META_DATA_EXPORT") and not database.has("EXPORT_META_DATA"):
             raise TraceError(
-                f"{path}: a SQLite database, but not an export of nsys (it has no StringIds)"
+                f"{path}: a SQLite database, but not an export of nsys (it has neither "
+                "META_DATA_EXPORT nor EXPORT_META_DATA)"
             )
+        for table, *columns in _IDENTIFIERS:
+            database.check_identifiers(table, *columns)
         self._database, self._path = database, path
         self._nvtx = NvtxEvents(database, path)
 
@@ -135,11 +153,7 @@ class _Export:
         Raises:
             TraceError: there are none.
         """
-        marked = {
-            pid: _Identity(pid, int(match[1]), int(match[2]))
-            for pid, text in self._nvtx.marks("torchscale.rank %")
-            if (match := RANK_MARK.fullmatch(text)) is not None
-        }
+        marked = self._marked()
         # An export that is not lazy has empty tables.
         if self._database.has(_KERNEL) and any(
             True for _ in self._database.rows(f"SELECT 1 FROM {_KERNEL} LIMIT 1")
@@ -158,6 +172,36 @@ class _Export:
             for identity in sorted(marked.values(), key=lambda one: one.rank)
         ], []
 
+    def _marked(self) -> dict[int, _Identity]:
+        """Processes that marked themselves as ranks.
+
+        Raises:
+            TraceError: one did as several, or they are more than a node has.
+        """
+        marked: dict[int, _Identity] = {}
+        for pid, text in self._nvtx.marks("torchscale.rank %"):
+            match = RANK_MARK.fullmatch(text)
+            if match is None:
+                continue
+            identity = _Identity(pid, int(match[1]), int(match[2]))
+            known = marked.setdefault(pid, identity)
+            if known != identity:
+                raise TraceError(
+                    f"{self._path}: process {identity.short} is marked as rank {known.rank} of "
+                    f"{known.world_size} and as rank {identity.rank} of {identity.world_size}",
+                    hint="mark each process once, as one rank",
+                )
+        self._check_count(len(marked))
+        return marked
+
+    def _check_count(self, processes: int) -> None:
+        if processes > _MAX_PROCESSES:
+            raise TraceError(
+                f"{self._path}: {processes:,} processes ran kernels or are marked as ranks; at "
+                f"most {_MAX_PROCESSES:,} of one node are read",
+                hint=AGAIN,
+            )
+
     def _device_ranks(self, marked: dict[int, _Identity]) -> tuple[list[_Identity], list[str]]:
         pids = [
             pid
@@ -170,39 +214,52 @@ class _Export:
                 f"{self._path}: its kernels do not say which process ran them; export with a "
                 "newer nsys"
             )
-        if not all(isinstance(pid, int) for pid in pids):
-            raise TraceError(
-                f"{self._path}: a process number of its kernels is no integer", hint=_HINT
-            )
-        ordered = sorted(pid for pid in pids if isinstance(pid, int))
+        self._check_count(len(pids))
+        ordered = sorted(self._process_number(pid) for pid in pids)
         if marked:
             strangers = [self._process_text(pid) for pid in ordered if pid not in marked]
+            if len(strangers) == len(ordered):
+                raise TraceError(
+                    f"{self._path}: the processes that ran kernels are marked as no ranks: "
+                    f"{_listed(strangers)}",
+                    hint="mark the processes that run kernels, or none",
+                )
             about = f"{self._path.name}: processes that are no ranks ran kernels and are left out: "
             return [marked[pid] for pid in ordered if pid in marked], [
-                about + ", ".join(strangers)
+                about + _listed(strangers)
             ] * bool(strangers)
         identities = [_Identity(pid, number, len(ordered)) for number, pid in enumerate(ordered)]
         if len(ordered) == 1:
             return identities, []
-        shown = ", ".join(
-            f"process {self._process_text(one.pid)} as rank {one.rank}" for one in identities
+        shown = _listed(
+            [f"process {self._process_text(one.pid)} as rank {one.rank}" for one in identities]
         )
         about = "does not name ranks; taken, as all of the job, in the order of their processes"
         return identities, [f"{self._path.name} {about}: {shown}"]
+
+    def _process_number(self, pid: object) -> int:
+        """The globalPid of a kernel.
+
+        Raises:
+            TraceError: it is none.
+        """
+        if isinstance(pid, int) and pid % PID_UNIT == 0:
+            return pid
+        raise TraceError(
+            f"{self._path}: {str(pid)[:_MAX_SHOWN]} as the process of a kernel; expected its "
+            f"number times {PID_UNIT:,}",
+            hint=AGAIN,
+        )
 
     def _process_text(self, pid: int) -> str:
         """``144 (python3)``, or the number alone where the export does not name it."""
         number = _Identity(pid, 0, 1).short
         if not self._database.has("PROCESSES", "globalPid", "name"):
             return str(number)
-        names = [
-            str(name)
-            for (name,) in self._database.rows(
-                "SELECT name FROM PROCESSES WHERE globalPid = ?", (pid,)
-            )
-        ]
-        if names and names[0]:
-            return f"{number} ({Path(names[0]).name})"
+        query = "SELECT name FROM PROCESSES WHERE globalPid = ? LIMIT 1"
+        for (name,) in self._database.rows(query, (pid,)):
+            if isinstance(name, str) and name:
+                return f"{number} ({Path(name).name[:_MAX_SHOWN]})"
         return str(number)
 
     def _recorder_message(self) -> str:
@@ -213,7 +270,7 @@ class _Export:
             "SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%' LIMIT 1"
         )
         for (text,) in self._database.rows(query):
-            return f"; nsys says: {' '.join(str(text).split())}"
+            return f"; nsys says: {' '.join(str(text)[:_MAX_MESSAGE].split())}"
         return ""
 
     def _device_rank(self, identity: _Identity) -> Process:
@@ -434,6 +491,13 @@ class _Export:
         return item._replace(
             start=max(-MAX_NS, min(item.start, MAX_NS)), end=max(-MAX_NS, min(item.end, MAX_NS))
         )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:_MAX_LISTED])
+    if len(texts) > _MAX_LISTED:
+        return f"{shown} and {len(texts) - _MAX_LISTED:,} more"
+    return shown
 
 
 class _Launches:

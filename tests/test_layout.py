@@ -21,6 +21,8 @@ TESTED_BY: dict[str, str] = {
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/health/gpu.py": "analysis/health/test_node.py",
     "analysis/health/host.py": "analysis/health/test_node.py",
+    "analysis/health/interconnect.py": "analysis/health/test_node.py",
+    "analysis/health/software.py": "analysis/health/test_node.py",
     "analysis/health/system.py": "analysis/health/test_node.py",
     "analysis/kinds/training.py": "analysis/summary/test_run.py",
     "analysis/machine/link_verdict.py": "analysis/machine/test_collectives.py",

@@ -101,10 +101,10 @@ def gpu_modes(facts: NodeFacts) -> Check:
         gpu for gpu in gpus_of(facts) if gpu.compute_mode is not None or gpu.persistence is not None
     ]
     if not known:
-        return _nothing(rule, facts)
+        return nothing_known(rule, facts)
     prohibited = [gpu for gpu in known if gpu.compute_mode == "prohibited"]
     if prohibited:
-        seen = f"no process may use {', '.join(map(_name, prohibited))}"
+        seen = f"no process may use {', '.join(map(gpu_name, prohibited))}"
         commands = fixes.gpu_commands(prohibited, *fixes.COMPUTE_MODE)
         return failed(
             rule,
@@ -115,7 +115,7 @@ def gpu_modes(facts: NodeFacts) -> Check:
         )
     exclusive = [gpu for gpu in known if gpu.compute_mode == "exclusive process"]
     if exclusive:
-        seen = f"one process at a time on {', '.join(map(_name, exclusive))}"
+        seen = f"one process at a time on {', '.join(map(gpu_name, exclusive))}"
         advice = "`hardware` opens all GPUs in rank 0; the other ranks then fail"
         return warned(
             rule, seen, "default", advice, fixes.gpu_commands(exclusive, *fixes.COMPUTE_MODE)
@@ -140,7 +140,7 @@ def gpu_ecc(facts: NodeFacts) -> Check:
         return not_applicable(rule, "no GPU with ECC")
     failures = [gpu for gpu in known if gpu.remapping_failed]
     if failures:
-        seen = f"memory rows could not be remapped on {', '.join(map(_name, failures))}"
+        seen = f"memory rows could not be remapped on {', '.join(map(gpu_name, failures))}"
         commands = fixes.gpu_commands(failures, *fixes.ECC_REPLACE)
         return failed(
             rule,
@@ -153,14 +153,14 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     if bad:
         seen = (
             "uncorrected errors: "
-            f"{', '.join(f'{_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
+            f"{', '.join(f'{gpu_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
         )
         advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
         return failed(rule, seen, "none", advice, fixes.gpu_commands(bad, *fixes.ECC_RESET))
     pending = [gpu for gpu in known if gpu.remapping_pending]
     if pending:
         advice = "drain the node and reset the GPU (nvidia-smi -q -d ROW_REMAPPER)"
-        seen = f"remapping of memory rows is pending on {', '.join(map(_name, pending))}"
+        seen = f"remapping of memory rows is pending on {', '.join(map(gpu_name, pending))}"
         return warned(
             rule, seen, "none pending", advice, fixes.gpu_commands(pending, *fixes.ECC_RESET)
         )
@@ -186,10 +186,12 @@ def gpu_throttling(facts: NodeFacts) -> Check:
     rule = ("gpu_throttling", "GPUs", "throttling")
     known = [gpu for gpu in gpus_of(facts) if gpu.throttle_reasons is not None]
     if not known:
-        return _nothing(rule, facts)
+        return nothing_known(rule, facts)
     slow = [gpu for gpu in known if gpu.throttle_reasons]
     if slow:
-        seen = "; ".join(f"{_name(gpu)}: {', '.join(gpu.throttle_reasons or ())}" for gpu in slow)
+        seen = "; ".join(
+            f"{gpu_name(gpu)}: {', '.join(gpu.throttle_reasons or ())}" for gpu in slow
+        )
         advice = "check cooling and power: nvidia-smi -q -d PERFORMANCE"
         return warned(rule, seen, "none", advice, fixes.gpu_commands(slow, *fixes.PERFORMANCE))
     return passed(rule, "none")
@@ -204,10 +206,10 @@ def gpu_temperature(facts: NodeFacts) -> Check:
         if gpu.temperature_celsius is not None
     ]
     if not known:
-        return _nothing(rule, facts)
+        return nothing_known(rule, facts)
     hot = [(gpu, degrees) for gpu, degrees in known if degrees > HOT_CELSIUS]
     if hot:
-        seen = ", ".join(f"{_name(gpu)}: {degrees} °C" for gpu, degrees in hot)
+        seen = ", ".join(f"{gpu_name(gpu)}: {degrees} °C" for gpu, degrees in hot)
         commands = fixes.gpu_commands((gpu for gpu, _ in hot), *fixes.PERFORMANCE)
         return warned(
             rule,
@@ -228,9 +230,11 @@ def gpu_idle(facts: NodeFacts) -> Check:
         if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None
     ]
     if not gpus:
-        return _nothing(rule, facts)
+        return nothing_known(rule, facts)
     in_use = [
-        f"{_name(gpu)}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes
+        f"{gpu_name(gpu)}: {', '.join(gpu.foreign_processes)}"
+        for gpu in gpus
+        if gpu.foreign_processes
     ]
     in_use += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
     if in_use:
@@ -245,79 +249,6 @@ def gpu_idle(facts: NodeFacts) -> Check:
     return passed(rule, "none")
 
 
-def gpu_pcie(facts: NodeFacts) -> Check:
-    """Every GPU uses all its PCIe lanes. The PCIe generation is not checked: GPUs lower it when
-    idle."""
-    rule = ("gpu_pcie", "interconnect", "PCIe width")
-    known = [
-        gpu
-        for gpu in gpus_of(facts)
-        if gpu.pcie_width is not None and gpu.pcie_width_max is not None
-    ]
-    if not known:
-        return _nothing(rule, facts)
-    narrow = [gpu for gpu in known if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)]
-    if narrow:
-        seen = ", ".join(
-            f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}" for gpu in narrow
-        )
-        advice = "reseat the card or riser; check the slot: lspci -vv"
-        return warned(rule, seen, "full width", advice, fixes.gpu_commands(narrow, *fixes.PCIE))
-    return passed(rule, ", ".join(sorted({f"x{gpu.pcie_width}" for gpu in known})))
-
-
-def gpu_links(facts: NodeFacts) -> Check:
-    """GPUs can access each other's memory directly (P2P), over NVLink where present."""
-    rule = ("gpu_links", "interconnect", "P2P and NVLink")
-    driver = facts.driver
-    if driver is None or len(driver.gpus) < 2:
-        return not_applicable(rule, "fewer than two GPUs")
-    links = [gpu.nvlinks_active for gpu in driver.gpus]
-    paths = Counter(pair.path for pair in driver.pairs if pair.path)
-    nearest = ", ".join(
-        f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items()
-    )
-    counts = ", ".join("none reported" if count is None else str(count) for count in links)
-    nvlink = "no NVLink"
-    if any(links):
-        nvlink = f"NVLinks per GPU: {counts}"
-    seen = "; ".join(part for part in (nvlink, nearest) if part)
-    blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
-    if blocked:
-        advice = "check nvidia-smi topo -p2p r, the IOMMU, ACS and virtualisation settings"
-        return warned(
-            rule,
-            f"no P2P between {', '.join(blocked[:8])}; {seen}",
-            "P2P between all pairs",
-            advice,
-            fixes.P2P,
-        )
-    if any(links) and len(set(links)) > 1:
-        advice = "check nvidia-smi nvlink --status"
-        return warned(rule, seen, "the same number of links on every GPU", advice, fixes.NVLINK)
-    if not driver.pairs or any(pair.p2p is None for pair in driver.pairs):
-        return not_applicable(rule, f"P2P not reported by the driver; {seen}")
-    return passed(rule, seen)
-
-
-def rdma_devices(facts: NodeFacts) -> Check:
-    """InfiniBand and RoCE ports are active; needed for multi-node training."""
-    rule = ("rdma", "interconnect", "InfiniBand / RoCE")
-    if facts.host is None:
-        return unknown(rule, facts.unknown.get("host"))
-    ports = facts.host.rdma_ports
-    if not ports:
-        return not_applicable(rule, "no device")
-    seen = ", ".join(
-        f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports
-    )
-    down = [f"{port.device}/{port.port}" for port in ports if port.state != "ACTIVE"]
-    if down:
-        seen = f"{', '.join(down)} not active; {seen}"
-        return warned(rule, seen, "all ports ACTIVE", "check cables and ibstat", fixes.RDMA)
-    return passed(rule, seen)
-
-
 GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
     gpus_present,
     gpu_visibility,
@@ -326,9 +257,6 @@ GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
     gpu_throttling,
     gpu_temperature,
     gpu_idle,
-    gpu_pcie,
-    gpu_links,
-    rdma_devices,
 )
 
 
@@ -353,7 +281,7 @@ def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
     return warned(rule, seen, "a driver that makes them available", advice, fixes.DRIVER_MISSING)
 
 
-def _name(gpu: GpuFacts) -> str:
+def gpu_name(gpu: GpuFacts) -> str:
     """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it;
     with the number for ``launch.devices`` where that is another."""
     names = []
@@ -365,7 +293,7 @@ def _name(gpu: GpuFacts) -> str:
     return f"GPU {gpu.index} ({', '.join(names)})"
 
 
-def _nothing(rule: Rule, facts: NodeFacts) -> Check:
+def nothing_known(rule: Rule, facts: NodeFacts) -> Check:
     if gpus_of(facts):
         return not_applicable(rule, "not reported by the driver")
     return not_applicable(rule, "no GPU")
@@ -384,4 +312,4 @@ def _is_used(gpu: GpuFacts) -> bool:
 
 
 def _used(gpu: GpuFacts) -> str:
-    return f"{_name(gpu)}: {format_bytes(gpu.memory_used_bytes or 0)} in use"
+    return f"{gpu_name(gpu)}: {format_bytes(gpu.memory_used_bytes or 0)} in use"

@@ -44,6 +44,13 @@ def gpus_of(facts: NodeFacts) -> tuple[GpuFacts, ...]:
     return facts.driver.gpus
 
 
+def cuda_devices_of(facts: NodeFacts) -> int | None:
+    """How many torch may use; ``None`` where that is not known."""
+    if facts.software is None:
+        return None
+    return facts.software.cuda_devices
+
+
 def _check(
     rule: Rule,
     status: Status,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchscale.analysis.health.burn_in import burn_in_checks
-from torchscale.analysis.health.collective import collective
+from torchscale.analysis.health.collective import COLLECTIVE_RULES
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.interconnect import INTERCONNECT_RULES
@@ -32,7 +32,7 @@ def validate_facts(
             *INTERCONNECT_RULES,
             *HOST_RULES,
             *SYSTEM_RULES,
-            collective,
+            *COLLECTIVE_RULES,
         )
     ]
     if burn_in is not None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from torchscale.analysis.health import fixes
 from torchscale.analysis.health.rule import (
-    Rule,
+    DRIVER,
+    NODE,
+    SOFTWARE,
+    HealthRules,
+    Outcome,
     failed,
     not_applicable,
     passed,
     unknown,
     warned,
 )
-from torchscale.schema.node.check import Check
 from torchscale.schema.node.probe import DriverFacts, NodeFacts, SoftwareFacts
 from torchscale.version import DISTRIBUTION
 
@@ -55,72 +57,66 @@ _ROCM_ADVICE = (
     "render)"
 )
 
+SOFTWARE_RULES = HealthRules()
 
-def python_version(facts: NodeFacts) -> Check:
+
+@SOFTWARE_RULES.rule("python", "software", "Python", SOFTWARE)
+def python_version(software: SoftwareFacts) -> Outcome:
     """The Python version is supported."""
-    rule = ("python", "software", "Python")
-    if facts.software is None:
-        return unknown(rule, facts.unknown.get("software"))
-    if version_numbers(facts.software.python) < OLDEST_PYTHON:
-        return failed(
-            rule, facts.software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON
-        )
-    return passed(rule, facts.software.python)
+    if version_numbers(software.python) < OLDEST_PYTHON:
+        return failed(software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON)
+    return passed(software.python)
 
 
-def own_package(facts: NodeFacts) -> Check:
+@SOFTWARE_RULES.rule("package", "software", "package torchscale", NODE)
+def own_package(facts: NodeFacts) -> Outcome:
     """No other project's package of the name ``torchscale`` is installed."""
-    rule = ("package", "software", "package torchscale")
     if facts.software is None or facts.software.namesakes is None:
-        return not_applicable(rule, "not read")
+        return not_applicable("not read")
     others = facts.software.namesakes
     if not others:
-        return passed(rule, f"of {DISTRIBUTION} alone")
+        return passed(f"of {DISTRIBUTION} alone")
     seen = f"also of {', '.join(others)}, in the same folder"
     advice = (
         "whichever is installed or removed last breaks the other: install each in an environment of "
         "its own"
     )
-    return warned(rule, seen, f"{DISTRIBUTION} alone", advice, facts.software.namesake_fixes)
+    return warned(seen, f"{DISTRIBUTION} alone", advice, facts.software.namesake_fixes)
 
 
-def torch_version(facts: NodeFacts) -> Check:
+@SOFTWARE_RULES.rule("torch", "software", "PyTorch", SOFTWARE)
+def torch_version(software: SoftwareFacts) -> Outcome:
     """PyTorch can be imported, and its version is supported."""
-    rule = ("torch", "software", "PyTorch")
-    software = facts.software
-    if software is None:
-        return unknown(rule, facts.unknown.get("software"))
     if software.torch is None:
         if "No module named 'torch'" in (software.torch_error or ""):
             advice = f"install the extra that brings PyTorch: {fixes.TORCH_MISSING[0]}"
-            return failed(rule, "not installed", "2.6 or newer", advice, fixes.TORCH_MISSING)
+            return failed("not installed", "2.6 or newer", advice, fixes.TORCH_MISSING)
         seen = f"cannot be imported: {software.torch_error}"
         advice = "reinstall torch; see the message for the library at fault"
-        return failed(rule, seen, "a working import", advice, fixes.TORCH_BROKEN)
+        return failed(seen, "a working import", advice, fixes.TORCH_BROKEN)
     if version_numbers(software.torch) < OLDEST_TORCH:
         return failed(
-            rule, software.torch, "2.6 or newer", "pip install --upgrade torch", fixes.TORCH_OLD
+            software.torch, "2.6 or newer", "pip install --upgrade torch", fixes.TORCH_OLD
         )
-    return passed(rule, software.torch)
+    return passed(software.torch)
 
 
-def cuda_runtime(facts: NodeFacts) -> Check:
+@SOFTWARE_RULES.rule("cuda_runtime", "software", "CUDA runtime", NODE)
+def cuda_runtime(facts: NodeFacts) -> Outcome:
     """The driver supports the CUDA version of PyTorch."""
-    rule = ("cuda_runtime", "software", "CUDA runtime")
     software, driver = facts.software, facts.driver
     if software is not None and software.rocm_built is not None:
-        return _rocm_runtime(rule, software)
+        return _rocm_runtime(software)
     if driver is None:
-        return unknown(rule, facts.unknown.get("driver"))
+        return unknown(DRIVER.why_missing(facts))
     if software is None:
-        return unknown(rule, facts.unknown.get("software"))
+        return unknown(SOFTWARE.why_missing(facts))
     if software.torch is None:
-        return not_applicable(rule, "PyTorch cannot be imported")
+        return not_applicable("PyTorch cannot be imported")
     if not driver.gpus:
-        return not_applicable(rule, _no_gpu(driver))
+        return not_applicable(_no_gpu(driver))
     if software.cuda_built is None:
         return failed(
-            rule,
             f"PyTorch {software.torch} was built without CUDA, but the node has "
             f"{len(driver.gpus)} GPUs",
             "a CUDA build of PyTorch",
@@ -138,8 +134,8 @@ def cuda_runtime(facts: NodeFacts) -> Check:
         seen = f"{seen}; torch.cuda.is_available() is false"
         if error:
             seen = f"{seen}: {error}"
-        return failed(rule, seen, "a usable CUDA device", advice, commands)
-    return _runtime_for_driver(rule, seen, software.cuda_built, driver.cuda_version)
+        return failed(seen, "a usable CUDA device", advice, commands)
+    return _runtime_for_driver(seen, software.cuda_built, driver.cuda_version)
 
 
 def _no_gpu(driver: DriverFacts) -> str:
@@ -149,59 +145,46 @@ def _no_gpu(driver: DriverFacts) -> str:
     return f"no GPU ({driver.error})"
 
 
-def _runtime_for_driver(rule: Rule, seen: str, cuda: str, driver_cuda: str | None) -> Check:
+def _runtime_for_driver(seen: str, cuda: str, driver_cuda: str | None) -> Outcome:
     """The driver is at least as new as PyTorch's CUDA."""
     if driver_cuda is None:
-        return passed(rule, seen)
+        return passed(seen)
     built, supported = version_numbers(cuda), version_numbers(driver_cuda)
     if built[:1] > supported[:1]:
         advice = (
             "PyTorch can use it, through CUDA's compatibility package (cuda-compat); update the "
             "driver to be safe"
         )
-        return warned(
-            rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE
-        )
+        return warned(seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
     if built > supported:
         advice = "works through CUDA minor-version compatibility; update the driver to be safe"
-        return warned(
-            rule, seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE
-        )
-    return passed(rule, seen)
+        return warned(seen, "a driver at least as new as the runtime", advice, fixes.DRIVER_UPDATE)
+    return passed(seen)
 
 
-def _rocm_runtime(rule: Rule, software: SoftwareFacts) -> Check:
+def _rocm_runtime(software: SoftwareFacts) -> Outcome:
     """PyTorch can use a device; nothing reads AMD's driver."""
     seen = f"PyTorch's ROCm {software.rocm_built}, {software.cuda_devices or 0} devices"
     if not software.cuda_available:
-        return failed(rule, seen, "a usable ROCm device", _ROCM_ADVICE, fixes.ROCM_DEVICES)
-    return passed(rule, f"{seen}; driver, clocks, temperature and ECC of AMD GPUs are not read")
+        return failed(seen, "a usable ROCm device", _ROCM_ADVICE, fixes.ROCM_DEVICES)
+    return passed(f"{seen}; driver, clocks, temperature and ECC of AMD GPUs are not read")
 
 
-def nccl_version(facts: NodeFacts) -> Check:
+@SOFTWARE_RULES.rule("nccl", "software", "NCCL", NODE)
+def nccl_version(facts: NodeFacts) -> Outcome:
     """NCCL is available if there are CUDA devices."""
-    rule = ("nccl", "software", "NCCL")
     software = facts.software
     if software is None or not software.cuda_available:
-        return not_applicable(rule, "no CUDA device: gloo is used")
+        return not_applicable("no CUDA device: gloo is used")
     if software.nccl is None:
         commands = fixes.torch_for(None)
         if facts.driver is not None:
             commands = fixes.torch_for(facts.driver.cuda_version)
         advice = "install a CUDA build of PyTorch for Linux"
-        return failed(rule, "PyTorch was built without NCCL", "NCCL", advice, commands)
+        return failed("PyTorch was built without NCCL", "NCCL", advice, commands)
     if software.rocm_built is None:
-        return passed(rule, software.nccl)
-    return passed(rule, f"RCCL {software.nccl}")
-
-
-SOFTWARE_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
-    python_version,
-    own_package,
-    torch_version,
-    cuda_runtime,
-    nccl_version,
-)
+        return passed(software.nccl)
+    return passed(f"RCCL {software.nccl}")
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

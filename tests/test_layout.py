@@ -19,6 +19,9 @@ TESTED_BY: dict[str, str] = {
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by
     # hand.
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
+    "analysis/diagnosis/rules_pauses.py": "analysis/diagnosis/test_diagnose.py",
+    "analysis/diagnosis/rules_ranks.py": "analysis/diagnosis/test_diagnose.py",
+    "analysis/diagnosis/step_windows.py": "analysis/diagnosis/test_rules_spells.py",
     "analysis/health/gpu.py": "analysis/health/test_node.py",
     "analysis/health/host.py": "analysis/health/test_node.py",
     "analysis/health/interconnect.py": "analysis/health/test_node.py",

@@ -18,13 +18,8 @@ from torchscale.analysis.diagnosis.rules_spells import (
     _moving_mean,
     _two_levels,
 )
-from torchscale.analysis.diagnosis.signals import (
-    MAX_WINDOWS,
-    Pauses,
-    Signals,
-    rare_long_steps,
-    step_windows,
-)
+from torchscale.analysis.diagnosis.signals import Pauses, Signals
+from torchscale.analysis.diagnosis.step_windows import MAX_WINDOWS, rare_long_steps, step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 STEP = 0.013

@@ -21,6 +21,7 @@ from torchscale.analysis.diagnosis.rules_device import (
     throttling,
 )
 from torchscale.analysis.diagnosis.rules_nodes import straggling_node
+from torchscale.analysis.diagnosis.rules_pauses import pauses
 from torchscale.analysis.diagnosis.rules_pipeline import (
     intermittent_peer,
     slow_peer,
@@ -30,10 +31,9 @@ from torchscale.analysis.diagnosis.rules_pipeline import (
 from torchscale.analysis.diagnosis.rules_ranks import (
     input_pipeline,
     load_imbalance,
-    pauses,
-    straggler,
 )
 from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
+from torchscale.analysis.diagnosis.rules_straggler import straggler
 from torchscale.analysis.diagnosis.signals import SignalName, Signals
 from torchscale.schema.profiles.finding import (
     Abstention,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import Judgement
-from torchscale.analysis.diagnosis.rules_ranks import COMPUTE_EXCESS, straggler
+from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS, straggler
 from torchscale.analysis.diagnosis.signals import Matrix, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_seconds

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import (
+from torchscale.analysis.diagnosis.rule import PAUSES, Judgement, rule
+from torchscale.analysis.diagnosis.shared import (
     EXPLAINED_SHARE,
-    Judgement,
     explained_by_processes,
     high_if,
     percent,
@@ -37,11 +37,9 @@ CERTAIN_CHANCE = 0.01
 """Below this chance the rank is certain."""
 
 
-def pauses(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.PAUSES, PAUSES)
+def pauses(signals: Signals, pauses: Pauses) -> Judgement:
     """Rare long steps, and whether they are garbage collections."""
-    del findings
-    pauses = signals.pauses
-    assert pauses is not None  # noqa: S101 - in `needs`
     cost, most = pauses.seconds_per_step, max(pauses.count)
     collection = pauses.collection_seconds_per_step
     if most < MIN_PAUSES or cost < PAUSE_FLOOR * signals.step_seconds:

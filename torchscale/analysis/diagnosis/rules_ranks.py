@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
-    MIN_SAMPLES,
+    BLAME,
+    DATA_WAIT,
+    EARLIER,
+    WAIT,
+    Earlier,
     Judgement,
+    rule,
+    several_ranks,
+)
+from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS
+from torchscale.analysis.diagnosis.shared import (
+    MIN_SAMPLES,
     cannot_name,
     high_if,
     median_of_others,
@@ -14,10 +24,11 @@ from torchscale.analysis.diagnosis.rule import (
     percent,
     seconds_with_interval,
 )
-from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
+    Matrix,
     Signals,
+    SignalSeries,
 )
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
@@ -35,11 +46,9 @@ _MAX_SHOWN_RANKS = 16
 """Ranks whose values are listed as evidence."""
 
 
-def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.INPUT_PIPELINE, DATA_WAIT)
+def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
     """Waits for data, on every rank or on one that the others wait for."""
-    del findings
-    data = signals.data_wait
-    assert data is not None  # noqa: S101 - in `needs`
     means = signals.mean(data)
     advice = (
         "give the loader more workers, prefetch and pin; keep decoding and augmentation off the "
@@ -83,21 +92,22 @@ def input_pipeline(signals: Signals, findings: tuple[Finding, ...]) -> Judgement
     )
 
 
-def load_imbalance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.LOAD_IMBALANCE, WAIT, BLAME, EARLIER, where=(several_ranks,))
+def load_imbalance(
+    signals: Signals, wait: Matrix, blame: SignalSeries, earlier: Earlier
+) -> Judgement:
     """Waiting that is nobody's in particular."""
-    wait, blame = signals.wait, signals.blame
-    assert wait is not None and blame is not None  # noqa: S101 - in `needs`
     if (refusal := cannot_name(signals)) is not None:
         return refusal
     named = sorted(
-        {signals.ranks.index(finding.rank) for finding in findings if finding.rank is not None}
+        {signals.ranks.index(finding.rank) for finding in earlier if finding.rank is not None}
     )
     left = float(signals.mean(wait).mean()) * float(
         1 - blame[named].sum()
     )  # the slowest of a step minus the mean
     left -= sum(
         item.cost_seconds
-        for item in findings
+        for item in earlier
         if item.kind is FindingKind.PAUSES and item.rank is None
     )
     top = int(blame.argmax())

@@ -8,17 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
+    BLAME,
+    COMPUTE,
+    EARLIER,
+    WAIT,
+    Earlier,
+    Judgement,
+    not_staged,
+    rule,
+    several_ranks,
+)
+from torchscale.analysis.diagnosis.rules_pauses import MIN_PAUSES
+from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     EXPLAINED_SHARE,
     MIN_SAMPLES,
-    Judgement,
     cannot_name,
     explained_by_processes,
     median_of_others,
     percent,
     seconds_with_interval,
 )
-from torchscale.analysis.diagnosis.rules_pauses import MIN_PAUSES
 from torchscale.analysis.diagnosis.signals import (
     Matrix,
     Origin,
@@ -68,13 +78,14 @@ _APART = {
 """When a rank's compute is undisturbed by communication, by where the signals are from."""
 
 
-def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.STRAGGLER, COMPUTE, WAIT, BLAME, EARLIER, where=(several_ranks, not_staged))
+def straggler(
+    signals: Signals, compute: Matrix, wait: Matrix, blame: SignalSeries, earlier: Earlier
+) -> Judgement:
     """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median
     of the others with an interval that excludes 0, and with more than two ranks more of the blame
     than chance gives. Then whether that can be trusted."""
-    compute, wait, blame = signals.compute, signals.wait, signals.blame
-    assert compute is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
-    if any(item.kind is FindingKind.STRAGGLING_NODE for item in findings):
+    if any(item.kind is FindingKind.STRAGGLING_NODE for item in earlier):
         return None
     if (refusal := cannot_name(signals)) is not None:
         return refusal
@@ -84,7 +95,7 @@ def straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     row, fastest = int(np.argmax(means)), float(values.min(axis=0).mean())
     if means[row] - fastest < COMPUTE_EXCESS * fastest:
         return None  # it is even less above the median of the others
-    of_rank = [item for item in findings if item.rank == signals.ranks[row]]
+    of_rank = [item for item in earlier if item.rank == signals.ranks[row]]
     if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER for item in of_rank):
         return None
     others = median_of_others(values, row)

@@ -3,14 +3,12 @@ recording."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
-
-from torchscale.util.optional import complete
 
 SignalSeries = NDArray[np.float64]
 """One value per sample; a sample is a batch of steps (always-on signals) or a step (recordings)."""
@@ -263,57 +261,3 @@ class Signals:
         return np.asarray(
             values @ self.weights / self.weights.sum()
         )  # np.average takes five times as long
-
-
-class SignalName(Enum):
-    """A signal that a rule needs; the value says what was not measured where it is missing."""
-
-    COMPUTE = "each rank's compute time per step"
-    WAIT = "waits at collectives, compared over ranks"
-    BLAME = "which rank arrives last"
-    DATA_WAIT = "waits for data"
-    PAUSES = f"at least {MIN_COMPARED} steps, one by one"
-    WINDOWS = f"each rank's compute time over at least {MIN_COMPARED} steps, one by one"
-    BUCKET_BYTES = "bucket sizes"
-    PROBE = "all-reduces timed with nothing else running"
-    TRANSFER = "exposed communication"
-    LINK_RATE = "the link's rated bandwidth"
-    EXPOSED_QUANTILES = f"exposed communication of at least {MIN_COMPARED} steps"
-    HOST_BOUND = "when work was handed to the device"
-    READBACKS = "values read back from the device"
-    READBACK_WAIT = "the host's waits for the device"
-    PAGEABLE = "the memory that copies go from and to"
-    COPIES = "copies by the device"
-    THROTTLED = "reasons for lowered clocks"
-    MICRO_BATCHES = (
-        "the compute of each micro-batch, between sends and receives whose partners are known"
-    )
-
-    def read(self, signals: Signals) -> object | None:
-        """The signal; ``None`` where it was not measured."""
-        return _READERS[self](signals)
-
-
-_READERS: dict[SignalName, Callable[[Signals], object | None]] = {
-    SignalName.COMPUTE: lambda signals: signals.compute,
-    SignalName.WAIT: lambda signals: signals.wait,
-    SignalName.BLAME: lambda signals: signals.blame,
-    SignalName.DATA_WAIT: lambda signals: signals.data_wait,
-    SignalName.PAUSES: lambda signals: signals.pauses,
-    SignalName.WINDOWS: lambda signals: signals.windows,
-    SignalName.BUCKET_BYTES: lambda signals: signals.bucket_bytes,
-    SignalName.PROBE: lambda signals: signals.probe,
-    SignalName.TRANSFER: lambda signals: signals.transfer,
-    SignalName.LINK_RATE: lambda signals: signals.link_bytes_per_second,
-    SignalName.EXPOSED_QUANTILES: lambda signals: complete(
-        (signals.exposed_p50, signals.exposed_p95)
-    ),
-    SignalName.HOST_BOUND: lambda signals: signals.host_bound,
-    SignalName.READBACKS: lambda signals: signals.readbacks,
-    SignalName.READBACK_WAIT: lambda signals: signals.readback_wait,
-    SignalName.PAGEABLE: lambda signals: signals.pageable,
-    SignalName.COPIES: lambda signals: signals.copies,
-    SignalName.THROTTLED: lambda signals: signals.throttled,
-    SignalName.MICRO_BATCHES: lambda signals: signals.micro_batch_lengths,
-}
-"""Attributes are named here and not by text, so that the type checker sees a renamed one."""

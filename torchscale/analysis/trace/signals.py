@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.rule import MIN_SAMPLES
+from torchscale.analysis.diagnosis.shared import MIN_SAMPLES
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals
 from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
 from torchscale.analysis.trace.copies import copy_uses

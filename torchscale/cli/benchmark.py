@@ -10,23 +10,16 @@ import typer
 
 from torchscale.cli.command import same_command
 from torchscale.cli.options import (
-    BatchOption,
     ConfigArgument,
-    CountOption,
-    DeviceOption,
     MasterOption,
-    ModelOption,
     NodeRankOption,
     NodesOption,
-    OptimizerOption,
-    PrecisionOption,
-    StrategyOption,
     TokenFileOption,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import Rerun
 from torchscale.errors import UsageError
 
@@ -34,6 +27,7 @@ if TYPE_CHECKING:
     from torchscale.measure.benchmark import BenchmarkOutcome, DryRun
 
 
+@takes_workload
 def benchmark(
     context: typer.Context,
     config: ConfigArgument = None,
@@ -41,13 +35,8 @@ def benchmark(
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="The same as the argument."),
     ] = None,
-    models: ModelOption = None,
-    batch_sizes: BatchOption = None,
-    gpus: CountOption = None,
-    precisions: PrecisionOption = None,
-    strategies: StrategyOption = None,
-    optimizers: OptimizerOption = None,
-    device: DeviceOption = None,
+    *,
+    workload: Workload,
     output_dir: Annotated[
         Path | None,
         typer.Option(
@@ -142,17 +131,7 @@ def benchmark(
     values = config_values(
         context,
         {},
-        workload_values(
-            context,
-            model=models,
-            batch_size=batch_sizes,
-            gpus=gpus,
-            precision=precisions,
-            optimizer=optimizers,
-            strategy=strategies,
-            device=device,
-        )
-        | {"--nnodes": ("launch.nodes", nnodes)},
+        workload.values(context) | {"--nnodes": ("launch.nodes", nnodes)},
     )
     arguments = list(context.args)
     if config is not None:

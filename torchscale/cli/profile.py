@@ -14,20 +14,13 @@ import typer
 
 from torchscale.cli.command import OverridableGroup, overrides_of, words_of
 from torchscale.cli.options import (
-    BatchOption,
-    CountOption,
-    DeviceOption,
     JsonOption,
-    ModelOption,
-    OptimizerOption,
-    PrecisionOption,
-    StrategyOption,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, result_console
 from torchscale.cli.parsing import parse_delay, parse_seconds
+from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import ProfileTarget, ToolChoice, WindowChoice
 from torchscale.errors import UsageError
 
@@ -58,15 +51,11 @@ app = typer.Typer(
 
 
 @app.callback()
+@takes_workload
 def profile(
     context: typer.Context,
-    models: ModelOption = None,
-    batch_sizes: BatchOption = None,
-    gpus: CountOption = None,
-    precisions: PrecisionOption = None,
-    strategies: StrategyOption = None,
-    optimizers: OptimizerOption = None,
-    device: DeviceOption = None,
+    *,
+    workload: Workload,
     duration: Annotated[
         str, typer.Option("--duration", "-d", metavar="TIME", help="Record this long: 30, 30s, 2m.")
     ] = "10s",
@@ -155,16 +144,7 @@ def profile(
     options = config_values(
         context,
         {},
-        workload_values(
-            context,
-            model=models,
-            batch_size=batch_sizes,
-            gpus=gpus,
-            precision=precisions,
-            optimizer=optimizers,
-            strategy=strategies,
-            device=device,
-        ),
+        workload.values(context),
     )
     from torchscale.measure import profile as run  # noqa: PLC0415 - `--help` does not need it
 

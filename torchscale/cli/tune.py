@@ -9,25 +9,19 @@ import typer
 
 from torchscale.cli.command import same_command
 from torchscale.cli.options import (
-    BatchOption,
     ConfigArgument,
-    CountOption,
-    DeviceOption,
-    ModelOption,
-    OptimizerOption,
-    PrecisionOption,
     Several,
-    StrategyOption,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members, parse_seconds
+from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import TuningAxis
 from torchscale.errors import UsageError
 
 
+@takes_workload
 def tune(
     context: typer.Context,
     config: ConfigArgument = None,
@@ -51,13 +45,8 @@ def tune(
     launch_seconds: Annotated[
         str, typer.Option("--launch-seconds", metavar="TIME", help="Measured in each launch.")
     ] = "2s",
-    models: ModelOption = None,
-    batch_sizes: BatchOption = None,
-    gpus: CountOption = None,
-    precisions: PrecisionOption = None,
-    strategies: StrategyOption = None,
-    optimizers: OptimizerOption = None,
-    device: DeviceOption = None,
+    *,
+    workload: Workload,
     output: Annotated[
         Path,
         typer.Option(
@@ -109,16 +98,7 @@ def tune(
     values = config_values(
         context,
         {},
-        workload_values(
-            context,
-            model=models,
-            batch_size=batch_sizes,
-            gpus=gpus,
-            precision=precisions,
-            optimizer=optimizers,
-            strategy=strategies,
-            device=device,
-        ),
+        workload.values(context),
     )
     if config is not None and output.exists() and Path(config).exists() and output.samefile(config):
         raise UsageError(

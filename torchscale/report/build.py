@@ -10,10 +10,10 @@ from torchscale.report.document import ChartGrid, Document, Group, Overview, Sec
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
+from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.sections.first_screen.verdict import overview
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section
-from torchscale.report.sections.status import profiled_only
-from torchscale.report.sections.verdict import overview
 from torchscale.report.text.labels import (
     device_names,
     format_period,

@@ -4,7 +4,6 @@ node 0 says what they mean."""
 from __future__ import annotations
 
 import os
-import queue
 import socket
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +21,6 @@ from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, rea
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_ranks
 from torchscale.measure.context import stop_on_signals
-from torchscale.measure.nodes import finish_code
 from torchscale.measure.validate import TIMEOUT_SECONDS, validate
 from torchscale.nodes.checks import (
     PAIR_BYTES,
@@ -39,11 +37,19 @@ from torchscale.nodes.checks import (
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.leader import Leader
-from torchscale.nodes.network import free_port, listen_as_leader
+from torchscale.nodes.network import free_port
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
+from torchscale.nodes.participation import (
+    CarryOut,
+    Conclusion,
+    Participation,
+    follow_node_0,
+    lead_nodes,
+    show_notes,
+)
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
-from torchscale.schema.launch.nodes import CheckDescription, CheckStep, Finish, LaunchNode
+from torchscale.schema.launch.nodes import CheckDescription, CheckStep, LaunchNode, Start
 from torchscale.schema.node.fleet import (
     FleetNode,
     FleetValidation,
@@ -55,7 +61,7 @@ from torchscale.schema.node.fleet import (
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.store.run_folder import RESULTS
 from torchscale.util.files import atomic_write_model, read_bounded
-from torchscale.util.process import POLL_SECONDS, adopt_orphans
+from torchscale.util.process import adopt_orphans
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -149,7 +155,7 @@ def validate_fleet(
             burn_in is not None and burn_in.interrupted for burn_in in burn_ins
         )
         outcome = FleetOutcome(validation, interrupted)
-        fleet.exit_code = outcome.exit_code
+        fleet.conclusion.exit_code = outcome.exit_code
         return outcome
 
 
@@ -163,51 +169,36 @@ def follow_fleet(
         MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
             lost.
     """
-    adopt_orphans()
-    bounds = LaunchSettings()
-    follower = Follower(cluster, token, silent_seconds=bounds.node_timeout_seconds)
-    farewell = ""
-    try:
-        with stop_on_signals() as stop:
-            try:
-                with observer.status(f"Waiting for node 0 at {cluster.master}"):
-                    follower.join(
-                        _description(options), bounds.join_timeout_seconds, lambda: stop.asked
-                    )
-            except TorchscaleError:
-                if stop.asked:  # which ends the wait
-                    return ExitCode.INTERRUPTED
-                raise
-            observer.note(
-                f"validate: node {cluster.node_rank} of {cluster.nodes}, results on node 0"
-            )
-            last = _obey(follower, options, stop, observer)
-            if last is None:
-                farewell = "it was interrupted"
-                return ExitCode.INTERRUPTED
-    finally:
-        follower.close(farewell)
-    return finish_code(last)
+
+    def prepare(follower: Follower, stop: StopRequest) -> Participation:
+        return Participation(
+            name="validate",
+            description=_description(options),
+            begin=lambda: _checker(follower, options, stop, observer),
+        )
+
+    return follow_node_0(
+        cluster,
+        token,
+        LaunchSettings(),
+        stopping=stop_on_signals(),
+        observer=observer,
+        prepare=prepare,
+    )
 
 
-def _obey(
+def _checker(
     follower: Follower, options: FleetOptions, stop: StopRequest, observer: Observer
-) -> Finish | None:
-    """Run the steps that node 0 orders until all is done; ``None`` where this node was
-    interrupted."""
-
+) -> CarryOut:
+    """Runs this node's part of the steps that node 0 orders."""
     here = _Here(options, follower.leader_address, follower.local_address, observer)
-    while not stop.asked:
-        try:
-            order = follower.orders.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            continue
-        if isinstance(order, Finish):
-            return order
+
+    def run(order: Start | CheckStep) -> None:
         if not isinstance(order, CheckStep):
             raise MachineError("node 0 wants a launch of this node, which takes part in validate")
         take_part(order, follower, here.run, stop)
-    return None
+
+    return run
 
 
 def _description(options: FleetOptions) -> CheckDescription:
@@ -219,28 +210,16 @@ def _leading(
     cluster: Cluster, token: bytes, options: FleetOptions, stop: StopRequest, observer: Observer
 ) -> Iterator[_Fleet]:
     """Wait for the other nodes; whatever happens, they are let go."""
-    bounds = LaunchSettings()
-    leader = Leader(
-        listen_as_leader(cluster, bounds.join_timeout_seconds, lambda: stop.asked),
-        token,
-        _description(options),
-        cluster.nodes,
-        silent_seconds=bounds.node_timeout_seconds,
-    )
-    with tempfile.TemporaryDirectory(prefix="torchscale-fleet-") as name:
-        fleet = _Fleet(leader, options, stop, observer, Path(name))
-        try:
-            with observer.status(
-                f"Waiting for {plural(cluster.nodes - 1, 'other node')} at {cluster.master}"
-            ):
-                leader.meet(bounds.join_timeout_seconds, stop)
-            fleet.show_notes()
-            yield fleet
-        except TorchscaleError as error:
-            fleet.exit_code, fleet.reason = error.exit_code, error.message
-            raise
-        finally:
-            leader.close(int(fleet.exit_code), fleet.reason)
+    description, bounds = _description(options), LaunchSettings()
+    with (
+        tempfile.TemporaryDirectory(prefix="torchscale-fleet-") as name,
+        lead_nodes(cluster, token, description, bounds, stop=stop, observer=observer) as (
+            leader,
+            conclusion,
+        ),
+    ):
+        show_notes(leader, observer)
+        yield _Fleet(leader, options, stop, observer, Path(name), conclusion=conclusion)
 
 
 @dataclass
@@ -286,12 +265,13 @@ class _Fleet:
         stop: StopRequest,
         observer: Observer,
         directory: Path,
+        *,
+        conclusion: Conclusion,
     ) -> None:
         self._leader, self._options = leader, options
         self._stop, self._observer, self._directory = stop, observer, directory
         self._steps = 0
-        self.exit_code: ExitCode = ExitCode.FAILED
-        self.reason = ""
+        self.conclusion = conclusion
 
     def check(self) -> FleetValidation:
         """Every step, and what they say together."""
@@ -304,13 +284,8 @@ class _Fleet:
             pairwise = self._run_pairwise(
                 backend, {node.node_rank: node.hostname for node in nodes}
             )
-        self.show_notes()
+        show_notes(self._leader, self._observer)
         return judge_fleet(nodes, collective, pairwise)
-
-    def show_notes(self) -> None:
-        """What happened since the last call."""
-        for text in self._leader.take_notes():
-            self._observer.note(text)
 
     def _check_nodes(self) -> list[FleetNode]:
         """The checks of every node, all at the same time."""

@@ -73,6 +73,13 @@ def known_options(context: typer.Context) -> list[str]:
     ]
 
 
+def config_arguments(context: typer.Context, config: str | None) -> list[str]:
+    """The config, where one is named, and the overrides of its keys, as they were typed."""
+    if config is None:
+        return list(context.args)
+    return [config, *context.args]
+
+
 def config_values(
     context: typer.Context, fixed: Mapping[str, object], options: Mapping[str, tuple[str, object]]
 ) -> list[ConfigValue]:

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,53 +140,19 @@ def profile(
     """
     if context.invoked_subcommand is not None:
         return
-    seconds = parse_seconds("--duration", duration)
-    command: list[str] | None = context.meta.get(_COMMAND_KEY)
-    options = config_values(
-        context,
-        {},
-        workload.values(context),
+    recording = _Recording(
+        output_dir, parse_seconds("--duration", duration), max_steps, target, tool
     )
-    from torchscale.measure import profile as run  # noqa: PLC0415 - `--help` does not need it
-
+    options = config_values(context, {}, workload.values(context))
+    command: list[str] | None = context.meta.get(_COMMAND_KEY)
     if command is None:
-        config, output_dir = _place(words_of(context), config, output_dir)
-        experiment, is_of_folder = _experiment(context, config, output_dir, options)
-        outcome = run.profile_workload(
-            experiment,
-            output_dir=output_dir,
-            seconds=seconds,
-            max_steps=max_steps,
-            target=target,
-            tool=tool,
-            any_workload=is_of_folder,
-            observer=TERMINAL,
-        )
+        outcome = _profile_workload(context, config, options, recording)
+        if outcome.problem is None:
+            _show(outcome, target, as_json=as_json)
     else:
-        if not command:
-            raise UsageError("nothing follows --", hint="torchscale profile -- python train.py")
-        if options or config is not None or words_of(context) or overrides_of(context):
-            raise UsageError(
-                "a config, --model, --batch-size, --gpus and the like are for torchscale's own "
-                "workloads",
-                hint="give the number of ranks to your own launcher: torchrun --nproc-per-node 4 …",
-            )
-        outcome = run.profile_program(
-            command,
-            output_dir=output_dir,
-            seconds=seconds,
-            max_steps=max_steps,
-            target=target,
-            tool=tool,
-            delay_seconds=parse_delay("--delay", delay),
-            keep_running=keep_running,
-            on_output=_discard if is_quiet() else _pass_on,
-            on_profile=lambda recorded: _show(recorded, target, as_json=as_json),
-            observer=TERMINAL,
-        )
-    if outcome.problem is None and command is None:
-        _show(outcome, target, as_json=as_json)
-    elif outcome.problem is not None and not outcome.is_interrupted:
+        _check_program(command, is_configured=_is_configured(context, config, options))
+        outcome = _profile_program(command, recording, delay, keep_running, as_json=as_json)
+    if outcome.problem is not None and not outcome.is_interrupted:
         print_error(outcome.problem)
     raise typer.Exit(outcome.exit_code)
 
@@ -276,6 +243,76 @@ def strip(
     TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
     for table in tables:
         TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What is recorded, of a workload or a program."""
+
+    output_dir: Path | None
+    seconds: float
+    max_steps: int | None
+    target: ProfileTarget
+    tool: ToolChoice
+
+
+def _profile_workload(
+    context: typer.Context, config: Path | None, options: list[ConfigValue], recording: _Recording
+) -> ProfileOutcome:
+    from torchscale.measure.profile import profile_workload  # noqa: PLC0415 - `--help` does not need it
+
+    config, output_dir = _place(words_of(context), config, recording.output_dir)
+    experiment, is_of_folder = _experiment(context, config, output_dir, options)
+    return profile_workload(
+        experiment,
+        output_dir=output_dir,
+        seconds=recording.seconds,
+        max_steps=recording.max_steps,
+        target=recording.target,
+        tool=recording.tool,
+        any_workload=is_of_folder,
+        observer=TERMINAL,
+    )
+
+
+def _profile_program(
+    command: list[str], recording: _Recording, delay: str, keep_running: bool, *, as_json: bool
+) -> ProfileOutcome:
+    from torchscale.measure.profile import profile_program  # noqa: PLC0415 - `--help` does not need it
+
+    return profile_program(
+        command,
+        output_dir=recording.output_dir,
+        seconds=recording.seconds,
+        max_steps=recording.max_steps,
+        target=recording.target,
+        tool=recording.tool,
+        delay_seconds=parse_delay("--delay", delay),
+        keep_running=keep_running,
+        on_output=_discard if is_quiet() else _pass_on,
+        on_profile=lambda recorded: _show(recorded, recording.target, as_json=as_json),
+        observer=TERMINAL,
+    )
+
+
+def _is_configured(context: typer.Context, config: Path | None, options: list[ConfigValue]) -> bool:
+    """Whether anything was given that describes a workload of torchscale's own."""
+    return bool(options or config is not None or words_of(context) or overrides_of(context))
+
+
+def _check_program(command: list[str], *, is_configured: bool) -> None:
+    """
+    Raises:
+        UsageError: there is no program, or something that only torchscale's own workloads have.
+    """
+    if not command:
+        raise UsageError("nothing follows --", hint="torchscale profile -- python train.py")
+    if is_configured:
+        raise UsageError(
+            "a config, --model, --batch-size, --gpus and the like are for torchscale's own "
+            "workloads",
+            hint="give the number of ranks to your own launcher: torchrun --nproc-per-node 4 …",
+        )
 
 
 def _place(

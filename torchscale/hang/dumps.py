@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from torchscale.errors import TraceError, UsageError
 from torchscale.hang.evidence import LOG_BYTES, condition_of, log_of, read_facts
-from torchscale.hang.explain import RankEvidence
+from torchscale.hang.job import RankEvidence
 from torchscale.hang.stacks import last_stack
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import HangFacts, RankDump, RankProcess, StackFrame

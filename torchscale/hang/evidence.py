@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
-from torchscale.hang.explain import RankEvidence, explain_failure, explain_hang, size_error
+from torchscale.hang.explain import explain_failure, explain_hang
+from torchscale.hang.job import RankEvidence, size_error
 from torchscale.hang.nccl_ras import nccl_notes
 from torchscale.hang.py_spy import py_spy_stacks
 from torchscale.hang.stacks import last_stack

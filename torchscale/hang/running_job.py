@@ -16,7 +16,7 @@ import psutil
 from torchscale.errors import TraceError, UsageError
 from torchscale.hang.activity import Activity
 from torchscale.hang.evidence import process_condition
-from torchscale.hang.explain import RankEvidence
+from torchscale.hang.job import RankEvidence
 from torchscale.hang.nccl_ras import nccl_notes
 from torchscale.hang.py_spy import has_py_spy, py_spy_stacks
 from torchscale.hang.rank_activity import rank_activities

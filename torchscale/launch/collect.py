@@ -14,7 +14,8 @@ from pathlib import Path
 
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.hang.evidence import failure_autopsy, hang_autopsy
-from torchscale.hang.explain import ranks_label, size_error
+from torchscale.hang.job import size_error
+from torchscale.hang.verdict import ranks_label
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.rank_records import (
     RankContents,

@@ -105,6 +105,8 @@ TESTED_BY: dict[str, str] = {
     "launch/kinds/training.py": "launch/test_collect.py",
     "nodes/follower.py": "nodes/test_leader.py",
     "nodes/launch.py": "integration/test_nodes.py",
+    "nodes/leader_network.py": "nodes/test_leader.py",
+    "nodes/roster.py": "nodes/test_leader.py",
     "nodes/participation.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",
     "launch/sampler.py": "launch/test_telemetry.py",

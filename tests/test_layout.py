@@ -42,6 +42,7 @@ TESTED_BY: dict[str, str] = {
     "analysis/trace/summary.py": "analysis/trace/test_analyze.py",
     "analysis/trace/windows.py": "analysis/trace/test_analyze.py",
     "analysis/training/flags.py": "analysis/summary/test_run.py",
+    "analysis/training/cell_diagnosis.py": "analysis/summary/test_run.py",
     "analysis/training/summary.py": "analysis/summary/test_run.py",
     "config/experiment.py": "config/test_load.py",
     "config/messages.py": "config/test_load.py",
@@ -53,6 +54,8 @@ TESTED_BY: dict[str, str] = {
     "traces/kineto/stream.py": "traces/test_kineto.py",
     "traces/nsys/communicators.py": "traces/nsys/test_nccl.py",
     "traces/nsys/database.py": "traces/nsys/test_reader.py",
+    "traces/nsys/columns.py": "traces/nsys/test_reader.py",
+    "traces/nsys/launches.py": "traces/nsys/test_reader.py",
     "traces/nsys/nvtx.py": "traces/nsys/test_nccl.py",
     "traces/recordings.py": "traces/test_kineto.py",
     # Parts of the report, tested on the document that they are parts of.
@@ -84,6 +87,7 @@ TESTED_BY: dict[str, str] = {
     "report/terminal/machine.py": "report/test_machine.py",
     "report/terminal/profile.py": "integration/test_diagnosis.py",
     "report/text/comparison.py": "report/sections/comparison/test_document.py",
+    "report/text/comparison_verdict.py": "report/sections/comparison/test_document.py",
     # Commands and what they call, tested through the command line.
     "cli/benchmark.py": "cli/test_options.py",
     "cli/init.py": "cli/test_commands.py",
@@ -103,6 +107,7 @@ TESTED_BY: dict[str, str] = {
     # What only real processes show, tested by launching them.
     "launch/burn_in.py": "integration/test_burn_in.py",
     "launch/kinds/training.py": "launch/test_collect.py",
+    "nodes/differences.py": "nodes/test_fleet.py",
     "nodes/follower.py": "nodes/test_leader.py",
     "nodes/launch.py": "integration/test_nodes.py",
     "nodes/leader_network.py": "nodes/test_leader.py",
@@ -110,6 +115,8 @@ TESTED_BY: dict[str, str] = {
     "nodes/participation.py": "integration/test_nodes.py",
     "launch/profile.py": "launch/test_nsys.py",
     "launch/sampler.py": "launch/test_telemetry.py",
+    "launch/judge.py": "launch/test_collect.py",
+    "measure/fleet_steps.py": "measure/test_fleet.py",
     "measure/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",
     "worker/launcher/elastic_agent.py": "launch/test_elastic.py",

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchscale.cli.command import OverridableGroup, overrides_of, words_of
-from torchscale.cli.options import (
-    JsonOption,
-    config_values,
-    known_options,
-)
+from torchscale.cli.options import JsonOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, result_console
 from torchscale.cli.parsing import parse_delay, parse_seconds
 from torchscale.cli.workload import Workload, takes_workload

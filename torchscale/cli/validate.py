@@ -104,12 +104,13 @@ def validate(
     required = members("--require", require, Requirement)
     from torchscale.measure import fleet  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure import validate as run  # noqa: PLC0415
+    from torchscale.measure.fleet_steps import FleetOptions  # noqa: PLC0415
 
     cluster, token = fleet.join_fleet(
         nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
     if cluster is not None:
-        options = fleet.FleetOptions(
+        options = FleetOptions(
             require=required,
             min_gpus=min_gpus,
             output_dir=output_dir,

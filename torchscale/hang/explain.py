@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.hang.absence import explain_cycle, explain_ended, explain_missing
-from torchscale.hang.collectives import (
-    first_mismatch,
-)
+from torchscale.hang.collectives import first_mismatch
 from torchscale.hang.job import Job, RankEvidence, job_of
 from torchscale.hang.mismatch import (
     explain_mismatch,
@@ -23,10 +21,7 @@ from torchscale.hang.mismatch import (
 )
 from torchscale.hang.verdict import collective_label, make_verdict, stuck_collective
 from torchscale.hang.without_recorder import explain_by_activity, explain_by_stacks
-from torchscale.schema.launch.hang import (
-    Autopsy,
-    HangCause,
-)
+from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.units import format_seconds
 

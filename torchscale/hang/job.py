@@ -21,10 +21,7 @@ from torchscale.hang.stacks import (
     place,
 )
 from torchscale.schema.launch.collective_log import CollectiveLog
-from torchscale.schema.launch.hang import (
-    RankCondition,
-    StackFrame,
-)
+from torchscale.schema.launch.hang import RankCondition, StackFrame
 
 _SIZE_ERROR = re.compile(
     r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})"

@@ -21,10 +21,7 @@ from torchscale.hang.verdict import (
     ranks_label,
     stuck_collective,
 )
-from torchscale.schema.launch.hang import (
-    Autopsy,
-    HangCause,
-)
+from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.units import format_bytes
 

@@ -11,10 +11,7 @@ from torchscale.hang.collectives import (
     payload_dtype,
 )
 from torchscale.hang.job import Job, wait_of
-from torchscale.hang.stacks import (
-    place,
-    purpose,
-)
+from torchscale.hang.stacks import place, purpose
 from torchscale.schema.launch.collective_log import CollectiveCall
 from torchscale.schema.launch.hang import (
     Autopsy,

@@ -21,7 +21,7 @@ from torchscale.nodes.channel import (
     answer_pair,
     reach_pair,
 )
-from torchscale.nodes.fleet import clock_text
+from torchscale.nodes.differences import clock_text
 from torchscale.nodes.loop import LoopThread
 from torchscale.nodes.members import Member
 from torchscale.nodes.preflight import differences

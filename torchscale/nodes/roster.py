@@ -7,13 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from torchscale.nodes.channel import (
-    Introduction,
-)
+from torchscale.nodes.channel import Introduction
 from torchscale.nodes.members import Member, Part, RemoteLaunch
-from torchscale.schema.launch.nodes import (
-    LaunchNode,
-)
+from torchscale.schema.launch.nodes import LaunchNode
 
 _MAX_NOTES = 50
 """Refused connections that are named; a scanner must not fill the terminal."""

@@ -27,10 +27,7 @@ from torchscale.analysis.diagnosis.rules_pipeline import (
     uneven_micro_batches,
     uneven_stages,
 )
-from torchscale.analysis.diagnosis.rules_ranks import (
-    input_pipeline,
-    load_imbalance,
-)
+from torchscale.analysis.diagnosis.rules_ranks import input_pipeline, load_imbalance
 from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
 from torchscale.analysis.diagnosis.rules_straggler import straggler
 from torchscale.analysis.diagnosis.signals import Signals

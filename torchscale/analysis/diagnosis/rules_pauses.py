@@ -13,10 +13,7 @@ from torchscale.analysis.diagnosis.shared import (
     high_if,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import (
-    Pauses,
-    Signals,
-)
+from torchscale.analysis.diagnosis.signals import Pauses, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
 

@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -18,7 +17,7 @@ from torchscale.cli.options import JsonOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, result_console
 from torchscale.cli.parsing import parse_delay, parse_seconds
 from torchscale.cli.workload import Workload, takes_workload
-from torchscale.config.choices import ProfileTarget, ToolChoice, WindowChoice
+from torchscale.config.choices import ProfileTarget, ToolChoice
 from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _COMMAND_KEY = "torchscale.command"
 
 
-class _WithProgram(OverridableGroup):
+class WithProgram(OverridableGroup):
     """What follows ``--`` is the user's program, not a subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
@@ -40,14 +39,6 @@ class _WithProgram(OverridableGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_WithProgram,
-    invoke_without_command=True,
-    subcommand_metavar="[CONFIG | COMMAND] [-- PROGRAM]",
-)
-
-
-@app.callback()
 @takes_workload
 def profile(
     context: typer.Context,
@@ -151,94 +142,6 @@ def profile(
     if outcome.problem is not None and not outcome.is_interrupted:
         print_error(outcome.problem)
     raise typer.Exit(outcome.exit_code)
-
-
-@app.command("analyze")
-def analyze(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH…",
-            help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by "
-            "name.",
-        ),
-    ],
-    window: Annotated[
-        WindowChoice,
-        typer.Option("--window", help="auto: marked steps, else from first to last device span."),
-    ] = WindowChoice.AUTO,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."
-        ),
-    ] = None,
-    what_if: Annotated[
-        bool,
-        typer.Option(
-            "--what-if",
-            help="Also predict the step without each fault, by a replay; ranked by gain.",
-        ),
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
-
-    With --what-if: what the step would be with each rank as fast as its peers, a link twice as
-    fast, no host gaps, no wait for data … The recorded steps are replayed with that change.
-
-    [bold]Examples[/bold]
-
-    [cyan]torchscale profile analyze rank0.json.gz rank1.json.gz[/cyan]
-
-    [cyan]torchscale profile analyze run.sqlite --json[/cyan]
-
-    [cyan]torchscale profile analyze traces/ --what-if[/cyan]
-    """
-    from torchscale.measure.profile import analyze_recordings  # noqa: PLC0415
-    from torchscale.report.terminal.profile import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
-
-    analysis = analyze_recordings(paths, window=window, output_dir=output_dir, observer=TERMINAL)
-    if as_json:
-        typer.echo(analysis.model_dump_json(indent=1))
-        return
-    print_analysis(analysis, result_console())
-    if what_if:
-        print_predictions(analysis, result_console())
-    if output_dir is not None:
-        TERMINAL.note(f"Wrote {output_dir}/analysis.json and a timeline for ui.perfetto.dev")
-
-
-@app.command("strip")
-def strip(
-    source: Annotated[Path, typer.Argument(metavar="FILE.sqlite", help="An export of nsys.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The copy to write.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was left out, by table, as JSON.")
-    ] = False,
-) -> None:
-    """Copy an nsys export without what nsys records of your program besides times: environment
-    (with its tokens), arguments, output; so that it can be shared.
-
-    The copy holds kernels, copies, calls, ranges and their names, and is analyzed like the
-    original. It says by table what was left out. The .nsys-rep cannot be stripped: share the copy.
-
-    [bold]Example[/bold]
-
-    [cyan]torchscale profile strip run.sqlite --output run-to-share.sqlite[/cyan]
-    """
-    from torchscale.measure.profile import strip_recording  # noqa: PLC0415
-    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
-
-    tables = strip_recording(source, output)
-    if as_json:
-        left_out = [
-            {"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables
-        ]
-        typer.echo(json.dumps({"file": str(output), "left_out": left_out}, indent=1))
-    TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
-    for table in tables:
-        TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")
 
 
 @dataclass(frozen=True)

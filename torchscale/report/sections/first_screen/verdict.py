@@ -6,11 +6,11 @@ import shlex
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Overview, only_if, shortened
-from torchscale.report.sections.causes import cause_groups, causes, top_groups
-from torchscale.report.sections.failures import failures
-from torchscale.report.sections.first_chart import first_chart
-from torchscale.report.sections.headline import headline
-from torchscale.report.sections.status import statuses
+from torchscale.report.sections.first_screen.causes import cause_groups, causes, top_groups
+from torchscale.report.sections.first_screen.failures import failures
+from torchscale.report.sections.first_screen.first_chart import first_chart
+from torchscale.report.sections.first_screen.headline import headline
+from torchscale.report.sections.first_screen.status import statuses
 
 
 def overview(summary: RunSummary) -> Overview:

@@ -6,8 +6,13 @@ from tests.factories import cells, failed_record, run
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.sections.test_lost_time import record as signals_record
 from torchscale.analysis.summary.run import summarize
-from torchscale.report.sections.causes import cause_groups, causes, cost_text, top_groups
-from torchscale.report.sections.failures import failures
+from torchscale.report.sections.first_screen.causes import (
+    cause_groups,
+    causes,
+    cost_text,
+    top_groups,
+)
+from torchscale.report.sections.first_screen.failures import failures
 from torchscale.report.text.profile import confidence_text
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind

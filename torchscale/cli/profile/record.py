@@ -3,32 +3,21 @@ it."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchscale.cli.command import OverridableGroup, overrides_of, words_of
-from torchscale.cli.options import (
-    BatchOption,
-    CountOption,
-    DeviceOption,
-    JsonOption,
-    ModelOption,
-    OptimizerOption,
-    PrecisionOption,
-    StrategyOption,
-    config_values,
-    known_options,
-    workload_values,
-)
+from torchscale.cli.options import JsonOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, result_console
 from torchscale.cli.parsing import parse_delay, parse_seconds
-from torchscale.config.choices import ProfileTarget, ToolChoice, WindowChoice
+from torchscale.cli.workload import Workload, takes_workload
+from torchscale.config.choices import ProfileTarget, ToolChoice
 from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +28,7 @@ if TYPE_CHECKING:
 _COMMAND_KEY = "torchscale.command"
 
 
-class _WithProgram(OverridableGroup):
+class WithProgram(OverridableGroup):
     """What follows ``--`` is the user's program, not a subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
@@ -50,23 +39,11 @@ class _WithProgram(OverridableGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_WithProgram,
-    invoke_without_command=True,
-    subcommand_metavar="[CONFIG | COMMAND] [-- PROGRAM]",
-)
-
-
-@app.callback()
+@takes_workload
 def profile(
     context: typer.Context,
-    models: ModelOption = None,
-    batch_sizes: BatchOption = None,
-    gpus: CountOption = None,
-    precisions: PrecisionOption = None,
-    strategies: StrategyOption = None,
-    optimizers: OptimizerOption = None,
-    device: DeviceOption = None,
+    *,
+    workload: Workload,
     duration: Annotated[
         str, typer.Option("--duration", "-d", metavar="TIME", help="Record this long: 30, 30s, 2m.")
     ] = "10s",
@@ -150,152 +127,91 @@ def profile(
     """
     if context.invoked_subcommand is not None:
         return
-    seconds = parse_seconds("--duration", duration)
-    command: list[str] | None = context.meta.get(_COMMAND_KEY)
-    options = config_values(
-        context,
-        {},
-        workload_values(
-            context,
-            model=models,
-            batch_size=batch_sizes,
-            gpus=gpus,
-            precision=precisions,
-            optimizer=optimizers,
-            strategy=strategies,
-            device=device,
-        ),
+    recording = _Recording(
+        output_dir, parse_seconds("--duration", duration), max_steps, target, tool
     )
-    from torchscale.measure import profile as run  # noqa: PLC0415 - `--help` does not need it
-
+    options = config_values(context, {}, workload.values(context))
+    command: list[str] | None = context.meta.get(_COMMAND_KEY)
     if command is None:
-        config, output_dir = _place(words_of(context), config, output_dir)
-        experiment, is_of_folder = _experiment(context, config, output_dir, options)
-        outcome = run.profile_workload(
-            experiment,
-            output_dir=output_dir,
-            seconds=seconds,
-            max_steps=max_steps,
-            target=target,
-            tool=tool,
-            any_workload=is_of_folder,
-            observer=TERMINAL,
-        )
+        outcome = _profile_workload(context, config, options, recording)
+        if outcome.problem is None:
+            _show(outcome, target, as_json=as_json)
     else:
-        if not command:
-            raise UsageError("nothing follows --", hint="torchscale profile -- python train.py")
-        if options or config is not None or words_of(context) or overrides_of(context):
-            raise UsageError(
-                "a config, --model, --batch-size, --gpus and the like are for torchscale's own "
-                "workloads",
-                hint="give the number of ranks to your own launcher: torchrun --nproc-per-node 4 …",
-            )
-        outcome = run.profile_program(
-            command,
-            output_dir=output_dir,
-            seconds=seconds,
-            max_steps=max_steps,
-            target=target,
-            tool=tool,
-            delay_seconds=parse_delay("--delay", delay),
-            keep_running=keep_running,
-            on_output=_discard if is_quiet() else _pass_on,
-            on_profile=lambda recorded: _show(recorded, target, as_json=as_json),
-            observer=TERMINAL,
-        )
-    if outcome.problem is None and command is None:
-        _show(outcome, target, as_json=as_json)
-    elif outcome.problem is not None and not outcome.is_interrupted:
+        _check_program(command, is_configured=_is_configured(context, config, options))
+        outcome = _profile_program(command, recording, delay, keep_running, as_json=as_json)
+    if outcome.problem is not None and not outcome.is_interrupted:
         print_error(outcome.problem)
     raise typer.Exit(outcome.exit_code)
 
 
-@app.command("analyze")
-def analyze(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH…",
-            help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by "
-            "name.",
-        ),
-    ],
-    window: Annotated[
-        WindowChoice,
-        typer.Option("--window", help="auto: marked steps, else from first to last device span."),
-    ] = WindowChoice.AUTO,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."
-        ),
-    ] = None,
-    what_if: Annotated[
-        bool,
-        typer.Option(
-            "--what-if",
-            help="Also predict the step without each fault, by a replay; ranked by gain.",
-        ),
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
+@dataclass(frozen=True)
+class _Recording:
+    """What is recorded, of a workload or a program."""
 
-    With --what-if: what the step would be with each rank as fast as its peers, a link twice as
-    fast, no host gaps, no wait for data … The recorded steps are replayed with that change.
+    output_dir: Path | None
+    seconds: float
+    max_steps: int | None
+    target: ProfileTarget
+    tool: ToolChoice
 
-    [bold]Examples[/bold]
 
-    [cyan]torchscale profile analyze rank0.json.gz rank1.json.gz[/cyan]
+def _profile_workload(
+    context: typer.Context, config: Path | None, options: list[ConfigValue], recording: _Recording
+) -> ProfileOutcome:
+    from torchscale.measure.profile import profile_workload  # noqa: PLC0415 - `--help` does not need it
 
-    [cyan]torchscale profile analyze run.sqlite --json[/cyan]
+    config, output_dir = _place(words_of(context), config, recording.output_dir)
+    experiment, is_of_folder = _experiment(context, config, output_dir, options)
+    return profile_workload(
+        experiment,
+        output_dir=output_dir,
+        seconds=recording.seconds,
+        max_steps=recording.max_steps,
+        target=recording.target,
+        tool=recording.tool,
+        any_workload=is_of_folder,
+        observer=TERMINAL,
+    )
 
-    [cyan]torchscale profile analyze traces/ --what-if[/cyan]
+
+def _profile_program(
+    command: list[str], recording: _Recording, delay: str, keep_running: bool, *, as_json: bool
+) -> ProfileOutcome:
+    from torchscale.measure.profile import profile_program  # noqa: PLC0415 - `--help` does not need it
+
+    return profile_program(
+        command,
+        output_dir=recording.output_dir,
+        seconds=recording.seconds,
+        max_steps=recording.max_steps,
+        target=recording.target,
+        tool=recording.tool,
+        delay_seconds=parse_delay("--delay", delay),
+        keep_running=keep_running,
+        on_output=_discard if is_quiet() else _pass_on,
+        on_profile=lambda recorded: _show(recorded, recording.target, as_json=as_json),
+        observer=TERMINAL,
+    )
+
+
+def _is_configured(context: typer.Context, config: Path | None, options: list[ConfigValue]) -> bool:
+    """Whether anything was given that describes a workload of torchscale's own."""
+    return bool(options or config is not None or words_of(context) or overrides_of(context))
+
+
+def _check_program(command: list[str], *, is_configured: bool) -> None:
     """
-    from torchscale.measure.profile import analyze_recordings  # noqa: PLC0415
-    from torchscale.report.terminal.profile import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
-
-    analysis = analyze_recordings(paths, window=window, output_dir=output_dir, observer=TERMINAL)
-    if as_json:
-        typer.echo(analysis.model_dump_json(indent=1))
-        return
-    print_analysis(analysis, result_console())
-    if what_if:
-        print_predictions(analysis, result_console())
-    if output_dir is not None:
-        TERMINAL.note(f"Wrote {output_dir}/analysis.json and a timeline for ui.perfetto.dev")
-
-
-@app.command("strip")
-def strip(
-    source: Annotated[Path, typer.Argument(metavar="FILE.sqlite", help="An export of nsys.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The copy to write.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was left out, by table, as JSON.")
-    ] = False,
-) -> None:
-    """Copy an nsys export without what nsys records of your program besides times: environment
-    (with its tokens), arguments, output; so that it can be shared.
-
-    The copy holds kernels, copies, calls, ranges and their names, and is analyzed like the
-    original. It says by table what was left out. The .nsys-rep cannot be stripped: share the copy.
-
-    [bold]Example[/bold]
-
-    [cyan]torchscale profile strip run.sqlite --output run-to-share.sqlite[/cyan]
+    Raises:
+        UsageError: there is no program, or something that only torchscale's own workloads have.
     """
-    from torchscale.measure.profile import strip_recording  # noqa: PLC0415
-    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
-
-    tables = strip_recording(source, output)
-    if as_json:
-        left_out = [
-            {"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables
-        ]
-        typer.echo(json.dumps({"file": str(output), "left_out": left_out}, indent=1))
-    TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
-    for table in tables:
-        TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")
+    if not command:
+        raise UsageError("nothing follows --", hint="torchscale profile -- python train.py")
+    if is_configured:
+        raise UsageError(
+            "a config, --model, --batch-size, --gpus and the like are for torchscale's own "
+            "workloads",
+            hint="give the number of ranks to your own launcher: torchrun --nproc-per-node 4 …",
+        )
 
 
 def _place(

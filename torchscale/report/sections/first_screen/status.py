@@ -12,9 +12,13 @@ from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Status, Tone, caution_where, shortened
 from torchscale.report.kinds import report_kind
-from torchscale.report.sections.causes import CauseGroup, cost_text
 from torchscale.report.sections.environment import changed_conditions
-from torchscale.report.sections.headline import GRADE_TONE, at_largest_count, common_grade
+from torchscale.report.sections.first_screen.causes import CauseGroup, cost_text
+from torchscale.report.sections.first_screen.headline import (
+    GRADE_TONE,
+    at_largest_count,
+    common_grade,
+)
 from torchscale.report.sections.profile.overview import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity

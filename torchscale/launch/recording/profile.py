@@ -10,9 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, read_failures
+from torchscale.launch.collect import read_failures
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.nsys import (
+from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
+from torchscale.launch.recording.nsys import (
     HOST_TRACE,
     START_ATTEMPTS,
     Nsys,

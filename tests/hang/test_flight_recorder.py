@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.errors import TraceError
-from torchscale.hang.explain import RankEvidence, explain_hang
+from torchscale.hang.explain import explain_hang
+from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, read_flight_recorder
+from torchscale.hang.job import RankEvidence
 from torchscale.schema.launch.collective_log import ProcessGroup
 from torchscale.schema.launch.hang import StackFrame
-from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log, read_flight_recorder
 
 
 def entry(number: int, **changes: Any) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from tests.factories import cells, failed_record, launch_record, run
-from tests.report.sections.test_headline import STEADY, launched
+from tests.report.sections.first_screen.test_headline import STEADY, launched
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
 from torchscale.report.document import Status, Tone
-from torchscale.report.sections.causes import cause_groups
-from torchscale.report.sections.status import statuses
+from torchscale.report.sections.first_screen.causes import cause_groups
+from torchscale.report.sections.first_screen.status import statuses
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun

@@ -16,8 +16,8 @@ import pytest
 from tests.traces.builders import two_ranks
 from torchscale.config.choices import DeviceKind, Tool
 from torchscale.errors import MachineError
-from torchscale.launch import nsys as module
-from torchscale.launch.nsys import (
+from torchscale.launch.recording import nsys as module
+from torchscale.launch.recording.nsys import (
     HOST_TRACE,
     Session,
     cuda_capture,

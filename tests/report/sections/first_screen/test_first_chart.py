@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.factories import run
-from tests.report.sections.test_headline import STEADY, launched
+from tests.report.sections.first_screen.test_headline import STEADY, launched
 from tests.report.test_sections import many_cells
 from torchscale.analysis.summary.run import summarize
 from torchscale.report.document import Chart, StackedChart
-from torchscale.report.sections.first_chart import first_chart, shows_every_series
+from torchscale.report.sections.first_screen.first_chart import first_chart, shows_every_series
 
 
 def test_a_line_for_each_of_a_few_series_with_its_interval_under_a_named_ideal() -> None:

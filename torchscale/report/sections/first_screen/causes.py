@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR
+from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.summary import TrainingSummary

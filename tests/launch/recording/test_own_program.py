@@ -12,8 +12,9 @@ import pytest
 from torchscale.config.choices import ProfileTarget, Tool
 from torchscale.errors import MachineError
 from torchscale.launch.control import StopRequest
-from torchscale.launch.nsys import Nsys
-from torchscale.launch.own_program import UserRun, _Output, program_failure, record_program
+from torchscale.launch.recording.nsys import Nsys
+from torchscale.launch.recording.own_program import record_program
+from torchscale.launch.recording.user_program import UserRun, _Output, program_failure
 from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import TraceError
-from torchscale.traces.nccl_ras import ras_notes, read_ras
+from torchscale.hang.ras_status import ras_notes, read_ras
 
 
 def ras_rank(number: int, **changes: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def nsys(data: bytes, directory: Path) -> None:
 
 def flight_recorder(data: bytes, directory: Path) -> None:
     """A dump of torch's flight recorder."""
-    from torchscale.traces.flight_recorder import read_flight_recorder  # noqa: PLC0415 - as above
+    from torchscale.hang.flight_recorder import read_flight_recorder  # noqa: PLC0415 - as above
 
     del directory
     read_flight_recorder(data)

@@ -27,6 +27,8 @@ PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models"
 TRAINING = MODELS / "user_training.py"
 """A training loop with ``step_profiler``, whose second rank is 20 ms late."""
+WATCHED = Path(__file__).resolve().parent.parent / "benchmarks" / "watched_program.py"
+"""A training loop that knows nothing of torchscale, whose second rank is 6 ms late."""
 PAIR = """\
 experiment_name: pair
 models: ["slowed:build"]
@@ -111,6 +113,13 @@ def main() -> None:
             *("profile", "--duration", "3s", "--tool", "kineto", "--output-dir", "out", "--"),
             *(*torchrun, str(TRAINING), "0.02", "100000"),
             shown="profile --duration 3s -- torchrun --nproc-per-node 2 train.py",
+        )
+        draw(
+            "watch",
+            place,
+            *("watch", "--output-dir", "job", "--"),
+            *(*torchrun, str(WATCHED), "--strategy", "fsdp", "--cause", "host", "--steps", "400"),
+            shown="watch -- torchrun --nproc-per-node 2 train.py",
         )
         measure_pair(place)
         draw("compare", place, "compare", "results/before", "results/after")

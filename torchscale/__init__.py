@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchscale.step_profiler import step_profiler
 from torchscale.version import __version__
+from torchscale.watching import watch
 
 if TYPE_CHECKING:
     from torchscale.api import analyze, benchmark, compare_results, profile, validate
@@ -21,8 +22,9 @@ __all__ = [
     "profile",
     "step_profiler",
     "validate",
+    "watch",
 ]
-_IN_API = frozenset(__all__) - {"__version__", "step_profiler"}
+_IN_API = frozenset(__all__) - {"__version__", "step_profiler", "watch"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the type depends on the name

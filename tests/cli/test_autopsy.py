@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import torchscale
-from tests.traces.test_flight_recorder import dump, entry
+from tests.hang.test_flight_recorder import dump, entry
 from torchscale.schema.launch.hang import Autopsy, HangCause
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces.test_flight_recorder import dump, entry
+from tests.hang.test_flight_recorder import dump, entry
 from torchscale.errors import UsageError
 from torchscale.hang.dumps import read_directory
 from torchscale.hang.evidence import FACTS_FILE

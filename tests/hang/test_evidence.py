@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.traces.test_flight_recorder import dump, entry
+from tests.hang.test_flight_recorder import dump, entry
 from torchscale.hang import evidence as autopsy
 from torchscale.hang.evidence import (
     FACTS_FILE,

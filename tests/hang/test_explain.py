@@ -10,14 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.hang.activity import Activity
-from torchscale.hang.explain import (
-    RankEvidence,
-    collective_label,
-    explain_failure,
-    explain_hang,
-    ranks_label,
-    size_error,
-)
+from torchscale.hang.explain import explain_failure, explain_hang
+from torchscale.hang.job import RankEvidence, size_error
+from torchscale.hang.verdict import collective_label, ranks_label
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import HangCause, RankCondition, StackFrame, StuckCollective
 from torchscale.schema.profiles.finding import Confidence

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.traces.test_flight_recorder import dump, entry
+from tests.hang.test_flight_recorder import dump, entry
 from torchscale.errors import UsageError
 from torchscale.hang import rank_activity
 from torchscale.hang.explain import explain_hang

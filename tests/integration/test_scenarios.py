@@ -55,8 +55,8 @@ while time.monotonic() < end:
 print(sorted(times)[len(times) // 2])
 """
 EVEN = 0.03
-"""A rank that computes this much longer than the others is a straggler (``rules_ranks.py``), and so
-is a core."""
+"""A rank that computes this much longer than the others is a straggler (``rules_straggler.py``),
+and so is a core."""
 
 
 def wait_for_even_cores(limit_seconds: float = 60.0) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.factories import cells, rank_record, training_result
-from torchscale.launch.collect import Ending, EndingKind, Evidence, classify, collect_launch
+from torchscale.launch.collect import collect_launch
+from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.launch.nodes import LaunchNode

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.analysis.health.node import Requirements, validate_facts
+from torchscale.analysis.health.node import validate_facts
+from torchscale.analysis.health.required import Requirements
 from torchscale.errors import MachineError
 from torchscale.launch import probe as launch_probe
 from torchscale.launch.probe import check_collective, probe_node

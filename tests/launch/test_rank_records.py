@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories import cells, rank_record
 from tests.launch.test_collect import collect, failure, left_behind
-from torchscale.launch.collect import Ending, EndingKind
+from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.rank_records import (
     first_unusable_steps,
     missing_text,

@@ -17,8 +17,8 @@ import pytest
 
 from tests.factories import experiment, machine, training_result
 from torchscale.hang.evidence import read_facts
-from torchscale.launch.collect import EndingKind
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.judge import EndingKind
 from torchscale.launch.torchrun import Watch, run_launch, torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress

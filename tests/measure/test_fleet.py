@@ -9,7 +9,8 @@ import pytest
 from tests.nodes.test_fleet import fleet_node
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
-from torchscale.measure.fleet import FleetOptions, FleetOutcome, _partner, _read, _Times, join_fleet
+from torchscale.measure.fleet import FleetOutcome, join_fleet
+from torchscale.measure.fleet_steps import FleetOptions, _partner, _read, _Times
 from torchscale.nodes.fleet import judge_fleet
 from torchscale.schema.node.fleet import FleetNode, NodeReport, PairTimes, PartnerTimes
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.analysis.health.test_node import node as facts
-from torchscale.analysis.health.node import Requirements, validate_facts
-from torchscale.nodes.fleet import compare_nodes, judge_fleet, judge_pairwise
+from torchscale.analysis.health.node import validate_facts
+from torchscale.analysis.health.required import Requirements
+from torchscale.nodes.differences import compare_nodes
+from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.nodes.pairwise import Pair
 from torchscale.schema.node.fleet import FleetNode, PairwiseStatus
 from torchscale.schema.node.probe import CollectiveFacts

@@ -45,7 +45,7 @@ def introduced(nodes: Nodes, monkeypatch: pytest.MonkeyPatch, content: object) -
     nodes.followers.append(follower)
     with contextlib.suppress(MachineError):
         follower.join(description(hostname="n1"), 0.5, lambda: False)
-    assert wait_until(lambda: bool(nodes.leader._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(nodes.leader._roster._notes), timeout_seconds=SOON)
     return nodes.leader.take_notes()[0]
 
 
@@ -94,7 +94,7 @@ def test_who_says_it_is_somebody_else_is_refused_in_a_line(
     assert len(note) < LONGEST
     monkeypatch.undo()
     two.join(1)
-    assert wait_until(lambda: 1 in two.leader._members, timeout_seconds=SOON)
+    assert wait_until(lambda: 1 in two.leader._roster._members, timeout_seconds=SOON)
     two.meet()
     assert two.leader.available == 2
 
@@ -141,7 +141,7 @@ def test_two_nodes_of_one_rank_at_the_same_moment(two: Nodes) -> None:
         thread.join(SOON)
     two.meet()
     assert two.leader.available == 2
-    assert wait_until(lambda: len(two.leader._notes) >= 3, timeout_seconds=SOON)
+    assert wait_until(lambda: len(two.leader._roster._notes) >= 3, timeout_seconds=SOON)
     told = sum(not follower.orders.empty() for follower in two.followers)
     assert told == 3
 
@@ -350,7 +350,7 @@ def test_no_port_and_no_thread_is_left() -> None:
     assert "nodes" in before
     two.join(1)
     two.meet()
-    port = two.leader._pair_port
+    port = two.leader._network.pair_port
     two.close()
     assert wait_until(
         lambda: not any(thread.name == "nodes" for thread in threading.enumerate()),

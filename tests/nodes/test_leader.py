@@ -225,7 +225,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: Nodes) -> None:
 def test_a_node_without_the_token_is_refused(two: Nodes) -> None:
     with pytest.raises(MachineError, match="refused the token"):
         two.join(1, token=b"another token, long enough")
-    assert wait_until(lambda: bool(two.leader._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(two.leader._roster._notes), timeout_seconds=SOON)
     assert two.leader.take_notes() == [
         "a connection from 127.0.0.1 was refused: it does not have the token"
     ]
@@ -265,7 +265,7 @@ def test_garbage_is_refused_and_named(two: Nodes, sent: bytes) -> None:
         stranger.settimeout(SOON)
         with contextlib.suppress(ConnectionResetError):  # closed with bytes unread
             assert stranger.recv(10) == b""
-    assert wait_until(lambda: bool(two.leader._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(two.leader._roster._notes), timeout_seconds=SOON)
     assert two.leader.take_notes() == [
         "a connection from 127.0.0.1 was refused: it sent no torchscale handshake"
     ]
@@ -362,7 +362,7 @@ def _send(follower: Follower, message: Any) -> None:
 def test_a_node_notices_that_the_first_one_is_gone(two: Nodes) -> None:
     follower = two.join(1)
     two.meet()
-    two.leader._network.call(_abort_all(two.leader), SOON)
+    two.leader._loop.call(_abort_all(two.leader), SOON)
     last = follower.orders.get(timeout=SOON)
     assert isinstance(last, Finish)
     assert last.exit_code == 3
@@ -370,7 +370,7 @@ def test_a_node_notices_that_the_first_one_is_gone(two: Nodes) -> None:
 
 
 async def _abort_all(leader: Leader) -> None:
-    for member in leader._members.values():
+    for member in leader._roster._members.values():
         member.channel.abort()
 
 

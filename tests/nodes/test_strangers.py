@@ -30,7 +30,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
 
 def test_nodes_join_beside_strangers_that_say_nothing(few: Nodes) -> None:
     with ExitStack() as stack:
-        for port in [few.port, few.leader._pair_port] * 20:
+        for port in [few.port, few.leader._network.pair_port] * 20:
             stack.enter_context(socket.create_connection((HERE, port), SOON))
         began = time.monotonic()
         few.join(1)
@@ -69,7 +69,7 @@ def test_nodes_join_beside_strangers_that_come_again(few: Nodes) -> None:
 
 
 def test_only_who_knows_the_token_gets_an_answer_of_it(few: Nodes) -> None:
-    with socket.create_connection((HERE, few.leader._pair_port), SOON) as stranger:
+    with socket.create_connection((HERE, few.leader._network.pair_port), SOON) as stranger:
         stranger.sendall(bytes(64))
         assert stranger.recv(10) == b""
 
@@ -89,7 +89,7 @@ def test_whoever_has_shown_the_token_is_no_stranger_any_more(few: Nodes) -> None
         for _ in range(5 * FEW):
             stack.enter_context(socket.create_connection((HERE, few.port), SOON))
         assert wait_until(
-            lambda: len(few.leader._strangers._addresses) == FEW, timeout_seconds=SOON
+            lambda: len(few.leader._network.strangers._addresses) == FEW, timeout_seconds=SOON
         )
         assert not follower.lost
 

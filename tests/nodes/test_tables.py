@@ -10,7 +10,8 @@ from rich.console import Console
 
 from tests.analysis.health.test_node import with_gpu
 from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
-from torchscale.analysis.health.node import Requirements, validate_facts
+from torchscale.analysis.health.node import validate_facts
+from torchscale.analysis.health.required import Requirements
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.nodes.tables import print_fleet, print_fleet_fixes
 from torchscale.schema.node.fleet import FleetValidation

@@ -21,7 +21,7 @@ from torchscale.read.runs import (
     run_by_name,
     run_folder,
 )
-from torchscale.report.sections.headline import headline
+from torchscale.report.sections.first_screen.headline import headline
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder

@@ -246,17 +246,20 @@ def export() -> NsysExport:
 NSYS: dict[str, tuple[str, str | None]] = {
     "a name that is NULL": (
         "UPDATE OR REPLACE {kernel} SET shortName = NULL WHERE rowid = 1",
-        "not an integer",
+        "whole number",
     ),
     "a name that is text": (
         "UPDATE {kernel} SET shortName = 'x' WHERE rowid = 1",
-        "not an integer",
+        "whole number",
     ),
     "a name without a string": ("UPDATE {kernel} SET shortName = 99999 WHERE rowid = 1", None),
-    "a process that is text": ("UPDATE {kernel} SET globalPid = 'x' WHERE rowid = 1", "no integer"),
+    "a process that is text": (
+        "UPDATE {kernel} SET globalPid = 'x' WHERE rowid = 1",
+        "whole number",
+    ),
     "a process that is a blob": (
         "UPDATE {kernel} SET globalPid = x'00ff' WHERE rowid = 1",
-        "no integer",
+        "whole number",
     ),
     "a start that is text": (
         "UPDATE NVTX_EVENTS SET start = 'x' WHERE text = 'step 1'",

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from torchscale.hang.evidence import log_of
+from torchscale.hang.flight_recorder import read_flight_recorder
 from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, dump_file
-from torchscale.traces.flight_recorder import read_flight_recorder
 from torchscale.worker import hang
 from torchscale.worker.hang import answering_requests, write_dump
 

@@ -10,30 +10,26 @@ import typer
 
 from torchscale.cli.command import same_command
 from torchscale.cli.options import (
-    BatchOption,
     ConfigArgument,
-    CountOption,
-    DeviceOption,
     MasterOption,
-    ModelOption,
     NodeRankOption,
     NodesOption,
-    OptimizerOption,
-    PrecisionOption,
-    StrategyOption,
     TokenFileOption,
+    config_arguments,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import Rerun
 from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
+    from torchscale.config.experiment import Experiment
     from torchscale.measure.benchmark import BenchmarkOutcome, DryRun
 
 
+@takes_workload
 def benchmark(
     context: typer.Context,
     config: ConfigArgument = None,
@@ -41,13 +37,8 @@ def benchmark(
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="The same as the argument."),
     ] = None,
-    models: ModelOption = None,
-    batch_sizes: BatchOption = None,
-    gpus: CountOption = None,
-    precisions: PrecisionOption = None,
-    strategies: StrategyOption = None,
-    optimizers: OptimizerOption = None,
-    device: DeviceOption = None,
+    *,
+    workload: Workload,
     output_dir: Annotated[
         Path | None,
         typer.Option(
@@ -139,32 +130,16 @@ def benchmark(
             f"--hardware {hardware} is for --dry-run: without it, this machine is measured",
             hint="add --dry-run, or leave --hardware out",
         )
-    values = config_values(
-        context,
-        {},
-        workload_values(
-            context,
-            model=models,
-            batch_size=batch_sizes,
-            gpus=gpus,
-            precision=precisions,
-            optimizer=optimizers,
-            strategy=strategies,
-            device=device,
-        )
-        | {"--nnodes": ("launch.nodes", nnodes)},
-    )
-    arguments = list(context.args)
-    if config is not None:
-        arguments.insert(0, config)
+    options = workload.values(context) | {"--nnodes": ("launch.nodes", nnodes)}
     named = load_from_arguments(
-        arguments, named=config_option, known_options=known_options(context), values=values
+        config_arguments(context, config),
+        named=config_option,
+        known_options=known_options(context),
+        values=config_values(context, {}, options),
     )
     TERMINAL.note(named.source)
     if show_config:
-        from torchscale.config.dump import to_json, to_yaml  # noqa: PLC0415 - a run does not need it
-
-        typer.echo(to_json(named.experiment) if as_json else to_yaml(named.experiment), nl=False)
+        _show_config(named.experiment, as_json=as_json)
         return
     # Devices are detected in a process of its own while the modules that follow are imported.
     detection = context.with_resource(start_detection()) if hardware is None else None
@@ -202,6 +177,12 @@ def benchmark(
     )
     _show_results(outcome, same_command(context, without=("--rerun", "--json")), as_json=as_json)
     raise typer.Exit(outcome.exit_code)
+
+
+def _show_config(experiment: Experiment, *, as_json: bool) -> None:
+    from torchscale.config.dump import to_json, to_yaml  # noqa: PLC0415 - a run does not need it
+
+    typer.echo(to_json(experiment) if as_json else to_yaml(experiment), nl=False)
 
 
 def _show_plan(result: DryRun, *, as_json: bool) -> None:

@@ -112,6 +112,20 @@ class OverridableGroup(Group):
     takes_overrides = True
 
 
+COMMAND_KEY = "torchscale.command"
+
+
+class WithProgram(OverridableGroup):
+    """What follows ``--`` is the user's program, not a subcommand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[COMMAND_KEY] = args[place + 1 :]
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+
 def words_of(context: typer.Context) -> list[str]:
     """The arguments of a :class:`Group` that are neither options nor a subcommand."""
     return list(context.meta.get(_WORDS, ()))

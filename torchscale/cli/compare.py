@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from torchscale.cli.parsing import is_price, listed, members, number, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchscale.report.sections.comparison.document import ComparisonReport
 
 
 def compare(
@@ -160,8 +163,7 @@ def compare(
 
     [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
     """
-    from torchscale.read import compare as run  # noqa: PLC0415
-    from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read import compare as run  # noqa: PLC0415 - `--help` does not need it
 
     if save is not None:
         _save(context, save, sources, baselines, replace=replace, as_json=as_json)
@@ -202,8 +204,27 @@ def compare(
         baselines=baselines,
         observer=TERMINAL,
     )
+    _show(comparison, chosen, output, as_json=as_json)
+    gate = run.gate(
+        comparison,
+        gated_by,
+        allow_missing=Accept.MISSING in accepted,
+        allow_unclear=Accept.UNCLEAR in accepted,
+    )
+    for message in gate.messages:
+        message_console().print(message, markup=False, soft_wrap=True)
+    raise typer.Exit(gate.exit_code)
+
+
+def _show(
+    comparison: ComparisonReport, chosen: list[CompareFormat], output: str | None, *, as_json: bool
+) -> None:
+    """Print the comparison and write it, in the formats that were asked for."""
+    from torchscale.read.compare import render_comparison  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415
+
     if as_json:
-        typer.echo(run.render_comparison(comparison, CompareFormat.JSON), nl=False)
+        typer.echo(render_comparison(comparison, CompareFormat.JSON), nl=False)
         printed: tuple[CompareFormat, ...] = (CompareFormat.TERMINAL,)
         if output is None:
             printed = (CompareFormat.TERMINAL, CompareFormat.JSON)
@@ -215,17 +236,8 @@ def compare(
             print_comparison(comparison, result_console())
             continue
         with status(f"Writing {kind.value}"):
-            rendered = run.render_comparison(comparison, kind)
+            rendered = render_comparison(comparison, kind)
         write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
-    gate = run.gate(
-        comparison,
-        gated_by,
-        allow_missing=Accept.MISSING in accepted,
-        allow_unclear=Accept.UNCLEAR in accepted,
-    )
-    for message in gate.messages:
-        message_console().print(message, markup=False, soft_wrap=True)
-    raise typer.Exit(gate.exit_code)
 
 
 def _save(

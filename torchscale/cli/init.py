@@ -12,6 +12,8 @@ import typer
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.errors import UsageError
 
+DEFAULT_FILE = Path("benchmark_config.yaml")
+
 
 def init(
     path: Annotated[
@@ -71,26 +73,17 @@ def init(
 
     [cyan]torchscale init benchmark_config.yaml --from old.yaml[/cyan]
     """
-    from torchscale.measure.init import list_examples, write_config, write_example  # noqa: PLC0415 - not for `--help`
 
     if list_all:
-        examples = list_examples()
-        if as_json:
-            _print_json(
-                [{"name": name, "description": description} for name, description in examples]
-            )
-            return
-        for name, description in examples:
-            result_console().print(f"{name:<20}{description}", markup=False, soft_wrap=True)
+        _list_examples(as_json=as_json)
         return
     if path is not None and output is not None:
         raise UsageError(f"two files: {path} and {output}", hint="name one")
+    file = path or output
     if source is not None:
         if example is not None or hardware is not None:
             raise UsageError("--from contradicts --example and --hardware", hint="name one of them")
-        _translate(
-            path or output or Path("benchmark_config.yaml"), source, force=force, as_json=as_json
-        )
+        _translate(file or DEFAULT_FILE, source, force=force, as_json=as_json)
         return
     if example is not None:
         if hardware is not None:
@@ -98,15 +91,35 @@ def init(
                 "--example and --hardware contradict each other",
                 hint="an experiment is the same for every machine",
             )
-        file = path or output or Path(f"{Path(example).name}.yaml")
-        write_example(file, example, force=force)
-        if as_json:
-            _print_json({"file": str(file), "example": example})
-        TERMINAL.note(
-            f"Wrote {file}. Next: torchscale benchmark {shlex.quote(str(file))} --dry-run"
-        )
+        named = file or Path(f"{Path(example).name}.yaml")
+        _write_example(named, example, force=force, as_json=as_json)
         return
-    file = path or output or Path("benchmark_config.yaml")
+    _write_config(file or DEFAULT_FILE, hardware, force=force, as_json=as_json)
+
+
+def _list_examples(*, as_json: bool) -> None:
+    from torchscale.measure.init import list_examples  # noqa: PLC0415 - not for `--help`
+
+    examples = list_examples()
+    if as_json:
+        _print_json([{"name": name, "description": description} for name, description in examples])
+        return
+    for name, description in examples:
+        result_console().print(f"{name:<20}{description}", markup=False, soft_wrap=True)
+
+
+def _write_example(file: Path, example: str, *, force: bool, as_json: bool) -> None:
+    from torchscale.measure.init import write_example  # noqa: PLC0415 - not for `--help`
+
+    write_example(file, example, force=force)
+    if as_json:
+        _print_json({"file": str(file), "example": example})
+    TERMINAL.note(f"Wrote {file}. Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
+
+
+def _write_config(file: Path, hardware: str | None, *, force: bool, as_json: bool) -> None:
+    from torchscale.measure.init import write_config  # noqa: PLC0415 - not for `--help`
+
     written = write_config(file, hardware=hardware, force=force)
     if as_json:
         _print_json({"file": str(file), "machine": written.title})

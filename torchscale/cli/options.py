@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from torchscale.cli.command import as_typed
-from torchscale.cli.parsing import counts, integers, listed, model_entries
 from torchscale.config.values import ConfigValue
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -23,54 +22,6 @@ ConfigArgument = Annotated[
 ]
 Several = list[str] | None
 """Values of an option that may be given several times, or once with commas."""
-
-ModelOption = Annotated[
-    Several,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME,…",
-        help="Of `torchscale docs names models`, or pkg.module:function.",
-    ),
-]
-BatchOption = Annotated[
-    Several,
-    typer.Option(
-        "--batch-size",
-        "-b",
-        metavar="N,…",
-        help="Samples per device (all devices: strong scaling).",
-    ),
-]
-PrecisionOption = Annotated[
-    Several,
-    typer.Option(
-        "--precision", metavar="NAME,…", help="fp32, tf32, fp16, bf16, fp8. Default: fp32"
-    ),
-]
-OptimizerOption = Annotated[
-    Several, typer.Option("--optimizer", metavar="NAME,…", help="sgd, adam, adamw. Default: adamw")
-]
-StrategyOption = Annotated[
-    Several,
-    typer.Option(
-        "--strategy", metavar="NAME,…", help="none, ddp, zero1, fsdp, tensor … Default: ddp"
-    ),
-]
-CountOption = Annotated[
-    Several,
-    typer.Option(
-        "--gpus",
-        "-n",
-        metavar="N,…",
-        help="Devices, or ranks on CPU. Default: all.",
-        show_default=False,
-    ),
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: CUDA if torch can use it."),
-]
 NodesOption = Annotated[
     int | None,
     typer.Option(
@@ -122,34 +73,11 @@ def known_options(context: typer.Context) -> list[str]:
     ]
 
 
-def workload_values(
-    context: typer.Context,
-    *,
-    model: Iterable[str] | None = None,
-    batch_size: Iterable[str] | None = None,
-    gpus: Iterable[str] | None = None,
-    precision: Iterable[str] | None = None,
-    optimizer: Iterable[str] | None = None,
-    strategy: Iterable[str] | None = None,
-    device: str | None = None,
-) -> dict[str, tuple[str, object]]:
-    """What the options that describe a workload set in a config, for :func:`config_values`.
-
-    Raises:
-        UsageError: a batch size or a count is not a whole number.
-    """
-    return {
-        "--model": ("models", model_entries(as_typed(context, "--model"), model)),
-        "--batch-size": ("batch_sizes", integers(as_typed(context, "--batch-size"), batch_size)),
-        "--gpus": ("gpu_counts", counts(as_typed(context, "--gpus"), gpus)),
-        "--precision": ("training.precision", listed(precision)),
-        "--optimizer": ("training.optimizer", listed(optimizer)),
-        "--strategy": (
-            "parallel.strategy",
-            model_entries(as_typed(context, "--strategy"), strategy),
-        ),
-        "--device": ("device", device),
-    }
+def config_arguments(context: typer.Context, config: str | None) -> list[str]:
+    """The config, where one is named, and the overrides of its keys, as they were typed."""
+    if config is None:
+        return list(context.args)
+    return [config, *context.args]
 
 
 def config_values(

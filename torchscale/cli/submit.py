@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer.models import OptionInfo
 
-from torchscale.cli.options import ConfigArgument, known_options
+from torchscale.cli.options import ConfigArgument, config_arguments, known_options
 from torchscale.cli.output import TERMINAL
 from torchscale.config.choices import SubmitEngine
 
@@ -199,7 +199,7 @@ def submit(
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.submit import run  # noqa: PLC0415
 
-    arguments = [*([config] if config is not None else []), *context.args]
+    arguments = config_arguments(context, config)
     experiment = load_from_arguments(arguments, known_options=known_options(context)).experiment
     options = run.SubmitOptions(
         run.JobOptions(nodes, time, gpus_per_node, cpus_per_task, image, job_name),

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from torchscale.cli.command import same_command
 from torchscale.cli.options import (
-    BatchOption,
     ConfigArgument,
-    CountOption,
-    DeviceOption,
-    ModelOption,
-    OptimizerOption,
-    PrecisionOption,
     Several,
-    StrategyOption,
+    config_arguments,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members, parse_seconds
+from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import TuningAxis
 from torchscale.errors import UsageError
 
+if TYPE_CHECKING:
+    from torchscale.tune.run import TuneOutcome
 
+
+@takes_workload
 def tune(
     context: typer.Context,
     config: ConfigArgument = None,
@@ -51,13 +49,8 @@ def tune(
     launch_seconds: Annotated[
         str, typer.Option("--launch-seconds", metavar="TIME", help="Measured in each launch.")
     ] = "2s",
-    models: ModelOption = None,
-    batch_sizes: BatchOption = None,
-    gpus: CountOption = None,
-    precisions: PrecisionOption = None,
-    strategies: StrategyOption = None,
-    optimizers: OptimizerOption = None,
-    device: DeviceOption = None,
+    *,
+    workload: Workload,
     output: Annotated[
         Path,
         typer.Option(
@@ -98,7 +91,6 @@ def tune(
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.tune import run  # noqa: PLC0415
-    from torchscale.tune.tables import print_tuning  # noqa: PLC0415
 
     options = run.TuneOptions(
         axes=tuple(members("--search", search, TuningAxis)) or None,
@@ -106,27 +98,16 @@ def tune(
         allow_numerics=allow_numerics,
         launch_seconds=parse_seconds("--launch-seconds", launch_seconds),
     )
-    values = config_values(
-        context,
-        {},
-        workload_values(
-            context,
-            model=models,
-            batch_size=batch_sizes,
-            gpus=gpus,
-            precision=precisions,
-            optimizer=optimizers,
-            strategy=strategies,
-            device=device,
-        ),
-    )
     if config is not None and output.exists() and Path(config).exists() and output.samefile(config):
         raise UsageError(
             f"--output {output}: is the config to start from",
             hint="name another file: -o faster.yaml",
         )
-    arguments = [*([config] if config is not None else []), *context.args]
-    named = load_from_arguments(arguments, known_options=known_options(context), values=values)
+    named = load_from_arguments(
+        config_arguments(context, config),
+        known_options=known_options(context),
+        values=config_values(context, {}, workload.values(context)),
+    )
     TERMINAL.note(named.source)
     outcome = run.tune(
         named.experiment,
@@ -136,6 +117,17 @@ def tune(
         observer=TERMINAL,
         on_launch=TERMINAL.note,
     )
+    _show(outcome, as_json=as_json)
+    if outcome.interrupted:
+        TERMINAL.note(
+            f"Interrupted. The same command continues: {same_command(context, without=('--json',))}"
+        )
+    raise typer.Exit(outcome.exit_code)
+
+
+def _show(outcome: TuneOutcome, *, as_json: bool) -> None:
+    from torchscale.tune.tables import print_tuning  # noqa: PLC0415 - `--help` does not need it
+
     if as_json:
         typer.echo(outcome.export().model_dump_json(indent=1))
     else:
@@ -143,8 +135,3 @@ def tune(
     for note in outcome.notes:
         TERMINAL.note(f"note: {note}")
     TERMINAL.results(outcome.directory)
-    if outcome.interrupted:
-        TERMINAL.note(
-            f"Interrupted. The same command continues: {same_command(context, without=('--json',))}"
-        )
-    raise typer.Exit(outcome.exit_code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,10 @@ from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 from torchscale.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchscale.measure.fleet import FleetOutcome
+    from torchscale.measure.validate import ValidationOutcome
 
 
 def validate(
@@ -98,16 +102,15 @@ def validate(
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     required = members("--require", require, Requirement)
-    from torchscale.measure import fleet  # noqa: PLC0415
+    from torchscale.measure import fleet  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure import validate as run  # noqa: PLC0415
-    from torchscale.nodes.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415
+    from torchscale.measure.fleet_steps import FleetOptions  # noqa: PLC0415
 
     cluster, token = fleet.join_fleet(
         nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
     if cluster is not None:
-        options = fleet.FleetOptions(
+        options = FleetOptions(
             require=required,
             min_gpus=min_gpus,
             output_dir=output_dir,
@@ -118,12 +121,7 @@ def validate(
         if not cluster.is_leader:
             raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
         together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
-        if as_json:
-            typer.echo(together.validation.model_dump_json(indent=1))
-        else:
-            print_fleet(together.validation, result_console())
-            if fix_hints:
-                print_fleet_fixes(together.validation, result_console())
+        _show_fleet(together, fix_hints=fix_hints, as_json=as_json)
         raise typer.Exit(together.exit_code)
     if pairwise:
         raise UsageError(
@@ -138,10 +136,27 @@ def validate(
         burn_in_seconds=burn_in_seconds,
         observer=TERMINAL,
     )
+    _show_node(outcome, fix_hints=fix_hints, as_json=as_json)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool) -> None:
+    from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
+
     if as_json:
         typer.echo(outcome.validation.model_dump_json(indent=1))
-    else:
-        print_validation(outcome.validation, result_console())
-        if fix_hints:
-            print_fixes(outcome.validation, result_console())
-    raise typer.Exit(outcome.exit_code)
+        return
+    print_validation(outcome.validation, result_console())
+    if fix_hints:
+        print_fixes(outcome.validation, result_console())
+
+
+def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool) -> None:
+    from torchscale.nodes.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
+
+    if as_json:
+        typer.echo(outcome.validation.model_dump_json(indent=1))
+        return
+    print_fleet(outcome.validation, result_console())
+    if fix_hints:
+        print_fleet_fixes(outcome.validation, result_console())

@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.command import words_of
+from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, is_quiet, message_console, result_console
+from torchscale.cli.output import TERMINAL, message_console, result_console
 from torchscale.cli.parsing import parse_seconds
-from torchscale.cli.profile import COMMAND_KEY, WithProgram
 from torchscale.errors import UsageError
 
 app = typer.Typer(
@@ -55,6 +54,7 @@ def watch(
             help="Look why the job hangs after so long without a step or a collective.",
         ),
     ] = "2m",
+    follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a training program, unchanged, and say what limits it: which rank the others wait for, at
@@ -79,13 +79,18 @@ def watch(
     [cyan]torchscale watch results/tuesday --json[/cyan]
     """
     command: list[str] | None = context.meta.get(COMMAND_KEY)
+    if follow is not None:
+        from torchscale.jobs.run import follow_job  # noqa: PLC0415 - `--help` does not need it
+
+        follow_job(Path(words_of(context)[0]), follow)
+        return
     if command is None:
         _show_job(words_of(context), as_json=as_json)
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
+    from torchscale.jobs.run import WatchRequest, watch_program  # noqa: PLC0415
     from torchscale.report.terminal.watch import print_hang, print_watch  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.watch.run import WatchRequest, watch_program  # noqa: PLC0415
 
     directory = output_dir if output_dir is not None else _default_folder(command)
     if directory.exists() and any(directory.iterdir()):
@@ -103,7 +108,7 @@ def watch(
     )
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
-    elif not is_quiet():
+    else:
         print_watch(report, message_console())
         TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
     raise typer.Exit(report.exit_code or 0)
@@ -116,9 +121,9 @@ def _show_job(words: list[str], *, as_json: bool) -> None:
             "watch takes a program after --, or the folder of a job",
             hint="torchscale watch -- torchrun --nproc-per-node 4 train.py",
         )
+    from torchscale.jobs.read import read_watch  # noqa: PLC0415
     from torchscale.read.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.watch import print_watch  # noqa: PLC0415
-    from torchscale.watch.read import read_watch  # noqa: PLC0415
 
     report = read_watch(run_by_name(Path(words[0])))
     if as_json:

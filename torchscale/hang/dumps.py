@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from torchscale.errors import TraceError, UsageError
 from torchscale.hang.evidence import LOG_BYTES, condition_of, log_of, read_facts
-from torchscale.hang.explain import RankEvidence
+from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
+from torchscale.hang.job import RankEvidence
 from torchscale.hang.stacks import last_stack
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import HangFacts, RankDump, RankProcess, StackFrame
-from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.util.files import read_bounded
 from torchscale.util.process import tail
 

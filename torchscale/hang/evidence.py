@@ -15,7 +15,9 @@ from pydantic import ValidationError
 
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
-from torchscale.hang.explain import RankEvidence, explain_failure, explain_hang, size_error
+from torchscale.hang.explain import explain_failure, explain_hang
+from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, collective_log
+from torchscale.hang.job import RankEvidence, size_error
 from torchscale.hang.nccl_ras import nccl_notes
 from torchscale.hang.py_spy import py_spy_stacks
 from torchscale.hang.stacks import last_stack
@@ -30,7 +32,6 @@ from torchscale.schema.launch.hang import (
     StackFrame,
     dump_file,
 )
-from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, collective_log
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
 from torchscale.util.process import POLL_SECONDS, rank_environment, tail
 from torchscale.util.process_names import RANK_PROCESS

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from torchscale.errors import TraceError
-from torchscale.traces.nccl_ras import MAX_STATUS_BYTES, ras_notes, read_ras
+from torchscale.hang.ras_status import MAX_STATUS_BYTES, ras_notes, read_ras
 
 _ADDRESS = ("127.0.0.1", 28028)
 """NCCL's default, changed by ``NCCL_RAS_ADDR``."""

@@ -16,7 +16,8 @@ import psutil
 from torchscale.errors import TraceError, UsageError
 from torchscale.hang.activity import Activity
 from torchscale.hang.evidence import process_condition
-from torchscale.hang.explain import RankEvidence
+from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
+from torchscale.hang.job import RankEvidence
 from torchscale.hang.nccl_ras import nccl_notes
 from torchscale.hang.py_spy import has_py_spy, py_spy_stacks
 from torchscale.hang.rank_activity import rank_activities
@@ -24,7 +25,6 @@ from torchscale.hang.source_loops import outermost_loops
 from torchscale.hang.stacks import LineRange
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition, StackFrame
-from torchscale.traces.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.util.files import read_bounded
 from torchscale.util.process import rank_environment
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from torchscale.config.choices import DeviceKind
 from torchscale.errors import OutputError, TorchscaleError
-from torchscale.launch.collect import Ending, collect_launch
+from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.judge import Ending
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import (

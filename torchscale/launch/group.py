@@ -17,8 +17,9 @@ from pathlib import Path
 import psutil
 
 from torchscale.errors import OutputError, TorchscaleError
-from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import (

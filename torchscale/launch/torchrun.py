@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.hang.evidence import inspect_hang
-from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import sampling

@@ -10,9 +10,9 @@ from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.config.choices import DeviceKind, ProfileTarget, Tool, WindowChoice
 from torchscale.errors import MachineError, TorchscaleError
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
-from torchscale.launch.nsys import NO_RECORDING, Nsys, export, find_exporter, find_nsys
-from torchscale.launch.profile import EXPORT_SECONDS, record_cell
 from torchscale.launch.program_python import has_cuda_device
+from torchscale.launch.recording.nsys import NO_RECORDING, Nsys, export, find_exporter, find_nsys
+from torchscale.launch.recording.profile import EXPORT_SECONDS, record_cell
 from torchscale.plan.expand import Plan
 from torchscale.report.formats.perfetto import perfetto_json
 from torchscale.schema.cells.training import TrainingCell

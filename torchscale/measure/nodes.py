@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,16 +19,23 @@ from torchscale.measure.context import PlannedRun, plan_run, stop_on_signals
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.launch import run_over_nodes, run_part
 from torchscale.nodes.leader import Leader
-from torchscale.nodes.network import listen_as_leader
+from torchscale.nodes.participation import (
+    CarryOut,
+    Conclusion,
+    Participation,
+    follow_node_0,
+    lead_nodes,
+    show_notes,
+)
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.launch.nodes import Finish, NodeDescription, Start
+from torchscale.schema.launch.nodes import CheckStep, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.process import POLL_SECONDS, adopt_orphans
+from torchscale.util.process import POLL_SECONDS
 from torchscale.util.redaction import redact
 
 Planner = Callable[[Experiment, Observer], PlannedRun]
@@ -69,16 +75,17 @@ def join_cluster(
 class SweepNodes:
     """The nodes of a sweep, as the loop over its launches needs them."""
 
-    def __init__(self, leader: Leader, plan: Plan, observer: Observer) -> None:
+    def __init__(
+        self, leader: Leader, plan: Plan, observer: Observer, conclusion: Conclusion
+    ) -> None:
         self._leader, self._plan, self._observer = leader, plan, observer
+        self._conclusion = conclusion
         self._put_off: set[str] = set()
-        self.exit_code = ExitCode.FAILED
-        self.reason = ""
 
     def update(self) -> None:
         """Let nodes in that have come since the last call, and show what happened meanwhile."""
         self._leader.admit_late()
-        self._show_notes()
+        show_notes(self._leader, self._observer)
 
     def can_run(self, cell: AnyCell) -> bool:
         """Whether as many nodes are there as ``cell`` needs."""
@@ -118,19 +125,15 @@ class SweepNodes:
     def conclude(self, exit_code: ExitCode, interrupted: bool) -> None:
         """The sweep has ended: say which cells wait for nodes, and what the other nodes are
         told."""
-        self._show_notes()
-        self.exit_code = exit_code
+        show_notes(self._leader, self._observer)
+        self._conclusion.exit_code = exit_code
         if interrupted:
-            self.reason = "interrupted on node 0"
+            self._conclusion.reason = "interrupted on node 0"
         elif self._put_off:
             self._observer.note(
                 f"{plural(len(self._put_off), 'cell')} could not be measured for lack of nodes: "
                 f"{'; '.join(self._leader.missing())}. The same command on every node continues"
             )
-
-    def _show_notes(self) -> None:
-        for text in self._leader.take_notes():
-            self._observer.note(text)
 
 
 @contextmanager
@@ -151,19 +154,10 @@ def leading(
     if cluster is None:
         yield None
         return
-    settings = planned.experiment.launch
-    leader = Leader(
-        listen_as_leader(cluster, settings.join_timeout_seconds, lambda: stop.asked),
-        token,
-        describe_node(planned),
-        cluster.nodes,
-        silent_seconds=settings.node_timeout_seconds,
-    )
-    nodes = SweepNodes(leader, planned.plan, observer)
-    try:
-        others = plural(cluster.nodes - 1, "other node")
-        with observer.status(f"Waiting for {others} at {cluster.master}"):
-            leader.meet(settings.join_timeout_seconds, stop)
+    settings, description = planned.experiment.launch, describe_node(planned)
+    leading_nodes = lead_nodes(cluster, token, description, settings, stop=stop, observer=observer)
+    with leading_nodes as (leader, conclusion):
+        nodes = SweepNodes(leader, planned.plan, observer, conclusion)
         nodes.update()
         missing = leader.missing()
         if missing and not stop.asked:
@@ -172,11 +166,6 @@ def leading(
                 f"measuring what {plural(leader.available, 'node')} can"
             )
         yield nodes
-    except TorchscaleError as error:
-        nodes.exit_code, nodes.reason = error.exit_code, error.message
-        raise
-    finally:
-        leader.close(int(nodes.exit_code), nodes.reason)
 
 
 def follow(
@@ -194,48 +183,23 @@ def follow(
             lost.
         TorchscaleError: this node cannot take part; node 0 is told.
     """
-    adopt_orphans()
-    settings = experiment.launch
-    follower = Follower(cluster, token, silent_seconds=settings.node_timeout_seconds)
-    farewell = ""
-    try:
-        with stop_on_signals() as stop:
-            planned = _planned(make, experiment, follower, observer)
-            try:
-                with observer.status(f"Waiting for node 0 at {cluster.master}"):
-                    follower.join(
-                        describe_node(planned), settings.join_timeout_seconds, lambda: stop.asked
-                    )
-            except TorchscaleError:
-                if stop.asked:  # which ends the wait
-                    return ExitCode.INTERRUPTED
-                raise
-            observer.note(
-                f"{experiment.experiment_name}: node {cluster.node_rank} of {cluster.nodes}, "
-                "results on node 0"
-            )
-            last = _obey(planned, follower, stop, observer)
-            if last is None:
-                farewell = "it was interrupted"
-                return ExitCode.INTERRUPTED
-    finally:
-        follower.close(farewell)
-    return finish_code(last)
 
+    def prepare(follower: Follower, stop: StopRequest) -> Participation:
+        planned = _planned(make, experiment, follower, observer)
+        return Participation(
+            name=experiment.experiment_name,
+            description=describe_node(planned),
+            begin=lambda: _runner(planned, follower, stop, observer),
+        )
 
-def finish_code(last: Finish) -> ExitCode | int:
-    """The exit code that node 0 gave.
-
-    Raises:
-        MachineError: with the reason that node 0 gave.
-    """
-    if last.exit_code == ExitCode.INTERRUPTED or not last.reason:
-        return last.exit_code
-    error = MachineError(last.reason)
-    error.exit_code = ExitCode.FAILED
-    if last.exit_code in set(ExitCode):
-        error.exit_code = ExitCode(last.exit_code)
-    raise error
+    return follow_node_0(
+        cluster,
+        token,
+        experiment.launch,
+        stopping=stop_on_signals(),
+        observer=observer,
+        prepare=prepare,
+    )
 
 
 def _planned(
@@ -250,19 +214,13 @@ def _planned(
         raise
 
 
-def _obey(
+def _runner(
     planned: PlannedRun, follower: Follower, stop: StopRequest, observer: Observer
-) -> Finish | None:
-    """Run what node 0 orders until it says that the sweep is over; ``None`` where this node was
-    interrupted."""
+) -> CarryOut:
+    """Runs this node's part of the launches that node 0 orders."""
     cells = {cell.id: cell for cell in planned.plan.to_run}
-    while not stop.asked:
-        try:
-            order = follower.orders.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            continue
-        if isinstance(order, Finish):
-            return order
+
+    def run(order: Start | CheckStep) -> None:
         if not isinstance(order, Start):
             raise MachineError("node 0 wants checks of this node, which takes part in a sweep")
         cell = cells.get(order.cell_id)
@@ -279,7 +237,8 @@ def _obey(
             experiment=planned.experiment,
             stop=stop,
         )
-    return None
+
+    return run
 
 
 def describe_node(planned: PlannedRun) -> NodeDescription:

@@ -20,7 +20,8 @@ from torchscale.errors import (
     TraceError,
     UsageError,
 )
-from torchscale.launch.own_program import UserRun, record_program
+from torchscale.launch.recording.own_program import record_program
+from torchscale.launch.recording.user_program import UserRun
 from torchscale.measure.cell_profiler import (
     CellProfiler,
     Profile,

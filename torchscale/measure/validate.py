@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.analysis.health.node import Requirements, lacks_required_device, validate_facts
+from torchscale.analysis.health.node import validate_facts
+from torchscale.analysis.health.required import Requirements, lacks_required_device
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode
 from torchscale.launch.burn_in import run_burn_in

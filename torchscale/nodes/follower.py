@@ -30,7 +30,7 @@ from torchscale.nodes.channel import (
     introduce,
     reach_pair,
 )
-from torchscale.nodes.leader import ALIVE_SECONDS, REACH_SECONDS, connection_ending
+from torchscale.nodes.leader_network import ALIVE_SECONDS, REACH_SECONDS, connection_ending
 from torchscale.nodes.loop import LoopThread
 from torchscale.nodes.network import UnresolvedError, listen, resolve
 from torchscale.nodes.strangers import Strangers

@@ -12,8 +12,9 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.hang.evidence import FACTS_FILE, inspect_hang
-from torchscale.launch.collect import Ending, EndingKind, collect_launch, node_file
+from torchscale.launch.collect import collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
+from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import READINGS, sampling
 from torchscale.launch.torchrun import (

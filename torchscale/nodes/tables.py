@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchscale.nodes.fleet import checks_of
+from torchscale.nodes.differences import checks_of
 from torchscale.report.terminal.validation import print_fixes
 from torchscale.report.text.labels import plural
 from torchscale.schema.node.check import Check, Status

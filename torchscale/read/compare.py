@@ -18,7 +18,8 @@ from torchscale.read.rendering import render_document
 from torchscale.read.runs import run_by_name
 from torchscale.report.formats.comparison_export import comparison_json
 from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
-from torchscale.report.text.comparison import METRIC_LABELS, format_held, format_nothing_compared
+from torchscale.report.text.comparison import METRIC_LABELS
+from torchscale.report.text.comparison_verdict import format_held, format_nothing_compared
 from torchscale.report.text.labels import listed, plural
 from torchscale.results.baselines import BASELINES, find_baseline
 from torchscale.results.comparison_inputs import Side, load_sides, load_source

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
 from torchscale.errors import TorchscaleError
-from torchscale.report.text.comparison import format_headline
+from torchscale.report.text.comparison_verdict import format_headline
 from torchscale.results.comparison_inputs import load_source
 from torchscale.store.run_folder import RunFolder
 

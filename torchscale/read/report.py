@@ -21,9 +21,9 @@ from torchscale.report.document import Document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
+from torchscale.report.sections.first_screen.verdict import verdict
 from torchscale.report.sections.profile.document import profile_document
 from torchscale.report.sections.selection import detailed_cells
-from torchscale.report.sections.verdict import verdict
 from torchscale.report.terminal.cell import print_cell
 from torchscale.report.terminal.failures import print_failures
 from torchscale.report.terminal.profile import print_analysis

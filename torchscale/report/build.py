@@ -10,15 +10,11 @@ from torchscale.report.document import ChartGrid, Document, Group, Overview, Sec
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
+from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.sections.first_screen.verdict import overview
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section
-from torchscale.report.sections.status import profiled_only
-from torchscale.report.sections.verdict import overview
-from torchscale.report.text.labels import (
-    device_names,
-    format_period,
-    run_period,
-)
+from torchscale.report.text.labels import device_names, format_period, run_period
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.run.content import LaunchDetail
 

@@ -17,8 +17,8 @@ from torchscale.analysis.diagnosis.signals import (
     Pauses,
     Signals,
     Windows,
-    rare_long_steps,
 )
+from torchscale.analysis.diagnosis.step_windows import rare_long_steps
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEP = 0.1

@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, why_not
-from torchscale.analysis.diagnosis.signals import (
-    MicroBatchLengths,
-    Origin,
-    Signals,
-    Windows,
-    step_windows,
-)
+from torchscale.analysis.diagnosis.signals import MicroBatchLengths, Origin, Signals, Windows
+from torchscale.analysis.diagnosis.step_windows import step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 STEPS = 120

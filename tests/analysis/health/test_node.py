@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from torchscale.analysis.health.fixes import target, torch_for
-from torchscale.analysis.health.node import Requirements, lacks_required_device, validate_facts
+from torchscale.analysis.health.node import validate_facts
+from torchscale.analysis.health.required import Requirements, lacks_required_device
 from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.probe import (

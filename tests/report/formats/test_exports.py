@@ -27,7 +27,8 @@ from tests.tune.test_tables import tuning_export
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.matching import differences
 from torchscale.analysis.comparison.pair import Outcome, Verdict
-from torchscale.analysis.health.node import Requirements, validate_facts
+from torchscale.analysis.health.node import validate_facts
+from torchscale.analysis.health.required import Requirements
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema

@@ -16,7 +16,8 @@ import torch
 
 from tests.factories import VERSIONS
 from torchscale.config.choices import OPERATIONS
-from torchscale.launch.collect import Ending, EndingKind, collect_launch
+from torchscale.launch.collect import collect_launch
+from torchscale.launch.judge import Ending, EndingKind
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.task import LaunchTask

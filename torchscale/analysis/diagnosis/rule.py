@@ -1,132 +1,215 @@
-"""What the rules of the diagnosis share: their form, their limits, and a few lines of
-arithmetic."""
+"""How a diagnosis rule is declared and called.
+
+A rule is a function from signals to a :data:`Judgement`. The decorator names its cause and what it
+is given beside the signals, in this order::
+
+    @rule(FindingKind.SLOW_LINK, PROBE, LINK_RATE, TRANSFER, where=(several_ranks,))
+    def slow_link(
+        signals: Signals, probe: LinkProbe, rated: float, transfer: SignalSeries
+    ) -> Judgement: ...
+
+:meth:`DiagnosisRule.judge` calls it. Where one of them was not measured it abstains and names what
+is missing, so the function gets values and never ``None``. The order of the rules is in
+:mod:`torchscale.analysis.diagnosis.diagnose`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Generic, TypeVar, overload
 
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
+    CopyUse,
+    FetchedMemory,
+    LinkProbe,
     Matrix,
-    SignalName,
+    MicroBatchLengths,
+    Origin,
+    Pauses,
     Signals,
     SignalSeries,
+    Windows,
 )
-from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
-from torchscale.util.interval_text import format_ends, with_interval
-from torchscale.util.units import format_percent, format_seconds
-
-MIN_SAMPLES = 3
-"""Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval
-is 12.7 standard errors wide."""
-COST_FLOOR = 0.02
-"""A share of the step below which nothing is called a bottleneck (docs/diagnosis.md): the same 2 %
-below which a comparison calls two runs equal."""
-
-EXPLAINED_SHARE = 0.5
-"""One thing explains another where it is more than half of it."""
+from torchscale.schema.profiles.finding import Finding, FindingKind
 
 Judgement = Finding | str | None
 """A finding; why the rule does not judge; or nothing found."""
+Earlier = tuple[Finding, ...]
+"""The findings of the rules before, so that no cost is counted twice."""
+Condition = Callable[[Signals], bool]
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+Value_co = TypeVar("Value_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Need(Generic[Value_co]):
+    """Something that rules are given.
+
+    Attributes:
+        what: Was not measured, where it is missing.
+        read: The value, from the signals and the findings of the rules before; ``None`` where it
+            was not measured.
+    """
+
+    what: str
+    read: Callable[[Signals, Earlier], Value_co | None]
 
 
 @dataclass(frozen=True)
 class DiagnosisRule:
-    """One rule: what it finds, the signals it needs, how it judges given the findings of the rules
-    before it.
+    """One rule.
 
-    ``of_several_ranks``: whether it is about ranks that wait for one another, and does not apply to
-    a single one.
-    ``staged``: whether it is about pipelines, or about ranks of equal work; ``None`` where about
-    both.
+    Attributes:
+        kind: What it finds.
+        needs: What the function is given after the signals.
+        function: From signals and the values of ``needs`` to a judgement.
+        where: What holds of the signals that the rule is about; it is not asked about others.
+        also: What must be measured as well, though only what the function calls looks at it.
     """
 
     kind: FindingKind
-    needs: tuple[SignalName, ...]
-    judge: Callable[[Signals, tuple[Finding, ...]], Judgement]
-    of_several_ranks: bool = False
-    staged: bool | None = None
+    needs: tuple[Need[object], ...]
+    function: Callable[..., Judgement]
+    where: tuple[Condition, ...] = ()
+    also: tuple[Need[object], ...] = ()
+
+    def applies_to(self, signals: Signals) -> bool:
+        """Whether the rule is about such signals."""
+        return all(holds(signals) for holds in self.where)
+
+    def judge(self, signals: Signals, earlier: Earlier) -> Judgement:
+        """What the rule says of signals that it applies to, given the findings before."""
+        values = [need.read(signals, earlier) for need in self.needs]
+        further = [need.read(signals, earlier) for need in self.also]
+        asked = zip((*self.needs, *self.also), (*values, *further), strict=True)
+        missing = [need.what for need, value in asked if value is None]
+        if missing:
+            return f"not measured: {', '.join(missing)}"
+        return self.function(signals, *values)
 
 
-def cannot_name(signals: Signals) -> str | None:
-    """Why no rank may be blamed, or ``None``."""
-    if signals.staged:
-        return (
-            "ranks communicate by sends and receives, as stages of a pipeline do: they hold "
-            "different work"
-        )
-    if not signals.trusted:
-        return "the recording is too short or its ranks cannot be compared with confidence"
-    if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
-        return f"fewer than {MIN_COMPARED} steps or collectives"
-    return None
+@overload
+def rule(
+    kind: FindingKind,
+    first: Need[A],
+    /,
+    *,
+    where: tuple[Condition, ...] = ...,
+    also: tuple[Need[object], ...] = ...,
+) -> Callable[[Callable[[Signals, A], Judgement]], DiagnosisRule]: ...
+@overload
+def rule(
+    kind: FindingKind, first: Need[A], second: Need[B], /, *, where: tuple[Condition, ...] = ...
+) -> Callable[[Callable[[Signals, A, B], Judgement]], DiagnosisRule]: ...
+@overload
+def rule(
+    kind: FindingKind,
+    first: Need[A],
+    second: Need[B],
+    third: Need[C],
+    /,
+    *,
+    where: tuple[Condition, ...] = ...,
+) -> Callable[[Callable[[Signals, A, B, C], Judgement]], DiagnosisRule]: ...
+@overload
+def rule(
+    kind: FindingKind,
+    first: Need[A],
+    second: Need[B],
+    third: Need[C],
+    fourth: Need[D],
+    /,
+    *,
+    where: tuple[Condition, ...] = ...,
+) -> Callable[[Callable[[Signals, A, B, C, D], Judgement]], DiagnosisRule]: ...
+def rule(
+    kind: FindingKind,
+    *needs: Need[object],
+    where: tuple[Condition, ...] = (),
+    also: tuple[Need[object], ...] = (),
+) -> Callable[[Callable[..., Judgement]], DiagnosisRule]:
+    """Makes a rule of a function; the arguments are the attributes of :class:`DiagnosisRule`."""
+
+    def declare(function: Callable[..., Judgement]) -> DiagnosisRule:
+        return DiagnosisRule(kind, needs, function, where, also)
+
+    return declare
 
 
-def seconds_with_interval(mean: float, half: float) -> str:
-    """``12.0 ms (9.10 to 14.9 ms)``: a mean time and the ends of its 95 % interval, which is
-    symmetric."""
-    return with_interval(
-        format_seconds(mean), format_ends(format_seconds(mean - half), format_seconds(mean + half))
-    )
+def several_ranks(signals: Signals) -> bool:
+    """For rules about ranks that wait for one another."""
+    return len(signals.ranks) > 1
 
 
-def explained_by_processes(signals: Signals, row: int, excess: float) -> str | None:
-    """Why other processes on a rank's cores can be what it loses (seconds a step); ``None`` where
-    they are not."""
-    if signals.other_processes is None:
+def staged(signals: Signals) -> bool:
+    """For rules about pipelines."""
+    return signals.staged
+
+
+def not_staged(signals: Signals) -> bool:
+    """For rules about ranks of equal work."""
+    return not signals.staged
+
+
+def in_host_memory(signals: Signals) -> bool:
+    """For rules about the host's allocator: it holds the tensors, and a recording does not know of
+    it."""
+    return not signals.on_device and signals.origin is Origin.LAUNCH
+
+
+def _exposed_quantiles(signals: Signals) -> tuple[float, float] | None:
+    if signals.exposed_p50 is None or signals.exposed_p95 is None:
         return None
-    others = float(np.median(np.delete(signals.other_processes, row)))
-    share = max(0.0, float(signals.other_processes[row]) - others)
-    if share * signals.step_seconds <= EXPLAINED_SHARE * excess:
+    return signals.exposed_p50, signals.exposed_p95
+
+
+def _memory_counts(signals: Signals) -> tuple[int | None, float | None] | None:
+    if signals.allocation_retries is None and signals.page_faults is None:
         return None
-    rank = signals.ranks[row]
-    return (
-        f"other processes took {format_percent(share, 0)} more of rank {rank}'s cores; that can "
-        "make it slow"
-    )
+    return signals.allocation_retries, signals.page_faults
 
 
-def median_of_others(values: Matrix, row: int) -> SignalSeries:
-    """Per sample, the median over all rows but one."""
-    ordered = np.sort(np.delete(values, row, axis=0), axis=0)
-    return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-
-
-def medians_of_others(values: Matrix) -> Matrix:
-    """:func:`median_of_others` of every row, from one sort of each sample.
-
-    Args:
-        values: Two rows or more.
-    """
-    places = np.argsort(np.argsort(values, axis=0), axis=0)
-    ordered = np.sort(values, axis=0)
-    samples = np.arange(values.shape[1])
-    # Those in the middle of the others; each place from the row's own on is one further in the
-    # order of all.
-    lower, upper = (
-        ordered[place + (places <= place), samples]
-        for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
-    )
-    return np.asarray((lower + upper) / 2)
-
-
-def per_step(seconds: float, signals: Signals) -> str:
-    """``2.00 ms a step``; without the last words for a recording without steps."""
-    if not signals.steps:
-        return format_seconds(seconds)
-    return f"{format_seconds(seconds)} a step"
-
-
-def high_if(certain: bool, otherwise: Confidence) -> Confidence:
-    """High confidence in what is certain."""
-    if certain:
-        return Confidence.HIGH
-    return otherwise
-
-
-def percent(seconds: float, signals: Signals) -> float:
-    """A share of the step."""
-    return seconds / signals.step_seconds * 100
+EARLIER: Need[Earlier] = Need("findings", lambda _, earlier: earlier)
+COMPUTE: Need[Matrix] = Need("each rank's compute time per step", lambda it, _: it.compute)
+WAIT: Need[Matrix] = Need("waits at collectives, compared over ranks", lambda it, _: it.wait)
+BLAME: Need[SignalSeries] = Need("which rank arrives last", lambda it, _: it.blame)
+DATA_WAIT: Need[Matrix] = Need("waits for data", lambda it, _: it.data_wait)
+PAUSES: Need[Pauses] = Need(f"at least {MIN_COMPARED} steps, one by one", lambda it, _: it.pauses)
+WINDOWS: Need[Windows] = Need(
+    f"each rank's compute time over at least {MIN_COMPARED} steps, one by one",
+    lambda it, _: it.windows,
+)
+BUCKET_BYTES: Need[tuple[int, ...]] = Need("bucket sizes", lambda it, _: it.bucket_bytes)
+PROBE: Need[LinkProbe] = Need("all-reduces timed with nothing else running", lambda it, _: it.probe)
+TRANSFER: Need[SignalSeries] = Need("exposed communication", lambda it, _: it.transfer)
+LINK_RATE: Need[float] = Need("the link's rated bandwidth", lambda it, _: it.link_bytes_per_second)
+EXPOSED_QUANTILES: Need[tuple[float, float]] = Need(
+    f"exposed communication of at least {MIN_COMPARED} steps",
+    lambda it, _: _exposed_quantiles(it),
+)
+"""Median and 95 % quantile."""
+HOST_BOUND: Need[SignalSeries] = Need(
+    "when work was handed to the device", lambda it, _: it.host_bound
+)
+READBACKS: Need[float] = Need("values read back from the device", lambda it, _: it.readbacks)
+READBACK_WAIT: Need[float] = Need("the host's waits for the device", lambda it, _: it.readback_wait)
+PAGEABLE: Need[float] = Need("the memory that copies go from and to", lambda it, _: it.pageable)
+COPIES: Need[tuple[CopyUse, ...]] = Need("copies by the device", lambda it, _: it.copies)
+THROTTLED: Need[tuple[tuple[str, ...], ...]] = Need(
+    "reasons for lowered clocks", lambda it, _: it.throttled
+)
+MICRO_BATCHES: Need[MicroBatchLengths] = Need(
+    "the compute of each micro-batch, between sends and receives whose partners are known",
+    lambda it, _: it.micro_batch_lengths,
+)
+MEMORY_COUNTS: Need[tuple[int | None, float | None]] = Need(
+    "allocation retries, page faults", lambda it, _: _memory_counts(it)
+)
+"""One of them may be missing."""
+FETCHED_MEMORY: Need[FetchedMemory] = Need("minor page faults", lambda it, _: it.fetched_memory)

@@ -5,13 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
-    COST_FLOOR,
+    BUCKET_BYTES,
+    EARLIER,
+    EXPOSED_QUANTILES,
+    LINK_RATE,
+    PROBE,
+    TRANSFER,
+    Earlier,
     Judgement,
+    rule,
+    several_ranks,
+)
+from torchscale.analysis.diagnosis.shared import (
+    COST_FLOOR,
     high_if,
     per_step,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    LinkProbe,
+    Origin,
+    Signals,
+    SignalSeries,
+)
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
@@ -37,11 +54,11 @@ VERY_SLOW_LINK_SHARE = 0.3
 is high."""
 
 
-def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.SMALL_BUCKETS, BUCKET_BYTES, PROBE, TRANSFER, where=(several_ranks,))
+def small_buckets(
+    signals: Signals, buckets: tuple[int, ...], probe: LinkProbe, transfer: SignalSeries
+) -> Judgement:
     """Gradients in pieces so small that latency decides, measured against larger ones."""
-    del findings
-    buckets, probe, transfer = signals.bucket_bytes, signals.probe, signals.transfer
-    assert buckets is not None and probe is not None and transfer is not None  # noqa: S101 - in `needs`
     typical = float(np.median(buckets))
     gain = probe.as_bucketed_seconds - probe.merged_seconds
     if len(buckets) < MIN_BUCKETS or typical >= SMALL_BUCKET_BYTES:
@@ -69,11 +86,11 @@ def small_buckets(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.SLOW_LINK, PROBE, LINK_RATE, TRANSFER, where=(several_ranks,))
+def slow_link(
+    signals: Signals, probe: LinkProbe, rated: float, transfer: SignalSeries
+) -> Judgement:
     """All-reduce with nothing else running, against what the link is rated at."""
-    del findings
-    probe, rated, transfer = signals.probe, signals.link_bytes_per_second, signals.transfer
-    assert probe is not None and rated is not None and transfer is not None  # noqa: S101 - in `needs`
     ranks = len(signals.ranks)
     reached = probe.payload_bytes * 2 * (ranks - 1) / ranks / probe.merged_seconds
     cost = float(signals.mean(transfer))
@@ -98,13 +115,12 @@ def slow_link(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.EXPOSED_COMMUNICATION, TRANSFER, EARLIER, where=(several_ranks,))
+def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Earlier) -> Judgement:
     """Communication that no compute hides, beyond what small buckets or a slow link explain."""
-    transfer = signals.transfer
-    assert transfer is not None  # noqa: S101 - in `needs`
     cost = float(signals.mean(transfer))
     causes = (FindingKind.SMALL_BUCKETS, FindingKind.SLOW_LINK)
-    cost -= sum(finding.cost_seconds for finding in findings if finding.kind in causes)
+    cost -= sum(finding.cost_seconds for finding in earlier if finding.kind in causes)
     if cost < EXPOSED_FLOOR * signals.step_seconds:
         return None
     gradients = signals.origin is Origin.LAUNCH or signals.bucket_bytes is not None
@@ -130,10 +146,10 @@ def exposed_communication(signals: Signals, findings: tuple[Finding, ...]) -> Ju
     )
 
 
-def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.SYNC_VARIANCE, EXPOSED_QUANTILES, EARLIER, where=(several_ranks,))
+def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Earlier) -> Judgement:
     """Exposed synchronization that varies from step to step, where nothing else explains it."""
-    p50, p95 = signals.exposed_p50, signals.exposed_p95
-    assert p50 is not None and p95 is not None  # noqa: S101 - in `needs`
+    p50, p95 = quantiles
     explained = (
         FindingKind.STRAGGLER,
         FindingKind.INTERMITTENT_STRAGGLER,
@@ -143,7 +159,7 @@ def sync_variance(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         FindingKind.PAUSES,
         FindingKind.INPUT_PIPELINE,
     )
-    if any(finding.kind in explained for finding in findings):
+    if any(finding.kind in explained for finding in earlier):
         return None
     if (
         p50 <= 0

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from torchscale.analysis.diagnosis.rule import (
-    COST_FLOOR,
+    COPIES,
+    EARLIER,
+    PAGEABLE,
+    Earlier,
     Judgement,
+    rule,
+)
+from torchscale.analysis.diagnosis.shared import (
+    COST_FLOOR,
     high_if,
     per_step,
     percent,
@@ -31,11 +38,9 @@ _ADVICE = {
 """By the route that costs most."""
 
 
-def pageable_copies(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.PAGEABLE_COPIES, PAGEABLE)
+def pageable_copies(signals: Signals, cost: float) -> Judgement:
     """Copies of memory that is not pinned, outside compute."""
-    del findings
-    cost = signals.pageable
-    assert cost is not None  # noqa: S101 - in `needs`
     if cost < COST_FLOOR * signals.step_seconds:
         return None
     return Finding(
@@ -50,13 +55,12 @@ def pageable_copies(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
     )
 
 
-def copy_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.COPY_BOUND, COPIES, EARLIER)
+def copy_bound(signals: Signals, copies: tuple[CopyUse, ...], earlier: Earlier) -> Judgement:
     """Copies during which nothing is computed or communicated; without those of memory that is not
     pinned, where a finding before says what they cost."""
-    copies = signals.copies
-    assert copies is not None  # noqa: S101 - in `needs`
     told = sum(
-        finding.cost_seconds for finding in findings if finding.kind is FindingKind.PAGEABLE_COPIES
+        finding.cost_seconds for finding in earlier if finding.kind is FindingKind.PAGEABLE_COPIES
     )
     cost = sum(use.exposed_seconds for use in copies) - told
     if not copies or cost < COST_FLOOR * signals.step_seconds:

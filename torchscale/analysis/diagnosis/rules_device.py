@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from torchscale.analysis.diagnosis.rule import (
-    COST_FLOOR,
+    FETCHED_MEMORY,
+    HOST_BOUND,
+    MEMORY_COUNTS,
+    READBACK_WAIT,
+    READBACKS,
+    THROTTLED,
     Judgement,
+    in_host_memory,
+    rule,
+)
+from torchscale.analysis.diagnosis.shared import (
+    COST_FLOOR,
     high_if,
     per_step,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Origin, Signals
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    FetchedMemory,
+    Signals,
+    SignalSeries,
+)
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
 
@@ -31,11 +46,9 @@ _ALLOCATOR_ADVICE = {
 """By the allocator's setting."""
 
 
-def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.HOST_BOUND, HOST_BOUND)
+def host_bound(signals: Signals, idle: SignalSeries) -> Judgement:
     """The device waits for work on every rank; one rank that waits more is a straggler."""
-    del findings
-    idle = signals.host_bound
-    assert idle is not None  # noqa: S101 - in `needs`
     cost = float(idle.min())
     if cost < HOST_FLOOR * signals.step_seconds:
         return None
@@ -57,11 +70,9 @@ def host_bound(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def host_sync(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.HOST_SYNC, READBACKS, READBACK_WAIT)
+def host_sync(signals: Signals, count: float, cost: float) -> Judgement:
     """Values read back inside the step, after which the device runs dry."""
-    del findings
-    count, cost = signals.readbacks, signals.readback_wait
-    assert count is not None and cost is not None  # noqa: S101 - in `needs`
     if count < 1 or cost < COST_FLOOR * signals.step_seconds:
         return None
     return Finding(
@@ -78,11 +89,9 @@ def host_sync(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def throttling(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.THROTTLING, THROTTLED)
+def throttling(signals: Signals, throttled: tuple[tuple[str, ...], ...]) -> Judgement:
     """Lowered clocks, with the driver's reasons."""
-    del findings
-    throttled = signals.throttled
-    assert throttled is not None  # noqa: S101 - in `needs`
     hit = [
         (rank, reasons) for rank, reasons in zip(signals.ranks, throttled, strict=True) if reasons
     ]
@@ -106,12 +115,10 @@ def throttling(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def memory_pressure(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.MEMORY_PRESSURE, MEMORY_COUNTS)
+def memory_pressure(_: Signals, counts: tuple[int | None, float | None]) -> Judgement:
     """Memory that ran short."""
-    del findings
-    retries, faults = signals.allocation_retries, signals.page_faults
-    if retries is None and faults is None:
-        return "not measured: allocation retries, page faults"
+    retries, faults = counts
     if not retries and (faults is None or faults < 1):
         return None
     what = (
@@ -133,15 +140,10 @@ def memory_pressure(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
     )
 
 
-def memory_returned(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.MEMORY_RETURNED, FETCHED_MEMORY, where=(in_host_memory,))
+def memory_returned(signals: Signals, fetched: FetchedMemory) -> Judgement:
     """The host's allocator returns what a step frees, and the next step takes it from the kernel
     again."""
-    del findings
-    if signals.on_device or signals.origin is not Origin.LAUNCH:
-        return None  # the host's memory holds no tensors, or a recording does not know of it
-    fetched = signals.fetched_memory
-    if fetched is None:
-        return "not measured: minor page faults"
     cost = fetched.seconds_per_step
     if cost < COST_FLOOR * signals.step_seconds:
         return None

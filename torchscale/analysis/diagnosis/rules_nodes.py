@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import Judgement
-from torchscale.analysis.diagnosis.rules_ranks import COMPUTE_EXCESS, straggler
+from torchscale.analysis.diagnosis.rule import (
+    BLAME,
+    COMPUTE,
+    WAIT,
+    Judgement,
+    not_staged,
+    rule,
+    several_ranks,
+)
+from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS, straggler
 from torchscale.analysis.diagnosis.signals import Matrix, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_seconds
@@ -17,10 +25,10 @@ _MIN_RANKS = 2
 """On each machine: of one rank alone it cannot be told whether it or its machine is slow."""
 
 
-def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.STRAGGLING_NODE, COMPUTE, where=(several_ranks, not_staged), also=(WAIT, BLAME))
+def straggling_node(signals: Signals, compute: Matrix) -> Judgement:
     """All ranks of one machine compute longer than the median rank of the others, and the machines
     compared as if each were one rank make it a straggler."""
-    del findings
     hosts = signals.hosts or ()
     rows_of: dict[str, list[int]] = {}
     for row, host in enumerate(hosts):
@@ -28,8 +36,6 @@ def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
     machines, rows = list(rows_of), list(rows_of.values())
     if len(machines) < 2 or min(map(len, rows)) < _MIN_RANKS:
         return None
-    compute = signals.compute
-    assert compute is not None  # noqa: S101 - in `needs`
     means = signals.mean(compute)
     slowest = max(range(len(machines)), key=lambda place: float(means[rows[place]].mean()))
     mine = means[rows[slowest]]
@@ -40,7 +46,7 @@ def straggling_node(signals: Signals, findings: tuple[Finding, ...]) -> Judgemen
     )
     if float(mine.min()) < (1 + COMPUTE_EXCESS) * others:
         return None
-    judgement = straggler(by_machine(signals, rows), ())
+    judgement = straggler.judge(by_machine(signals, rows), ())
     if not isinstance(judgement, Finding) or judgement.rank != slowest:
         return None  # the rule for ranks says what there is to say
     host, ranks = machines[slowest], [signals.ranks[row] for row in rows[slowest]]

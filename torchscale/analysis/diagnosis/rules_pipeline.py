@@ -12,18 +12,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
+    COMPUTE,
+    EARLIER,
+    MICRO_BATCHES,
+    WINDOWS,
+    Earlier,
+    Judgement,
+    rule,
+    several_ranks,
+    staged,
+)
+from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
+from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     MIN_SAMPLES,
-    Judgement,
     high_if,
     median_of_others,
     percent,
     seconds_with_interval,
 )
-from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
+    MicroBatchLengths,
     Origin,
     Signals,
     SignalSeries,
@@ -52,18 +63,18 @@ BLOCKS = 12
 """Parts of a run that its mean's interval is from."""
 
 
-def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.STRAGGLER, COMPUTE, EARLIER, where=(several_ranks, staged))
+def slow_peer(signals: Signals, compute: Matrix, earlier: Earlier) -> Judgement:
     """A rank that computes longer than those that hold the same stage."""
-    if (refusal := _cannot_compare(signals)) is not None:
-        return refusal
-    assert signals.stages is not None  # noqa: S101 - else it refuses
-    values = _samples(signals)
+    compared = _compared(signals, compute)
+    if isinstance(compared, str):
+        return compared
     candidates = [
         peer
-        for stage in signals.stages
-        if len(stage) > 1 and (peer := _slowest(values, stage)) is not None
+        for stage in compared.stages
+        if len(stage) > 1 and (peer := _slowest(compared.samples, stage)) is not None
     ]
-    named = {item.rank for item in findings if item.kind is FindingKind.INTERMITTENT_STRAGGLER}
+    named = {item.rank for item in earlier if item.kind is FindingKind.INTERMITTENT_STRAGGLER}
     candidates = [
         peer
         for peer in candidates
@@ -90,7 +101,7 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         evidence=(
             f"{seconds_with_interval(peer.excess, peer.half)} more than the median of its stage, "
             f"over {_extent(signals)}",
-            f"{len(signals.stages)} stages of {len(peer.stage)} ranks each hold equal work",
+            f"{len(compared.stages)} stages of {len(peer.stage)} ranks each hold equal work",
         ),
         advice=SlowRank(
             peer.row, tuple(row for row in peer.stage if row != peer.row), peer.excess
@@ -98,18 +109,18 @@ def slow_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def intermittent_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.INTERMITTENT_STRAGGLER, WINDOWS, where=(several_ranks, staged))
+def intermittent_peer(signals: Signals, windows: Windows) -> Judgement:
     """A rank that is slower than those that hold the same stage for a while, again and
     again."""
-    del findings
-    if (refusal := _cannot_compare(signals)) is not None:
-        return refusal
-    windows = _work(signals)
-    assert signals.stages is not None and windows is not None  # noqa: S101 - the rule needs windows
+    compared = _compared(signals, windows.compute)
+    if isinstance(compared, str):
+        return compared
+    work = _work(signals, windows)
     reasons: list[str] = []
     found: list[Spells] = []
-    for stage in signals.stages:
-        spells = None if len(stage) < 2 else slow_spells(windows, stage)
+    for stage in compared.stages:
+        spells = None if len(stage) < 2 else slow_spells(work, stage)
         if isinstance(spells, str):
             reasons.append(spells)
         elif spells is not None:
@@ -120,18 +131,18 @@ def intermittent_peer(signals: Signals, findings: tuple[Finding, ...]) -> Judgem
     return judge_spells(signals, worst, worst.cost, "the ranks of its stage")
 
 
-def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.UNEVEN_STAGES, COMPUTE, where=(several_ranks, staged))
+def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
     """A stage that computes longer than an even split of the work would have it."""
-    del findings
-    if (refusal := _cannot_compare(signals)) is not None:
-        return refusal
-    assert signals.stages is not None  # noqa: S101 - else it refuses
-    if len(signals.stages) < 2:
+    compared = _compared(signals, compute)
+    if isinstance(compared, str):
+        return compared
+    stages, values = compared.stages, compared.samples
+    if len(stages) < 2:
         return None
-    values = _samples(signals)
     # The lower median of its ranks: one rank of a stage that is slow makes no stage uneven.
     by_stage = np.array(
-        [np.sort(values[list(stage)], axis=0)[(len(stage) - 1) // 2] for stage in signals.stages]
+        [np.sort(values[list(stage)], axis=0)[(len(stage) - 1) // 2] for stage in stages]
     )
     means = by_stage.mean(axis=1)
     slowest, even = int(means.argmax()), float(means.mean())
@@ -148,7 +159,7 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
         return None
     if not _is_steady(excess):
         return f"stage {slowest + 1} computes longer than the others, but not steadily"
-    stage = signals.stages[slowest]
+    stage = stages[slowest]
     where = _ranks_text(signals, stage)
     share = float(means[slowest] / means.sum())
     alone = len(stage) == 1
@@ -165,9 +176,7 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
             f"compute of a step by stage{' (forward pass)' if _forward_only(signals) else ''}: "
             + ", ".join(
                 f"{number} ({_ranks_text(signals, ranks)}): {format_seconds(float(value))}"
-                for number, (ranks, value) in enumerate(
-                    zip(signals.stages, means, strict=True), start=1
-                )
+                for number, (ranks, value) in enumerate(zip(stages, means, strict=True), start=1)
             ),
             f"{seconds_with_interval(mean, half)} more than the mean stage, over "
             f"{_extent(signals)}",
@@ -181,17 +190,17 @@ def uneven_stages(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
     )
 
 
-def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.UNEVEN_MICRO_BATCHES, MICRO_BATCHES, where=(several_ranks, staged))
+def uneven_micro_batches(signals: Signals, lengths: MicroBatchLengths) -> Judgement:
     """Micro-batches of a step that compute longer than others on all stages, as long sequences
     do."""
-    del findings
-    if (refusal := _cannot_compare(signals)) is not None:
-        return refusal
-    lengths = signals.micro_batch_lengths
-    assert signals.stages is not None and lengths is not None  # noqa: S101 - it refuses without, and `needs`
+    compared = _compared(signals, signals.compute)
+    if isinstance(compared, str):
+        return compared
+    stages = len(compared.stages)
     mean, half = mean_interval(lengths.shared_variance.tolist())
     # A pipeline of S equal stages takes the sum of the micro-batches and S - 1 times the longest.
-    gain = (len(signals.stages) - 1) * (lengths.longest - 1) * lengths.seconds
+    gain = (stages - 1) * (lengths.longest - 1) * lengths.seconds
     if (
         half is None
         or mean <= half
@@ -212,7 +221,7 @@ def uneven_micro_batches(signals: Signals, findings: tuple[Finding, ...]) -> Jud
         "step, on every stage, and the stages wait for it one after the other",
         evidence=(
             f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation within "
-            f"a step) on which the {len(signals.stages)} stages agree, over {_extent(signals)}",
+            f"a step) on which the {stages} stages agree, over {_extent(signals)}",
             f"compute of each micro-batch over their mean, by place in the step: {places}",
         ),
         advice="give every micro-batch equally many tokens: pack sequences, or spread long ones "
@@ -248,7 +257,23 @@ def _slowest(values: Matrix, stage: tuple[int, ...]) -> _Peer | None:
     )
 
 
-def _cannot_compare(signals: Signals) -> str | None:
+@dataclass(frozen=True)
+class _Compared:
+    """Ranks that can be compared with each other.
+
+    Attributes:
+        stages: Rows of the ranks of each stage.
+        samples: The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the
+            run; seconds per step.
+    """
+
+    stages: tuple[tuple[int, ...], ...]
+    samples: Matrix
+
+
+def _compared(signals: Signals, compute: Matrix | None) -> _Compared | str:
+    """The ranks of the stages, or why they cannot be compared. ``compute`` is taken where the steps
+    were not recorded one by one."""
     if signals.stages is None:
         return (
             "ranks communicate by sends and receives, as stages of a pipeline do: they hold "
@@ -262,9 +287,11 @@ def _cannot_compare(signals: Signals) -> str | None:
             f"fewer than {MIN_COMPARED} steps, or a record without the windows of steps that show "
             "each rank's compute"
         )
-    if _samples(signals).shape[1] < MIN_SAMPLES:
+    if signals.windows is not None:
+        compute = _work(signals, signals.windows).compute
+    if compute is None or min(BLOCKS, compute.shape[1]) < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    return None
+    return _Compared(signals.stages, _in_parts(compute))
 
 
 def _forward_only(signals: Signals) -> bool:
@@ -273,21 +300,15 @@ def _forward_only(signals: Signals) -> bool:
     return signals.origin is Origin.LAUNCH and any(len(stage) > 1 for stage in signals.stages or ())
 
 
-def _work(signals: Signals) -> Windows | None:
+def _work(signals: Signals, windows: Windows) -> Windows:
     """Windows of the time that each rank computes by itself."""
-    windows = signals.windows
-    if windows is None:
-        return None
-    forward = windows.quiet if _forward_only(signals) else None
-    return Windows(windows.steps, windows.wall, windows.compute if forward is None else forward)
+    if windows.quiet is None or not _forward_only(signals):
+        return Windows(windows.steps, windows.wall, windows.compute)
+    return Windows(windows.steps, windows.wall, windows.quiet)
 
 
-def _samples(signals: Signals) -> Matrix:
-    """The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the run;
-    seconds per step."""
-    windows = _work(signals)
-    assert signals.compute is not None  # noqa: S101 - in `needs`
-    values = signals.compute if windows is None else windows.compute
+def _in_parts(values: Matrix) -> Matrix:
+    """Samples joined to at most :data:`BLOCKS` parts of the run, each their mean."""
     parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
     return np.stack([values[:, part].mean(axis=1) for part in parts], axis=1)
 

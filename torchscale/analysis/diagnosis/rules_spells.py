@@ -10,9 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.rule import (
+    BLAME,
+    WAIT,
+    WINDOWS,
+    Judgement,
+    not_staged,
+    rule,
+    several_ranks,
+)
+from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     EXPLAINED_SHARE,
-    Judgement,
     cannot_name,
     explained_by_processes,
     high_if,
@@ -94,11 +102,11 @@ class Spells:
     quiet_rise: float | None
 
 
-def intermittent_straggler(signals: Signals, findings: tuple[Finding, ...]) -> Judgement:
+@rule(FindingKind.INTERMITTENT_STRAGGLER, WINDOWS, WAIT, BLAME, where=(several_ranks, not_staged))
+def intermittent_straggler(
+    signals: Signals, windows: Windows, wait: Matrix, blame: SignalSeries
+) -> Judgement:
     """Slow spells of one rank that come back, and that nothing else explains."""
-    del findings
-    windows, wait, blame = signals.windows, signals.wait, signals.blame
-    assert windows is not None and wait is not None and blame is not None  # noqa: S101 - in `needs`
     if (refusal := cannot_name(signals)) is not None:
         return refusal
     spells = slow_spells(windows, range(len(signals.ranks)))

@@ -3,14 +3,12 @@ recording."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
-
-from torchscale.util.optional import complete, optional
 
 SignalSeries = NDArray[np.float64]
 """One value per sample; a sample is a batch of steps (always-on signals) or a step (recordings)."""
@@ -21,17 +19,6 @@ Matrix = NDArray[np.float64]
 MIN_COMPARED = 20
 """Steps or collectives below which no share of them is judged: of 20 fair coin flips one side gets
 15 or more in 4 % of cases, of fewer flips more often."""
-LONG_STEP_FACTOR = 1.5
-"""A step this many times as long as its rank's median is a pause. Chosen: beyond the scatter of
-ordinary steps, and low enough to see an interruption of half a step. Injected pauses of 200 ms
-every 15 steps are found in 3 of 3 runs (docs/tested-on.md)."""
-RARE_SHARE = 0.10
-"""At most this share of steps are pauses; where more are long, long steps are how the rank works,
-not interruptions."""
-PAUSE_STEPS = 3
-"""A pause ends within so many steps: what interrupts a rank (a collection, a checkpoint) falls into
-one step or, where it runs beside training, a few. More long steps in a row are a rank that has
-become slow."""
 
 
 class Origin(Enum):
@@ -275,127 +262,3 @@ class Signals:
         return np.asarray(
             values @ self.weights / self.weights.sum()
         )  # np.average takes five times as long
-
-
-class SignalName(Enum):
-    """A signal that a rule needs; the value says what was not measured where it is missing."""
-
-    COMPUTE = "each rank's compute time per step"
-    WAIT = "waits at collectives, compared over ranks"
-    BLAME = "which rank arrives last"
-    DATA_WAIT = "waits for data"
-    PAUSES = f"at least {MIN_COMPARED} steps, one by one"
-    WINDOWS = f"each rank's compute time over at least {MIN_COMPARED} steps, one by one"
-    BUCKET_BYTES = "bucket sizes"
-    PROBE = "all-reduces timed with nothing else running"
-    TRANSFER = "exposed communication"
-    LINK_RATE = "the link's rated bandwidth"
-    EXPOSED_QUANTILES = f"exposed communication of at least {MIN_COMPARED} steps"
-    HOST_BOUND = "when work was handed to the device"
-    READBACKS = "values read back from the device"
-    READBACK_WAIT = "the host's waits for the device"
-    PAGEABLE = "the memory that copies go from and to"
-    COPIES = "copies by the device"
-    THROTTLED = "reasons for lowered clocks"
-    MICRO_BATCHES = (
-        "the compute of each micro-batch, between sends and receives whose partners are known"
-    )
-
-    def read(self, signals: Signals) -> object | None:
-        """The signal; ``None`` where it was not measured."""
-        return _READERS[self](signals)
-
-
-_READERS: dict[SignalName, Callable[[Signals], object | None]] = {
-    SignalName.COMPUTE: lambda signals: signals.compute,
-    SignalName.WAIT: lambda signals: signals.wait,
-    SignalName.BLAME: lambda signals: signals.blame,
-    SignalName.DATA_WAIT: lambda signals: signals.data_wait,
-    SignalName.PAUSES: lambda signals: signals.pauses,
-    SignalName.WINDOWS: lambda signals: signals.windows,
-    SignalName.BUCKET_BYTES: lambda signals: signals.bucket_bytes,
-    SignalName.PROBE: lambda signals: signals.probe,
-    SignalName.TRANSFER: lambda signals: signals.transfer,
-    SignalName.LINK_RATE: lambda signals: signals.link_bytes_per_second,
-    SignalName.EXPOSED_QUANTILES: lambda signals: complete(
-        (signals.exposed_p50, signals.exposed_p95)
-    ),
-    SignalName.HOST_BOUND: lambda signals: signals.host_bound,
-    SignalName.READBACKS: lambda signals: signals.readbacks,
-    SignalName.READBACK_WAIT: lambda signals: signals.readback_wait,
-    SignalName.PAGEABLE: lambda signals: signals.pageable,
-    SignalName.COPIES: lambda signals: signals.copies,
-    SignalName.THROTTLED: lambda signals: signals.throttled,
-    SignalName.MICRO_BATCHES: lambda signals: signals.micro_batch_lengths,
-}
-"""Attributes are named here and not by text, so that the type checker sees a renamed one."""
-
-
-def rare_long_steps(seconds: Matrix, collection_seconds: float | None = None) -> Pauses | None:
-    """Pauses from the steps of each rank (rows); ``None`` for fewer than 20 steps, where nothing is
-    rare."""
-    if seconds.shape[1] < MIN_COMPARED:
-        return None
-    medians = np.median(seconds, axis=1, keepdims=True)
-    paused = _paused_steps(seconds)
-    excess = np.where(paused, seconds - medians, 0.0).mean(axis=1)
-    return Pauses(
-        tuple(int(count) for count in paused.sum(axis=1)),
-        float(excess.max()),
-        collection_seconds,
-        tuple(float(value) for value in excess),
-    )
-
-
-MAX_WINDOWS = 200
-"""Windows that are kept of a launch: an adaptive measurement of up to 400 steps has one for each
-three steps, and one of two minutes a window for each 0.6 s, below the seconds for which a device
-throttles; 1 KB of JSON a rank and series."""
-WINDOW_STEPS = 3
-"""The least steps of a window: a mean of three scatters by little more than half as much as a
-step."""
-
-
-def step_windows(
-    compute: Matrix, wall: SignalSeries, quiet: Matrix | None = None
-) -> Windows | None:
-    """Windows of the steps of each rank (rows); ``None`` for fewer than 20 steps.
-
-    Args:
-        compute: Seconds of each rank and step.
-        wall: Seconds of each step, all phases.
-        quiet: What of ``compute`` no communication disturbs.
-    """
-    steps = compute.shape[1]
-    if steps < MIN_COMPARED:
-        return None
-    count = min(MAX_WINDOWS, steps // WINDOW_STEPS)
-    edges = np.linspace(0, steps, count + 1).round().astype(np.int64)
-    kept = ~_paused_steps(compute)
-    left = np.add.reduceat(kept, edges[:-1], axis=1, dtype=np.float64)
-    sizes = np.diff(edges).astype(np.float64)
-
-    def mean(values: Matrix) -> Matrix:
-        sums = np.add.reduceat(np.where(kept, values, 0.0), edges[:-1], axis=1)
-        # A window of pauses alone says nothing of the steps between them.
-        return np.asarray(
-            np.where(left > 0, sums / np.maximum(left, 1), np.median(values, axis=1, keepdims=True))
-        )
-
-    return Windows(
-        sizes,
-        np.asarray(np.add.reduceat(wall, edges[:-1]) / sizes),
-        mean(compute),
-        optional(mean, quiet),
-    )
-
-
-def _paused_steps(seconds: Matrix) -> NDArray[np.bool_]:
-    """Which steps of each rank are pauses: long, at most three in a row, and rare."""
-    long = seconds > LONG_STEP_FACTOR * np.median(seconds, axis=1, keepdims=True)
-    short_runs = np.zeros_like(long)
-    for row, marks in enumerate(long):
-        changes = np.flatnonzero(np.diff(np.concatenate([[False], marks, [False]]).astype(np.int8)))
-        for begin, end in changes.reshape(-1, 2):
-            short_runs[row, begin:end] = end - begin <= PAUSE_STEPS
-    return np.asarray(short_runs & (short_runs.mean(axis=1, keepdims=True) <= RARE_SHARE))

@@ -7,7 +7,7 @@ from enum import Enum
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import EXPLAINED_SHARE
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import Origin, Signals, SignalSeries
 from torchscale.util.units import format_percent, format_seconds
 
@@ -44,20 +44,17 @@ class SlowRank:
     def where(self, signals: Signals) -> str:
         """``its operators take 46 % longer than the others'``: the times are those of the table of
         ranks. Empty where the place is not known."""
-        match self.place(signals):
-            case Place.HOST:
-                mine, others = self._beside(signals.host_bound)
-                what = (
-                    "the device waits for its host"
-                    if signals.on_device
-                    else "its host code between operators takes"
-                )
-                return f"{what} {format_seconds(mine)} a step, the others' {format_seconds(others)}"
-            case Place.WORK:
-                mine, others = self._beside(signals.busy)
-                what = "kernels" if signals.on_device else "operators"
-                longer = format_percent(mine / others - 1, 0) if others else format_seconds(mine)
-                return f"its {what} take {longer} longer than the others'"
+        if signals.host_bound is not None and self._exceeds(signals.host_bound):
+            mine, others = self._beside(signals.host_bound)
+            what = "its host code between operators takes"
+            if signals.on_device:
+                what = "the device waits for its host"
+            return f"{what} {format_seconds(mine)} a step, the others' {format_seconds(others)}"
+        if signals.busy is not None and self._exceeds(signals.busy):
+            mine, others = self._beside(signals.busy)
+            what = "kernels" if signals.on_device else "operators"
+            longer = format_percent(mine / others - 1, 0) if others else format_seconds(mine)
+            return f"its {what} take {longer} longer than the others'"
         return ""
 
     def advice(self, signals: Signals, peers: str) -> str:
@@ -92,7 +89,6 @@ class SlowRank:
         mine, others = self._beside(values)
         return mine - others > EXPLAINED_SHARE * self.excess
 
-    def _beside(self, values: SignalSeries | None) -> tuple[float, float]:
+    def _beside(self, values: SignalSeries) -> tuple[float, float]:
         """The rank's value and the median of its peers'."""
-        assert values is not None  # noqa: S101 - asked for after it was compared
         return float(values[self.row]), float(np.median(values[list(self.peers)]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchscale.analysis.health import fixes
-from torchscale.analysis.health.rule import failed, gpus_of, not_applicable, passed, warned
+from torchscale.analysis.health.rule import Outcome, failed, gpus_of, not_applicable, passed, warned
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartRate, WrongResult
@@ -154,11 +154,14 @@ def trend(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, f
 def burn_in_checks(burn_in: BurnIn, facts: NodeFacts) -> list[Check]:
     """Whether every result was exact, rates held, and GPUs kept their clocks and had no memory
     errors."""
-    return [_results(burn_in, facts), _throughput(burn_in, facts), _gpus(burn_in, facts)]
+    return [
+        _results(burn_in, facts).check("burn_in_results", "burn-in", "results"),
+        _throughput(burn_in, facts).check("burn_in_throughput", "burn-in", "throughput over time"),
+        _gpus(burn_in, facts).check("burn_in_gpus", "burn-in", "GPUs meanwhile"),
+    ]
 
 
-def _results(burn_in: BurnIn, facts: NodeFacts) -> Check:
-    rule = ("burn_in_results", "burn-in", "results")
+def _results(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
     ran = (
         f"{burn_in.rounds:,} rounds on {burn_in.world_size} ranks in "
         f"{format_seconds(burn_in.seconds)}"
@@ -178,24 +181,21 @@ def _results(burn_in: BurnIn, facts: NodeFacts) -> Check:
         )
         seen += f"round {first.round}, {first.wrong:,} elements{where}; {ran}"
         advice = "do not train on this device; check its memory (ECC), and test the host's memory"
-        return failed(rule, seen, "every bit right", advice, fixes.wrong_sums(gpus_of(facts)))
+        return failed(seen, "every bit right", advice, fixes.wrong_sums(gpus_of(facts)))
     if burn_in.error is not None:
         advice = "see the error; run it for a shorter time or with fewer devices to find which"
-        return failed(
-            rule, f"{burn_in.error}; {ran}", "a run to its end", advice, fixes.DRIVER_BROKEN
-        )
+        return failed(f"{burn_in.error}; {ran}", "a run to its end", advice, fixes.DRIVER_BROKEN)
     if burn_in.rounds == 0:
-        return not_applicable(rule, "ended before the first round")
+        return not_applicable("ended before the first round")
     if burn_in.interrupted:
-        return passed(rule, f"every bit right; {ran}, interrupted")
-    return passed(rule, f"every bit right; {ran}")
+        return passed(f"every bit right; {ran}, interrupted")
+    return passed(f"every bit right; {ran}")
 
 
-def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Check:
-    rule = ("burn_in_throughput", "burn-in", "throughput over time")
+def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
     known = [(rate, rate.change) for rate in burn_in.rates if rate.change is not None]
     if not known:
-        return not_applicable(rule, f"a trend needs at least {MIN_BLOCKS} rounds")
+        return not_applicable(f"a trend needs at least {MIN_BLOCKS} rounds")
     slower = [
         rate
         for rate, change in known
@@ -205,16 +205,13 @@ def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Check:
         seen = "; ".join(_trend_text(rate) for rate in slower[:8])
         commands = fixes.gpu_commands(gpus_of(facts), *fixes.PERFORMANCE) or fixes.CPU_LOAD
         advice = "check cooling, power and other processes: the rate does not hold"
-        return warned(
-            rule, seen, f"a loss of at most {format_percent(MAX_LOSS, 0)}", advice, commands
-        )
-    return passed(rule, f"largest loss: {_trend_text(min(known, key=lambda it: it[1])[0])}")
+        return warned(seen, f"a loss of at most {format_percent(MAX_LOSS, 0)}", advice, commands)
+    return passed(f"largest loss: {_trend_text(min(known, key=lambda it: it[1])[0])}")
 
 
-def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
-    rule = ("burn_in_gpus", "burn-in", "GPUs meanwhile")
+def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
     if not burn_in.gpus:
-        return not_applicable(rule, "no GPU that the driver reports on")
+        return not_applicable("no GPU that the driver reports on")
     gpus = gpus_of(facts)
     faulty = [use for use in burn_in.gpus if use.new_ecc_errors]
     if faulty:
@@ -222,7 +219,7 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
             f"{use.uuid}: {use.new_ecc_errors} new uncorrected errors" for use in faulty
         )
         advice = "drain the node; reset or replace the GPU"
-        return failed(rule, seen, "none", advice, fixes.gpu_commands(gpus, *fixes.ECC_RESET))
+        return failed(seen, "none", advice, fixes.gpu_commands(gpus, *fixes.ECC_RESET))
     slow = [use for use in burn_in.gpus if (use.throttled_share or 0) > MAX_THROTTLED_SHARE]
     if slow:
         seen = "; ".join(
@@ -231,7 +228,6 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
             for use in slow
         )
         return warned(
-            rule,
             seen,
             "none",
             "check cooling and power",
@@ -245,7 +241,7 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Check:
     seen = "no new ECC errors, no throttling"
     if peaks:
         seen += f", at most {max(peaks):.0f} °C"
-    return passed(rule, seen)
+    return passed(seen)
 
 
 def _trend_text(rate: PartRate) -> str:

@@ -1,23 +1,24 @@
-"""Health rules for GPUs and their interconnect."""
+"""Health rules for GPUs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from torchscale.analysis.health import fixes
 from torchscale.analysis.health.rule import (
-    Rule,
+    DRIVER,
+    DRIVER_IF_ANY,
+    GPUS,
+    HealthRules,
+    Outcome,
     failed,
-    gpus_of,
     not_applicable,
     passed,
-    unknown,
     warned,
 )
 from torchscale.analysis.health.visibility import BUS_ORDER, visible
-from torchscale.schema.node.check import Check
-from torchscale.schema.node.probe import GpuFacts, NodeFacts
+from torchscale.schema.node.probe import DriverFacts, GpuFacts, NodeFacts
 from torchscale.util.units import format_bytes
 
 HOT_CELSIUS = 85
@@ -25,17 +26,16 @@ HOT_CELSIUS = 85
 USED_SHARE = 0.05
 """The driver itself reserves about 1 % of the memory; more than this is data of another process."""
 
+GPU_RULES = HealthRules()
 
-def gpus_present(facts: NodeFacts) -> Check:
+
+@GPU_RULES.rule_on_node("gpus", "GPUs", "GPUs", DRIVER)
+def gpus_present(driver: DriverFacts, facts: NodeFacts) -> Outcome:
     """Lists the GPUs; different models in one node are a warning."""
-    rule = ("gpus", "GPUs", "GPUs")
-    if facts.driver is None:
-        return unknown(rule, facts.unknown.get("driver"))
-    driver, gpus = facts.driver, facts.driver.gpus
+    gpus = driver.gpus
     if driver.error is not None and not driver.missing:
         advice = "reboot after a driver update; restart the container; see nvidia-smi and dmesg"
         return failed(
-            rule,
             f"the driver does not respond: {driver.error}",
             "a working NVIDIA driver",
             advice,
@@ -43,33 +43,28 @@ def gpus_present(facts: NodeFacts) -> Check:
         )
     if driver.unreadable:
         advice = "drain the node and reboot; see dmesg for Xid messages"
-        return failed(
-            rule, "; ".join(driver.unreadable), "every GPU responds", advice, fixes.GPU_LOST
-        )
+        return failed("; ".join(driver.unreadable), "every GPU responds", advice, fixes.GPU_LOST)
     if not gpus:
-        return _no_gpus(rule, facts)
+        return _no_gpus(driver, facts)
     kinds = Counter(_kind(gpu) for gpu in gpus)
     seen = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
     if len(kinds) > 1:
         advice = "the slowest GPU limits all ranks; select equal GPUs with launch.devices"
-        return warned(rule, seen, "one kind", advice, fixes.ONLY_EQUAL_GPUS)
-    return passed(rule, seen)
+        return warned(seen, "one kind", advice, fixes.ONLY_EQUAL_GPUS)
+    return passed(seen)
 
 
-def gpu_visibility(facts: NodeFacts) -> Check:
+@GPU_RULES.rule("gpu_visibility", "GPUs", "CUDA_VISIBLE_DEVICES", DRIVER_IF_ANY)
+def gpu_visibility(driver: DriverFacts) -> Outcome:
     """Every entry of CUDA_VISIBLE_DEVICES names a GPU: CUDA silently ignores one that does not, and
     all behind it."""
-    rule = ("gpu_visibility", "GPUs", "CUDA_VISIBLE_DEVICES")
-    driver = facts.driver
-    if driver is None or not driver.gpus:
-        return not_applicable(rule, "no GPU")
+    if not driver.gpus:
+        return not_applicable("no GPU")
     if driver.visible_devices is None:
-        return passed(rule, "not set: all GPUs are visible")
+        return passed("not set: all GPUs are visible")
     if driver.visible_devices in ("", "-1", "NoDevFiles"):
         seen = f"{driver.visible_devices!r} hides all GPUs"
-        return warned(
-            rule, seen, "GPUs to use", "unset CUDA_VISIBLE_DEVICES", fixes.VISIBLE_DEVICES
-        )
+        return warned(seen, "GPUs to use", "unset CUDA_VISIBLE_DEVICES", fixes.VISIBLE_DEVICES)
     choice = visible(driver.visible_devices, driver)
     count, total = len(choice.entries), len(driver.gpus)
     if choice.ignored:
@@ -78,7 +73,7 @@ def gpu_visibility(facts: NodeFacts) -> Check:
             f"of {total}"
         )
         advice = "list UUIDs as `nvidia-smi -L` shows them"
-        return warned(rule, seen, "GPUs of this node, each once", advice, fixes.VISIBLE_DEVICES)
+        return warned(seen, "GPUs of this node, each once", advice, fixes.VISIBLE_DEVICES)
     numbers = [gpu.index for gpu in choice.gpus if gpu is not None]
     if len(numbers) < len(choice.gpus):
         seen = (
@@ -86,28 +81,25 @@ def gpu_visibility(facts: NodeFacts) -> Check:
             "nvidia-smi by PCI address"
         )
         advice = f"set CUDA_DEVICE_ORDER={BUS_ORDER}, or list UUIDs"
-        return warned(rule, seen, "an order that nvidia-smi shows too", advice, fixes.BUS_ORDER)
+        return warned(seen, "an order that nvidia-smi shows too", advice, fixes.BUS_ORDER)
     if any(entry.startswith("MIG-") for entry in choice.entries) and count > 1:
         seen = f"{count} MIG slices: a process can use one"
         advice = "a rank that sees several slices uses the first"
-        return warned(rule, seen, "one slice for each process", advice, fixes.VISIBLE_DEVICES)
-    return passed(rule, f"GPU {', '.join(map(str, numbers))} of {total}")
+        return warned(seen, "one slice for each process", advice, fixes.VISIBLE_DEVICES)
+    return passed(f"GPU {', '.join(map(str, numbers))} of {total}")
 
 
-def gpu_modes(facts: NodeFacts) -> Check:
+@GPU_RULES.rule("gpu_modes", "GPUs", "compute and persistence mode", GPUS)
+def gpu_modes(gpus: tuple[GpuFacts, ...]) -> Outcome:
     """Processes may use the GPUs, and the driver stays loaded between them."""
-    rule = ("gpu_modes", "GPUs", "compute and persistence mode")
-    known = [
-        gpu for gpu in gpus_of(facts) if gpu.compute_mode is not None or gpu.persistence is not None
-    ]
+    known = [gpu for gpu in gpus if gpu.compute_mode is not None or gpu.persistence is not None]
     if not known:
-        return _nothing(rule, facts)
+        return nothing_known(gpus)
     prohibited = [gpu for gpu in known if gpu.compute_mode == "prohibited"]
     if prohibited:
-        seen = f"no process may use {', '.join(map(_name, prohibited))}"
+        seen = f"no process may use {', '.join(map(gpu_name, prohibited))}"
         commands = fixes.gpu_commands(prohibited, *fixes.COMPUTE_MODE)
         return failed(
-            rule,
             seen,
             "compute mode default",
             "set the compute mode: nvidia-smi -c DEFAULT",
@@ -115,11 +107,9 @@ def gpu_modes(facts: NodeFacts) -> Check:
         )
     exclusive = [gpu for gpu in known if gpu.compute_mode == "exclusive process"]
     if exclusive:
-        seen = f"one process at a time on {', '.join(map(_name, exclusive))}"
+        seen = f"one process at a time on {', '.join(map(gpu_name, exclusive))}"
         advice = "`hardware` opens all GPUs in rank 0; the other ranks then fail"
-        return warned(
-            rule, seen, "default", advice, fixes.gpu_commands(exclusive, *fixes.COMPUTE_MODE)
-        )
+        return warned(seen, "default", advice, fixes.gpu_commands(exclusive, *fixes.COMPUTE_MODE))
     unloaded = [gpu for gpu in known if gpu.persistence is False]
     if unloaded:
         seen = f"persistence is off on GPU {', '.join(str(gpu.index) for gpu in unloaded)}"
@@ -127,23 +117,22 @@ def gpu_modes(facts: NodeFacts) -> Check:
             "each launch waits seconds for the driver, and clocks start low; use "
             "nvidia-persistenced"
         )
-        return warned(rule, seen, "on", advice, fixes.gpu_commands(unloaded, *fixes.PERSISTENCE))
-    return passed(rule, "default, persistence on")
+        return warned(seen, "on", advice, fixes.gpu_commands(unloaded, *fixes.PERSISTENCE))
+    return passed("default, persistence on")
 
 
-def gpu_ecc(facts: NodeFacts) -> Check:
+@GPU_RULES.rule("gpu_ecc", "GPUs", "ECC", GPUS)
+def gpu_ecc(gpus: tuple[GpuFacts, ...]) -> Outcome:
     """No uncorrected memory errors since the driver was loaded, and memory rows remapped without
     trouble."""
-    rule = ("gpu_ecc", "GPUs", "ECC")
-    known = [gpu for gpu in gpus_of(facts) if gpu.ecc_enabled is not None]
+    known = [gpu for gpu in gpus if gpu.ecc_enabled is not None]
     if not known:
-        return not_applicable(rule, "no GPU with ECC")
+        return not_applicable("no GPU with ECC")
     failures = [gpu for gpu in known if gpu.remapping_failed]
     if failures:
-        seen = f"memory rows could not be remapped on {', '.join(map(_name, failures))}"
+        seen = f"memory rows could not be remapped on {', '.join(map(gpu_name, failures))}"
         commands = fixes.gpu_commands(failures, *fixes.ECC_REPLACE)
         return failed(
-            rule,
             seen,
             "spare rows for damaged ones",
             "drain the node and replace the GPU",
@@ -153,207 +142,115 @@ def gpu_ecc(facts: NodeFacts) -> Check:
     if bad:
         seen = (
             "uncorrected errors: "
-            f"{', '.join(f'{_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
+            f"{', '.join(f'{gpu_name(gpu)}: {gpu.ecc_uncorrected}' for gpu in bad)}"
         )
         advice = "drain the node; reset or replace the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER)"
-        return failed(rule, seen, "none", advice, fixes.gpu_commands(bad, *fixes.ECC_RESET))
+        return failed(seen, "none", advice, fixes.gpu_commands(bad, *fixes.ECC_RESET))
     pending = [gpu for gpu in known if gpu.remapping_pending]
     if pending:
         advice = "drain the node and reset the GPU (nvidia-smi -q -d ROW_REMAPPER)"
-        seen = f"remapping of memory rows is pending on {', '.join(map(_name, pending))}"
-        return warned(
-            rule, seen, "none pending", advice, fixes.gpu_commands(pending, *fixes.ECC_RESET)
-        )
+        seen = f"remapping of memory rows is pending on {', '.join(map(gpu_name, pending))}"
+        return warned(seen, "none pending", advice, fixes.gpu_commands(pending, *fixes.ECC_RESET))
     off = [gpu for gpu in known if not gpu.ecc_enabled]
     if off:
         seen = f"off on GPU {', '.join(str(gpu.index) for gpu in off)}"
         advice = "memory errors are not detected; enable with nvidia-smi -e 1"
-        return warned(rule, seen, "on", advice, fixes.gpu_commands(off, *fixes.ECC_ON))
+        return warned(seen, "on", advice, fixes.gpu_commands(off, *fixes.ECC_ON))
     uncounted = [str(gpu.index) for gpu in known if gpu.ecc_uncorrected is None]
     if uncounted:
         return not_applicable(
-            rule, f"on, but the driver reports no error count for GPU {', '.join(uncounted)}"
+            f"on, but the driver reports no error count for GPU {', '.join(uncounted)}"
         )
     ever = sum(gpu.ecc_uncorrected_ever or 0 for gpu in known)
     seen = "on, no uncorrected errors"
     if ever:
         seen += f" since the driver was loaded; {ever} earlier"
-    return passed(rule, seen)
+    return passed(seen)
 
 
-def gpu_throttling(facts: NodeFacts) -> Check:
+@GPU_RULES.rule("gpu_throttling", "GPUs", "throttling", GPUS)
+def gpu_throttling(gpus: tuple[GpuFacts, ...]) -> Outcome:
     """No clock throttling caused by temperature or power."""
-    rule = ("gpu_throttling", "GPUs", "throttling")
-    known = [gpu for gpu in gpus_of(facts) if gpu.throttle_reasons is not None]
+    known = [gpu for gpu in gpus if gpu.throttle_reasons is not None]
     if not known:
-        return _nothing(rule, facts)
+        return nothing_known(gpus)
     slow = [gpu for gpu in known if gpu.throttle_reasons]
     if slow:
-        seen = "; ".join(f"{_name(gpu)}: {', '.join(gpu.throttle_reasons or ())}" for gpu in slow)
+        seen = "; ".join(
+            f"{gpu_name(gpu)}: {', '.join(gpu.throttle_reasons or ())}" for gpu in slow
+        )
         advice = "check cooling and power: nvidia-smi -q -d PERFORMANCE"
-        return warned(rule, seen, "none", advice, fixes.gpu_commands(slow, *fixes.PERFORMANCE))
-    return passed(rule, "none")
+        return warned(seen, "none", advice, fixes.gpu_commands(slow, *fixes.PERFORMANCE))
+    return passed("none")
 
 
-def gpu_temperature(facts: NodeFacts) -> Check:
+@GPU_RULES.rule("gpu_temperature", "GPUs", "temperature", GPUS)
+def gpu_temperature(gpus: tuple[GpuFacts, ...]) -> Outcome:
     """No GPU is hot before a measurement starts."""
-    rule = ("gpu_temperature", "GPUs", "temperature")
-    known = [
-        (gpu, gpu.temperature_celsius)
-        for gpu in gpus_of(facts)
-        if gpu.temperature_celsius is not None
-    ]
+    known = [(gpu, gpu.temperature_celsius) for gpu in gpus if gpu.temperature_celsius is not None]
     if not known:
-        return _nothing(rule, facts)
+        return nothing_known(gpus)
     hot = [(gpu, degrees) for gpu, degrees in known if degrees > HOT_CELSIUS]
     if hot:
-        seen = ", ".join(f"{_name(gpu)}: {degrees} °C" for gpu, degrees in hot)
+        seen = ", ".join(f"{gpu_name(gpu)}: {degrees} °C" for gpu, degrees in hot)
         commands = fixes.gpu_commands((gpu for gpu, _ in hot), *fixes.PERFORMANCE)
         return warned(
-            rule,
             seen,
             f"at most {HOT_CELSIUS} °C",
             "check cooling; wait until it is idle",
             commands,
         )
-    return passed(rule, f"at most {max(degrees for _, degrees in known)} °C")
+    return passed(f"at most {max(degrees for _, degrees in known)} °C")
 
 
-def gpu_idle(facts: NodeFacts) -> Check:
+@GPU_RULES.rule("gpu_idle", "GPUs", "other processes", GPUS)
+def gpu_idle(gpus: tuple[GpuFacts, ...]) -> Outcome:
     """No other processes use the GPUs."""
-    rule = ("gpu_idle", "GPUs", "other processes")
-    gpus = [
-        gpu
-        for gpu in gpus_of(facts)
-        if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None
-    ]
-    if not gpus:
-        return _nothing(rule, facts)
-    in_use = [
-        f"{_name(gpu)}: {', '.join(gpu.foreign_processes)}" for gpu in gpus if gpu.foreign_processes
-    ]
-    in_use += [_used(gpu) for gpu in gpus if not gpu.foreign_processes and _is_used(gpu)]
-    if in_use:
-        advice = "their load distorts every measurement; wait, or select other GPUs"
-        used = (gpu for gpu in gpus if gpu.foreign_processes or _is_used(gpu))
-        return warned(
-            rule, "; ".join(in_use), "none", advice, fixes.gpu_commands(used, *fixes.PROCESSES)
-        )
-    silent = [str(gpu.index) for gpu in gpus_of(facts) if gpu.foreign_processes is None]
-    if silent:
-        return not_applicable(rule, f"the driver lists no processes for GPU {', '.join(silent)}")
-    return passed(rule, "none")
-
-
-def gpu_pcie(facts: NodeFacts) -> Check:
-    """Every GPU uses all its PCIe lanes. The PCIe generation is not checked: GPUs lower it when
-    idle."""
-    rule = ("gpu_pcie", "interconnect", "PCIe width")
     known = [
         gpu
-        for gpu in gpus_of(facts)
-        if gpu.pcie_width is not None and gpu.pcie_width_max is not None
+        for gpu in gpus
+        if gpu.foreign_processes is not None or gpu.memory_used_bytes is not None
     ]
     if not known:
-        return _nothing(rule, facts)
-    narrow = [gpu for gpu in known if (gpu.pcie_width or 0) < (gpu.pcie_width_max or 0)]
-    if narrow:
-        seen = ", ".join(
-            f"{_name(gpu)}: x{gpu.pcie_width} of x{gpu.pcie_width_max}" for gpu in narrow
-        )
-        advice = "reseat the card or riser; check the slot: lspci -vv"
-        return warned(rule, seen, "full width", advice, fixes.gpu_commands(narrow, *fixes.PCIE))
-    return passed(rule, ", ".join(sorted({f"x{gpu.pcie_width}" for gpu in known})))
+        return nothing_known(gpus)
+    in_use = [
+        f"{gpu_name(gpu)}: {', '.join(gpu.foreign_processes)}"
+        for gpu in known
+        if gpu.foreign_processes
+    ]
+    in_use += [_used(gpu) for gpu in known if not gpu.foreign_processes and _is_used(gpu)]
+    if in_use:
+        advice = "their load distorts every measurement; wait, or select other GPUs"
+        used = (gpu for gpu in known if gpu.foreign_processes or _is_used(gpu))
+        return warned("; ".join(in_use), "none", advice, fixes.gpu_commands(used, *fixes.PROCESSES))
+    silent = [str(gpu.index) for gpu in gpus if gpu.foreign_processes is None]
+    if silent:
+        return not_applicable(f"the driver lists no processes for GPU {', '.join(silent)}")
+    return passed("none")
 
 
-def gpu_links(facts: NodeFacts) -> Check:
-    """GPUs can access each other's memory directly (P2P), over NVLink where present."""
-    rule = ("gpu_links", "interconnect", "P2P and NVLink")
-    driver = facts.driver
-    if driver is None or len(driver.gpus) < 2:
-        return not_applicable(rule, "fewer than two GPUs")
-    links = [gpu.nvlinks_active for gpu in driver.gpus]
-    paths = Counter(pair.path for pair in driver.pairs if pair.path)
-    nearest = ", ".join(
-        f"{count} pair{'s' * (count > 1)} by {path}" for path, count in paths.items()
-    )
-    counts = ", ".join("none reported" if count is None else str(count) for count in links)
-    nvlink = "no NVLink"
-    if any(links):
-        nvlink = f"NVLinks per GPU: {counts}"
-    seen = "; ".join(part for part in (nvlink, nearest) if part)
-    blocked = [f"{pair.first}-{pair.second}" for pair in driver.pairs if pair.p2p is False]
-    if blocked:
-        advice = "check nvidia-smi topo -p2p r, the IOMMU, ACS and virtualisation settings"
-        return warned(
-            rule,
-            f"no P2P between {', '.join(blocked[:8])}; {seen}",
-            "P2P between all pairs",
-            advice,
-            fixes.P2P,
-        )
-    if any(links) and len(set(links)) > 1:
-        advice = "check nvidia-smi nvlink --status"
-        return warned(rule, seen, "the same number of links on every GPU", advice, fixes.NVLINK)
-    if not driver.pairs or any(pair.p2p is None for pair in driver.pairs):
-        return not_applicable(rule, f"P2P not reported by the driver; {seen}")
-    return passed(rule, seen)
-
-
-def rdma_devices(facts: NodeFacts) -> Check:
-    """InfiniBand and RoCE ports are active; needed for multi-node training."""
-    rule = ("rdma", "interconnect", "InfiniBand / RoCE")
-    if facts.host is None:
-        return unknown(rule, facts.unknown.get("host"))
-    ports = facts.host.rdma_ports
-    if not ports:
-        return not_applicable(rule, "no device")
-    seen = ", ".join(
-        f"{port.device}/{port.port} {port.link_layer} {port.state}, {port.rate}" for port in ports
-    )
-    down = [f"{port.device}/{port.port}" for port in ports if port.state != "ACTIVE"]
-    if down:
-        seen = f"{', '.join(down)} not active; {seen}"
-        return warned(rule, seen, "all ports ACTIVE", "check cables and ibstat", fixes.RDMA)
-    return passed(rule, seen)
-
-
-GPU_RULES: tuple[Callable[[NodeFacts], Check], ...] = (
-    gpus_present,
-    gpu_visibility,
-    gpu_modes,
-    gpu_ecc,
-    gpu_throttling,
-    gpu_temperature,
-    gpu_idle,
-    gpu_pcie,
-    gpu_links,
-    rdma_devices,
-)
-
-
-def _no_gpus(rule: Rule, facts: NodeFacts) -> Check:
+def _no_gpus(driver: DriverFacts, facts: NodeFacts) -> Outcome:
     """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI
     bus."""
     seen = "none"
-    if facts.driver is not None and facts.driver.error:
-        seen = f"none ({facts.driver.error})"
+    if driver.error:
+        seen = f"none ({driver.error})"
     software = facts.software
     if software is not None and software.rocm_built is not None:
         return not_applicable(
-            rule, f"{software.cuda_devices or 0} by ROCm, which NVIDIA's NVML does not read"
+            f"{software.cuda_devices or 0} by ROCm, which NVIDIA's NVML does not read"
         )
     if facts.host is None or not facts.host.nvidia_devices:
-        return not_applicable(rule, seen)
+        return not_applicable(seen)
     advice = (
         "install or load the NVIDIA driver; in containers use --gpus all, with Slurm --gres=gpu; "
         "ignore on CPU-only jobs"
     )
     seen = f"{seen}, but {facts.host.nvidia_devices} on the PCI bus"
-    return warned(rule, seen, "a driver that makes them available", advice, fixes.DRIVER_MISSING)
+    return warned(seen, "a driver that makes them available", advice, fixes.DRIVER_MISSING)
 
 
-def _name(gpu: GpuFacts) -> str:
+def gpu_name(gpu: GpuFacts) -> str:
     """``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, as nvidia-smi, the kernel's log and schedulers name it;
     with the number for ``launch.devices`` where that is another."""
     names = []
@@ -365,10 +262,11 @@ def _name(gpu: GpuFacts) -> str:
     return f"GPU {gpu.index} ({', '.join(names)})"
 
 
-def _nothing(rule: Rule, facts: NodeFacts) -> Check:
-    if gpus_of(facts):
-        return not_applicable(rule, "not reported by the driver")
-    return not_applicable(rule, "no GPU")
+def nothing_known(gpus: Sequence[GpuFacts]) -> Outcome:
+    """Why a rule about GPUs has nothing to judge."""
+    if gpus:
+        return not_applicable("not reported by the driver")
+    return not_applicable("no GPU")
 
 
 def _kind(gpu: GpuFacts) -> str:
@@ -384,4 +282,4 @@ def _is_used(gpu: GpuFacts) -> bool:
 
 
 def _used(gpu: GpuFacts) -> str:
-    return f"{_name(gpu)}: {format_bytes(gpu.memory_used_bytes or 0)} in use"
+    return f"{gpu_name(gpu)}: {format_bytes(gpu.memory_used_bytes or 0)} in use"

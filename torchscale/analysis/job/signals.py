@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import (
-    LONG_STEP_FACTOR,
-    MAX_WINDOWS,
     MIN_COMPARED,
-    WINDOW_STEPS,
     Matrix,
     Origin,
     Pauses,
     Signals,
     SignalSeries,
     Windows,
+)
+from torchscale.analysis.diagnosis.step_windows import (
+    LONG_STEP_FACTOR,
+    MAX_WINDOWS,
+    WINDOW_STEPS,
     rare_long_steps,
 )
 from torchscale.analysis.job.steps import StepTimes

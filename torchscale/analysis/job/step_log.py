@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import LONG_STEP_FACTOR, RARE_SHARE
+from torchscale.analysis.diagnosis.step_windows import LONG_STEP_FACTOR, RARE_SHARE
 from torchscale.analysis.job.steps import Matrix, StepTimes
 
 MAX_COLUMNS = 16_384

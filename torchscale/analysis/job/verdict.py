@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
-from torchscale.analysis.diagnosis.rule import (
+from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
+from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     EXPLAINED_SHARE,
     medians_of_others,
 )
-from torchscale.analysis.diagnosis.rules_ranks import LASTING_SECONDS
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
 from torchscale.analysis.job.signals import job_signals
 from torchscale.analysis.job.step_log import LongStep, StepLog

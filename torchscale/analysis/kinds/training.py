@@ -8,6 +8,7 @@ from dataclasses import replace
 from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
+from torchscale.analysis.training.cell_diagnosis import diagnose_cell
 from torchscale.analysis.training.contention import delay_bounds, fixed_work
 from torchscale.analysis.training.flags import (
     Flag,
@@ -17,12 +18,7 @@ from torchscale.analysis.training.flags import (
 )
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
-from torchscale.analysis.training.summary import (
-    TrainingSummary,
-    diagnose_cell,
-    step_seconds,
-    training_figures,
-)
+from torchscale.analysis.training.summary import TrainingSummary, step_seconds, training_figures
 from torchscale.analysis.training.telemetry import joules
 from torchscale.analysis.training.throughput import samples_per_second
 from torchscale.config.choices import Metric

@@ -7,15 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.rule import MIN_SAMPLES
-from torchscale.analysis.diagnosis.signals import (
-    MIN_COMPARED,
-    Matrix,
-    Origin,
-    Signals,
-    rare_long_steps,
-    step_windows,
-)
+from torchscale.analysis.diagnosis.shared import MIN_SAMPLES
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals
+from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
 from torchscale.analysis.trace.copies import copy_uses
 from torchscale.analysis.trace.intervals import IntervalSet
 from torchscale.analysis.trace.micro_batches import find_micro_batches

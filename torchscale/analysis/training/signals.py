@@ -19,9 +19,8 @@ from torchscale.analysis.diagnosis.signals import (
     Signals,
     SignalSeries,
     Windows,
-    rare_long_steps,
-    step_windows,
 )
+from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.config.strategy import PipelineBase

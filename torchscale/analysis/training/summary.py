@@ -1,5 +1,4 @@
-"""What came of a training cell: its figures over all launches, and what the diagnosis says of
-them."""
+"""What came of a training cell: its figures over all launches."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import LinkProbe, Signals
 from torchscale.analysis.stats.series import (
     geometric_half_width,
@@ -20,7 +18,7 @@ from torchscale.analysis.stats.series import (
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
 from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
-from torchscale.analysis.training.flags import DOUBTING, Flag
+from torchscale.analysis.training.flags import Flag
 from torchscale.analysis.training.pooling import pooled_share
 from torchscale.analysis.training.roofline import Compute
 from torchscale.analysis.training.scaling import Efficiency
@@ -33,13 +31,13 @@ from torchscale.analysis.training.throughput import (
     startup_seconds,
 )
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.rank import FlopCount, RankRecord
+from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import Digest, RankSteps, StopRule
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
+from torchscale.schema.profiles.finding import Diagnosis
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, finite_ends
 from torchscale.util.optional import optional
@@ -236,88 +234,6 @@ class TrainingSummary:
         if self.figures is not None:
             rate = f", {format_rate(self.figures.samples_per_second)} samples/s"
         return f"TrainingSummary({self.cell.id}, {self.state.value}{rate})"
-
-
-def diagnose_cell(
-    launches: Sequence[Signals | None],
-    pooled: Signals | None,
-    ranks: Sequence[RankRecord],
-    flags: Sequence[Flag] = (),
-) -> Diagnosis | None:
-    """What more than half of the launches say, with figures of all of them together.
-
-    Args:
-        launches: Signals of each.
-        pooled: Of all of them, by :func:`~torchscale.analysis.training.pooling.pool_signals`.
-        ranks: Of the first launch: their devices are named beside them.
-        flags: Of the cell: some of them lower the confidence.
-    """
-    judged = [diagnose(signals) for signals in launches if signals is not None]
-    if not judged or pooled is None:
-        return None
-    together = judged[0]
-    if len(judged) > 1:
-        together = diagnose(pooled)
-    findings = tuple(
-        _with_doubts(_with_place(item, ranks), flags)
-        for item in together.findings
-        if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged)
-        > len(judged) / 2
-    )
-    named = {finding.kind for finding in findings}
-    abstained = [
-        item
-        for diagnosis in (together, *judged)
-        for item in diagnosis.abstentions
-        if item.kind not in named
-    ]
-    return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
-
-
-def _with_doubts(finding: Finding, flags: Sequence[Flag]) -> Finding:
-    doubts = tuple(flag.value for flag in flags if flag in DOUBTING)
-    if not doubts:
-        return finding
-    return finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts})
-
-
-def _agree(finding: Finding, other: Finding) -> bool:
-    """Whether two findings are of one cause. Pauses of which a launch has too few to name their
-    rank are those of the rank that another names."""
-    unnamed = finding.kind is FindingKind.PAUSES and None in (finding.rank, other.rank)
-    return finding.kind is other.kind and (finding.rank == other.rank or unnamed)
-
-
-_OF_LINKS = (FindingKind.SLOW_LINK, FindingKind.EXPOSED_COMMUNICATION, FindingKind.SYNC_VARIANCE)
-"""Findings about what is between ranks."""
-
-
-def _with_place(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
-    """Names the GPU of the rank that a finding blames, so that it can be found in the machine, and
-    in a launch over several machines the host; both ends of the link where the finding is about the
-    link."""
-    rank = next((rank for rank in ranks if rank.rank == finding.rank), None)
-    evidence, hosts = finding.evidence, tuple(dict.fromkeys(rank.hostname for rank in ranks))
-    if rank is not None and rank.device.kind != "cpu":
-        device = (
-            f"rank {rank.rank}: GPU {rank.device.index} of {rank.hostname}, "
-            f"{rank.device.uuid or rank.device.name}"
-        )
-        evidence = (*evidence, device)
-    elif rank is not None and len(hosts) > 1:
-        evidence = (*evidence, f"rank {rank.rank} ran on {rank.hostname}")
-    if len(hosts) < 2:
-        return finding.model_copy(update={"evidence": evidence})
-    if rank is not None:
-        return finding.model_copy(update={"evidence": evidence, "hosts": (rank.hostname,)})
-    if finding.kind in _OF_LINKS:
-        between = f"among {len(hosts)} nodes"
-        if len(hosts) == 2:
-            between = f"between {hosts[0]} and {hosts[1]}"
-        return finding.model_copy(
-            update={"evidence": (*evidence, f"the ranks communicate {between}"), "hosts": hosts}
-        )
-    return finding
 
 
 def training_figures(

@@ -9,8 +9,6 @@ import typer
 
 from torchscale.cli.command import as_typed
 from torchscale.cli.options import (
-    CountOption,
-    DeviceOption,
     JsonOption,
     MasterOption,
     NodeRankOption,
@@ -20,10 +18,10 @@ from torchscale.cli.options import (
     TokenFileOption,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import counts, listed
+from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.errors import UsageError
 
 
@@ -143,7 +141,7 @@ def collectives(
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),
             "--nnodes": ("launch.nodes", nnodes),
-            **workload_values(context, gpus=gpus, device=device),
+            **Workload(gpus=gpus, device=device).values(context),
         },
     )
     experiment = load_from_options(

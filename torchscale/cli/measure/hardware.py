@@ -8,17 +8,15 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.options import (
-    CountOption,
-    DeviceOption,
     JsonOption,
     OutputOption,
     Several,
     config_values,
     known_options,
-    workload_values,
 )
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import integers, listed
+from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.util.optional import optional
 
 
@@ -88,7 +86,7 @@ def hardware(
             "--size": ("hardware.matmul_sizes", integers("--size", sizes)),
             "--seconds": ("hardware.seconds", seconds),
             "--disk": ("hardware.disk_path", optional(str, disk)),
-            **workload_values(context, gpus=gpus, device=device),
+            **Workload(gpus=gpus, device=device).values(context),
         },
     )
     experiment = load_from_options(

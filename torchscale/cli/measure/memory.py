@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.options import (
+    JsonOption,
+    OutputOption,
+    config_values,
+    known_options,
+)
+from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.workload import (
     BatchOption,
     CountOption,
     DeviceOption,
-    JsonOption,
     ModelOption,
     OptimizerOption,
-    OutputOption,
     PrecisionOption,
     StrategyOption,
-    config_values,
-    known_options,
-    workload_values,
+    Workload,
 )
-from torchscale.cli.output import TERMINAL, result_console
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
@@ -84,20 +86,20 @@ def memory(
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
 
+    workload = Workload(
+        models=models or DEFAULT_MODELS,
+        batch_sizes=batch_sizes or (["1"] if find_max_batch else ["8"]),
+        gpus=gpus,
+        precisions=precisions,
+        strategies=strategies,
+        optimizers=optimizers,
+        device=device,
+    )
     values = config_values(
         context,
         {"measure": ["memory"], "launch.isolation": "group", "gpu_counts": [1]},
         {
-            **workload_values(
-                context,
-                model=models or DEFAULT_MODELS,
-                batch_size=batch_sizes or (["1"] if find_max_batch else ["8"]),
-                gpus=gpus,
-                precision=precisions,
-                optimizer=optimizers,
-                strategy=strategies,
-                device=device,
-            ),
+            **workload.values(context),
             "--limit": ("memory.limit", limit),
         },
     )

@@ -9,7 +9,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Column, Table, TableValue, shortened
 from torchscale.report.kinds import report_kind
-from torchscale.report.sections.headline import headline
+from torchscale.report.sections.first_screen.headline import headline
 from torchscale.report.text.figures import (
     STEP_MEAN,
     THROUGHPUT,

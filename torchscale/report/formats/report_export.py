@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.formats.machine_export import machine_export
-from torchscale.report.sections.headline import headline
+from torchscale.report.sections.first_screen.headline import headline
 from torchscale.schema.exports.report import ReportExport, SessionExport, TrainingCellExport
 
 

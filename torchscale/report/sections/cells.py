@@ -19,7 +19,7 @@ from torchscale.report.document import (
     caution_where,
     shortened,
 )
-from torchscale.report.sections.status import profiled_only
+from torchscale.report.sections.first_screen.status import profiled_only
 from torchscale.report.text.figures import (
     STEP_MEAN,
     THROUGHPUT,

@@ -21,7 +21,7 @@ from torchscale.report.document import (
     shortened,
     text_value,
 )
-from torchscale.report.sections.causes import (
+from torchscale.report.sections.first_screen.causes import (
     CauseGroup,
     CostlyCell,
     cause_groups,

@@ -16,8 +16,8 @@ from torchscale.report.document import (
     Table,
 )
 from torchscale.report.sections.charts import efficiency_charts, throughput_charts
-from torchscale.report.sections.first_chart import shows_every_series
-from torchscale.report.sections.headline import at_largest_count
+from torchscale.report.sections.first_screen.first_chart import shows_every_series
+from torchscale.report.sections.first_screen.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
 from torchscale.report.text.figures import efficiency_value
 from torchscale.report.text.labels import (

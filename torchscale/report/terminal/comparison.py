@@ -22,14 +22,13 @@ from torchscale.report.text.comparison import (
     format_outcome,
     format_ratio_change,
     format_scores,
-    format_session_noise,
     format_state,
     format_verdict,
     measured_days,
     metric_label,
-    pair_verdict,
     result_label,
 )
+from torchscale.report.text.comparison_verdict import format_session_noise, pair_verdict
 from torchscale.report.text.labels import and_others, plural, short_batch, short_title
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.run.metric_key import MetricKey

@@ -34,8 +34,16 @@ from torchscale.traces.columns import (
     op_of,
 )
 from torchscale.traces.nsys import nccl
+from torchscale.traces.nsys.columns import (
+    copy_details,
+    copy_spans,
+    ranges_as_spans,
+    renumber,
+    spans_of,
+)
 from torchscale.traces.nsys.communicators import Communicators, NcclSpan, Process
 from torchscale.traces.nsys.database import AGAIN, Database, open_database
+from torchscale.traces.nsys.launches import Launches, copy_collectives, steps_at
 from torchscale.traces.nsys.nvtx import PID_UNIT, NvtxEvents, NvtxRange
 from torchscale.traces.soundness import MAX_NS
 
@@ -63,11 +71,6 @@ _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|
 _HOST_WAIT = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$"
 )
-_COPY_KINDS = {1: SpanCopyKind.HOST_TO_DEVICE_UNKNOWN, 2: SpanCopyKind.DEVICE_TO_HOST_UNKNOWN,
-               8: SpanCopyKind.WITHIN_DEVICE, 10: SpanCopyKind.BETWEEN_DEVICES}  # fmt: skip
-"""Copy kinds of CUPTI."""
-_PAGEABLE = 0
-"""A memory kind of CUPTI."""
 _MAX_PROCESSES = 1024
 """Of one export: a node has some tens of ranks. All tables are gone through for each."""
 _MAX_SHOWN = 60
@@ -279,7 +282,7 @@ class _Export:
         numbers = {identifier: index for index, identifier in enumerate(names)}
         calls = join_spans(list(self._calls(pid, numbers)))
         steps = self._steps(pid)
-        launches = _Launches(calls, steps)
+        launches = Launches(calls, steps)
         nccl_calls = nccl.NcclCalls(
             [self._on_clock(item) for item in self._nvtx.ranges(pid, nccl.RANGES)]
         )
@@ -305,9 +308,9 @@ class _Export:
         ]
         copies = list(self._copies(pid, len(names)))
         if nccl_calls:
-            copies, by_copies = _copy_collectives(copies, launches, nccl_calls, communication)
+            copies, by_copies = copy_collectives(copies, launches, nccl_calls, communication)
             communication += by_copies
-        waits = _ranges_as_spans(self._waits(pid), self._base, SpanKind.INPUT, len(names) + 1)
+        waits = ranges_as_spans(self._waits(pid), self._base, SpanKind.INPUT, len(names) + 1)
         trace = RankTrace(
             rank=identity.rank,
             host=self._path.name,
@@ -328,20 +331,20 @@ class _Export:
         data."""
         pid, names = identity.pid, NameTable()
         parts = [
-            _ranges_as_spans(
+            ranges_as_spans(
                 self._waits(pid), self._base, SpanKind.INPUT, names.number("data loader")
             )
         ]
         for phase in COMPUTE_PHASES:
             number = names.number(phase.removeprefix("torchscale."))
             parts.append(
-                _ranges_as_spans(
+                ranges_as_spans(
                     self._nvtx.ranges(pid, [phase]), self._base, SpanKind.OPERATOR, number
                 )
             )
         collections = self._nvtx.ranges(pid, [COLLECTION])
         parts.append(
-            _ranges_as_spans(
+            ranges_as_spans(
                 collections, self._base, SpanKind.PAUSE, names.number("garbage collection")
             )
         )
@@ -385,7 +388,7 @@ class _Export:
             _NO_LANE,
             name.peer,
             direction_of(name.op),
-            int(_steps_at(np.array([item.start]), steps)[0]),
+            int(steps_at(np.array([item.start]), steps)[0]),
         )
 
     @cached_property
@@ -434,8 +437,8 @@ class _Export:
         communication = table[communicates]
         communication[:, :2] += self._base
         table = table[~communicates]
-        return _spans(
-            table, self._base, SpanKind.COMPUTE, _renumber(table[:, 4], numbers)
+        return spans_of(
+            table, self._base, SpanKind.COMPUTE, renumber(table[:, 4], numbers)
         ), communication
 
     def _copies(self, pid: int, name: int) -> Iterator[Spans]:
@@ -444,10 +447,10 @@ class _Export:
             if self._database.has(_MEMCPY, "srcKind", "dstKind"):
                 memory = "COALESCE(srcKind, -1), COALESCE(dstKind, -1)"
             table = self._copy_table(pid, _MEMCPY, f"copyKind, {memory}")
-            yield _copy_spans(table, self._base, name, _copy_details(table[:, 5:]))
+            yield copy_spans(table, self._base, name, copy_details(table[:, 5:]))
         if self._database.has(_MEMSET, "globalPid", "correlationId"):
             table = self._copy_table(pid, _MEMSET, "0, 0, 0")
-            yield _copy_spans(
+            yield copy_spans(
                 table, self._base, name, np.full(len(table), SpanCopyKind.FILL, dtype=np.int8)
             )
 
@@ -473,7 +476,7 @@ class _Export:
                 (pid, pid + PID_UNIT, *wanted),
                 5,
             )
-            yield _spans(table, self._base, kind, _renumber(table[:, 4], numbers))
+            yield spans_of(table, self._base, kind, renumber(table[:, 4], numbers))
 
     def _steps(self, pid: int) -> Steps:
         return make_steps(
@@ -498,150 +501,3 @@ def _listed(texts: Sequence[str]) -> str:
     if len(texts) > _MAX_LISTED:
         return f"{shown} and {len(texts) - _MAX_LISTED:,} more"
     return shown
-
-
-class _Launches:
-    """Where the work of a device was launched, by the correlation of launch and work."""
-
-    def __init__(self, calls: Spans, steps: Steps) -> None:
-        self._steps = steps
-        launches = calls.of(SpanKind.LAUNCH) & (calls.link != 0)
-        self._links, first = np.unique(calls.link[launches], return_index=True)
-        self._called = calls.start[launches][first]
-        self._threads = calls.lane[launches][first]
-
-    def _places(self, links: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The launch of each, and whether it was recorded."""
-        if not len(self._links):
-            return np.zeros(len(links), dtype=np.int64), np.zeros(len(links), dtype=bool)
-        places = np.minimum(np.searchsorted(self._links, links), len(self._links) - 1)
-        return places, self._links[places] == links
-
-    def steps_of(self, links: NDArray[np.int64]) -> list[int]:
-        """Numbers of the steps whose range holds the launches: the device may run a kernel long
-        after the host's range has ended. -1 where no range does, or the launch was not recorded."""
-        numbers = np.full(len(links), -1, dtype=np.int64)
-        places, recorded = self._places(links)
-        numbers[recorded] = _steps_at(self._called[places[recorded]], self._steps)
-        return [int(number) for number in numbers]
-
-    def calls_of(
-        self, links_and_names: NDArray[np.int64], nccl_calls: nccl.NcclCalls, names: dict[int, str]
-    ) -> list[nccl.NcclCall | None]:
-        """NCCL's call around each launch; ``None`` outside of NCCL, or where the launch was not
-        recorded."""
-        places, recorded = self._places(links_and_names[:, 0])
-        return [
-            nccl_calls.around(
-                int(self._threads[place]), int(self._called[place]), names.get(int(name), "")
-            )
-            if is_recorded
-            else None
-            for place, is_recorded, name in zip(
-                places, recorded, links_and_names[:, 1], strict=True
-            )
-        ]
-
-    def are_recorded(self, links: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which launches were."""
-        return self._places(links)[1]
-
-
-def _steps_at(moments: NDArray[np.int64], steps: Steps) -> NDArray[np.int64]:
-    """Numbers of the steps that these moments lie in; -1 for none."""
-    numbers = np.full(len(moments), -1, dtype=np.int64)
-    if len(steps):
-        place = np.maximum(np.searchsorted(steps.start, moments, side="right") - 1, 0)
-        inside = (moments >= steps.start[place]) & (moments < steps.end[place])
-        numbers[inside] = steps.number[place[inside]]
-    return numbers
-
-
-def _copy_collectives(
-    copies: list[Spans],
-    launches: _Launches,
-    nccl_calls: nccl.NcclCalls,
-    kernels: Sequence[NcclSpan],
-) -> tuple[list[Spans], list[NcclSpan]]:
-    """Copies that NCCL launched in the place of a kernel, as one collective a call, and the other
-    copies. From 2.28 on it uses the copy engines where buffers are registered."""
-    by_kernel = {kernel.call.number for kernel in kernels if kernel.call is not None}
-    rest: list[Spans] = []
-    found: dict[int, NcclSpan] = {}
-    for part in copies:
-        no_names = np.stack([part.link, np.zeros(len(part), dtype=np.int64)], axis=1)
-        calls = launches.calls_of(no_names, nccl_calls, {})
-        steps = launches.steps_of(part.link)
-        is_collective = np.zeros(len(part), dtype=bool)
-        for place, (call, step) in enumerate(zip(calls, steps, strict=True)):
-            if call is None or call.number in by_kernel:
-                continue
-            is_collective[place] = True
-            start, end = int(part.start[place]), int(part.end[place])
-            known = found.get(call.number)
-            if known is not None:
-                start, end = min(start, known.start), max(end, known.end)
-            lane, link = int(part.lane[place]), int(part.link[place])
-            found[call.number] = NcclSpan(
-                start, end, call.op, lane, link, step, call, is_launched=True
-            )
-        rest.append(part.only(~is_collective))
-    return rest, list(found.values())
-
-
-def _ranges_as_spans(
-    ranges: Iterator[NvtxRange] | list[NvtxRange], base: int, kind: SpanKind, name: int
-) -> Spans:
-    rows = [(item.start, item.end, item.thread, 0) for item in ranges]
-    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    return _spans(table, base, kind, _filled(table, name))
-
-
-def _filled(table: NDArray[np.int64], name: int) -> NDArray[np.int32]:
-    return np.full(len(table), name, dtype=np.int32)
-
-
-def _renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArray[np.int32]:
-    ordered = np.array(sorted(numbers), dtype=np.int64)
-    index = np.array([numbers[int(identifier)] for identifier in ordered], dtype=np.int32)
-    if len(ordered):
-        return index[np.searchsorted(ordered, identifiers)]
-    return identifiers.astype(np.int32)
-
-
-def _copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
-    """From columns copyKind, srcKind, dstKind: the memory of the host that a copy reads or writes,
-    where it is told."""
-    copy, source, target = kinds[:, 0], kinds[:, 1], kinds[:, 2]
-    detail = np.full(len(kinds), SpanCopyKind.OTHER, dtype=np.int8)
-    for number, kind in _COPY_KINDS.items():
-        detail[copy == number] = kind
-    detail[(copy == 1) & (source >= 0)] = SpanCopyKind.HOST_TO_DEVICE
-    detail[(copy == 1) & (source == _PAGEABLE)] = SpanCopyKind.HOST_TO_DEVICE_PAGEABLE
-    detail[(copy == 2) & (target >= 0)] = SpanCopyKind.DEVICE_TO_HOST
-    detail[(copy == 2) & (target == _PAGEABLE)] = SpanCopyKind.DEVICE_TO_HOST_PAGEABLE
-    return detail
-
-
-def _copy_spans(table: NDArray[np.int64], base: int, name: int, detail: NDArray[np.int8]) -> Spans:
-    """From columns start, end, lane, link, size."""
-    return replace(
-        _spans(table, base, SpanKind.COPY, _filled(table, name)),
-        detail=detail,
-        size=table[:, 4].copy(),
-    )
-
-
-def _spans(table: NDArray[np.int64], base: int, kind: SpanKind, names: NDArray[np.int32]) -> Spans:
-    """From columns start, end, lane, link."""
-    count = len(table)
-    return Spans(
-        start=table[:, 0] + base,
-        end=table[:, 1] + base,
-        kind=np.full(count, kind, dtype=np.int8),
-        name=names,
-        lane=table[:, 2].copy(),
-        link=table[:, 3].copy(),
-        detail=np.zeros(count, dtype=np.int8),
-        size=np.zeros(count, dtype=np.int64),
-    )

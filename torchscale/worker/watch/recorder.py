@@ -55,11 +55,14 @@ class Recorder:
         self._capacity = _capacity()
         self._read_at = monotonic()
         self._per_second = self._per_step = 0.0
+        self._is_known = False
         self._steps = 0
 
     def is_due(self) -> bool:
         """Whether to read between two steps; called once after each."""
         self._steps += 1
+        if not self._is_known:
+            return True
         expected = self._steps * self._per_step
         waited = monotonic() - self._read_at
         return waited > _LONGEST_SECONDS or expected + self._per_step > (
@@ -111,6 +114,7 @@ class Recorder:
             if self.lost:
                 self._capacity = len(entries)
         if self._steps:
+            self._is_known = True
             self._per_step = len(new) / self._steps
         self._per_second = len(new) / max(now - self._read_at, 1e-3)
         self._read_at, self._steps = now, 0

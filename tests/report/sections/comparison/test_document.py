@@ -21,13 +21,8 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 from torchscale.report.terminal.comparison import print_comparison
-from torchscale.report.text.comparison import (
-    comparison_label,
-    format_level,
-    format_p,
-    format_session_noise,
-    measured_at,
-)
+from torchscale.report.text.comparison import comparison_label, format_level, format_p, measured_at
+from torchscale.report.text.comparison_verdict import format_session_noise
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet

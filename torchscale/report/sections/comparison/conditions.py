@@ -21,7 +21,8 @@ from torchscale.report.document import (
     only_if,
     shortened,
 )
-from torchscale.report.text.comparison import BRACKETS, format_session_noise
+from torchscale.report.text.comparison import BRACKETS
+from torchscale.report.text.comparison_verdict import format_session_noise
 from torchscale.report.text.labels import plural
 from torchscale.util.units import format_percent
 

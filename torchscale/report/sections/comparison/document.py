@@ -39,8 +39,8 @@ from torchscale.report.text.comparison import (
     format_ratio_change,
     format_verdict,
     measured_at,
-    pair_verdict,
 )
+from torchscale.report.text.comparison_verdict import pair_verdict
 from torchscale.report.text.labels import plural
 
 _BRIEF_DIFFERENCES = 12

@@ -26,11 +26,11 @@ from torchscale.report.text.comparison import (
     METRIC_LABELS,
     both_values,
     change_ends,
-    format_nothing_compared,
     format_ratio_change,
     format_scores,
     result_label,
 )
+from torchscale.report.text.comparison_verdict import format_nothing_compared
 from torchscale.report.text.labels import chart_name, short_batch, short_title
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.result_set import ResultCell

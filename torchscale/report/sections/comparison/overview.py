@@ -9,13 +9,8 @@ from torchscale.analysis.comparison.matching import Difference
 from torchscale.analysis.comparison.pair import Outcome, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.report.document import AnyChart, Headline, Overview, Status, Tone, shortened
-from torchscale.report.text.comparison import (
-    comparison_label,
-    format_headline,
-    format_ratio_change,
-    format_session_noise,
-    result_label,
-)
+from torchscale.report.text.comparison import comparison_label, format_ratio_change, result_label
+from torchscale.report.text.comparison_verdict import format_headline, format_session_noise
 from torchscale.report.text.labels import capped, listed, plural
 
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchscale.analysis.diagnosis.rule import COST_FLOOR
-from torchscale.analysis.diagnosis.rules_ranks import LASTING_SECONDS
+from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
+from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.report.document import AnyChart, Cause, Headline, Overview, Status, Tone, shortened
 from torchscale.report.sections.profile.section import timeline_chart
 from torchscale.report.text.labels import format_range, listed, plural, sentence

@@ -1,0 +1,61 @@
+"""``torchscale watch``: what it refuses and what it shows; programs are started in
+``tests/integration/test_watch.py``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.program import torchscale
+from torchscale.schema.watch.report import WatchReport
+
+
+def test_without_a_program_it_says_what_to_type(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "watch")
+
+    assert done.returncode == 2
+    assert "torchscale watch -- torchrun" in done.stderr
+
+
+def test_nothing_after_the_dashes_is_an_error(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "watch", "--")
+
+    assert done.returncode == 2
+    assert "nothing follows --" in done.stderr
+
+
+def test_a_program_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "watch", "-o", "out", "--", "no-such-program-here")
+
+    assert done.returncode == 3
+    assert "no such program" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("")
+    done = torchscale(tmp_path, "watch", "-o", "out", "--", "true")
+
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+
+
+def test_the_folder_of_a_job_is_shown_and_printed_as_json(tmp_path: Path) -> None:
+    report = WatchReport(
+        tool_version="1", command=("python", "train.py"), started_at="2026-01-01", seconds=3
+    )
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "results" / "mine" / "watch.json").write_text(report.model_dump_json())
+
+    shown = torchscale(tmp_path, "watch", "results/mine")
+    assert "No step was seen in 3 s" in shown.stdout
+    printed = torchscale(tmp_path, "watch", "results/mine", "--json")
+    assert json.loads(printed.stdout)["kind"] == "watch"
+
+
+def test_another_folder_is_an_error(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "watch", str(tmp_path))
+
+    assert done.returncode == 2
+    assert "holds no watched job" in done.stderr

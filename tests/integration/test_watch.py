@@ -1,0 +1,106 @@
+"""``torchscale watch`` on real ranks: programs that know nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, steps = dist.get_rank(), int(sys.argv[1])
+torch.set_num_threads(1)
+model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
+STRATEGY
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(steps):
+    if rank == 1:
+        time.sleep(EXTRA)
+    model(torch.ones(8, 64)).sum().backward()
+    GRADIENTS
+    optimizer.step()
+    optimizer.zero_grad()
+HANG
+print("rank", rank, "is done")
+dist.destroy_process_group()
+"""
+STRATEGIES = {
+    "ddp": ("model = torch.nn.parallel.DistributedDataParallel(model)", ""),
+    "fsdp": (
+        "from torch.distributed.fsdp import fully_shard\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "mesh = init_device_mesh('cpu', (2,))\n"
+        "for layer in model: fully_shard(layer, mesh=mesh)\n"
+        "fully_shard(model, mesh=mesh)",
+        "",
+    ),
+    "plain": ("", "for value in model.parameters(): dist.all_reduce(value.grad)"),
+}
+BOUND_SECONDS = 150
+
+
+def _watch(
+    directory: Path, strategy: str, *options: str, extra: float = 0.006, hang: str = ""
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    wrap, gradients = STRATEGIES[strategy]
+    program = PROGRAM.replace("STRATEGY", wrap).replace("GRADIENTS", gradients or "pass")
+    program = program.replace("EXTRA", str(extra)).replace("HANG", hang)
+    (directory / "train.py").write_text(program)
+    command = ["-m", "torchscale", "watch", "--output-dir", "job", *options, "--", sys.executable]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *command, *launcher, "train.py", "200"],
+        cwd=directory,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BOUND_SECONDS,
+    )
+    return done, json.loads((directory / "job" / "watch.json").read_text())
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path, strategy: str) -> None:
+    done, report = _watch(tmp_path, strategy)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("is done") == 2
+    (found,) = [item for item in report["findings"] if item["finding"]["kind"] == "straggler"]
+    assert found["finding"]["rank"] == 1
+    assert 4 < found["finding"]["cost_seconds"] * 1e3 < 9
+    lines = [line["line"] for line, _ in found["lines"]]
+    sleeps = (tmp_path / "train.py").read_text().splitlines().index("        time.sleep(0.006)") + 1
+    assert sleeps in lines
+    assert report["world_size"] == 2
+    assert report["steps"] == 200
+    assert "rank 1 arrives" in done.stderr
+
+
+def test_a_job_that_hangs_is_explained_while_it_hangs(tmp_path: Path) -> None:
+    hang = (
+        "if rank == 0:\n    dist.all_reduce(torch.ones(3))\nelse:\n    time.sleep(15)\n"
+        "    dist.all_reduce(torch.ones(3))"
+    )
+    done, report = _watch(tmp_path, "plain", "--stall", "4s", extra=0, hang=hang)
+
+    assert done.returncode == 0, done.stderr
+    assert "No progress for" in done.stderr
+    assert report["autopsy"]["ranks"] == [1] or "rank 1" in report["autopsy"]["summary"]
+
+
+def test_a_rank_that_dies_leaves_its_exit_code_and_what_was_seen(tmp_path: Path) -> None:
+    done, report = _watch(tmp_path, "plain", hang="sys.exit(5) if rank == 1 else time.sleep(1)")
+
+    assert done.returncode == 1  # torchrun's
+    assert report["exit_code"] == 1
+    assert report["steps"] > 150

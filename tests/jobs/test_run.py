@@ -1,0 +1,125 @@
+"""Programs started under ``watch``: small ones, without torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torchscale.jobs.run import REPORT, WatchRequest, watch_program, watching_environment
+
+pytestmark = pytest.mark.slow
+
+
+def _watch(directory: Path, code: str) -> int | None:
+    request = WatchRequest([sys.executable, "-c", code], directory / "job")
+    return watch_program(request).exit_code
+
+
+@pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
+def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
+    assert _watch(tmp_path, code) == expected
+    assert (tmp_path / "job" / REPORT).is_file()
+
+
+def test_a_program_that_a_signal_ended_has_128_and_its_number(tmp_path: Path) -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+    assert _watch(tmp_path, code) == 128 + signal.SIGKILL
+
+
+def test_input_output_and_arguments_are_the_programs_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torchscale", "watch", "--no-live", "-o", "job", "--"]
+    code = "import sys; print(sys.stdin.read().upper(), sys.argv[1:])"
+    done = subprocess.run(
+        [*command, sys.executable, "-c", code, "a", "--b", "--"],
+        input="text",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.stdout == "TEXT ['a', '--b', '--']\n"
+    assert done.returncode == 0
+
+
+def test_a_signal_reaches_the_program_and_its_exit_code_comes_back(tmp_path: Path) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('here', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "torchscale", "watch", "-o", "job", "--"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 7
+
+
+def test_a_program_outlives_a_watcher_that_is_killed(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    code = (
+        "import sys, time, pathlib\n"
+        "print('here', flush=True)\n"
+        f"sys.stdin.readline(); pathlib.Path({str(done)!r}).touch()\n"
+    )
+    command = [sys.executable, "-m", "torchscale", "watch", "-o", "job", "--"]
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdin=read,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(read)
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.kill()
+        process.wait(30)
+        os.write(write, b"go on\n")
+        os.close(write)
+        deadline = time.monotonic() + 30
+        while not done.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert done.exists()
+
+
+def test_the_programs_own_path_stays_behind_ours() -> None:
+    environment = watching_environment(Path("/job"), {"PYTHONPATH": "/mine", "HOME": "/root"})
+
+    ours, mine = environment["PYTHONPATH"].split(os.pathsep)
+    assert mine == "/mine"
+    assert (Path(ours) / "sitecustomize.py").is_file()
+    assert environment["TORCHSCALE_WATCH"] == "/job"
+    assert environment["HOME"] == "/root"
+
+
+def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sitecustomize.py").write_text("import sys; sys.mine = True\n")
+    environment = watching_environment(
+        tmp_path / "job", {**os.environ, "PYTHONPATH": str(tmp_path / "mine")}
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; print(sys.mine)"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.stdout == "True\n"
+    assert done.stderr == ""

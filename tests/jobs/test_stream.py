@@ -1,0 +1,108 @@
+"""Files of a rank, while they are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.analysis.job.jobs import START_NS, job
+from tests.jobs.folders import append, until, write_job
+from torchscale.errors import StoreError
+from torchscale.jobs.stream import Names, RankStream, rank_folders
+
+
+def test_what_is_written_later_is_read_later(tmp_path: Path) -> None:
+    (whole, _) = job(2, 20)
+    first, rest = until(whole, START_NS + 100_000_000)
+    write_job(tmp_path, [first])
+    folder = tmp_path / "ranks" / "0.0"
+    stream = RankStream(folder, Names())
+
+    assert len(stream.read().moments.time) == len(first.moments.time)
+    assert not len(stream.read().moments.time)
+    append(folder, rest)
+    read = stream.read()
+    assert len(read.moments.time) == len(rest.moments.time)
+    assert read.calls.sequence.tolist() == rest.calls.sequence.tolist()
+
+
+def test_a_number_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 5))
+    path = tmp_path / "ranks" / "0.0" / "marks-000001.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])
+    stream = RankStream(path.parent, Names())
+
+    count = len(stream.read().moments.time)
+    path.write_bytes(content)
+    assert len(stream.read().moments.time) == 1
+    assert count == len(content) // 8 - 1
+
+
+def test_segments_are_one_stream_and_a_removed_one_is_a_gap(tmp_path: Path) -> None:
+    (whole, _) = job(2, 20)
+    first, rest = until(whole, START_NS + 100_000_000)
+    write_job(tmp_path, [first])
+    folder = tmp_path / "ranks" / "0.0"
+    stream = RankStream(folder, Names())
+    stream.read()
+    append(folder, rest, segment=2)
+
+    assert len(stream.read().moments.time) == len(rest.moments.time)
+    assert not stream.has_gap
+    append(folder, rest, segment=4)
+    stream.read()
+    assert stream.has_gap
+
+
+def test_names_are_shared_by_ranks(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 5))
+    names = Names()
+    streams = [RankStream(folder, names) for folder in rank_folders(tmp_path).values()]
+    groups = {int(group) for stream in streams for group in stream.read().calls.group}
+
+    assert groups == {0}
+    assert names.members == {0: (0, 1)}
+    assert names.calls == {("all_reduce", 1 << 20): 0}
+
+
+def test_a_call_of_an_unknown_key_is_left_out(tmp_path: Path) -> None:
+    write_job(tmp_path, job(1, 5))
+    folder = tmp_path / "ranks" / "0.0"
+    with (folder / "calls-000001.bin").open("ab") as file:
+        file.write(np.array([1, 1, 99], np.int64).tobytes())
+
+    assert len(RankStream(folder, Names()).read().calls) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rank.json", "{"),
+        ("rank.json", json.dumps({"format": 2})),
+        ("names.jsonl", "nothing\n"),
+        ("names.jsonl", '{"key": 0}\n'),
+    ],
+)
+def test_a_damaged_file_is_one_error(tmp_path: Path, name: str, content: str) -> None:
+    write_job(tmp_path, job(1, 5))
+    path = tmp_path / "ranks" / "0.0" / name
+    stream = RankStream(path.parent, Names())
+    path.write_text(content)
+
+    with pytest.raises(StoreError, match=name):
+        stream.read()
+
+
+def test_partners_of_messages_are_read(tmp_path: Path) -> None:
+    write_job(tmp_path, job(1, 5))
+    folder = tmp_path / "ranks" / "0.0"
+    with (folder / "names.jsonl").open("a") as file:
+        file.write('{"sends": [1], "receives": [1, 2]}\n')
+    stream = RankStream(folder, Names())
+    stream.read()
+
+    assert stream.peers == frozenset({1, 2})

@@ -1,0 +1,118 @@
+"""The collector in a process of one rank, on a real disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from torchscale.jobs.run import watching_environment
+from torchscale.jobs.stream import Names, RankStream
+from torchscale.schema.base import SCHEMA_VERSION
+from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
+from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT
+
+PROGRAM = """
+import os, sys, time
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.zeros(64, 4), batch_size=4)
+for epoch in range(2):
+    model.train()
+    for batch in loader:
+        model(batch).sum().backward()
+        optimizer.step()
+    model.eval()
+    torch.save(model.state_dict(), sys.argv[1] + "/model.pt")
+EXTRA
+"""
+
+
+def _run(directory: Path, extra: str = "", *, code: int = 0) -> Path:
+    import os
+
+    environment = watching_environment(directory / "job", os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("EXTRA", extra), str(directory)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr == ""
+    return directory / "job" / "ranks" / "0.0"
+
+
+def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
+    from torchscale.analysis.job.events import Kind
+
+    folder = _run(tmp_path)
+    facts = RankFacts.model_validate_json((folder / "rank.json").read_bytes())
+    assert (facts.rank, facts.world_size, facts.state) == (0, 1, "ended")
+    moments = RankStream(folder, Names()).read().moments
+    counts = {kind: int((moments.kind == kind).sum()) for kind in Kind}
+    assert counts[Kind.STEP] == counts[Kind.OPTIMIZER] == 32
+    assert counts[Kind.BACKWARD] == counts[Kind.BACKWARD_END] == 32
+    assert counts[Kind.DATA] == counts[Kind.DATA_END] == 34  # each epoch ends with a look for more
+    assert counts[Kind.SAVE] == counts[Kind.SAVE_END] == 2
+    assert counts[Kind.EVALUATION] == 2
+    RankUse.model_validate_json((folder / "lines.json").read_bytes())
+
+
+def test_what_a_killed_process_wrote_stays(tmp_path: Path) -> None:
+    import signal
+
+    extra = "time.sleep(1.5)\nos.kill(os.getpid(), 9)"
+    folder = _run(tmp_path, extra, code=-signal.SIGKILL)
+
+    facts = RankFacts.model_validate_json((folder / "rank.json").read_bytes())
+    assert facts.state == "running"
+    assert (folder / "marks-000001.bin").stat().st_size > 8 * 32
+
+
+def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("a file where the folder should be")
+
+    _run(tmp_path)
+
+
+def test_a_second_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    _run(tmp_path)
+    _run(tmp_path)
+
+    assert (tmp_path / "job" / "ranks" / "0.1" / "rank.json").is_file()
+
+
+def test_a_process_that_trains_nothing_leaves_nothing(tmp_path: Path) -> None:
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.zeros(1).item())"],
+        env=watching_environment(tmp_path / "job", os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "0.0\n")
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_request_is_answered_with_stacks(tmp_path: Path) -> None:
+    hang = tmp_path / "job" / "hang"
+    hang.mkdir(parents=True)
+    (hang / "autopsy-request").write_text("")
+    _run(tmp_path, "time.sleep(1.5)")
+
+    answer = json.loads((hang / "autopsy-rank-0.json").read_text())
+    assert answer["threads"][0]["is_main"]
+    assert answer["rank"] == 0
+
+
+def test_versions_are_those_that_the_reader_expects() -> None:
+    assert FORMAT == COLLECTOR_FORMAT
+    assert DUMP_VERSION == SCHEMA_VERSION

@@ -1,0 +1,37 @@
+"""Moments as integers."""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+
+from torchscale.analysis.job.events import Kind, Moments
+from torchscale.worker.watch import marks
+from torchscale.worker.watch.marks import Marks
+
+
+def test_what_is_noted_is_what_the_analysis_reads() -> None:
+    noted = Marks()
+    noted.note(marks.STEP, 5)
+    noted.note(marks.WAIT_END)
+    packed = array.array("q", noted.take())
+    moments = Moments.unpacked(np.frombuffer(packed, np.int64), noted.start_ns)
+
+    assert moments.kind.tolist() == [Kind.STEP, Kind.WAIT_END]
+    assert moments.at(Kind.STEP, 5).tolist() == moments.time[:1].tolist()
+    assert 0 <= moments.time[0] - noted.start_ns < 1e9
+
+
+def test_kinds_have_the_numbers_that_the_analysis_knows() -> None:
+    numbers = {name: value for name, value in vars(marks).items() if name in Kind.__members__}
+
+    assert numbers == {kind.name: kind.value for kind in Kind}
+
+
+def test_each_moment_is_taken_once() -> None:
+    noted = Marks()
+    noted.note(marks.DATA)
+
+    assert len(noted.take()) == 1
+    assert noted.take() == []

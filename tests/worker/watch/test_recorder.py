@@ -1,0 +1,107 @@
+"""The flight recorder, read piece by piece: on a recorder made up here, whose ring is small."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from typing import Any
+
+import pytest
+
+from torchscale.worker.watch import recorder as module
+from torchscale.worker.watch.marks import Marks
+from torchscale.worker.watch.recorder import Recorder
+
+
+class Ring:
+    """Keeps the last collectives, as torch does."""
+
+    def __init__(self, size: int) -> None:
+        self.entries: deque[dict[str, Any]] = deque(maxlen=size)
+        self.count = 0
+
+    def call(self, *, p2p: bool = False, shape: tuple[int, ...] = (4,)) -> None:
+        self.entries.append(
+            {
+                "record_id": self.count,
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": self.count + 1,
+                "p2p_seq_id": 7 if p2p else 0,
+                "is_p2p": p2p,
+                "profiling_name": "gloo:all_reduce",
+                "time_created_ns": 1_000 + self.count,
+                "input_sizes": [list(shape)],
+                "input_dtypes": ["Float"],
+            }
+        )
+        self.count += 1
+
+    def dump(self, *_: bool) -> bytes:
+        return pickle.dumps({"version": "2.10", "entries": list(self.entries)})
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
+    """A recorder of eight entries in torch's place."""
+    made = Ring(8)
+    monkeypatch.setattr(module, "_find_dump", lambda: made.dump)
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "8")
+    return made
+
+
+def test_each_collective_is_read_once(ring: Ring) -> None:
+    recorder = Recorder(Marks())
+    for _ in range(5):
+        ring.call()
+    assert [sequence for _, sequence, _ in recorder.drain()] == [1, 2, 3, 4, 5]
+    ring.call()
+    assert [sequence for _, sequence, _ in recorder.drain()] == [6]
+    assert recorder.drain() == []
+    assert recorder.lost == 0
+
+
+def test_what_was_overwritten_is_counted(ring: Ring) -> None:
+    recorder = Recorder(Marks())
+    for _ in range(20):
+        ring.call()
+
+    assert len(recorder.drain()) == 8
+    assert recorder.lost == 12
+
+
+@pytest.mark.parametrize("per_step", [1, 2, 3])
+def test_a_ring_is_read_between_steps_before_it_is_full(ring: Ring, per_step: int) -> None:
+    recorder = Recorder(Marks())
+    read = 0
+    for _ in range(200):
+        for _ in range(per_step):
+            ring.call()
+        if recorder.is_due():
+            read += len(recorder.drain())
+
+    assert recorder.lost == 0
+    assert read > 200 * per_step - 8
+
+
+def test_a_key_is_an_operation_in_a_group_with_its_bytes(ring: Ring) -> None:
+    recorder = Recorder(Marks())
+    ring.call(shape=(4, 2))
+    ring.call(shape=(4, 2))
+    ring.call(shape=(3,), p2p=True)
+    calls = recorder.drain()
+
+    assert [key for _, _, key in calls] == [0, 0, 1]
+    assert recorder.keys == [("0", "all_reduce", 32, False), ("0", "all_reduce", 12, True)]
+    assert calls[2][1] == 7
+
+
+def test_a_torch_without_a_recorder_has_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_find_dump", lambda: None)
+    recorder = Recorder(Marks())
+
+    assert not recorder.exists
+    assert recorder.drain() == []
+
+
+def test_this_torch_has_one() -> None:
+    assert Recorder(Marks()).exists

@@ -1,0 +1,305 @@
+"""A rank that computes longer than the others in every step, and that they wait for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.rule import (
+    BLAME,
+    COMPUTE,
+    EARLIER,
+    WAIT,
+    Earlier,
+    Judgement,
+    not_staged,
+    rule,
+    several_ranks,
+)
+from torchscale.analysis.diagnosis.rules_pauses import MIN_PAUSES
+from torchscale.analysis.diagnosis.shared import (
+    COST_FLOOR,
+    EXPLAINED_SHARE,
+    MIN_SAMPLES,
+    cannot_name,
+    explained_by_processes,
+    median_of_others,
+    percent,
+    seconds_with_interval,
+)
+from torchscale.analysis.diagnosis.signals import (
+    Matrix,
+    Origin,
+    Signals,
+    SignalSeries,
+)
+from torchscale.analysis.diagnosis.slow_rank import SlowRank
+from torchscale.analysis.stats.series import mean_interval
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.util.units import format_change, format_percent, format_seconds
+
+COMPUTE_EXCESS = 0.03
+"""How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo
+ranks with 2, 5 or 12 ms injected into steps of 32 to 45 ms it names the rank in 26 of 27 runs, and
+no rank in 12 clean ones (docs/tested-on.md)."""
+QUIET_EXCESS = 0.10
+"""How much slower a rank's forward passes and optimizer steps are to confirm by themselves that it
+is a straggler. Chosen above the per cents by which cores of a shared host differ for as long as a
+run lasts: less than that must also show in passes without gradient synchronization."""
+BLAME_FLOOR = 0.5
+"""Share of all waiting for which a straggler arrives last, with three ranks. With two the share
+says nothing: one of them is always last."""
+BLAME_OVER_CHANCE = 1.5
+"""The same with more ranks: ranks that only scatter have 1 ÷ ranks each. Four ranks on two cores
+scatter by as much as a rank that is 2 ms slower in 40 ms makes them wait, and it has 0.41 to 0.43
+of the blame."""
+STEADY_SHARE = 0.5
+"""A straggler is slow in every quarter of a run, by at least this share of its mean excess;
+interference comes and goes."""
+LASTING_SECONDS = 10.0
+"""A recording shorter than this may show a passing disturbance only: on a shared host with two
+cores, one of them ran 30 % slower for 2.5 s of 12, and the guest's counters (steal, other
+processes) showed nothing."""
+BLOCKS = 12
+"""Parts that windows of steps are joined to, for the interval of a rank's mean: neighbouring
+windows are not independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
+_OWN = {
+    Origin.LAUNCH: "compute time",
+    Origin.JOB: "own time (all but waits, transfers and loading)",
+    Origin.TRACE: "own time (all but waits, transfers and loading)",
+}
+"""What ``Signals.compute`` is, by where the signals are from: a recording's includes host code
+between operators, which its table of ranks has apart."""
+_APART = {
+    Origin.LAUNCH: "without gradient synchronization",
+    Origin.JOB: "while no collective is under way",
+    Origin.TRACE: "while no collective transfers",
+}
+"""When a rank's compute is undisturbed by communication, by where the signals are from."""
+
+
+@rule(FindingKind.STRAGGLER, COMPUTE, WAIT, BLAME, EARLIER, where=(several_ranks, not_staged))
+def straggler(
+    signals: Signals, compute: Matrix, wait: Matrix, blame: SignalSeries, earlier: Earlier
+) -> Judgement:
+    """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median
+    of the others with an interval that excludes 0, and with more than two ranks more of the blame
+    than chance gives. Then whether that can be trusted."""
+    if any(item.kind is FindingKind.STRAGGLING_NODE for item in earlier):
+        return None
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    values, means = _own_samples(signals, compute)
+    if values.shape[1] < MIN_SAMPLES:
+        return "too few samples of each rank's compute time"
+    row, fastest = int(np.argmax(means)), float(values.min(axis=0).mean())
+    if means[row] - fastest < COMPUTE_EXCESS * fastest:
+        return None  # it is even less above the median of the others
+    of_rank = [item for item in earlier if item.rank == signals.ranks[row]]
+    if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER for item in of_rank):
+        return None
+    others = median_of_others(values, row)
+    excess, typical = values[row] - others, float(np.mean(others))
+    mean, half = mean_interval(excess.tolist())
+    caused = float(blame[row] * signals.mean(wait).sum() / (len(compute) - 1))
+    late_data = sum(item.cost_seconds for item in of_rank)
+    steady = mean - _paused(signals, row)
+    cost = min(steady, caused)
+    slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and _has_blame(blame, row)
+    if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
+        return None
+    quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
+    if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
+        return doubt
+    rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
+    slow_rank = SlowRank(row, tuple(np.delete(np.arange(len(compute)), row).tolist()), mean)
+    longer = (
+        f"its {_OWN[signals.origin]} is {format_percent(mean / typical, 0)} longer than the others'"
+    )
+    where = slow_rank.where(signals) or longer
+    return Finding(
+        kind=FindingKind.STRAGGLER,
+        rank=rank,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.HIGH,
+        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of "
+        f"waits); {where}",
+        evidence=(
+            f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against "
+            f"{format_seconds(typical)} (median of the others): "
+            f"{seconds_with_interval(mean, half or 0.0)} more, over {signals.steps} steps",
+            *_quiet_evidence(signals, quiet),
+            *_unsynchronized_evidence(signals, unsynchronized),
+            *_host_evidence(signals, row, mean),
+        ),
+        advice=slow_rank.advice(signals, "the others'") + _record_again(signals),
+    )
+
+
+def _own_samples(signals: Signals, compute: Matrix) -> tuple[Matrix, SignalSeries]:
+    """Samples of each rank's compute, and its mean; without pauses, which are a cause of their own,
+    where there are windows."""
+    if signals.windows is None:
+        return compute, signals.mean(compute)
+    blocks = _blocks(signals.windows.compute, signals.windows.steps)
+    return blocks, np.asarray(blocks.mean(axis=1))
+
+
+def _has_blame(blame: SignalSeries, row: int) -> bool:
+    """Whether a rank has more of the blame than chance gives; of two ranks the slower one has
+    all."""
+    floor = min(BLAME_FLOOR, BLAME_OVER_CHANCE / len(blame))
+    return len(blame) == 2 or bool(blame[row] >= floor)
+
+
+def _record_again(signals: Signals) -> str:
+    seconds = signals.steps * signals.step_seconds
+    if signals.origin is not Origin.TRACE or seconds >= LASTING_SECONDS:
+        return ""
+    return (
+        f"; record again first: {format_seconds(seconds)} cannot tell a slow rank from a passing "
+        "disturbance"
+    )
+
+
+def _paused(signals: Signals, row: int) -> float:
+    """What a rank's rare long steps take of each step, where there are enough of them to be called
+    pauses; 0 where windows leave them out."""
+    pauses = signals.pauses
+    if signals.windows is not None or pauses is None or max(pauses.count) < MIN_PAUSES:
+        return 0.0
+    return pauses.seconds_per_step * pauses.count[row] / max(pauses.count)
+
+
+def _blocks(values: Matrix, steps: SignalSeries) -> Matrix:
+    """Windows of steps as at most :data:`BLOCKS` parts of a run, each the mean over its steps."""
+    parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
+    return np.stack(
+        [np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1
+    )
+
+
+def _doubt(
+    signals: Signals,
+    row: int,
+    excess: SignalSeries,
+    quiet: _Undisturbed | None,
+    unsynchronized: _Undisturbed | None,
+) -> str | None:
+    """Why a rank that is slower in its steps, by ``excess``, is not called a straggler all the
+    same."""
+    rank, mean = signals.ranks[row], float(excess.mean())
+    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
+    if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
+        parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
+        return (
+            f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to "
+            "quarter"
+        )
+    if quiet is None and unsynchronized is None and signals.origin is Origin.LAUNCH:
+        return (
+            "no window without gradient synchronization was measured to check each rank's compute"
+        )
+    slower_in_phases = quiet is not None and quiet.slower
+    if unsynchronized is not None and not unsynchronized.slower and not slower_in_phases:
+        return (
+            f"rank {rank} is {format_seconds(mean)} a step slower in training, but not "
+            f"{_APART[signals.origin]} ({format_seconds(unsynchronized.mine)} against "
+            f"{format_seconds(unsynchronized.others)})"
+        )
+    if unsynchronized is None and quiet is not None and not quiet.slower:
+        return (
+            f"rank {rank} is {format_seconds(mean)} a step slower, but not in its forward pass and "
+            "optimizer"
+        )
+    return explained_by_processes(signals, row, mean)
+
+
+def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
+    if quiet is None or not quiet.slower or signals.origin is Origin.TRACE:
+        return []
+    return [
+        "forward pass and optimizer, while no gradient is in transfer: "
+        f"{format_seconds(quiet.mine)} against {format_seconds(quiet.others)} a step"
+    ]
+
+
+def _unsynchronized_evidence(signals: Signals, unsynchronized: _Undisturbed | None) -> list[str]:
+    if unsynchronized is None or not unsynchronized.slower:
+        return []
+    excess = unsynchronized.mine / unsynchronized.others - 1
+    return [
+        f"{_APART[signals.origin]} {format_seconds(unsynchronized.mine)} against "
+        f"{format_seconds(unsynchronized.others)} a step ({format_change(excess)})"
+    ]
+
+
+def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
+    if signals.host_bound is None:
+        return []
+    host = float(signals.host_bound[row] - np.median(np.delete(signals.host_bound, row)))
+    if host <= EXPLAINED_SHARE * excess:
+        return []
+    where = "between operators, not in them"
+    if signals.on_device:
+        where = "with the device waiting for the host"
+    return [f"{format_seconds(host)} of it are spent {where}"]
+
+
+@dataclass(frozen=True)
+class _Undisturbed:
+    """A rank's compute that communication does not disturb, against the median of the others'.
+    ``slower``: by enough to confirm a straggler, and beyond noise."""
+
+    mine: float
+    others: float
+    slower: bool
+
+
+def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
+    """Of all steps, the phases in which nothing is in transfer. A rank that is slower as a whole is
+    slower there by the same share (``relative``), one that has extra work there by more: by half of
+    that share at least, and by 10 %."""
+    windows = signals.windows
+    if windows is None or windows.quiet is None or len(windows) < MIN_SAMPLES:
+        return None
+    blocks = _blocks(windows.quiet, windows.steps)
+    others = median_of_others(blocks, row)
+    mean, half = mean_interval((blocks[row] - others).tolist())
+    typical = float(others.mean())
+    enough = mean >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
+    return _Undisturbed(
+        float(blocks[row].mean()), typical, enough and half is not None and mean > half
+    )
+
+
+def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
+    """By medians: one pass that something interrupted is one of twelve, and would widen an interval
+    of the mean beyond what is looked for."""
+    series_by_rank = signals.unsynchronized
+    if series_by_rank is None or any(len(series) < MIN_SAMPLES for series in series_by_rank):
+        return None
+    medians = [float(np.median(series)) for series in series_by_rank]
+    others = float(np.median(np.delete(medians, row)))
+    least = [
+        _least_shift(series_by_rank[row], series)
+        for index, series in enumerate(series_by_rank)
+        if index != row
+    ]
+    slower = float(np.median(least)) > 0 and medians[row] - others >= COMPUTE_EXCESS * others
+    return _Undisturbed(medians[row], others, slower)
+
+
+def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
+    """By how much ``mine`` are longer at least: the lower end of the 95 % interval of the shift
+    between two samples (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's
+    test), which no outlier moves."""
+    first, second = len(mine), len(theirs)
+    place = max(
+        0, int(first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12))
+    )
+    return float(np.partition(np.subtract.outer(mine, theirs).ravel(), place)[place])

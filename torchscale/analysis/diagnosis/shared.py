@@ -1,0 +1,106 @@
+"""What the rules of the diagnosis share: limits, and a few lines of arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchscale.analysis.diagnosis.signals import (
+    MIN_COMPARED,
+    Matrix,
+    Signals,
+    SignalSeries,
+)
+from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.util.units import format_percent, format_seconds
+
+MIN_SAMPLES = 3
+"""Samples for an interval of a rank's mean: with two, t has one degree of freedom and its interval
+is 12.7 standard errors wide."""
+COST_FLOOR = 0.02
+"""A share of the step below which nothing is called a bottleneck (docs/diagnosis.md): the same 2 %
+below which a comparison calls two runs equal."""
+
+EXPLAINED_SHARE = 0.5
+"""One thing explains another where it is more than half of it."""
+
+
+def cannot_name(signals: Signals) -> str | None:
+    """Why no rank may be blamed, or ``None``."""
+    if signals.staged:
+        return (
+            "ranks communicate by sends and receives, as stages of a pipeline do: they hold "
+            "different work"
+        )
+    if not signals.trusted:
+        return "the recording is too short or its ranks cannot be compared with confidence"
+    if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
+        return f"fewer than {MIN_COMPARED} steps or collectives"
+    return None
+
+
+def seconds_with_interval(mean: float, half: float) -> str:
+    """``12.0 ms (9.10 to 14.9 ms)``: a mean time and the ends of its 95 % interval, which is
+    symmetric."""
+    return with_interval(
+        format_seconds(mean), format_ends(format_seconds(mean - half), format_seconds(mean + half))
+    )
+
+
+def explained_by_processes(signals: Signals, row: int, excess: float) -> str | None:
+    """Why other processes on a rank's cores can be what it loses (seconds a step); ``None`` where
+    they are not."""
+    if signals.other_processes is None:
+        return None
+    others = float(np.median(np.delete(signals.other_processes, row)))
+    share = max(0.0, float(signals.other_processes[row]) - others)
+    if share * signals.step_seconds <= EXPLAINED_SHARE * excess:
+        return None
+    rank = signals.ranks[row]
+    return (
+        f"other processes took {format_percent(share, 0)} more of rank {rank}'s cores; that can "
+        "make it slow"
+    )
+
+
+def median_of_others(values: Matrix, row: int) -> SignalSeries:
+    """Per sample, the median over all rows but one."""
+    ordered = np.sort(np.delete(values, row, axis=0), axis=0)
+    return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+
+
+def medians_of_others(values: Matrix) -> Matrix:
+    """:func:`median_of_others` of every row, from one sort of each sample.
+
+    Args:
+        values: Two rows or more.
+    """
+    places = np.argsort(np.argsort(values, axis=0), axis=0)
+    ordered = np.sort(values, axis=0)
+    samples = np.arange(values.shape[1])
+    # Those in the middle of the others; each place from the row's own on is one further in the
+    # order of all.
+    lower, upper = (
+        ordered[place + (places <= place), samples]
+        for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
+    )
+    return np.asarray((lower + upper) / 2)
+
+
+def per_step(seconds: float, signals: Signals) -> str:
+    """``2.00 ms a step``; without the last words for a recording without steps."""
+    if not signals.steps:
+        return format_seconds(seconds)
+    return f"{format_seconds(seconds)} a step"
+
+
+def high_if(certain: bool, otherwise: Confidence) -> Confidence:
+    """High confidence in what is certain."""
+    if certain:
+        return Confidence.HIGH
+    return otherwise
+
+
+def percent(seconds: float, signals: Signals) -> float:
+    """A share of the step."""
+    return seconds / signals.step_seconds * 100

@@ -1,0 +1,199 @@
+"""Follows a job while it runs: from the files of its ranks to its steps, a stretch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.job.arrivals import find_arrivals
+from torchscale.analysis.job.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
+from torchscale.analysis.job.rounds import Round, find_round
+from torchscale.analysis.job.stages import stages_of
+from torchscale.analysis.job.steps import StepTimes, Waited, step_edges, step_times
+from torchscale.jobs.stream import Names, RankStream, rank_folders
+
+_NO_TIMES: Times = np.zeros(0, np.int64)
+_MAX_HELD = 4_000_000
+"""Moments and collectives of a rank that are held for steps that are not complete: 100 MB. A job
+whose ranks are so far apart has no common steps."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps that were complete on all ranks since the last look.
+
+    Attributes:
+        steps: Their times.
+        waited: What each rank was blocked for.
+    """
+
+    steps: StepTimes
+    waited: tuple[Waited, ...]
+
+
+class _Held:
+    """What a rank has written of steps that are not complete yet."""
+
+    def __init__(self, stream: RankStream) -> None:
+        self.stream = stream
+        self.events = RankEvents(
+            Moments(_NO_TIMES, _NO_TIMES, _NO_TIMES),
+            Calls(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES),
+            CoreTime(_NO_TIMES, _NO_TIMES),
+        )
+        self.read_until = 0
+
+    def read(self) -> int:
+        """Read on; how much there was. Collectives are known up to the last time that the recorder
+        was read."""
+        new = self.stream.read()
+        self.events = _joined(self.events, new)
+        drains = new.moments.at(Kind.DRAIN)
+        if len(drains):
+            self.read_until = int(drains[-1])
+        facts, time = self.stream.facts, self.events.moments.time
+        if facts.state != "running" or not facts.has_recorder or not facts.backend:
+            self.read_until = int(time[-1]) if len(time) else 0
+        return int((new.moments.kind <= Kind.WAIT_END).sum()) + len(new.calls)
+
+    def drop_before(self, time: int) -> None:
+        """Forget what is older."""
+        moments, calls, core = self.events.moments, self.events.calls, self.events.core_time
+        kept = moments.time >= time
+        # The reading before is needed to interpolate.
+        first = max(0, int(np.searchsorted(core.time, time)) - 1)
+        self.events = RankEvents(
+            Moments(moments.time[kept], moments.kind[kept], moments.detail[kept]),
+            calls.only(calls.time >= time),
+            CoreTime(core.time[first:], core.delayed[first:]),
+        )
+
+
+def _joined(before: RankEvents, new: RankEvents) -> RankEvents:
+    parts = [
+        [np.concatenate(pair) for pair in zip(_columns(old), _columns(added), strict=True)]
+        for old, added in (
+            (before.moments, new.moments),
+            (before.calls, new.calls),
+            (before.core_time, new.core_time),
+        )
+    ]
+    return RankEvents(Moments(*parts[0]), Calls(*parts[1]), CoreTime(*parts[2]))
+
+
+def _columns(table: Moments | Calls | CoreTime) -> list[NDArray[np.int64]]:
+    return [getattr(table, column.name) for column in fields(table)]
+
+
+class JobFollower:
+    """One attempt of a job whose ranks write below ``directory``.
+
+    Attributes:
+        names: Process groups and collectives, numbered.
+        steps: Steps so far.
+        moments: Moments and collectives so far, of all ranks.
+        round: What steps are counted by in a program without an optimizer of torch.
+    """
+
+    def __init__(self, directory: Path, attempt: int = 0) -> None:
+        self._directory, self._attempt = directory, attempt
+        self.names = Names()
+        self.steps = 0
+        self.moments = 0
+        self.round: Round | None = None
+        self._held: dict[int, _Held] = {}
+        self._is_complete = False
+
+    @property
+    def streams(self) -> Mapping[int, RankStream]:
+        """Rank → its files."""
+        return {rank: held.stream for rank, held in sorted(self._held.items())}
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Global ranks, in the order of rows."""
+        return tuple(sorted(self._held))
+
+    @property
+    def stages(self) -> tuple[tuple[int, ...], ...] | None:
+        """Rows of the ranks of each stage of a pipeline; ``None`` where the job is none, or which
+        ranks belong together is not known."""
+        rows = {rank: row for row, rank in enumerate(self.ranks)}
+        return stages_of(
+            {
+                rows[rank]: frozenset(rows[peer] for peer in held.stream.peers if peer in rows)
+                for rank, held in self._held.items()
+            }
+        )
+
+    def advance(self) -> Stretch | None:
+        """Read what was written since the last call; the steps that are complete on all ranks.
+
+        Raises:
+            StoreError: a file of a rank is damaged.
+        """
+        self._find_ranks()
+        if not self._held:
+            return None
+        self.moments += sum(held.read() for held in self._held.values())
+        if not self._is_complete:
+            return None
+        return self._complete_steps()
+
+    def _find_ranks(self) -> None:
+        if self._is_complete:
+            return
+        for (rank, attempt), folder in rank_folders(self._directory).items():
+            if attempt == self._attempt and rank not in self._held:
+                self._held[rank] = _Held(RankStream(folder, self.names))
+        if self._held:
+            here = {held.stream.facts.host for held in self._held.values()}
+            size = next(iter(self._held.values())).stream.facts.world_size
+            self._is_complete = len(self._held) >= size or len(here) > 1
+
+    def _comparable_groups(self, held: Sequence[_Held]) -> dict[int, list[int]]:
+        """Rows of the ranks of each process group whose ranks are all here and share a clock."""
+        rows = {rank: row for row, rank in enumerate(self.ranks)}
+        hosts = [one.stream.facts.host for one in held]
+        groups = {}
+        for number, ranks in self.names.members.items():
+            members = [rows[rank] for rank in ranks if rank in rows]
+            if len(members) == len(ranks) and len({hosts[row] for row in members}) == 1:
+                groups[number] = members
+        return groups
+
+    def _edges(self, held: Sequence[_Held]) -> list[Times]:
+        """When the steps of each rank ended; in a program without an optimizer of torch, when its
+        rounds of collectives began."""
+        if self.round is None:
+            edges = [step_edges(one.events.moments) for one in held]
+            if any(len(edge) for edge in edges) or self.steps:
+                return edges
+            self.round = find_round(held[0].events.calls)
+            if self.round is None:
+                return edges
+        return [self.round.edges(one.events.calls) for one in held]
+
+    def _complete_steps(self) -> Stretch | None:
+        held = [self._held[rank] for rank in self.ranks]
+        edges = self._edges(held)
+        usable = [
+            int(np.searchsorted(edge, one.read_until, side="right"))
+            for edge, one in zip(edges, held, strict=True)
+        ]
+        count = min(usable)
+        if count < 2:
+            return None
+        edges = [edge[:count] for edge in edges]
+        groups = self._comparable_groups(held)
+        events = [one.events for one in held]
+        arrivals = find_arrivals([one.events.calls for one in held], groups)
+        steps, waited = step_times(events, arrivals, edges, self.steps)
+        self.steps += len(steps)
+        for one, edge in zip(held, edges, strict=True):
+            one.drop_before(int(edge[-1]))
+        return Stretch(steps, waited)

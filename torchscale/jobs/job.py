@@ -1,0 +1,358 @@
+"""A watched job: its attempts one after the other, and what is known of it at any moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from torchscale.analysis.job.step_log import StepLog
+from torchscale.analysis.job.steps import StepTimes, Waited
+from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
+from torchscale.jobs.follow import JobFollower, Stretch
+from torchscale.jobs.hang import job_autopsy
+from torchscale.jobs.stream import rank_folders
+from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.profiles.finding import FindingKind
+from torchscale.schema.watch.rank import ProgramLine
+from torchscale.schema.watch.report import JobTime, WatchedRank, WatchFinding, WatchReport
+from torchscale.util.redaction import redact_arguments
+from torchscale.util.units import format_bytes
+from torchscale.version import __version__
+
+LEFT_OUT = 10
+"""First steps that no figure counts: allocators, caches, and DistributedDataParallel, which puts
+its buckets in order in the second one, settle in them."""
+_SHORTEST_JOB = 4 * LEFT_OUT
+"""Steps of a job from which on its first ones are left out."""
+_LINE_FLOOR = 0.02
+"""Share of a step that a rank is longer at a line than the others, for the line to be named."""
+_MAX_LINES = 3
+_ON_HOST = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES)
+
+
+@dataclass
+class _Attempt:
+    """One attempt of the job.
+
+    Attributes:
+        follower: Its files.
+        log: Its steps, as soon as there are some.
+        began, first_step, last_step: Seconds since the epoch.
+        saving, evaluating: Seconds, by rank.
+    """
+
+    follower: JobFollower
+    log: StepLog | None = None
+    began: float = 0.0
+    first_step: float = 0.0
+    last_step: float = 0.0
+    in_steps: float = 0.0
+    saving: float = 0.0
+    evaluating: float = 0.0
+    collector: float = 0.0
+    waits: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended. The first one has no step before it that says when it began, and
+        no times; rounds begin where others end."""
+        measured = self.follower.steps
+        if measured and self.follower.round is None:
+            return measured + 1
+        return measured
+
+    def add(self, stretch: Stretch) -> None:
+        """The steps of a stretch."""
+        steps = stretch.steps
+        if self.log is None:
+            self.log = StepLog(self.follower.ranks)
+            self.first_step = float(steps.end_ns[0]) * 1e-9
+        self.log.stages = self.follower.stages
+        self.last_step = float(steps.end_ns[-1]) * 1e-9
+        self.in_steps += float(steps.wall[0].sum())
+        self.saving += float(steps.saving.sum(axis=1).max())
+        self.evaluating += float(steps.evaluating.sum(axis=1).max())
+        self.collector += float(steps.collector.mean(axis=0).sum())
+        self._note_waits(stretch.waited)
+        self.log.add(steps)
+
+    def _note_waits(self, waited: Sequence[Waited]) -> None:
+        """Who is waited for, and at what: seconds of all waits."""
+        for waits in waited:
+            known = waits.last >= 0
+            pairs = zip(waits.last[known].tolist(), waits.what[known].tolist(), strict=True)
+            seconds = ((waits.until - waits.start)[known] * 1e-9).tolist()
+            for pair, time in zip(pairs, seconds, strict=True):
+                self.waits[pair] += time
+
+
+class WatchedJob:
+    """A job whose ranks write below ``directory``.
+
+    Attributes:
+        verdict: As of the last :meth:`judge`.
+        autopsy: Why it made no progress, as of the last :meth:`look_why`.
+    """
+
+    def __init__(self, directory: Path, command: Sequence[str], started: float) -> None:
+        self._directory, self._command, self._started = directory, tuple(command), started
+        self._attempts = [_Attempt(JobFollower(directory))]
+        self.verdict = JobVerdict()
+        self.autopsy: Autopsy | None = None
+
+    @property
+    def steps(self) -> int:
+        """Of all attempts."""
+        return sum(attempt.steps for attempt in self._attempts)
+
+    @property
+    def moments(self) -> int:
+        """Moments and collectives of all ranks so far: grows while the job makes progress."""
+        return sum(attempt.follower.moments for attempt in self._attempts)
+
+    def look_why(self) -> Autopsy | None:
+        """Ask the ranks why they make no progress; ``None`` where none reports.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        streams = self._attempts[-1].follower.streams
+        if streams:
+            self.autopsy = job_autopsy(self._directory, streams)
+        return self.autopsy
+
+    def advance(self) -> None:
+        """Read what the ranks have written.
+
+        Raises:
+            StoreError: a file of a rank is damaged.
+        """
+        attempt = self._attempts[-1]
+        while (stretch := attempt.follower.advance()) is not None:
+            attempt.add(stretch)
+        following = len(self._attempts)
+        if any(number == following for _, number in rank_folders(self._directory)):
+            self._attempts.append(_Attempt(JobFollower(self._directory, following)))
+
+    def judge(self) -> JobVerdict:
+        """What limits the last attempt that has steps."""
+        attempt = self._judged
+        log = None if attempt is None else _settled(attempt.log)
+        if attempt is not None and log is not None:
+            on_device = any(
+                stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
+            )
+            self.verdict = judge_job(log, on_device=on_device)
+        return self.verdict
+
+    @property
+    def _judged(self) -> _Attempt | None:
+        with_steps = [attempt for attempt in self._attempts if attempt.log is not None]
+        return with_steps[-1] if with_steps else None
+
+    def report(self, now: float, exit_code: int | None = None) -> WatchReport:
+        """All that is known.
+
+        Args:
+            now: Seconds since the epoch.
+            exit_code: Of the program; ``None`` while it runs.
+
+        Raises:
+            StoreError: a file of a rank is damaged.
+        """
+        report = WatchReport(
+            tool_version=__version__,
+            command=redact_arguments(self._command),
+            started_at=datetime.fromtimestamp(self._started, timezone.utc).isoformat(
+                timespec="seconds"
+            ),
+            seconds=max(0.0, now - self._started),
+            exit_code=exit_code,
+            restarts=len(self._attempts) - 1,
+            notes=tuple(self._notes()),
+            autopsy=self.autopsy,
+        )
+        attempt = self._judged
+        table = None if attempt is None else _table(attempt)
+        if attempt is None or table is None:
+            return report
+        for stream in attempt.follower.streams.values():
+            stream.read_use()
+        facts = next(iter(attempt.follower.streams.values())).facts
+        steps = max(1, attempt.follower.steps)
+        return report.model_copy(
+            update={
+                "world_size": facts.world_size,
+                "torch": facts.torch,
+                "backend": facts.backend,
+                "device": facts.device,
+                "steps": self.steps,
+                "left_out_steps": table.first,
+                "step_seconds": float(table.wall.mean()),
+                "findings": tuple(
+                    _with_places(item, attempt, table) for item in self.verdict.findings
+                ),
+                "abstentions": self.verdict.abstentions,
+                "changes": self.verdict.changes,
+                "per_rank": tuple(_per_rank(attempt, table)),
+                "time": self._time(now),
+                "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
+            }
+        )
+
+    def _time(self, now: float) -> JobTime:
+        done = [attempt for attempt in self._attempts if attempt.log is not None]
+        saving = sum(attempt.saving for attempt in done)
+        evaluating = sum(attempt.evaluating for attempt in done)
+        gaps = [later.first_step - earlier.last_step for earlier, later in pairwise(done)]
+        return JobTime(
+            start=max(0.0, done[0].first_step - self._started),
+            steps=max(0.0, sum(attempt.in_steps for attempt in done) - saving - evaluating),
+            saving=saving,
+            evaluating=evaluating,
+            restarts=max(0.0, sum(gaps)),
+            end=max(0.0, now - done[-1].last_step),
+        )
+
+    def _notes(self) -> list[str]:
+        attempt = self._judged
+        streams = self._attempts[-1].follower.streams
+        if not streams:
+            return [
+                "no rank reported: the program imported no torch, trained nothing, or runs in a "
+                "Python that ignores PYTHONPATH (python -I, or a container of its own)"
+            ]
+        notes = [
+            f"rank {rank}: {stream.facts.problem}"
+            for rank, stream in streams.items()
+            if stream.facts.problem
+        ]
+        hosts = {stream.facts.host for stream in streams.values()}
+        facts = next(iter(streams.values())).facts
+        if attempt is None:
+            notes.append("no step was seen: neither an optimizer of torch nor repeated collectives")
+        if len(streams) < facts.world_size:
+            notes.append(f"{len(streams)} of {facts.world_size} ranks write here")
+        if self._attempts[-1].follower.round is not None:
+            notes.append(
+                "steps are rounds of collectives: no optimizer of torch stepped in this program"
+            )
+        if len(hosts) > 1:
+            notes.append("ranks of several hosts have several clocks: who waits is not judged")
+        if not facts.has_recorder:
+            notes.append(f"torch {facts.torch} records no collectives: who waits is not known")
+        if facts.device != "cpu":
+            notes.append(
+                "on a device a collective's call is not its arrival: which rank is late is not "
+                "judged; torchscale profile records it"
+            )
+        lost = sum(stream.use.lost_calls for stream in streams.values())
+        if lost:
+            notes.append(f"{lost:,} collectives were overwritten before they were read")
+        if any(stream.has_gap for stream in streams.values()):
+            notes.append("some steps were removed before they were read")
+        return notes
+
+
+def _settled(log: StepLog | None) -> StepLog | None:
+    """Without the first steps of a job that has enough."""
+    if log is None or log.steps < _SHORTEST_JOB:
+        return log
+    table = log.between(LEFT_OUT, log.steps)
+    if table is None:
+        return log
+    return log.without(table)
+
+
+def _table(attempt: _Attempt) -> StepTimes | None:
+    log = _settled(attempt.log)
+    return None if log is None else log.table
+
+
+def _per_rank(attempt: _Attempt, table: StepTimes) -> list[WatchedRank]:
+    blame = table.blame.sum(axis=1)
+    shares = blame / max(float(blame.sum()), 1e-12)
+    return [
+        WatchedRank(
+            rank=rank,
+            host=stream.facts.host,
+            pid=stream.facts.pid,
+            own_seconds=max(0.0, float(table.own[row].mean())),
+            data_seconds=float(table.data[row].mean()),
+            wait_seconds=float(table.wait[row].mean()),
+            transfer_seconds=float(table.transfer[row].mean()),
+            bubble_seconds=float(table.bubble[row].mean()),
+            blame=float(shares[row]),
+            cpu_seconds=stream.use.cpu_seconds,
+            peak_memory_bytes=stream.use.peak_memory_bytes,
+            lost_calls=stream.use.lost_calls,
+            problem=stream.facts.problem,
+        )
+        for row, (rank, stream) in enumerate(attempt.follower.streams.items())
+    ]
+
+
+def _with_places(item: JobFinding, attempt: _Attempt, table: StepTimes) -> WatchFinding:
+    """With the lines at which the rank is longer, and the collective at which it is waited for."""
+    finding = item.finding
+    lines: tuple[tuple[ProgramLine, float], ...] = ()
+    collective = ""
+    if finding.rank is not None and finding.kind in _ON_HOST:
+        row = attempt.follower.ranks.index(finding.rank)
+        lines = _longer_lines(attempt, row, float(table.wall.mean()))
+        collective = _awaited_at(attempt, row)
+    return WatchFinding(
+        finding=finding,
+        first_step=item.first,
+        last_step=item.last,
+        lines=lines,
+        collective=collective,
+    )
+
+
+def _longer_lines(
+    attempt: _Attempt, row: int, step_seconds: float
+) -> tuple[tuple[ProgramLine, float], ...]:
+    """Lines at which the rank's samples say that it spends more of a step than the others."""
+    uses = [stream.use for stream in attempt.follower.streams.values()]
+    if min(use.samples for use in uses) == 0:
+        return ()
+    shares: list[Counter[tuple[str, int, str]]] = []
+    shown: dict[tuple[str, int, str], ProgramLine] = {}
+    for use in uses:
+        counts: Counter[tuple[str, int, str]] = Counter()
+        for line in use.program_lines:
+            place = (line.file, line.line, line.function)
+            counts[place] += line.samples
+            shown.setdefault(place, line)
+        shares.append(counts)
+    found = []
+    for place, samples in shares[row].items():
+        mine = samples / uses[row].samples
+        others = [
+            counts[place] / use.samples
+            for index, (counts, use) in enumerate(zip(shares, uses, strict=True))
+            if index != row
+        ]
+        longer = mine - float(np.median(others))
+        if longer > _LINE_FLOOR:
+            found.append((shown[place], longer * step_seconds))
+    found.sort(key=lambda pair: -pair[1])
+    return tuple(found[:_MAX_LINES])
+
+
+def _awaited_at(attempt: _Attempt, row: int) -> str:
+    """``all_reduce of 1.2 MB``: where the others wait for the rank most."""
+    mine = {what: seconds for (last, what), seconds in attempt.waits.items() if last == row}
+    if not mine:
+        return ""
+    most = max(mine, key=lambda what: mine[what])
+    names = {number: name for name, number in attempt.follower.names.calls.items()}
+    operation, size = names.get(most, ("", 0))
+    return f"{operation} of {format_bytes(size)}" if size else operation

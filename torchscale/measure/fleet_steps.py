@@ -1,0 +1,380 @@
+"""The steps of a check over nodes: each node's checks, a collective over all, pairs of nodes; and what
+one node does in each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from torchscale.config.choices import Requirement
+from torchscale.errors import TorchscaleError
+from torchscale.launch.control import StopRequest
+from torchscale.launch.probe import collective_ranks
+from torchscale.measure.validate import TIMEOUT_SECONDS, validate
+from torchscale.nodes.checks import (
+    PAIR_BYTES,
+    RESULT,
+    IsOver,
+    StepResult,
+    node_place,
+    pairs_seconds,
+    run_collective,
+    run_pairs,
+    run_step,
+)
+from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.network import free_port
+from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
+from torchscale.nodes.participation import Conclusion, show_notes
+from torchscale.observer import Observer
+from torchscale.report.text.labels import plural
+from torchscale.schema.launch.nodes import CheckStep, LaunchNode
+from torchscale.schema.node.fleet import (
+    FleetNode,
+    FleetValidation,
+    NodeReport,
+    PairTimes,
+    Pairwise,
+    PairwiseStatus,
+)
+from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.store.run_folder import RESULTS
+from torchscale.util.files import atomic_write_model, read_bounded
+
+M = TypeVar("M", bound=BaseModel)
+
+REPEATS = 5
+"""All-reduces of each pair: more than the median needs against one that was disturbed."""
+ASKS = 2
+"""How often pairs are measured again that are unclear, or that are slow and were measured once;
+each time with twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
+_PROBE_SECONDS = 600.0
+"""For a node's own checks beside the collective and the burn-in: the probe has a bound of 180 s, a
+disk may be slow."""
+_MAX_RESULT_BYTES = 16 << 20
+"""Of a node's file: the checks and facts of 16 GPUs take 0.2 MB."""
+
+
+@dataclass(frozen=True)
+class FleetOptions:
+    """What is checked on every node; see :func:`torchscale.measure.validate.validate`.
+    ``pairwise``: also all pairs."""
+
+    require: Collection[Requirement] = ()
+    min_gpus: int = 0
+    output_dir: Path = RESULTS
+    timeout_seconds: float = TIMEOUT_SECONDS
+    burn_in_seconds: float | None = None
+    pairwise: bool = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What must be equal on all nodes."""
+        return {
+            "--require": ",".join(sorted(each.value for each in self.require)),
+            "--min-gpus": str(self.min_gpus),
+            "--timeout": f"{self.timeout_seconds:g} s",
+            "--burn-in": "none" if self.burn_in_seconds is None else f"{self.burn_in_seconds:g} s",
+            "--pairwise": str(self.pairwise).lower(),
+        }
+
+
+@dataclass
+class _Times:
+    """Of pairs of places: all that were measured so far, those measured more than once, and why a
+    pair has none."""
+
+    seconds: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
+    repeated: set[Pair] = field(default_factory=set)
+    errors: dict[Pair, str] = field(default_factory=dict)
+
+    def add(
+        self, pairs: Collection[Pair], repeats: int, sent: Mapping[int, PairTimes | None]
+    ) -> None:
+        """What the nodes sent (place → times) of ``pairs``; a pair that is not complete has
+        failed."""
+        measured = {
+            (place, entry.partner): entry
+            for place, times in sent.items()
+            if times is not None
+            for entry in times.partners
+        }
+        for pair in pairs:
+            entry = measured.get(pair)
+            if entry is not None and len(entry.seconds) == repeats:
+                if pair in self.seconds:
+                    self.repeated.add(pair)
+                self.seconds[pair] = (*self.seconds.get(pair, ()), *entry.seconds)
+            else:
+                self.seconds.pop(pair, None)
+                self.errors[pair] = "the node sent no times"
+                if entry is not None and entry.error:
+                    self.errors[pair] = entry.error
+
+
+class FleetSteps:
+    """Runs the steps of a check over the nodes that are there."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        options: FleetOptions,
+        stop: StopRequest,
+        observer: Observer,
+        directory: Path,
+        *,
+        conclusion: Conclusion,
+    ) -> None:
+        self._leader, self._options = leader, options
+        self._stop, self._observer, self._directory = stop, observer, directory
+        self._steps = 0
+        self.conclusion = conclusion
+
+    def check(self) -> FleetValidation:
+        """Every step, and what they say together."""
+        nodes = self._check_nodes()
+        collective = pairwise = None
+        backend, ranks = _common_ranks(nodes)
+        if self._leader.available > 1 and not self._stop.asked:
+            collective = self._run_collective(backend, ranks)
+        if self._options.pairwise and self._leader.available > 1 and not self._stop.asked:
+            pairwise = self._run_pairwise(
+                backend, {node.node_rank: node.hostname for node in nodes}
+            )
+        show_notes(self._leader, self._observer)
+        return judge_fleet(nodes, collective, pairwise)
+
+    def _check_nodes(self) -> list[FleetNode]:
+        """The checks of every node, all at the same time."""
+        layout = self._leader.layout(self._leader.available, 1)
+        options = self._options
+        seconds = (
+            _PROBE_SECONDS + 2 * options.timeout_seconds + 2 * (options.burn_in_seconds or 0.0)
+        )
+        steps = [CheckStep(order=0, kind="node", node_rank=0, nodes=len(layout))] * len(layout)
+        with self._observer.status(f"Checking {plural(len(layout), 'node')}"):
+            result = self._run(layout, steps, seconds=seconds, together=False)
+        reports = {rank: _read(path, NodeReport) for rank, path in result.files.items()}
+        nodes = [_fleet_node(node, reports.get(node.node_rank), result.problems) for node in layout]
+        present = {node.node_rank for node in layout}
+        for rank in range(self._leader.nodes):
+            if rank not in present:
+                reason = "it did not join"
+                if self._stop.asked:
+                    reason = "interrupted before it joined"
+                nodes.append(FleetNode(node_rank=rank, hostname="?", address="", error=reason))
+        return sorted(nodes, key=lambda node: node.node_rank)
+
+    def _run_collective(self, backend: str, ranks: int) -> CollectiveFacts:
+        layout = self._leader.layout(self._leader.available, ranks)
+        step = CheckStep(
+            order=0,
+            kind="collective",
+            node_rank=0,
+            nodes=len(layout),
+            backend=backend,
+            ranks=ranks,
+            master_port=free_port(self._leader.address),
+        )
+        with self._observer.status(f"Running a collective over {plural(len(layout), 'node')}"):
+            result = self._run(
+                layout,
+                [step] * len(layout),
+                seconds=pairs_seconds(1, self._options.timeout_seconds),
+                together=True,
+            )
+        facts = None
+        if 0 in result.files and not result.problems:
+            facts = _read(result.files[0], CollectiveFacts)
+        if facts is not None:
+            return facts
+        return CollectiveFacts(
+            backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result)
+        )
+
+    def _run_pairwise(self, backend: str, names: dict[int, str]) -> Pairwise:
+        """All pairs, then those again that are unclear, or that a node or link is to be blamed
+        for."""
+        layout = self._leader.layout(self._leader.available, 1)
+        ranks = [node.node_rank for node in layout]
+        times = _Times()
+        schedule, repeats = rounds(len(layout)), REPEATS
+        for ask in range(1 + ASKS):
+            pairs = sum(len(made) for made in schedule)
+            again = "again " if ask else ""
+            what = (
+                f"Measuring {again}{plural(pairs, 'pair')} of nodes in "
+                f"{plural(len(schedule), 'round')}"
+            )
+            with self._observer.status(what):
+                problem = self._measure_pairs(layout, backend, schedule, repeats, times)
+            if problem:
+                return Pairwise(
+                    backend=backend,
+                    message_bytes=PAIR_BYTES[backend],
+                    status=PairwiseStatus.FAILED,
+                    verdict=f"the pairs could not be measured: {problem}",
+                    pairs=(),
+                )
+            pairwise, ask_again = judge_pairwise(
+                ranks,
+                names,
+                times.seconds,
+                times.errors,
+                backend=backend,
+                message_bytes=PAIR_BYTES[backend],
+                repeated=times.repeated,
+            )
+            if not ask_again or self._stop.asked:
+                break
+            schedule, repeats = disjoint_rounds(ask_again), 2 * repeats
+        return pairwise
+
+    def _measure_pairs(
+        self,
+        layout: Sequence[LaunchNode],
+        backend: str,
+        schedule: Sequence[Sequence[Pair]],
+        repeats: int,
+        times: _Times,
+    ) -> str:
+        """Add the times of ``schedule`` to ``times``. Returns why there are none."""
+        partners = [[_partner(place, made) for made in schedule] for place in range(len(layout))]
+        port = free_port(self._leader.address)
+        steps = [
+            CheckStep(
+                order=0,
+                kind="pairs",
+                node_rank=place,
+                nodes=len(layout),
+                backend=backend,
+                master_port=port,
+                partners=tuple(partners[place]),
+                repeats=repeats,
+            )
+            for place in range(len(layout))
+        ]
+        bound = pairs_seconds(len(schedule), self._options.timeout_seconds)
+        result = self._run(layout, steps, seconds=bound, together=True)
+        if result.problems:
+            return _first_problem(layout, result)
+        files = {place: result.files.get(node.node_rank) for place, node in enumerate(layout)}
+        sent = {place: _read(path, PairTimes) for place, path in files.items() if path is not None}
+        times.add({pair for made in schedule for pair in made}, repeats, sent)
+        return ""
+
+    def _run(
+        self,
+        layout: Sequence[LaunchNode],
+        steps: Sequence[CheckStep],
+        *,
+        seconds: float,
+        together: bool,
+    ) -> StepResult:
+        address = self._leader.address
+        here = NodePart(self._options, address, address, self._observer)
+        self._steps += 1
+        directory = self._directory / str(self._steps)
+        directory.mkdir()
+        return run_step(
+            self._leader,
+            layout,
+            steps,
+            here.run,
+            directory=directory,
+            seconds=seconds,
+            stop=self._stop,
+            together=together,
+        )
+
+
+@dataclass(frozen=True)
+class NodePart:
+    """Runs this node's part of a step."""
+
+    options: FleetOptions
+    leader_address: str
+    local_address: str
+    observer: Observer
+
+    def run(self, step: CheckStep, directory: Path, is_over: IsOver) -> str:
+        """Returns why it failed; empty where it did not."""
+        self.observer.detail(f"{step.kind} step, node {step.node_rank} of {step.nodes}")
+        try:
+            return self._run(step, directory, is_over)
+        except TorchscaleError as error:
+            return error.message
+
+    def _run(self, step: CheckStep, directory: Path, is_over: IsOver) -> str:
+        options = self.options
+        place = node_place(step, self.leader_address, self.local_address)
+        seconds = options.timeout_seconds
+        if step.kind == "collective":
+            return run_collective(step, place, directory, timeout_seconds=seconds, is_over=is_over)
+        if step.kind == "pairs":
+            return run_pairs(step, place, directory, timeout_seconds=seconds, is_over=is_over)
+        outcome = validate(
+            require=options.require,
+            min_gpus=options.min_gpus,
+            output_dir=options.output_dir,
+            timeout_seconds=seconds,
+            burn_in_seconds=options.burn_in_seconds,
+        )
+        report = NodeReport(validation=outcome.validation, lacks_required=outcome.lacks_required)
+        atomic_write_model(directory / RESULT, report)
+        return ""
+
+
+def _read(path: Path, model: type[M]) -> M | None:
+    """What a node sent; ``None`` where it is not what was asked for."""
+    try:
+        return model.model_validate_json(read_bounded(path, _MAX_RESULT_BYTES))
+    except (OSError, ValidationError):
+        return None
+
+
+def _fleet_node(
+    node: LaunchNode, report: NodeReport | None, problems: Mapping[int, str]
+) -> FleetNode:
+    validation = None if report is None else report.validation
+    reason = problems.get(node.node_rank, "it sent no result that this version understands")
+    return FleetNode(
+        node_rank=node.node_rank,
+        hostname=node.hostname,
+        address=node.address,
+        clock_offset_seconds=node.clock_offset_seconds,
+        lacks_required=report is not None and report.lacks_required,
+        validation=validation,
+        error="" if validation is not None else reason,
+    )
+
+
+def _common_ranks(nodes: Sequence[FleetNode]) -> tuple[str, int]:
+    """Backend and ranks on each node: NCCL on as many GPUs as every node has, or gloo where one has
+    none."""
+    checked = [
+        collective_ranks(node.validation.facts) for node in nodes if node.validation is not None
+    ]
+    backends = {backend for backend, _ in checked}
+    if backends == {"nccl"}:
+        return "nccl", min(ranks for _, ranks in checked)
+    return "gloo", 1
+
+
+def _partner(place: int, pairs: Sequence[Pair]) -> int | None:
+    """The other node of the pair that ``place`` is in."""
+    return next((sum(pair) - place for pair in pairs if place in pair), None)
+
+
+def _first_problem(layout: Sequence[LaunchNode], result: StepResult) -> str:
+    """The most telling failure: where one node fails, the others only lose it."""
+    names = {node.node_rank: node.hostname for node in layout}
+    if not result.problems:
+        return "no result that this version understands"
+    rank, reason = min(result.problems.items())
+    return f"{reason} (node {rank}, {names[rank]})"

@@ -1,0 +1,291 @@
+"""The questions that readers of a report come with, each with a word and the line that it rests
+on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torchscale.analysis.kinds import AnySummary
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.analysis.training.scaling import EXCELLENT, GOOD
+from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.document import Status, Tone, caution_where, shortened
+from torchscale.report.kinds import report_kind
+from torchscale.report.sections.environment import changed_conditions
+from torchscale.report.sections.first_screen.causes import CauseGroup, cost_text
+from torchscale.report.sections.first_screen.headline import (
+    GRADE_TONE,
+    at_largest_count,
+    common_grade,
+)
+from torchscale.report.sections.profile.overview import COSTLY, recorded_statuses
+from torchscale.report.sections.selection import MAX_LINES
+from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity
+from torchscale.report.text.labels import (
+    and_others,
+    batch_label,
+    by_count,
+    device_noun,
+    listed,
+    plural,
+    short_title,
+)
+from torchscale.schema.state import State
+from torchscale.util.interval_text import Interval, format_share_interval
+from torchscale.util.units import format_bytes, format_percent
+
+_FIT = {
+    True: ("as rated", Tone.GOOD),
+    False: ("below its rate", Tone.CAUTION),
+    None: ("not judged", Tone.PLAIN),
+}
+_ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory"}
+_MAX_MACHINE_ROWS = 5
+"""Rows beside the first chart; the sections have all cells."""
+
+
+def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Status, ...]:
+    """Measured? Fits? Scales? Limited by? Certain? Questions that this run cannot answer are left
+    out; for a run of machine cells alone, what each of them measured."""
+    if profiled_only(summary):
+        return recorded_statuses(
+            [cell.profile for cell in summary.cells if cell.profile is not None], "profiles"
+        )
+    trained = (_fits(summary), _scales(summary), _limited(summary, groups), _certain(summary))
+    rows = (_measured(summary), *(trained if summary.cells else _machine(summary)))
+    return tuple(row for row in rows if row is not None)
+
+
+def profiled_only(summary: RunSummary) -> bool:
+    """Whether its cells were recorded by a profiler and never measured."""
+    return bool(summary.cells) and all(
+        cell.profile is not None and cell.figures is None for cell in summary.cells
+    )
+
+
+def _machine(summary: RunSummary) -> list[Status]:
+    """The link against its rated bandwidth, then the figures of the largest cell of each kind."""
+    rows = []
+    for verdict in (cell.verdict for cell in summary.collectives if cell.verdict is not None):
+        answer, tone = _FIT[verdict.fits]
+        rows.append(
+            Status("Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives")
+        )
+    for kind, cells in (("Peak rates?", summary.hardware), ("Memory?", summary.memory)):
+        measured = [cell for cell in cells if cell.state is State.OK]
+        if measured:
+            largest = max(measured, key=lambda cell: cell.cell.world_size)
+            text = report_kind(largest.cell.kind).outcome(largest)
+            rows.append(Status(kind, "measured", shortened(text), Tone.PLAIN, _ANCHORS[kind]))
+    return rows[:_MAX_MACHINE_ROWS]
+
+
+def _measured(summary: RunSummary) -> Status:
+    cells = summary.cells or summary.everything
+    states = Counter(cell.state for cell in cells)
+    done, total = states[State.OK], len(cells)
+    failed = sum(count for state, count in states.items() if state.has_failed)
+    pending = any(state.is_pending or state is State.INTERRUPTED for state in states)
+    parts = [*_partial(summary), *_failed(states), *_skipped(cells)]
+    if done or not states[State.PARTIAL]:
+        parts.insert(
+            0,
+            f"{done} of {plural(total, 'cell')}"
+            + (_launches(cells) if done and not pending else ""),
+        )
+    if states[State.WAITING]:
+        parts.append(f"{states[State.WAITING]:,} waiting")
+    if states[State.INTERRUPTED]:
+        parts.append(f"{states[State.INTERRUPTED]:,} interrupted")
+    if summary.problems:
+        parts.append(f"{plural(len(summary.problems), 'damaged file')} skipped")
+    parts[0] += " so far" * pending
+    answer, tone = ("in part", Tone.PLAIN)
+    if done == total:
+        answer, tone = ("all", Tone.GOOD)
+    if failed:
+        answer, tone = f"{failed:,} failed", Tone.BAD
+    elif not done and not states[State.PARTIAL]:
+        answer = "nothing"
+        if pending:
+            answer = "not yet"
+    return Status("Measured?", answer, shortened("; ".join(parts)), tone, "cells")
+
+
+def _launches(cells: Sequence[AnySummary]) -> str:
+    """``, 3 launches each``, where all have as many."""
+    counts = {cell.launches for cell in cells if cell.state is State.OK}
+    each = ""
+    if len(cells) > 1:
+        each = " each"
+    if len(counts) == 1:
+        return f", {plural(counts.pop(), 'launch')}{each}"
+    return ""
+
+
+def _partial(summary: RunSummary) -> list[str]:
+    """``2 of 3 launches of 3 cells``."""
+    partial = Counter(launches_label(cell) for cell in summary.cells if cell.state is State.PARTIAL)
+    return [f"{launches} of {plural(count, 'cell')}" for launches, count in sorted(partial.items())]
+
+
+def _failed(states: Counter[State]) -> list[str]:
+    return [f"{states[state]:,} {state.value}" for state in sorted(states) if state.has_failed]
+
+
+def _skipped(cells: Sequence[AnySummary]) -> list[str]:
+    reasons = Counter(cell.reason for cell in cells if cell.state is State.SKIPPED)
+    if not reasons:
+        return []
+    (reason, count), *others = reasons.most_common()
+    more = and_others(len(others), "other reason")
+    total = count + sum(number for _, number in others)
+    return [f"{total:,} skipped ({shortened(reason)}{more})"]
+
+
+def _fits(summary: RunSummary) -> Status:
+    failed = [cell for cell in summary.cells if cell.state is State.OOM]
+    ran = [cell for cell in summary.measured if cell.figures is not None]
+    if failed:
+        smallest = min(failed, key=lambda cell: cell.cell.per_device_batch_size)
+        label = f"{short_title(smallest.cell)}, {batch_label(smallest.cell)}"
+        text = f"{plural(len(failed), 'cell')} out of memory, the smallest: {label}"
+        return Status("Fits?", "not all", shortened(text), Tone.BAD, "cells")
+    if not ran:
+        return Status("Fits?", "unknown", "no cell was measured")
+    fullest = max(ran, key=_peak)
+    peak = _peak(fullest)
+    if not peak:
+        return Status("Fits?", "yes", "no cell ran out of memory", Tone.GOOD)
+    label = f"{short_title(fullest.cell)}, {batch_label(fullest.cell)}"
+    most = f"{memory_quantity(summary).heading} up to {format_bytes(peak)}{_of_memory(summary)}"
+    text = f"no cell ran out of memory; {most} ({label})"
+    return Status("Fits?", "yes", shortened(text), Tone.GOOD, "cells")
+
+
+def _peak(cell: TrainingSummary) -> float:
+    return PEAK_ALLOCATED.value(cell) or 0
+
+
+def _of_memory(summary: RunSummary) -> str:
+    """``of 80 GiB``: a device's memory, where all have the same."""
+    sizes = {device.memory_bytes for device in summary.experiment.environment.devices}
+    size = None
+    if len(sizes) == 1:
+        size = sizes.pop()
+    if size is None:
+        return ""
+    return f" of {format_bytes(size)}"
+
+
+def _scales(summary: RunSummary) -> Status | None:
+    if not summary.measured:
+        return None
+    cells = at_largest_count(summary.measured)
+    if not cells:
+        return Status(
+            "Scales?", "not measured", "only one device count was measured; efficiency needs two"
+        )
+    count, word = cells[0].cell.world_size, common_grade(cells)
+    kinds = listed(sorted({cell.cell.scaling for cell in cells}))
+    text = (
+        f"{kinds} scaling to {count} {device_noun(summary, count)}, {plural(len(cells), 'series')}"
+    )
+    if len(cells) > MAX_LINES:
+        text += f"; lowest: {_series_name(min(cells, key=_efficiency))}"
+    if word is not None:
+        limits = (
+            f"above {format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} "
+            "good"
+        )
+        return Status("Scales?", word, shortened(f"{text}; {limits}"), GRADE_TONE[word], "scaling")
+    launched_once = all(
+        cell.efficiency is None or cell.efficiency.interval is None for cell in cells
+    )
+    why = "launches differ too much for a grade"
+    if launched_once:
+        why = "one launch each gives no interval"
+    return Status("Scales?", "no grade", shortened(f"{text}; {why}"), Tone.PLAIN, "scaling")
+
+
+def _series_name(cell: TrainingSummary) -> str:
+    return f"{short_title(cell.cell)} at {batch_label(cell.cell)}"
+
+
+def _efficiency(cell: TrainingSummary) -> float:
+    if cell.efficiency is None:
+        return 0.0
+    return cell.efficiency.value
+
+
+def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None:
+    if groups:
+        first, *others = groups
+        text = cost_text(first) or "cost unknown"
+        text += f", in {plural(len(first.cells), 'cell')}"
+        if others:
+            text += f"; then {listed([group.title.lower() for group in others[:2]])}"
+        tone = caution_where(first.largest >= COSTLY)
+        return Status("Limited by?", first.title.lower(), shortened(text), tone, "diagnosis")
+    if any(cell.diagnosis is not None for cell in summary.measured):
+        return Status(
+            "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis"
+        )
+    return None
+
+
+def _certain(summary: RunSummary) -> Status | None:
+    measured = summary.measured
+    if not measured:
+        return None
+    doubts = [*_flagged(measured), *_vague(measured)]
+    changed = changed_conditions(summary)
+    if changed:
+        doubts.append(f"changed between sessions: {changed}")
+    once = sum(cell.launches == 1 for cell in measured)
+    if once:
+        which = "every cell"
+        if once != len(measured):
+            which = plural(once, "cell")
+        planned = all((cell.planned_launches or 1) > 1 for cell in measured)
+        remedy = ": set benchmark.repeats: 3, as variation"
+        if planned:
+            remedy = " so far: variation"
+        doubts.append(f"{which} launched once{remedy} between launches is unknown")
+    if doubts:
+        anchor = "environment"
+        if not changed:
+            anchor = "method"
+        return Status(
+            "Certain?", "with caution", shortened("; ".join(doubts)), Tone.CAUTION, anchor
+        )
+    intervals = [cell.figures.interval_factors for cell in measured if cell.figures]
+    widest = max((one for one in intervals if one is not None), key=_width, default=None)
+    text = "no warnings"
+    if widest is not None:
+        text += f"; widest 95 % interval of throughput: {format_share_interval(1.0, widest)} of it"
+    return Status("Certain?", "yes", text, Tone.GOOD, "method")
+
+
+def _width(factors: Interval) -> float:
+    return factors[1] - factors[0]
+
+
+def _flagged(measured: Sequence[TrainingSummary]) -> list[str]:
+    flags = Counter(flag.value for cell in measured for flag in cell.flags)
+    flagged = sum(1 for cell in measured if cell.flags)
+    if not flagged:
+        return []
+    named = ", ".join(f"{name} {count}" for name, count in sorted(flags.items()))
+    return [f"{flagged} of {plural(len(measured), 'cell')} with warnings ({named})"]
+
+
+def _vague(measured: Sequence[TrainingSummary]) -> list[str]:
+    vague = sum(cell.efficiency is not None and cell.efficiency.is_vague for cell in measured)
+    noun = by_count(vague, "efficiency is", "efficiencies are")
+    if vague:
+        return [
+            f"{vague} {noun} uncertain by more than the value; use more launches or an idle machine"
+        ]
+    return []

@@ -1,0 +1,46 @@
+"""The first screen of a report, made from figures only."""
+
+from __future__ import annotations
+
+import shlex
+
+from torchscale.analysis.summary.run import RunSummary
+from torchscale.report.document import Overview, only_if, shortened
+from torchscale.report.sections.first_screen.causes import cause_groups, causes, top_groups
+from torchscale.report.sections.first_screen.failures import failures
+from torchscale.report.sections.first_screen.first_chart import first_chart
+from torchscale.report.sections.first_screen.headline import headline
+from torchscale.report.sections.first_screen.status import statuses
+
+
+def overview(summary: RunSummary) -> Overview:
+    """The result in a sentence, the questions with their answers, a chart, what costs most and what
+    failed."""
+    groups = cause_groups(summary)
+    failed = failures(summary)
+    return Overview(
+        headline=headline(summary),
+        statuses=statuses(summary, groups),
+        chart=first_chart(summary),
+        causes=causes(summary, top_groups(groups)),
+        failures=failed,
+        rerun=_rerun(summary) if failed else "",
+    )
+
+
+def _rerun(summary: RunSummary) -> str:
+    """The last command, asking for what failed."""
+    command = summary.sessions[-1].session.environment.command
+    return shortened(
+        shlex.join([*command, *only_if("--rerun" not in command, "--rerun", "failed")])
+    )
+
+
+def verdict(summary: RunSummary) -> tuple[str, ...]:
+    """The same as lines of text, for the terminal and for other programs: the result, then a line
+    per question."""
+    groups = cause_groups(summary)
+    lines = [
+        f"{status.question} {status.answer}: {status.text}." for status in statuses(summary, groups)
+    ]
+    return (headline(summary).text, *lines)

@@ -18,7 +18,7 @@ from torchscale.jobs.follow import JobFollower, Stretch
 from torchscale.jobs.hang import job_autopsy
 from torchscale.jobs.stream import rank_folders
 from torchscale.schema.launch.hang import Autopsy
-from torchscale.schema.profiles.finding import FindingKind
+from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.rank import ProgramLine
 from torchscale.schema.watch.report import JobTime, WatchedRank, WatchFinding, WatchReport
 from torchscale.util.redaction import redact_arguments
@@ -33,6 +33,8 @@ _SHORTEST_JOB = 4 * LEFT_OUT
 _LINE_FLOOR = 0.02
 """Share of a step that a rank is longer at a line than the others, for the line to be named."""
 _MAX_LINES = 3
+_MOST = 0.5
+"""Share of what a rank is longer that a line takes, to be looked at first."""
 _ON_HOST = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES)
 
 
@@ -308,12 +310,21 @@ def _with_places(item: JobFinding, attempt: _Attempt, table: StepTimes) -> Watch
         lines = _longer_lines(attempt, row, float(table.wall.mean()))
         collective = _awaited_at(attempt, row)
     return WatchFinding(
-        finding=finding,
+        finding=_with_line(finding, lines),
         first_step=item.first,
         last_step=item.last,
         lines=lines,
         collective=collective,
     )
+
+
+def _with_line(finding: Finding, lines: Sequence[tuple[ProgramLine, float]]) -> Finding:
+    """With the line to look at first, where a line takes most of what the rank is longer."""
+    if not lines or lines[0][1] < _MOST * finding.cost_seconds:
+        return finding
+    line = lines[0][0]
+    place = f"{Path(line.file).name}:{line.line} ({line.function})"
+    return finding.model_copy(update={"advice": f"look at {place} first; {finding.advice}"})
 
 
 def _longer_lines(

@@ -99,7 +99,12 @@ class RunFolder:
                 hint="name the directory that `torchscale benchmark` wrote",
             )
         if not (path / "experiment.json").is_file():
-            raise StoreError(f"{path} is not a results directory: it has no experiment.json")
+            hint = None
+            if (path / "watch.json").is_file():
+                hint = f"it holds a watched job: torchscale watch {path}"
+            raise StoreError(
+                f"{path} is not a results directory: it has no experiment.json", hint=hint
+            )
         try:
             return cls(path, read_model(path, path / "experiment.json", ExperimentFile))
         except DamagedFileError as error:

@@ -13,6 +13,7 @@ from torchscale.worker.watch.marks import Marks
 
 def test_what_is_noted_is_what_the_analysis_reads() -> None:
     noted = Marks()
+    noted.start()
     noted.note(marks.STEP, 5)
     noted.note(marks.WAIT_END)
     packed = array.array("q", noted.take())
@@ -31,7 +32,19 @@ def test_kinds_have_the_numbers_that_the_analysis_knows() -> None:
 
 def test_each_moment_is_taken_once() -> None:
     noted = Marks()
+    noted.start()
     noted.note(marks.DATA)
 
     assert len(noted.take()) == 1
+    assert noted.take() == []
+
+
+def test_a_process_that_never_trains_keeps_few_and_a_fork_keeps_none() -> None:
+    noted = Marks()
+    for _ in range(20_000):
+        noted.note(marks.COLLECTION)
+    noted.start()
+    assert len(noted.take()) == 10_000
+    noted.stop()
+    noted.note(marks.DATA)
     assert noted.take() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import deque
 from typing import Any
@@ -105,3 +106,21 @@ def test_a_torch_without_a_recorder_has_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_this_torch_has_one() -> None:
     assert Recorder(Marks()).exists
+
+
+def test_sizes_of_any_number_are_rounded(ring: Ring) -> None:
+    recorder = Recorder(Marks())
+    for length in range(1, 6001):
+        ring.call(shape=(length,))
+        recorder.drain()
+
+    assert len(recorder.keys) < 1_020
+
+
+@pytest.mark.parametrize(("asked", "kept"), [("", "512"), ("50", "512"), ("20000", "20000")])
+def test_a_small_ring_is_enlarged(monkeypatch: pytest.MonkeyPatch, asked: str, kept: str) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", asked)
+    monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
+    module.enlarge_ring()
+
+    assert os.environ["TORCH_FR_BUFFER_SIZE"] == kept

@@ -222,10 +222,10 @@ def _doubt(
 def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
     if quiet is None or not quiet.slower or signals.origin is Origin.TRACE:
         return []
-    return [
-        "forward pass and optimizer, while no gradient is in transfer: "
-        f"{format_seconds(quiet.mine)} against {format_seconds(quiet.others)} a step"
-    ]
+    where = "forward pass and optimizer, while no gradient is in transfer"
+    if signals.origin is Origin.JOB:
+        where = _APART[Origin.JOB]
+    return [f"{where}: {format_seconds(quiet.mine)} against {format_seconds(quiet.others)} a step"]
 
 
 def _unsynchronized_evidence(signals: Signals, unsynchronized: _Undisturbed | None) -> list[str]:

@@ -44,7 +44,7 @@ from .hooks import (
     watch_waits,
 )
 from .marks import Marks
-from .recorder import RING_ENTRIES, Call, Recorder
+from .recorder import Call, Recorder, enlarge_ring
 from .sampler import Sampler, stacks
 
 FORMAT = 1
@@ -64,7 +64,7 @@ _LINES_EVERY = 10
 def install(directory: str) -> None:
     """Have this process collect into ``directory`` from its first step or process group on. A
     process without either, such as the launcher, leaves nothing."""
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RING_ENTRIES))
+    enlarge_ring()
     collector = Collector(Path(directory))
     watch_optimizers(collector.marks, collector.on_step)
     watch_passes(collector.marks)
@@ -128,23 +128,27 @@ class Collector:
         if self._folder is None:
             self._start()
         if self._is_over.is_set():
-            self.marks.take()
             return
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
 
     def leave(self) -> None:
         """In a process that this one forked: collect nothing."""
-        self._is_over.set()
+        self._stop()
         self._folder = self._folder or Path()
+
+    def _stop(self) -> None:
+        self._is_over.set()
+        self.marks.stop()
 
     def _start(self) -> None:
         if self._folder is not None:
             return
         self._guarded(self._open)
         if not self._facts:
-            self._is_over.set()
+            self._stop()
             return
+        self.marks.start()
         threading.Thread(target=self._run, name="torchscale-watch", daemon=True).start()
         atexit.register(self._finish)
 
@@ -296,7 +300,7 @@ class Collector:
             self._problem = f"{type(error).__name__}: {error}"
         except Exception as error:  # noqa: BLE001 - a job runs on whatever fails here
             self._problem = f"{type(error).__name__}: {error}"
-            self._is_over.set()
+            self._stop()
             with contextlib.suppress(OSError):
                 self._write_facts("failed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from time import time_ns
 
 STEP, OPTIMIZER, BACKWARD, BACKWARD_END, DATA, DATA_END, WAIT, WAIT_END = range(8)
@@ -21,6 +22,8 @@ DETAIL_BITS = 3
 """A mark is ``nanoseconds since the start << 8 | detail << 5 | kind``; the detail of STEP and
 OPTIMIZER is the number of the optimizer, at most 7."""
 _SHIFT = KIND_BITS + DETAIL_BITS
+_BEFORE_START = 10_000
+"""Moments that are kept of a process that may never train, such as a launcher."""
 
 
 class Marks:
@@ -32,14 +35,24 @@ class Marks:
 
     def __init__(self) -> None:
         self.start_ns = time_ns()
-        self._noted: list[int] = []
+        self._noted: list[int] | deque[int] = deque(maxlen=_BEFORE_START)
 
     def note(self, kind: int, detail: int = 0) -> None:
         """Note that ``kind`` is now."""
         self._noted.append((time_ns() - self.start_ns) << _SHIFT | detail << KIND_BITS | kind)
 
+    def start(self) -> None:
+        """Keep all moments from now on, and the last ones before."""
+        self._noted = list(self._noted)
+
+    def stop(self) -> None:
+        """Keep none from now on: nobody takes them."""
+        self._noted = deque(maxlen=1)
+
     def take(self) -> list[int]:
         """What was noted since the last call. Other threads may note meanwhile."""
+        if isinstance(self._noted, deque):
+            return []
         count = len(self._noted)
         taken = self._noted[:count]
         del self._noted[:count]  # notes that came meanwhile lie behind it

@@ -22,6 +22,11 @@ DEFAULT_ENTRIES = 2_000
 RING_ENTRIES = 512
 """Collectives that the recorder keeps, unless the job's environment says how many. Reading them
 takes 4 ms."""
+_SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Of this torch, and of those before 2.9."""
+_MOST_KEYS = 1_000
+"""Different collectives that are told apart by their exact size; where sequences of any length make
+more, sizes are rounded up to powers of two."""
 _FULL_SHARE = 0.6
 """New entries at which the ring is read between steps. The rest is for the next step, whose
 collectives are not counted before it has ended."""
@@ -49,7 +54,7 @@ class Recorder:
         self.exists = self._dump is not None
         self.lost = 0
         self.keys: list[tuple[str, str, int, bool]] = []
-        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._numbers: dict[tuple[str, str, int, bool], int] = {}
         self._marks = marks
         self._next = 0
         self._capacity = _capacity()
@@ -121,14 +126,15 @@ class Recorder:
         return calls
 
     def _key(self, entry: dict[str, Any]) -> int:
-        sizes, dtypes = entry["input_sizes"], entry["input_dtypes"]
-        group = entry["process_group"][0]
-        signature = (group, entry["profiling_name"], str(sizes), str(dtypes), entry["is_p2p"])
-        number = self._numbers.get(signature)
+        size = _bytes(entry["input_sizes"], entry["input_dtypes"])
+        if len(self.keys) >= _MOST_KEYS:
+            size = 1 << size.bit_length()
+        _, _, operation = entry["profiling_name"].rpartition(":")
+        key = (entry["process_group"][0], operation, size, bool(entry["is_p2p"]))
+        number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[signature] = len(self.keys)
-            _, _, operation = entry["profiling_name"].rpartition(":")
-            self.keys.append((group, operation, _bytes(sizes, dtypes), entry["is_p2p"]))
+            number = self._numbers[key] = len(self.keys)
+            self.keys.append(key)
         return number
 
 
@@ -159,9 +165,20 @@ def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int:
     return total
 
 
+def enlarge_ring() -> None:
+    """Have the recorder keep :data:`RING_ENTRIES`, where nothing or less is asked for. To be called
+    before the first process group is made."""
+    for name in _SIZE_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value) < RING_ENTRIES:
+            os.environ[name] = str(RING_ENTRIES)
+    if not any(os.environ.get(name) for name in _SIZE_VARIABLES):
+        os.environ[_SIZE_VARIABLES[0]] = str(RING_ENTRIES)
+
+
 def _capacity() -> int:
     """Entries that the recorder keeps, by the variables that torch reads."""
-    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+    for name in _SIZE_VARIABLES:
         value = os.environ.get(name, "")
         if value.isdigit():
             return int(value)

@@ -59,3 +59,19 @@ def test_another_folder_is_an_error(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "holds no watched job" in done.stderr
+
+
+def test_watched_jobs_are_listed_and_shown_by_name(tmp_path: Path) -> None:
+    report = WatchReport(
+        tool_version="1", command=("python", "train.py"), started_at="2026-01-01", seconds=3
+    )
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "results" / "mine" / "watch.json").write_text(report.model_dump_json())
+
+    listed = torchscale(tmp_path, "runs")
+    assert "mine" in listed.stdout
+    assert "watched" in listed.stdout
+    assert "No step was seen" in torchscale(tmp_path, "watch", "mine").stdout
+    refused = torchscale(tmp_path, "report", "mine")
+    assert refused.returncode == 2
+    assert "torchscale watch results/mine" in refused.stderr

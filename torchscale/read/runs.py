@@ -14,11 +14,13 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.messages import did_you_mean
 from torchscale.errors import TorchscaleError, UsageError
+from torchscale.jobs.read import read_watch
 from torchscale.observer import SILENT, Observer
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import format_efficiency, samples_text
 from torchscale.report.text.labels import cell_label, plural
 from torchscale.report.text.profile import stall_line
+from torchscale.report.text.watch import headline
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
 from torchscale.store.lock import is_locked
@@ -26,8 +28,9 @@ from torchscale.store.run_folder import RESULTS
 
 _TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
 """States of cells that the same command would go on with."""
-_MARKERS = ("experiment.json", "analysis.json", "summary.csv")
-"""Files of a run folder, or of a recording, that change when something was measured."""
+_MARKERS = ("experiment.json", "analysis.json", "summary.csv", "watch.json")
+"""Files of a run folder, a recording or a watched job that change when something was measured."""
+_WATCHED = "watch.json"
 _MAX_NAMED = 6
 """Runs in an error: more than that no one reads."""
 
@@ -40,7 +43,7 @@ class RunEntry:
         id: The folder's name.
         directory: The folder.
         measured_at: When something was last written, ISO 8601 in UTC.
-        state: ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed),
+        state: ``watched``, ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed),
             ``done``, ``recording`` (of ``torchscale profile``) or ``unreadable``.
         done: Cells with figures.
         planned: Cells that this machine can run.
@@ -103,7 +106,7 @@ def run_folder(source: Path, observer: Observer = SILENT) -> Path:
 
 
 def _is_run(directory: Path) -> bool:
-    return any((directory / marker).is_file() for marker in _MARKERS[:2])
+    return any((directory / marker).is_file() for marker in (*_MARKERS[:2], _WATCHED))
 
 
 def find_runs(directory: Path = RESULTS) -> list[Path]:
@@ -151,7 +154,7 @@ def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
 
 
 def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> list[RunEntry]:
-    """Every run in ``directory`` (``./results``), newest first; a folder that cannot be read is
+    """Every run and watched job in ``directory`` (``./results``), newest first; a folder that cannot be read is
     listed with the reason.
 
     Raises:
@@ -163,7 +166,10 @@ def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> lis
             f"{directory} is not a directory", hint="measure something first: torchscale benchmark"
         )
     with observer.status(f"Reading the runs in {directory}"):
-        return [_entry(folder) for folder in find_runs(directory)]
+        jobs = {path.parent for path in directory.glob(f"*/{_WATCHED}")}
+        folders = {*find_runs(directory), *jobs}
+        newest = sorted(folders, key=lambda folder: (-_changed_at(folder), folder.name))
+        return [_entry(folder) for folder in newest]
 
 
 def runs_json(entries: list[RunEntry]) -> str:
@@ -176,6 +182,8 @@ def _entry(folder: Path) -> RunEntry:
     measured_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc).isoformat(
         timespec="seconds"
     )
+    if not _is_measured(folder):
+        return _watched(folder, measured_at)
     if not (folder / "experiment.json").is_file():
         return RunEntry(
             folder.name, folder, measured_at, "recording", headline="of a program of your own"
@@ -200,6 +208,22 @@ def _entry(folder: Path) -> RunEntry:
         len(cells),
         _headline(summary) or _unreadable(summary),
     )
+
+
+def _is_measured(folder: Path) -> bool:
+    return any((folder / marker).is_file() for marker in _MARKERS[:2])
+
+
+def _watched(folder: Path, measured_at: str) -> RunEntry:
+    """A job that was watched, with what it lost most by."""
+    try:
+        report = read_watch(folder)
+    except TorchscaleError as error:
+        return RunEntry(folder.name, folder, measured_at, "unreadable", headline=error.message)
+    told = headline(report)
+    if report.findings:
+        told += f"; {report.findings[0].finding.summary}"
+    return RunEntry(folder.name, folder, measured_at, "watched", headline=told)
 
 
 def _unreadable(summary: RunSummary) -> str:

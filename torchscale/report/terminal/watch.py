@@ -10,6 +10,7 @@ from rich.table import Table
 from torchscale.report.terminal.autopsy import print_autopsy
 from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged
+from torchscale.report.text.watch import headline, time_line
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import (
@@ -43,34 +44,6 @@ def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
     lasted = format_coarse_seconds(seconds)
     console.print(f"No progress for {lasted}:", markup=False, soft_wrap=True)
     print_autopsy(verdict, console)
-
-
-def headline(report: WatchReport) -> str:
-    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step``."""
-    lasted = format_coarse_seconds(report.seconds)
-    if not report.steps or report.step_seconds is None:
-        return f"No step was seen in {lasted}"
-    ranks = plural(report.world_size, "rank")
-    step = format_seconds(report.step_seconds)
-    return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step"
-
-
-def time_line(report: WatchReport) -> str:
-    """Where the wall time went."""
-    time = report.time
-    parts = [
-        (time.start, "start"),
-        (time.saving, "checkpoints"),
-        (time.evaluating, "evaluations"),
-        (time.restarts, "restarts"),
-        (time.end, "end"),
-    ]
-    others = ", ".join(
-        f"{what} {format_coarse_seconds(seconds)}" for seconds, what in parts if seconds >= 1
-    )
-    share = format_percent(time.goodput)
-    beside = f" ({others})" if others else ""
-    return f"{share} of the wall time in steps{beside}"
 
 
 def _print_findings(report: WatchReport, console: Console) -> None:

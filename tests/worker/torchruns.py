@@ -38,7 +38,8 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
         mine = {
             "changed": before != fingerprint(trainer.module),
             "signals": [name for name, there in {
-                "exposed_sync": samples[-1].exposed_sync is not None,
+                "exposed_sync": samples[-1].exposed_sync is not None and samples[-1].blocked is None,
+                "waits": samples[-1].blocked is not None,
                 "unsynchronized_compute": window is not None,
                 "buckets": bool(trainer.bucket_bytes),
                 "bubble": samples[-1].bubble is not None,

@@ -23,6 +23,8 @@ class Signal(str, Enum):
 
     EXPOSED_SYNC = "exposed_sync"
     """Gradient sync that does not overlap with the backward pass."""
+    WAITS = "waits"
+    """Waits for collectives within the passes and the optimizer's step; on CPUs alone."""
     UNSYNCHRONIZED_COMPUTE = "unsynchronized_compute"
     """A rank's forward and backward pass without gradient sync."""
     BUCKETS = "buckets"
@@ -106,7 +108,7 @@ class Zero1(StrategyBase):
 
     name: Literal["zero1"] = "zero1"
 
-    signals = frozenset({Signal.UNSYNCHRONIZED_COMPUTE})
+    signals = frozenset({Signal.WAITS, Signal.UNSYNCHRONIZED_COMPUTE})
 
 
 class _Sharded(StrategyBase):
@@ -133,6 +135,9 @@ class Fsdp(_Sharded):
     HSDP)."""
 
     name: Literal["fsdp"] = "fsdp"
+
+    signals = frozenset({Signal.WAITS})
+
     shard: PositiveInt | None = Field(
         None,
         description="Devices that share one copy; fewer than all is HSDP, copies averaging "
@@ -148,6 +153,9 @@ class TensorParallel(StrategyBase):
     """Tensor parallelism: the matrices of every layer are split over devices."""
 
     name: Literal["tensor"] = "tensor"
+
+    signals = frozenset({Signal.WAITS})
+
     degree: PositiveInt | None = Field(None, description="Devices per copy; default: all.")
 
     @property
@@ -164,6 +172,9 @@ class SequenceParallel(StrategyBase):
     """Tensor parallelism with the rest of each layer split along the sequence."""
 
     name: Literal["sequence"] = "sequence"
+
+    signals = frozenset({Signal.WAITS})
+
     degree: PositiveInt | None = Field(None, description="Devices per copy; default: all.")
 
     @property

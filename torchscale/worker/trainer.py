@@ -19,6 +19,7 @@ from torchscale.schema.launch.steps import Batch, StepSample
 from torchscale.worker.data import make_source
 from torchscale.worker.data.interface import Source
 from torchscale.worker.fp8 import use_fp8
+from torchscale.worker.measure.blocked import BlockedMeter
 from torchscale.worker.measure.clock import make_clock
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import BatchOfTensors
@@ -39,6 +40,7 @@ class Phase(Enum):
     GRADIENTS = "backward"
     SYNC = "exposed_sync"
     BUBBLE = "bubble"
+    BLOCKED = "blocked"
     OPTIMIZER = "optimizer"
 
 
@@ -93,6 +95,7 @@ class Trainer:
         self.optimizer = make_optimizer(cell, self._parallel)
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
+        self._waited: list[float] = []
         self.on_phase: Callable[[Phase], None] | None = None
         self._captures_graphs = captures_graphs(cell, ranks.device)
         stages = self._parallel.stages
@@ -103,9 +106,14 @@ class Trainer:
             self._workload, cell, ranks, needed=needed, on_progress=on_progress
         )
         self.watch: GradientSyncWatch | None = None
+        self._blocked: BlockedMeter | None = None
+        if self._parallel.waits_in_python and _passes_python(cell, ranks):
+            self._blocked = BlockedMeter()
+            self._blocked.start()
+        is_apart = not self._parallel.updates_together or self._blocked is not None
         # A mark of the synchronizing clock would stop the device in the middle of the backward
         # pass.
-        if self._parallel.gradients_first and not cell.measurement.sync_cuda:
+        if self._parallel.gradients_first and is_apart and not cell.measurement.sync_cuda:
             # The compiler would trace a forward hook; buffers are then sent within the forward
             # pass, without a mark.
             self.watch = GradientSyncWatch(self.module, self._mark, buffers=not cell.compile)
@@ -258,6 +266,8 @@ class Trainer:
         """Stop the loader's processes and free the model: ranks that still hold DDP's reducer at
         exit can abort."""
         self.source.close()
+        if self._blocked is not None:
+            self._blocked.stop()
         del (
             self.model,
             self.module,
@@ -271,19 +281,37 @@ class Trainer:
     def _mark(self, ended: Phase, begun: Phase) -> None:
         self._clock.mark()
         self._marked.append(ended)
+        if self._blocked is not None:
+            self._waited.append(self._blocked.seconds)
         if self.on_phase is not None:
             self.on_phase(begun)
 
     def _read(self) -> tuple[list[float], list[dict[Phase, float]]]:
         """Seconds of all marks since the first one, and each step's seconds by phase."""
         times, marked = self._clock.read(), self._marked
-        self._marked = []
+        waited, self._marked, self._waited = self._waited, [], []
         steps: list[dict[Phase, float]] = [{}]
-        for phase, since, until in zip(marked[1:], times, times[1:], strict=False):
-            steps[-1][phase] = steps[-1].get(phase, 0.0) + until - since
+        for number, (phase, since, until) in enumerate(
+            zip(marked[1:], times, times[1:], strict=False)
+        ):
+            seconds = until - since
+            if waited and phase in self._waiting_phases:
+                blocked = waited[number + 1] - waited[number]
+                steps[-1][Phase.BLOCKED] = steps[-1].get(Phase.BLOCKED, 0.0) + blocked
+                seconds -= blocked
+            steps[-1][phase] = steps[-1].get(phase, 0.0) + seconds
             if phase is Phase.OPTIMIZER:
                 steps.append({})
         return times, steps[:-1]
+
+    @property
+    def _waiting_phases(self) -> tuple[Phase, ...]:
+        """Phases from which waits are taken apart. What DistributedDataParallel waits for is a phase
+        of its own."""
+        phases = (Phase.FORWARD, Phase.GRADIENTS, Phase.OPTIMIZER)
+        if self.watch is None:
+            return (*phases, Phase.SYNC)
+        return phases
 
     def _sample(self, index: int, part: dict[Phase, float], loss: float) -> StepSample:
         sync: float | None = part.get(Phase.SYNC, 0.0)
@@ -300,6 +328,7 @@ class Trainer:
             bubble=part.get(Phase.BUBBLE),
             exposed_sync=sync,
             buffer_sync=part.get(Phase.BUFFERS),
+            blocked=part.get(Phase.BLOCKED),
             loss=loss if math.isfinite(loss) else None,
         )
 
@@ -357,6 +386,11 @@ class GradientSyncWatch:
     def _note(self, parameter: Tensor) -> None:
         self._last = cast(nn.Parameter, parameter)
         self._mark(Phase.GRADIENTS, Phase.SYNC)
+
+
+def _passes_python(cell: TrainingCell, ranks: Ranks) -> bool:
+    """Whether waits of eager code block the host, so that they can be timed there."""
+    return ranks.device.type == "cpu" and ranks.world_size > 1 and not cell.compile
 
 
 def _compute_seconds(part: dict[Phase, float]) -> float:

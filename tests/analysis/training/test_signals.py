@@ -79,6 +79,33 @@ def record(late: Sequence[float], **changes: Any) -> Any:
     )
 
 
+def blocked_ranks(late: Sequence[float], transfer: float = 0.004) -> list[list[StepSample]]:
+    """The same under a strategy that waits within its passes."""
+    return [
+        [
+            sample.model_copy(update={"exposed_sync": None, "blocked": sample.exposed_sync})
+            for sample in rank
+        ]
+        for rank in ranks_of(late, transfer)
+    ]
+
+
+def test_waits_within_the_passes_are_compared_like_those_after_them() -> None:
+    late = [0.0, 0.01, 0.002]
+    digest, other = (
+        digest_signals(ranks, [10] * 10) for ranks in (blocked_ranks(late), ranks_of(late))
+    )
+
+    assert digest.wait == other.wait
+    assert digest.blame == other.blame
+    assert digest.transfer == other.transfer
+    assert digest.windows is not None
+    assert other.windows is not None
+    # Each exchange is waited for at once, so that nothing disturbs any compute.
+    assert digest.windows.quiet_us == digest.windows.compute_us
+    assert other.windows.quiet_us != other.windows.compute_us
+
+
 def test_the_rank_that_waits_least_came_last() -> None:
     digest = digest_signals(ranks_of([0.0, 0.01, 0.002]), [10] * 10)
     assert digest.compute[1] == pytest.approx([0.06] * 10)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.diagnosis.rules_pauses import CERTAIN_PAUSES
+from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
 from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
@@ -60,6 +62,9 @@ _GROWTH_FLOOR = 0.05
 _REGULAR_SHARE = 0.7
 """Share of the distances between pauses that are about equal, for pauses to have a period."""
 _REGULAR_SPREAD = 0.1
+_LARGE_SHARE = 0.5
+_FAST_LEVEL = 0.25
+"""Quantile of a rank's windows that is its fast level, where it is slow half of the time."""
 _MIN_PAUSES = 3
 _LABEL_FLOOR = 0.02
 """Share of the job that checkpoints or evaluations take."""
@@ -149,7 +154,31 @@ def _diagnose(table: StepTimes, log: StepLog, *, on_device: bool) -> Diagnosis:
         quiet = diagnose(_signals(calm, log))
         if _names_slow_rank(quiet):
             diagnosis = quiet
-    return _with_periods(diagnosis, table, log)
+    return _with_periods(_with_stage_spells(diagnosis, table, log), table, log)
+
+
+def _with_stage_spells(diagnosis: Diagnosis, table: StepTimes, log: StepLog) -> Diagnosis:
+    """In a pipeline, with a rank that is slow for a while, again and again. Stages hold different
+    work, so that each rank is compared with its own fast level."""
+    signals = _signals(table, log)
+    if not signals.staged or signals.windows is None:
+        return diagnosis
+    compute = signals.windows.compute
+    level = np.quantile(compute, _FAST_LEVEL, axis=1, keepdims=True)
+    scaled = compute / np.maximum(level, 1e-9) * float(level.mean())
+    windows = replace(signals.windows, compute=np.asarray(scaled), quiet=None)
+    spells = slow_spells(windows, range(len(log.ranks)))
+    if not isinstance(spells, Spells):
+        return diagnosis
+    found = judge_spells(signals, spells, spells.cost, "the others, beside its own fast level")
+    if not isinstance(found, Finding):
+        return diagnosis
+    kept = [
+        finding
+        for finding in diagnosis.findings
+        if finding.kind is not FindingKind.UNEVEN_STAGES or finding.rank != found.rank
+    ]
+    return diagnosis.model_copy(update={"findings": (found, *kept)})
 
 
 def _signals(table: StepTimes, log: StepLog, *, on_device: bool = False) -> Signals:
@@ -356,11 +385,20 @@ def _with_periods(diagnosis: Diagnosis, table: StepTimes, log: StepLog) -> Diagn
             continue
         if explained > EXPLAINED_SHARE * finding.cost_seconds:
             continue
-        rows = [log.ranks.index(finding.rank)] if finding.rank is not None else None
-        inside = [item for item in log.long_steps if rows is None or item.row in rows]
-        evidence = (*finding.evidence, *_period_lines(inside))
-        findings.append(finding.model_copy(update={"evidence": evidence}))
+        large = _large_pauses(log.long_steps)
+        rows = {item.row for item in large}
+        update: dict[str, object] = {}
+        if finding.rank is None and len(rows) == 1 and len(large) >= CERTAIN_PAUSES:
+            update["rank"] = log.ranks[rows.pop()]
+        evidence = (*finding.evidence, *_period_lines(large))
+        findings.append(finding.model_copy(update={**update, "evidence": evidence}))
     return diagnosis.model_copy(update={"findings": tuple(findings)})
+
+
+def _large_pauses(pauses: Sequence[LongStep]) -> list[LongStep]:
+    """Those that are at least half as long as the longest: not what a host does beside them."""
+    longest = max((item.excess for item in pauses), default=0.0)
+    return [item for item in pauses if item.excess >= _LARGE_SHARE * longest]
 
 
 def _period_lines(pauses: Sequence[LongStep]) -> list[str]:

@@ -41,9 +41,9 @@ def digest_signals(
     """What the diagnosis needs of the steps of all ranks.
 
     No clock is shared: the rank that waits least for an exchange is the one that came last to it,
-    so its exposed time is the transfer, and what the others' exceed it by is waiting. Both
-    exchanges of a step, that of the buffers before the forward pass and that of the gradients, are
-    taken apart.
+    so its exposed time is the transfer, and what the others' exceed it by is waiting. The exchanges
+    of a step are taken apart: that of the buffers before the forward pass, that of the gradients,
+    and all that is waited for within the phases.
     """
     compute = np.array([[step.compute for step in steps] for steps in ranks])
     data = np.array([[step.data_wait for step in steps] for steps in ranks])
@@ -77,7 +77,7 @@ def digest_signals(
             "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
             "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
             "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
-            "windows": _windows(ranks, compute, _phases(ranks, optimizer=True)),
+            "windows": _windows(ranks, compute, _quiet(ranks, compute)),
         }
     )
 
@@ -100,18 +100,20 @@ class _Waits:
 
 
 def _waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits:
-    gradients = np.array([[step.exposed_sync or 0.0 for step in steps] for steps in ranks])
-    buffers = np.array([[step.buffer_sync or 0.0 for step in steps] for steps in ranks])
-    wait = np.zeros_like(gradients)
-    transfer = np.zeros(gradients.shape[1])
+    exchanges = [
+        np.array([[getattr(step, name) or 0.0 for step in steps] for steps in ranks])
+        for name in ("exposed_sync", "buffer_sync", "blocked")
+    ]
+    wait = np.zeros_like(exchanges[0])
+    transfer = np.zeros(wait.shape[1])
     blame = np.zeros(len(ranks))
-    for synchronization in (gradients, buffers):
+    for synchronization in exchanges:
         least = synchronization.min(axis=0)
         waited = synchronization - least
         wait += waited
         transfer += least
         np.add.at(blame, synchronization.argmin(axis=0), waited.sum(axis=0))
-    return _Waits(wait, transfer, blame, (gradients + buffers).mean(axis=0))
+    return _Waits(wait, transfer, blame, np.sum(exchanges, axis=0).mean(axis=0))
 
 
 def _unsynchronized_windows(
@@ -125,6 +127,14 @@ def _unsynchronized_windows(
     # Clipping waits for all ranks.
     optimizer = np.array([[step.optimizer for step in steps] for steps in ranks])
     return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
+
+
+def _quiet(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> Matrix:
+    """Per rank and step, what no exchange disturbs: with gradients that travel during the backward
+    pass, forward pass and optimizer; where each exchange is waited for at once, all compute."""
+    if any(step.exposed_sync is None for steps in ranks for step in steps):
+        return compute
+    return _phases(ranks, optimizer=True)
 
 
 def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:

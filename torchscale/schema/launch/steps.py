@@ -98,6 +98,8 @@ class StepSample(Frozen):
             not measured and ``backward`` contains it.
         buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass;
             ``None`` without any.
+        blocked: Waiting for collectives within the passes and the optimizer's step, where the
+            strategy waits there; ``None`` where that is not measured and the phases contain it.
         loss: ``None`` where it was not finite.
     """
 
@@ -115,7 +117,9 @@ class StepSample(Frozen):
     @property
     def sync(self) -> float | None:
         """All exchange that the step waited for; ``None`` where it was not measured."""
-        return None if self.exposed_sync is None else self.exposed_sync + (self.buffer_sync or 0.0)
+        if self.exposed_sync is None and self.blocked is None:
+            return None
+        return (self.exposed_sync or 0.0) + (self.buffer_sync or 0.0) + (self.blocked or 0.0)
 
     @property
     def compute(self) -> float:

@@ -35,6 +35,10 @@ class Parallel:
         gradients_first: Whether the gradient sync that the step waits for comes after the last
             gradient is computed, so that the time from there to the end of the backward pass is
             exposed synchronization.
+        waits_in_python: Whether all that a step waits for, but the gradient sync of
+            ``gradients_first``, passes Python, so that it can be timed on a CPU.
+        updates_together: Whether ranks wait for each other in the optimizer's step, too: exposed
+            synchronization alone then says nothing of compute.
         bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None``
             without buckets.
         bucket_ready_seconds: When each of these is ready in a step, after the first; ``None`` where
@@ -53,6 +57,8 @@ class Parallel:
     quiet: bool = False
     accumulating: Callable[[bool], None] | None = None
     gradients_first: bool = False
+    waits_in_python: bool = False
+    updates_together: bool = False
     bucket_bytes: Callable[[], tuple[int, ...]] | None = None
     bucket_ready_seconds: Callable[[], tuple[float, ...]] | None = None
     make_optimizer: OptimizerMaker | None = None

@@ -76,6 +76,7 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
             autocast=autocast,
             no_sync=no_sync,
             accumulating=accumulating,
+            waits_in_python=no_sync is None,
             norm_groups=groups,
         )
     assert isinstance(strategy, PipelineBase) and workload.pipeline is not None  # noqa: S101 - as above

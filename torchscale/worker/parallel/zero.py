@@ -16,8 +16,8 @@ from torchscale.worker.process_group import Ranks
 
 def wrap(module: nn.Module, ranks: Ranks) -> Parallel:
     """``module``, which is already on the rank's device, under DDP with a ZeRO optimizer. Ranks
-    broadcast updated parameters within the optimizer step, so that no phase is compute only and
-    exposed gradient sync cannot be measured."""
+    broadcast updated parameters within the optimizer step, so that no phase is compute only where
+    these waits cannot be timed."""
 
     def make(
         kind: type[torch.optim.Optimizer], options: dict[str, object]
@@ -26,7 +26,8 @@ def wrap(module: nn.Module, ranks: Ranks) -> Parallel:
 
     return replace(
         ddp.wrap(module, Ddp(), ranks),
-        gradients_first=False,
+        waits_in_python=True,
+        updates_together=True,
         bucket_bytes=None,
         make_optimizer=make,
     )

@@ -16,7 +16,7 @@ from torchscale.worker.measure.blocked import BlockedMeter
 @pytest.fixture
 def alone() -> Iterator[None]:
     """A process group of this process."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 

@@ -112,6 +112,7 @@ class StepSample(Frozen):
     bubble: Real | None = None
     exposed_sync: Real | None = None
     buffer_sync: Real | None = None
+    blocked: Real | None = None
     loss: Real | None = None
 
     @property

@@ -110,6 +110,9 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/hang_autopsy.py
+	$(BIN)/python benchmarks/watch.py
+	$(BIN)/python benchmarks/watch.py --cost
+	PYTHONPATH=. $(BIN)/python benchmarks/strangers.py
 	$(BIN)/python benchmarks/tuning.py
 	$(BIN)/python benchmarks/prediction_nodes.py
 	$(BIN)/python benchmarks/trace_analysis.py

@@ -81,6 +81,7 @@ _STEP_PHASES = (
     "bubble",
     "exposed_sync",
     "buffer_sync",
+    "blocked",
 )
 STEPS: Mapping[str, str] = {
     **{"run": "string", "cell_id": "string", "launch": "int64", "rank": "int64", "step": "int64"},

@@ -32,6 +32,7 @@ from torchscale.schema.profiles.finding import (
     Finding,
     FindingKind,
 )
+from torchscale.schema.watch.report import span_text
 from torchscale.util.units import format_seconds
 
 _POINTS = 240
@@ -93,13 +94,7 @@ class JobFinding:
     @property
     def span(self) -> str:
         """``since step 12,400``; empty where it is about the whole job."""
-        if self.first is None and self.last is None:
-            return ""
-        if self.last is None:
-            return f"since step {self.first:,}"
-        if self.first is None:
-            return f"until step {self.last:,}"
-        return f"from step {self.first:,} to {self.last:,}"
+        return span_text(self.first, self.last)
 
 
 @dataclass(frozen=True)
@@ -130,7 +125,7 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
     whole = _diagnose(table, log, on_device=on_device)
     findings = [JobFinding(finding) for finding in whole.findings]
     findings += [JobFinding(finding) for finding in _labelled_pauses(table, log)]
-    growing = _growing(table, log)
+    growing = None if on_device else _growing(table, log)
     changes: tuple[int, ...] = ()
     if growing is not None:
         findings = [item for item in findings if item.finding.rank != growing.rank]
@@ -149,7 +144,9 @@ def _diagnose(table: StepTimes, log: StepLog, *, on_device: bool) -> Diagnosis:
     """By each rank's own time; where that names no slow rank, by what of it no collective disturbs:
     the threads of gloo share the cores of a rank, and make its own time scatter."""
     diagnosis = diagnose(_signals(table, log, on_device=on_device))
-    if not on_device and not _names_slow_rank(diagnosis):
+    if on_device:
+        return _with_periods(diagnosis, table, log)
+    if not _names_slow_rank(diagnosis):
         calm = replace(table, own=table.quiet, delayed=np.zeros_like(table.delayed))
         quiet = diagnose(_signals(calm, log))
         if _names_slow_rank(quiet):

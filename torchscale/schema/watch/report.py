@@ -12,6 +12,21 @@ from torchscale.schema.profiles.finding import Abstention, Finding
 from torchscale.schema.watch.rank import ProgramLine
 
 
+def span_text(first: int | None, last: int | None) -> str:
+    """``since step 12,400``, ``from step 400 to step 1,500``; empty for a whole job.
+
+    Args:
+        first, last: Steps; ``None`` for the job's first and its last.
+    """
+    if first is None and last is None:
+        return ""
+    if last is None:
+        return f"since step {first:,}"
+    if first is None:
+        return f"until step {last:,}"
+    return f"from step {first:,} to step {last:,}"
+
+
 class WatchFinding(Frozen):
     """A finding and the steps that it is about.
 
@@ -32,13 +47,7 @@ class WatchFinding(Frozen):
     @property
     def span(self) -> str:
         """``since step 12,400``; empty where it is about the whole job."""
-        if self.first_step is None and self.last_step is None:
-            return ""
-        if self.last_step is None:
-            return f"since step {self.first_step:,}"
-        if self.first_step is None:
-            return f"until step {self.last_step:,}"
-        return f"from step {self.first_step:,} to step {self.last_step:,}"
+        return span_text(self.first_step, self.last_step)
 
 
 class WatchedRank(Frozen):

@@ -42,6 +42,15 @@ def test_a_rank_that_becomes_slow_is_named_since_then() -> None:
     assert found.span.startswith("since step 1")
 
 
+def test_steps_count_from_the_job_where_its_first_ones_are_left_out() -> None:
+    log = log_of(job(4, 400, lambda rank, step: 3.0 * (rank == 2 and step >= 180), noise=0.05))
+    settled = log.between(100, 400)
+    assert settled is not None
+    (found,) = _of_kind(judge_job(log.without(settled)).findings, FindingKind.STRAGGLER)
+
+    assert found.first == pytest.approx(180, abs=5)
+
+
 def test_a_rank_that_recovers_is_named_until_then_if_it_lasted() -> None:
     log = log_of(job(2, 2400, lambda rank, step: 3.0 * (rank == 0 and 400 <= step < 1500)))
     (found,) = _of_kind(judge_job(log).findings, FindingKind.STRAGGLER)

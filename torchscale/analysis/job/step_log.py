@@ -85,11 +85,13 @@ class StepLog:
         table = self.table
         if table is None:
             return None
-        begin, end = -(-first // self.per_column), last // self.per_column
+        skipped = table.first // self.per_column
+        begin = max(0, -(-first // self.per_column) - skipped)
+        end = min(len(table), last // self.per_column - skipped)
         if end <= begin:
             return None
         part = _part(table, begin, end)
-        return replace(part, first=begin * self.per_column)
+        return replace(part, first=(begin + skipped) * self.per_column)
 
     def without(self, table: StepTimes) -> StepLog:
         """A log of these columns of it alone."""

@@ -266,7 +266,7 @@ def _changes(table: StepTimes, log: StepLog) -> tuple[int, ...]:
     for place in found:
         if not kept or place - kept[-1] > _CLOSE_POINTS:
             kept.append(place)
-    return tuple(int(edges[place]) * log.per_column for place in kept)
+    return tuple(table.first + int(edges[place]) * log.per_column for place in kept)
 
 
 def _large(series: NDArray[np.float64], places: Sequence[int]) -> list[int]:

@@ -48,7 +48,8 @@ def write_job(
     for number, events in enumerate(ranks):
         folder = directory / "ranks" / f"{number}.{attempt}"
         folder.mkdir(parents=True)
-        known = {**FACTS, "rank": number, "world_size": len(ranks), **facts}
+        sizes = {"world_size": len(ranks), "local_world_size": len(ranks)}
+        known = {**FACTS, "rank": number, **sizes, **facts}
         (folder / "rank.json").write_text(json.dumps(known))
         (folder / "lines.json").write_text(json.dumps(USE))
         write_names(folder, len(ranks))

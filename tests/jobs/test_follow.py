@@ -54,9 +54,15 @@ def test_steps_count_once_their_collectives_were_read(tmp_path: Path) -> None:
 
 
 def test_a_job_waits_for_its_last_rank(tmp_path: Path) -> None:
-    write_job(tmp_path, job(2, 40), world_size=3)
+    write_job(tmp_path, job(2, 40), world_size=3, local_world_size=3)
 
     assert JobFollower(tmp_path).advance() is None
+
+
+def test_ranks_of_other_hosts_that_write_elsewhere_are_not_waited_for(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 40), world_size=4)
+
+    assert _all(JobFollower(tmp_path)) == [40]
 
 
 def test_a_program_without_an_optimizer_has_rounds(tmp_path: Path) -> None:

@@ -74,7 +74,10 @@ def test_a_program_without_ranks_says_why(tmp_path: Path) -> None:
 def test_ranks_of_several_hosts_are_not_compared(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 100, lambda rank, _: 4.0 * rank))
     path = tmp_path / "ranks" / "1.0" / "rank.json"
-    path.write_text(path.read_text().replace('"here"', '"there"'))
+    text = path.read_text().replace('"here"', '"there"')
+    path.write_text(text.replace('"local_world_size": 2', '"local_world_size": 1'))
+    other = tmp_path / "ranks" / "0.0" / "rank.json"
+    other.write_text(other.read_text().replace('"local_world_size": 2', '"local_world_size": 1'))
     report = _job(tmp_path).report(STARTED + 60)
 
     assert not [item for item in report.findings if item.finding.rank is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -150,20 +151,26 @@ class JobFollower:
         for (rank, attempt), folder in rank_folders(self._directory).items():
             if attempt == self._attempt and rank not in self._held:
                 self._held[rank] = _Held(RankStream(folder, self.names))
-        if self._held:
-            here = {held.stream.facts.host for held in self._held.values()}
-            size = next(iter(self._held.values())).stream.facts.world_size
-            self._is_complete = len(self._held) >= size or len(here) > 1
+        self._is_complete = bool(self._held) and self._has_all_local()
 
-    def _comparable_groups(self, held: Sequence[_Held]) -> dict[int, list[int]]:
-        """Rows of the ranks of each process group whose ranks are all here and share a clock."""
+    def _has_all_local(self) -> bool:
+        """Whether all ranks of each host that writes here do: those of other hosts may write
+        elsewhere."""
+        facts = [held.stream.facts for held in self._held.values()]
+        counts = Counter(one.host for one in facts)
+        return all(counts[one.host] >= one.local_world_size for one in facts)
+
+    def _comparable_groups(self, held: Sequence[_Held]) -> list[tuple[int, list[int]]]:
+        """Rows of the ranks of each process group, by host: ranks of one host share a clock."""
         rows = {rank: row for row, rank in enumerate(self.ranks)}
-        hosts = [one.stream.facts.host for one in held]
-        groups = {}
+        groups = []
         for number, ranks in self.names.members.items():
-            members = [rows[rank] for rank in ranks if rank in rows]
-            if len(members) == len(ranks) and len({hosts[row] for row in members}) == 1:
-                groups[number] = members
+            by_host: dict[str, list[int]] = {}
+            for rank in ranks:
+                if rank in rows:
+                    host = held[rows[rank]].stream.facts.host
+                    by_host.setdefault(host, []).append(rows[rank])
+            groups += [(number, members) for members in by_host.values()]
         return groups
 
     def _edges(self, held: Sequence[_Held]) -> list[Times]:

@@ -240,13 +240,19 @@ class WatchedJob:
         if attempt is None:
             notes.append("no step was seen: neither an optimizer of torch nor repeated collectives")
         if len(streams) < facts.world_size:
-            notes.append(f"{len(streams)} of {facts.world_size} ranks write here")
+            notes.append(
+                f"{len(streams)} of {facts.world_size} ranks write here; waits for the others count "
+                "as transfer"
+            )
         if self._attempts[-1].follower.round is not None:
             notes.append(
                 "steps are rounds of collectives: no optimizer of torch stepped in this program"
             )
         if len(hosts) > 1:
-            notes.append("ranks of several hosts have several clocks: who waits is not judged")
+            notes.append(
+                "ranks of several hosts have several clocks: ranks are compared within a host, and "
+                "waits for ranks of another one count as transfer"
+            )
         if not facts.has_recorder:
             notes.append(f"torch {facts.torch} records no collectives: who waits is not known")
         if facts.device != "cpu":

@@ -116,7 +116,7 @@ def job(
 
 def steps_of(events: Sequence[RankEvents]) -> StepTimes:
     """The steps of a job whose ranks are all in group 0."""
-    arrivals = find_arrivals([one.calls for one in events], {0: range(len(events))})
+    arrivals = find_arrivals([one.calls for one in events], [(0, range(len(events)))])
     edges = [step_edges(one.moments) for one in events]
     return step_times(events, arrivals, edges, 0)[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,19 +28,20 @@ class Arrivals:
 
 
 def find_arrivals(
-    ranks: Sequence[Calls], groups: Mapping[int, Sequence[int]]
+    ranks: Sequence[Calls], groups: Iterable[tuple[int, Sequence[int]]]
 ) -> tuple[Arrivals, ...]:
     """Of the calls of each rank: when the last rank of its group came to the same collective.
 
     Args:
         ranks: Calls of each rank.
-        groups: Group → rows of its ranks. Groups with ranks that are not here are left out.
+        groups: Process groups with the rows of ranks that share a clock. Several entries of one
+            group are compared by themselves.
     """
     found = [
         Arrivals(np.zeros(len(calls), np.int64), np.full(len(calls), NOBODY, np.int64))
         for calls in ranks
     ]
-    for group, rows in groups.items():
+    for group, rows in groups:
         if len(rows) < 2:
             continue
         places = {row: np.flatnonzero(ranks[row].group == group) for row in rows}

@@ -18,6 +18,7 @@ class RankFacts(Frozen):
     Attributes:
         format: Version of the rank's files.
         rank, world_size: As torch.distributed numbers them.
+        local_world_size: Ranks of this host.
         pid, host: Where it runs.
         start_ns: What its moments count from, on the wall clock.
         began: When the collector started, in seconds since the epoch.
@@ -33,6 +34,7 @@ class RankFacts(Frozen):
     format: Literal[1]
     rank: Count
     world_size: int = Field(ge=1)
+    local_world_size: int = Field(ge=1)
     pid: Count
     host: str
     start_ns: Count

@@ -159,6 +159,7 @@ class Collector:
             "format": FORMAT,
             "rank": rank,
             "world_size": _world_size(),
+            "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE") or _world_size()),
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "start_ns": self.marks.start_ns,

@@ -27,10 +27,10 @@ _SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _MOST_KEYS = 1_000
 """Different collectives that are told apart by their exact size; where sequences of any length make
 more, sizes are rounded up to powers of two."""
-_FULL_SHARE = 0.6
+_FULL_SHARE = 0.85
 """New entries at which the ring is read between steps. The rest is for the next step, whose
 collectives are not counted before it has ended."""
-_URGENT_SHARE = 0.75
+_URGENT_SHARE = 0.95
 """The same within a step, by another thread."""
 _LONGEST_SECONDS = 1.0
 """Between two readings: a job that is killed loses no more."""

@@ -136,6 +136,10 @@ def test_every_strategy_trains_what_one_process_trains(
         declared = {signal.value for signal in kind.signals}
         if one.degrees.pipeline == 1:
             declared -= {"bubble"}
+        if one.strategy.name not in ("ddp", "zero1") and one.degrees.pipeline == 1:
+            # DistributedDataParallel averages copies of a split model, and waits in C++.
+            copies = one.degrees.replicate > 1 and one.degrees.shard == 1
+            declared = declared - {"waits"} if copies else declared | {"waits"}
         for rank in found["ranks"]:
             assert set(rank["signals"]) == declared, one.id
             for phases, seconds in rank["phases"]:

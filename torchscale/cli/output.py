@@ -66,12 +66,13 @@ def is_quiet() -> bool:
 
 
 def result_console() -> Console:
-    """For what the command was asked for; a pipe or file gets plain text without colour."""
+    """The console for what the command was asked for (stdout); a pipe or file gets plain text
+    without colour."""
     return _console(stderr=False)
 
 
 def message_console() -> Console:
-    """For progress, notes and errors, so that results can be piped."""
+    """The console for progress, notes and errors (stderr), so that results can be piped."""
     if _live:
         return _live[-1]
     return _console(stderr=True)

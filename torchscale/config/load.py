@@ -1,4 +1,5 @@
-"""From a file, typed values and overrides to an :class:`Experiment`, or one line per mistake."""
+"""Loads a config file with typed values and overrides as an :class:`Experiment`, or gives one line
+per mistake."""
 
 from __future__ import annotations
 

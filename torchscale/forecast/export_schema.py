@@ -44,8 +44,8 @@ class MeasuredPointExport(Export):
 
 
 class ExposureExport(Export):
-    """From which measured count on communication is exposed: by the measured gradient sync, else
-    where a sample costs more GPU time than noise explains."""
+    """The smallest measured count from which on communication is exposed: by the measured gradient
+    sync, else where a sample costs more GPU time than noise explains."""
 
     series: str
     gpus: int | None

@@ -70,8 +70,8 @@ grow as a ring's or as a tree's."""
 
 
 def expected_maximum(count: float) -> float:
-    """Of ``count`` standard normal values: 0 for one, 1.43 for 8, 2.34 for 64, 3.23 for 1,024 (Blom
-    1958)."""
+    """Expected maximum of ``count`` standard normal values: 0 for one, 1.43 for 8, 2.34 for 64,
+    3.23 for 1,024 (Blom 1958)."""
     from scipy.special import ndtri  # noqa: PLC0415 - 0.2 s to import, and only predictions need it
 
     if count <= 1:

@@ -52,7 +52,7 @@ class PredictionReport:
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
-        """Of every series, by count."""
+        """Predictions of every series, by count."""
         return tuple(one for outcome in self.outcomes for one in outcome.predictions)
 
     @property
@@ -77,7 +77,7 @@ def series_label(outcome: SeriesPrediction) -> str:
 
 
 def exposure_sentence(outcome: SeriesPrediction) -> str:
-    """From which count on communication costs time."""
+    """A sentence that says from which count on communication costs time."""
     largest = outcome.series.points[-1].gpus
     if outcome.series.points[-1].exposed_share is not None:
         if outcome.exposed_from is None:

@@ -48,7 +48,7 @@ class Basis(str, Enum):
 
 @dataclass(frozen=True)
 class Prediction:
-    """At one count.
+    """A prediction for one count of GPUs.
 
     Attributes:
         series: The name of its series.

@@ -145,8 +145,8 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
 
 
 def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
-    """For each group with a collective that does not complete: the first such, or the first before
-    it that ranks called differently; oldest first."""
+    """The first collective of each group that does not complete, or the first before it that ranks
+    called differently; oldest first. Groups whose collectives all complete have none."""
     stalls = []
     for log in groups:
         pending = [number for rank in log.calls if (number := log.pending(rank)) is not None]

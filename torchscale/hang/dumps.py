@@ -154,7 +154,7 @@ def _read(path: Path) -> _Dump:
 
 
 def _world_size(log: CollectiveLog | None) -> int:
-    """By the default group; 0 where the log does not say."""
+    """Number of ranks in the default group; 0 where the log does not say."""
     if log is None:
         return 0
     worlds = [group.ranks for group in log.groups.values() if group.description == "default_pg"]

@@ -1,5 +1,4 @@
-"""From what ranks left while they hang to the cause: which collective, which rank did not arrive,
-how sure.
+"""Explains a hang from what ranks left: which collective, which rank did not arrive, how sure.
 
 Ranks wait for each other, so most of them are victims. The one to name is found by following who
 waits for whom: a rank that is missing in one collective and itself waits in another is a victim as

@@ -22,8 +22,8 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 def outermost_loops(
     frames: Sequence[StackFrame], root: Path, since: float
 ) -> tuple[LineRange | None, ...]:
-    """For each frame the outermost loop of its function that its line is in; ``None`` for a line in
-    none.
+    """The outermost loop around the line of each frame, within the frame's function; ``None`` for a
+    line in no loop.
 
     Args:
         frames: Of a stack.

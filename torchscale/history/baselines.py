@@ -151,8 +151,8 @@ def _of_main(runs: Sequence[HistoryRun], source: Path) -> list[HistoryRun]:
 
 
 def _sound_cells(content: HistoryContent, wanted: set[str]) -> dict[int, set[str]]:
-    """Of each run, by its number: those of the wanted workloads that it measured without a
-    condition that withholds a verdict."""
+    """Wanted workloads that each run measured without a condition that withholds a verdict, by
+    number of the run."""
     keys = {number: workload_key(cell) for number, cell in content.cells.items()}
     measured = {(figure.run, figure.cell) for figure in content.figures}
     sound: dict[int, set[str]] = {}

@@ -109,7 +109,7 @@ class _Prepared:
     weights: _Array
 
     def scores(self, start: int, end: int) -> _Array:
-        """Of a segment: clipped around its median."""
+        """Distances of a segment's values from their median, clipped."""
         values = self.values[start:end]
         return np.clip(values - np.median(values), -_CLIP, _CLIP)
 
@@ -159,7 +159,7 @@ class _Split:
 
     @property
     def probability(self) -> float:
-        """Of so large a difference where the order is by chance."""
+        """Probability of so large a difference if the order is by chance."""
         return (self.larger + 1) / (self.done + 1)
 
     @property
@@ -217,8 +217,8 @@ def _best_split(series: _Prepared, start: int, end: int, min_length: int) -> _Sp
 
 
 def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Iterator[_Array]:
-    """For rows of scores: the standardized differences of the (weighted) means before and after
-    each place. First of all values, from ``min_length`` to ``min_length`` before the end; then of
+    """Standardized differences of the (weighted) means before and after each place, for rows of
+    scores. First of all values, from ``min_length`` to ``min_length`` before the end; then of
     windows of 2, 4, 8 … × ``min_length`` on either side. Shape of each (rows, places)."""
     length = scores.shape[1]
     if weights is None:
@@ -244,7 +244,7 @@ def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Ite
 
 
 def _sums(values: _Array) -> _Array:
-    """Of the first 0, 1, 2 … values of each row."""
+    """Sums of the first 0, 1, 2 … values of each row."""
     return np.concatenate([np.zeros((len(values), 1)), values.cumsum(axis=1)], axis=1)
 
 

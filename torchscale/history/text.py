@@ -40,7 +40,7 @@ def trend_label(trend: Trend) -> str:
 
 
 def level_text(trend: Trend, level: float) -> str:
-    """With its unit."""
+    """The level of a trend, with its unit."""
     return format_level(trend.metric.metric, level)
 
 
@@ -81,7 +81,7 @@ def difference_texts(change: ChangePoint) -> list[str]:
 
 
 def _short(what: str, value: str) -> str:
-    """For people: a commit's first digits tell it."""
+    """The value, shortened for people: a commit's first digits identify it."""
     cut = value
     if what == "git commit":
         cut = f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}"

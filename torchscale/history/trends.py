@@ -179,7 +179,8 @@ def _series(
 def _followed(
     cell: AnyCell, key: MetricKey, wanted: Sequence[Metric], asked: Sequence[Metric]
 ) -> bool:
-    """Of a training cell, memory is followed if it is asked for."""
+    """Whether a figure is followed over time; memory of a training cell only if it was asked
+    for."""
     if key.metric not in wanted:
         return False
     return bool(asked) or key.metric not in OTHER_METRICS or as_kind(cell, MemoryCell) is not None

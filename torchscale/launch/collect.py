@@ -185,7 +185,7 @@ def node_file(node: LaunchNode, name: str) -> str:
 
 
 def _on_one_clock(payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> AnyPayload:
-    """With the moments between which ranks of training measured on the first node's clock."""
+    """Convert the moments between which ranks of training measured to the first node's clock."""
     training = as_kind(payload, TrainingResult)
     ahead = {
         node.first_rank + place: node.clock_offset_seconds
@@ -283,7 +283,7 @@ def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> 
 
 
 def _with_hosts(autopsy: Autopsy, nodes: tuple[LaunchNode, ...]) -> Autopsy:
-    """With the hosts of the ranks that it names."""
+    """Add the hosts of the ranks that an autopsy names to its summary."""
     hosts = [
         node.hostname
         for node in nodes

@@ -124,7 +124,7 @@ class SharedSampler:
         self._sampler = Sampler(self._directory, interval_seconds, uuids)
 
     def copy_new(self, since: float, directory: Path) -> None:
-        """As :meth:`Sampler.copy_new`."""
+        """Write new readings as :meth:`Sampler.copy_new` does."""
         if self._sampler is not None:
             self._sampler.copy_new(since, directory)
 

@@ -273,7 +273,7 @@ def benchmark(
 
 
 def _why_no_profile(experiment: Experiment, recorded: int) -> str:
-    """Of a sweep with no recording that could be analyzed, of the ``recorded`` that it made."""
+    """Why a sweep has no recording that could be analyzed, of the ``recorded`` that it made."""
     if recorded:
         return f"none of {plural(recorded, 'recording')} could be analyzed"
     if experiment.profiling.trigger == "sync_stall_detection":

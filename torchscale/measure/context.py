@@ -177,7 +177,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def sweep_exit_code(states: Iterator[State], *, interrupted: bool) -> ExitCode:
-    """Of a command that measured cells: skipped cells are no failure."""
+    """Exit code of a command that measured cells: skipped cells are no failure."""
     if interrupted:
         return ExitCode.INTERRUPTED
     passed = all(state in (State.OK, State.SKIPPED) for state in states)

@@ -86,8 +86,8 @@ class FleetOptions:
 
 @dataclass
 class _Times:
-    """Of pairs of places: all that were measured so far, those measured more than once, and why a
-    pair has none."""
+    """Times of pairs of places: all that were measured so far, which pairs were measured more than
+    once, and why a pair has none."""
 
     seconds: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
     repeated: set[Pair] = field(default_factory=set)

@@ -42,7 +42,7 @@ class Trial:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Of the fullest device; ``None`` where the launch left no figure."""
+        """Peak memory of the fullest device; ``None`` where the launch left no figure."""
         return max(
             (rank.peak_bytes for rank in payload(self.record, MemoryResult).ranks), default=None
         )

@@ -93,7 +93,7 @@ class Follower:
 
     @property
     def leader_address(self) -> str:
-        """Of the first node.
+        """Address of the first node.
 
         Raises:
             UsageError: its name does not resolve.

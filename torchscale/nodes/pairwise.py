@@ -311,7 +311,7 @@ def _delete_rows(rows: _Rows) -> _Fit:
 
 
 def _take_back(fit: _Fit, critical: float) -> _Fit:
-    """Without the rows that those deleted after them explain."""
+    """Put deleted rows back that those deleted after them explain."""
     while True:
         not_judged = fit.deleted.intersection(fit.rows.not_judged(fit.deleted))
         if not_judged:
@@ -480,7 +480,7 @@ def _as_suspects(effects: Sequence[Effect]) -> tuple[Effect, ...]:
 
 
 def _pairs_of(fit: _Fit, nodes: tuple[int, ...]) -> list[Pair]:
-    """Of a link its pair; of a node all of its pairs."""
+    """Pairs that hold these nodes: of a link its pair, of a node all of its pairs."""
     return [pair for pair in fit.rows.pairs if set(nodes) <= set(pair)]
 
 

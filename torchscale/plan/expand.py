@@ -175,7 +175,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
 
 
 def _refuse_too_many(experiment: Experiment, counts: int) -> None:
-    """Before any cell is made: an experiment of a few lines can stand for millions.
+    """Refuse an experiment of too many combinations before any cell is made: a few lines can mean
+    millions.
 
     Raises:
         ConfigError: the axes have too many combinations.

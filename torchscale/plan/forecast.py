@@ -24,7 +24,8 @@ class Forecast:
     shared: bool
 
     def peak_bytes(self, cell: AnyCell) -> int | None:
-        """Of one device, or of all ranks together where they share one memory."""
+        """Predicted peak memory of one device, or of all ranks together where they share one
+        memory; ``None`` where there is no prediction."""
         workload = training_workload(cell)
         if workload is None or (memory := self.predicted.get(workload.id)) is None:
             return None

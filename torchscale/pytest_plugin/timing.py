@@ -116,12 +116,12 @@ class TimeChange:
 
     @property
     def is_slower(self) -> bool:
-        """By more than the threshold, and more than noise explains."""
+        """Whether it is slower by more than the threshold, and by more than noise explains."""
         return self._is_significant and self.ratio.value > 1 + self.threshold
 
     @property
     def is_faster(self) -> bool:
-        """By more than the threshold, and more than noise explains."""
+        """Whether it is faster by more than the threshold, and by more than noise explains."""
         return self._is_significant and self.ratio.value < 1 / (1 + self.threshold)
 
     @property

@@ -294,7 +294,7 @@ def _comparable(reference: Side, side: Side) -> bool:
 
 
 def _kinds(results: ResultSet) -> set[str]:
-    """Of its measured cells."""
+    """Kinds of the measured cells of a result set."""
     return {cell.cell.kind for cell in results.cells if cell.launches}
 
 

@@ -179,8 +179,9 @@ def _latency(figures: Figures, all_reduce: LatencyFit | None) -> Latency | None:
 def _all_reduce(
     collectives: Sequence[CollectivesSummary], gpus: int, nodes: int
 ) -> LatencyFit | None:
-    """Of a sweep over as many GPUs and nodes, as the backend does it without being forced. Of
-    several element types the first: latency hardly depends on it."""
+    """Latency fit of the all-reduce of a sweep over as many GPUs and nodes, as the backend does it
+    without being forced. Of several element types the first counts: latency hardly depends on
+    it."""
     for sweep in collectives:
         cell, count = sweep.cell, sweep.facts.node_count
         as_usual = cell.algorithm is None and cell.protocol is None and not cell.logs_choices

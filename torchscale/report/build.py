@@ -1,4 +1,4 @@
-"""From a run's summary to the document."""
+"""Builds the document of a run from its summary."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _kind(summary: RunSummary) -> str:
 
 
 def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
-    """Of a run of machine cells, the first chart of its sections."""
+    """Add the first chart of the sections to the first screen of a run of machine cells."""
     charts = (chart for section in sections for block in section.blocks if isinstance(block, ChartGrid)
               for chart in block.charts)  # fmt: skip
     chart = next(charts, None) if first.chart is None else None

@@ -131,8 +131,8 @@ class Table:
     searchable: bool = False
 
     def compact(self) -> Table:
-        """Without empty columns, and without optional columns whose rows share a value: the caption
-        names it."""
+        """The table without empty columns, and without optional columns whose rows share a value:
+        the caption names it."""
         if len(self.rows) < _FEWEST_ROWS:
             return self
         shared = {
@@ -273,8 +273,8 @@ class Chart:
 
     @property
     def x_range(self) -> tuple[float, float]:
-        """Of a linear axis with ``x_ticks``: from the smallest to the largest, with room for marks
-        at either end."""
+        """Range of a linear axis with ``x_ticks``: from the smallest to the largest, with room for
+        marks at either end."""
         low, high = min(self.x_ticks), max(self.x_ticks)
         room = 0.5 if self.x_names else 0.08 * (high - low) or 0.5
         return low - room, high + room

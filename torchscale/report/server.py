@@ -111,7 +111,7 @@ class LivePage:
             return page.content
 
     def state(self) -> dict[str, str]:
-        """For the page's script: the version there is now, and what runs."""
+        """State for the page's script: the version there is now, and what runs."""
         return {"version": self._source.version(), "running": self._source.running()}
 
 
@@ -171,7 +171,7 @@ class _Server(ThreadingHTTPServer):
     def process_request_thread(  # type: ignore[override]
         self, request: socket.socket, client_address: tuple[str, int]
     ) -> None:
-        """In the thread."""
+        """Answers a request in its thread, and frees the request's place afterwards."""
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -21,8 +21,8 @@ class Frozen(BaseModel):
     )
 
     def __copy__(self: F) -> F:
-        """Without what cached properties remembered: ``model_copy`` changes fields after this, and
-        an identity that was computed from the old ones would stay."""
+        """Copies the record without what cached properties remembered: ``model_copy`` changes
+        fields after this, and an identity that was computed from the old ones would stay."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]

@@ -314,7 +314,8 @@ class RunFolder:
         return self.path / "cells" / cell.id / f"launch-{launch}"
 
     def _refuse_gone(self) -> None:
-        """Without its ``experiment.json`` no report finds what is measured into it.
+        """Refuse to measure into a folder without its ``experiment.json``: no report would find the
+        result.
 
         Raises:
             OutputError: the folder was moved or removed by somebody.

@@ -166,8 +166,8 @@ class KubernetesEngine:
         return JobState(found.text, self._exit_code(found))
 
     def _exit_code(self, found: kubectl.ClusterJob) -> int:
-        """Of node 0's benchmark. A job that failed, or is gone, has not succeeded whatever its last
-        pod left."""
+        """Exit code of node 0's benchmark. A job that failed, or is gone, has not succeeded
+        whatever its last pod left."""
         if found.end == "Complete" and (found.exit_code is not None or self._tells_failure):
             return found.exit_code or int(ExitCode.OK)
         return found.exit_code or int(ExitCode.FAILED)

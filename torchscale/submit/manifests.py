@@ -236,7 +236,7 @@ def _command(end: str) -> list[str]:
 
 
 def _arguments(job: PodJob) -> list[str]:
-    """Of torchscale, in every pod."""
+    """Arguments of torchscale in every pod."""
     arguments = [
         "benchmark",
         f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}",

@@ -128,7 +128,8 @@ def check_carried(experiment: Experiment) -> None:
 
 
 def _most_devices(experiment: Experiment) -> int | None:
-    """Of any cell; ``None`` where the machine decides, or the config counts nodes."""
+    """The largest count of devices of any cell; ``None`` where the machine decides, or the config
+    counts nodes."""
     if experiment.gpu_counts == "auto" or experiment.nodes is not None:
         return None
     return max(experiment.gpu_counts)

@@ -204,7 +204,7 @@ def _directives(job: SlurmJob) -> list[str]:
 
 
 def _directive_value(value: str) -> str:
-    """In quotes where there are spaces; quotes in it were refused."""
+    """The value of a directive, in quotes where it has spaces; quotes in it were refused."""
     if " " in value:
         return f'"{value}"'
     return value

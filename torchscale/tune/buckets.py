@@ -26,13 +26,13 @@ class Reduction:
     seconds_per_byte: float
 
     def seconds(self, size: int) -> float:
-        """Of one bucket."""
+        """Seconds of the all-reduce of one bucket of ``size`` bytes."""
         return self.latency + size * self.seconds_per_byte
 
 
 def reduction(link: LinkSample, buckets: int) -> Reduction | None:
-    """From the same gradients reduced in ``buckets`` pieces and in pieces of 25 MiB; ``None`` where
-    both are the same, or where fewer pieces took longer."""
+    """Cost of an all-reduce, from the same gradients reduced in ``buckets`` pieces and in pieces of
+    25 MiB; ``None`` where both are the same, or where fewer pieces took longer."""
     merged = -(-link.payload_bytes // MERGED_BYTES)
     if buckets <= merged or not link.payload_bytes:
         return None

@@ -223,7 +223,7 @@ class Search:
 
     @property
     def _verification_seconds(self) -> float:
-        """Of the fewest launches that verify what is ahead."""
+        """Expected wall time of the fewest launches that verify what is ahead."""
         return _MIN_PAIRS * (self._expected_seconds(START) + self._expected_seconds(self.winner))
 
     def _expected_seconds(self, setting: Setting) -> float:
@@ -260,8 +260,8 @@ class Search:
         return start is not None and start.state != "ok"
 
     def _find_winner(self) -> Generator[Setting, Measured, None]:
-        """With room for a verification; what is left of it, if nothing is ahead, goes to what was
-        not tried."""
+        """Compare settings, with room kept for a verification; what is left of it, if nothing is
+        ahead, goes to what was not tried."""
         yield from self._compare_settings()
         if self.winner != START or not self._budget_used_up or self._start_failed:
             return
@@ -442,8 +442,8 @@ class Search:
         return (squares + _USUAL_DEGREES * _USUAL_NOISE**2) / degrees, degrees
 
     def _gain(self, setting: Setting, over: Setting = START) -> Gain | None:
-        """Of the means of all launches; a setting that varies more than the others counts with its
-        own variance."""
+        """Gain of a setting over another, from the means of all launches; a setting that varies
+        more than the others counts with its own variance. ``None`` where one was not measured."""
         mine, theirs = (
             self.trials[one].logs if one in self.trials else [] for one in (setting, over)
         )
@@ -479,8 +479,8 @@ class Search:
 
     @property
     def _kept_seconds(self) -> float:
-        """For a verification: none where it has no room any more, and none while there is nothing
-        to verify and the rest of the budget is of no other use."""
+        """Seconds kept for a verification: none where it has no room any more, and none while there
+        is nothing to verify and the rest of the budget is of no other use."""
         if not self._can_verify:
             return 0.0
         return self._verification_seconds if self._keeps_room or self.winner != START else 0.0

@@ -94,7 +94,7 @@ class Surface:
         self._settings, self._codes = [self._settings[place] for place in kept], self._codes[kept]
 
     def outlook(self, launches: Sequence[tuple[Setting, float]], noise: float) -> Outlook:
-        """After these launches.
+        """What is expected of all combinations after these launches.
 
         Args:
             launches: Settings and logarithms of their throughputs, in the order in which they ran;
@@ -176,8 +176,8 @@ class Surface:
 
 
 def _combinations(axes: Sequence[Sequence[Change | None]]) -> list[Setting]:
-    """Of few changes first; at most :data:`MAX_SETTINGS`, and all of a number of changes or
-    none."""
+    """Combinations of changes, those of few changes first; at most :data:`MAX_SETTINGS`, and all of
+    a number of changes or none."""
     found: list[Setting] = [START]
     for count in range(1, len(axes) + 1):
         added = [

@@ -79,7 +79,8 @@ def _source() -> list[str]:
 
 
 def _is_ours(installed: Distribution) -> bool:
-    """By its command, and not by its name: earlier checkouts were installed as ``torchscale``."""
+    """Whether a distribution is this program, by its command and not by its name: earlier checkouts
+    were installed as ``torchscale``."""
     return any(
         entry.group == "console_scripts" and entry.name == _PACKAGE
         for entry in installed.entry_points

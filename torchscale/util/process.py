@@ -406,7 +406,8 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def _command_line(process: psutil.Process) -> str:
-    """Without secrets, and cut to what fits a line of a message; its name where it has none."""
+    """Command line of a process without secrets, cut to what fits a line of a message; its name
+    where it has none."""
     try:
         arguments = process.cmdline()
     except psutil.Error:

@@ -345,8 +345,7 @@ _WITHOUT_TEXT: frozenset[type[Any]] = frozenset((int, float, bool, type(None)))
 
 @functools.cache
 def _fields_with_text(kind: type) -> tuple[str, ...] | None:
-    """Of a schema class, the attributes whose values can contain a text; ``None`` for other
-    classes."""
+    """Attributes of a schema class whose values can contain a text; ``None`` for other classes."""
     fields = getattr(kind, "model_fields", None)
     if fields is None:
         return None
@@ -483,7 +482,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _named_texts(text: str) -> Iterator[str]:
-    """Of a text that is JSON, the texts under names of secrets, at any depth."""
+    """Texts under names of secrets, at any depth, in a text that is JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return
     try:

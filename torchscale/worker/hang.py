@@ -94,7 +94,7 @@ def write_dump(
 
 
 def _stacks() -> tuple[ThreadStack, ...]:
-    """Of all threads but the one that asks, the main thread first."""
+    """Stacks of all threads but the one that asks, the main thread first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     stacks = [

@@ -1,4 +1,5 @@
-"""Between which ratios a change lies without what other processes, or low clocks, did to one side.
+"""Bounds of a change where other processes or low clocks slowed one side: between which ratios it
+would lie without them.
 
 Other processes make a launch slower, never faster, and by no more than they kept it from its cores.
 So a side that was contended bounds what it would have measured alone, and often that decides.
@@ -73,7 +74,7 @@ class Values:
 
     @property
     def quiet(self) -> list[float]:
-        """Of launches that nothing disturbed."""
+        """The values of launches that nothing disturbed."""
         return [
             value
             for value, disturbed in zip(self.values, self.disturbed, strict=True)
@@ -82,7 +83,7 @@ class Values:
 
     @property
     def quiet_launches(self) -> list[LaunchFigures]:
-        """Those launches."""
+        """The launches that nothing disturbed."""
         return [
             launch
             for launch, disturbed in zip(self.launches, self.disturbed, strict=True)
@@ -124,7 +125,8 @@ def possible_bounds(
 def _found_bounds(
     key: MetricKey, before: Values, after: Values, ratio_of: RatioOf, *, same_processor: bool
 ) -> list[Bounds | None]:
-    """Of a machine that was equally fast on both sides."""
+    """The bounds of a change on a machine that was equally fast on both sides; ``None`` for each
+    that cannot be computed."""
     if not any(before.disturbed) and not any(after.disturbed):
         ratio = ratio_of(after.values, before.values)
         return [Bounds(ratio, ratio, Basis.FIXED_WORK)]
@@ -136,8 +138,8 @@ def _found_bounds(
 
 
 def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
-    """In the launches that a bound rests on. What other processes did to the fixed work beyond what
-    is usual is in the slowdown already."""
+    """The gap in machine speed between the launches that a bound rests on. What other processes did
+    to the fixed work beyond what is usual is left out, since the slowdown has it already."""
     match basis:
         case Basis.QUIET_LAUNCHES:
             return speed_gap(before.quiet_launches, after.quiet_launches)
@@ -150,7 +152,8 @@ def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
 
 
 def _widened(bounds: Bounds, metric: Metric, gap: SpeedGap | None) -> Bounds:
-    """By what the speed of the machine itself may have made of the change."""
+    """The bounds, widened by what a difference in the speed of the machine itself may have made of
+    the change."""
     if gap is None:
         return bounds
     less, more = gap.slower_before, gap.slower_after
@@ -166,8 +169,8 @@ def _shifted(ratio: LogRatio | None, by: float) -> LogRatio | None:
 
 
 def _by_quiet_launches(before: Values, after: Values) -> Bounds | None:
-    """Of launches that nothing disturbed, with one variance for both sides, since their conditions
-    are equal."""
+    """The ratio of the launches that nothing disturbed, with one variance for both sides, since
+    their conditions are equal; ``None`` where there are too few."""
     sides = [[math.log(value) for value in side.quiet] for side in (before, after)]
     degrees = sum(map(len, sides)) - 2
     if not all(sides) or degrees < MIN_QUIET_DEGREES:

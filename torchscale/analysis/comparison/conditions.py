@@ -130,7 +130,8 @@ class Disturbance:
 def disturbances(
     before: ResultCell, after: ResultCell, *, same_machine: bool
 ) -> tuple[Disturbance, ...]:
-    """Of both sides, by ``CONDITIONS``, and what slowed the machine itself."""
+    """Launches of each side that were measured under one of ``CONDITIONS``, and the side whose
+    machine itself was slower."""
     found = []
     for flag in CONDITIONS:
         for place, side in enumerate((before, after)):

@@ -187,26 +187,26 @@ class CellComparison:
 
     @property
     def cell(self) -> ResultCell:
-        """Of whichever side has it."""
+        """The result cell of ``before``, or of ``after`` where only that side has it."""
         side = self.before or self.after
         assert side is not None  # noqa: S101 - one side has it; this tells the type checker
         return side
 
     @property
     def other_id(self) -> str | None:
-        """Of the other side's cell."""
+        """Id of the cell on the other side; ``None`` where it lacks the cell."""
         if self.after is None:
             return None
         return self.after.cell.id
 
     @property
     def states(self) -> tuple[State | None, ...]:
-        """Of both sides."""
+        """States of the cell on both sides; ``None`` for a side that lacks it."""
         return tuple(None if side is None else side.state for side in (self.before, self.after))
 
     @property
     def reasons(self) -> tuple[str | None, ...]:
-        """Of both sides."""
+        """Reasons of the cell's state on both sides; ``None`` where there is none."""
         return tuple(None if side is None else side.reason for side in (self.before, self.after))
 
     @property
@@ -366,7 +366,7 @@ class Pair:
         return [one.metric for one in self.overall_by(metrics) if one.verdict is Verdict.WORSE]
 
     def overall_by(self, metrics: Sequence[Metric]) -> list[Overall]:
-        """Of the metrics that decide."""
+        """Overall changes of the metrics that decide."""
         decisive = {change.metric for _, change in self.decided_by(metrics)}
         return [one for one in self.overall if one.metric in decisive]
 

@@ -77,7 +77,7 @@ class Windows:
         return len(self.steps)
 
     def of(self, rows: Sequence[int]) -> Windows:
-        """Of some ranks."""
+        """The windows of the ranks in ``rows``."""
         chosen = list(rows)
         windows = replace(self, compute=self.compute[chosen])
         if self.quiet is None:
@@ -123,7 +123,7 @@ class MicroBatchLengths:
 
 
 class CopyRoute(str, Enum):
-    """Between which memories a device copies."""
+    """The memories between which a device copies."""
 
     HOST_TO_DEVICE = "host to device"
     DEVICE_TO_HOST = "device to host"

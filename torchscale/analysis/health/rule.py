@@ -175,7 +175,8 @@ class HealthRules:
     def rule_on_node(
         self, identity: str, group: str, title: str, needs: FactGroup[Facts]
     ) -> Callable[[Callable[[Facts, NodeFacts], Outcome]], NodeRule]:
-        """As :meth:`rule`, of a function that is given all facts of the node as well."""
+        """Registers a function that is given all facts of the node beside its group of facts;
+        otherwise as :meth:`rule`."""
 
         def register(judge: Callable[[Facts, NodeFacts], Outcome]) -> NodeRule:
             @wraps(judge)

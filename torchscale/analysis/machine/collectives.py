@@ -1,5 +1,5 @@
-"""From the times of collectives to bandwidths, as nccl-tests defines them, and to latency and
-bandwidth of the link."""
+"""Bandwidths of collectives from their times, as nccl-tests defines them, and latency and bandwidth
+of the link."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _carried_share(operation: Operation, ranks: int) -> float:
 
 
 def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePoint:
-    """Of every launch, the samples of every rank."""
+    """Figures of one size, from the samples of every rank in every launch."""
     launches = [[sample for _, sample in ranks] for ranks in measured]
     first = launches[0][0]
     everyone = [sample for samples in launches for sample in samples]
@@ -278,7 +278,8 @@ def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePo
 
 
 def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
-    """In any launch, in the stretch of time in which it was measured."""
+    """The flag ``contended`` if other processes used the cores in any launch, in the stretch of
+    time in which the size was measured."""
     for ranks in launches:
         loads = [(host, sample.host_load) for host, sample in ranks]
         if any(load is None or load.wall_seconds < _READABLE_SECONDS for _, load in loads):
@@ -290,7 +291,7 @@ def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
 
 
 def _noisy(loop: float, median: float, half_width: float | None, calls: int) -> set[Flag]:
-    """By the calls that were timed one by one: their own scatter, and whether they agree with the
+    """The flag ``noisy`` if the calls that were timed one by one scatter, or do not agree with the
     timed loop."""
     scatters = calls >= _MIN_CALLS and half_width is not None and half_width > _NOISY_HALF_WIDTH
     return {Flag.NOISY} if scatters or loop > _LOOP_OVER_CALL * median else set()

@@ -1,4 +1,4 @@
-"""From timed products and copies to the ceilings of a device."""
+"""Ceilings of a device, from timed products and copies."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class HardwareFigures:
 
     @property
     def memory_bytes_per_second(self) -> float | None:
-        """Of copies within the device: read plus written."""
+        """Bandwidth of copies within the device, read plus written; ``None`` where none was
+        measured."""
         return next((rate.bytes_per_second for rate in self.copies if rate.kind == "device"), None)
 
 

@@ -198,7 +198,8 @@ def _ceiling(machine: LinkTopology) -> Ceiling | None:
 
 
 def _detected_ceiling(machine: LinkTopology) -> Ceiling | None:
-    """By what the driver and NCCL say of the GPUs that take part."""
+    """The ceiling of the link between the GPUs that take part, by what the driver and NCCL say;
+    ``None`` where they do not say enough."""
     driver, log = machine.place.driver, machine.log
     if driver is None or log is None or not log.transports:
         return None

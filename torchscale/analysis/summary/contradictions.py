@@ -358,7 +358,7 @@ def _about_exchange(signals: SignalDigest, steps: StepDigest | None) -> Iterator
 
 
 def _about_digest(digest: Digest) -> Iterator[str]:
-    """Of the group's steps."""
+    """Contradictions within the digest of the group's steps."""
     columns = {name: np.array([getattr(digest, name)]) for name in (*_ASCENDING, "mean")}
     for _, found in _out_of_order(columns):
         yield f"steps: {found}"

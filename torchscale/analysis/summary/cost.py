@@ -11,7 +11,7 @@ _JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one cell.
+    """What training one cell costs, in dollars and energy.
 
     Attributes:
         dollars_per_hour: Of all its devices; ``None`` without a price.

@@ -38,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True)
 class CellFacts:
-    """Of all completed launches of a cell.
+    """Facts about a cell, from all of its completed launches.
 
     Attributes:
         device_kind: Of the ranks; ``None`` where none left a record.
@@ -80,7 +80,8 @@ class CellFacts:
 
     @property
     def autopsy(self) -> Autopsy | None:
-        """Of the launch that failed, if it hung or its ranks' collectives did not fit together."""
+        """The autopsy of the launch that failed, if it hung or its ranks' collectives did not fit
+        together."""
         if self.failed is None:
             return None
         return self.failed.autopsy
@@ -105,7 +106,7 @@ class LaunchConditions:
 
 
 def no_conditions(record: LaunchRecord) -> LaunchConditions:
-    """Of a kind of cell whose launches have no flags."""
+    """No conditions at all, for a kind of cell whose launches have no flags."""
     del record
     return LaunchConditions()
 
@@ -159,7 +160,7 @@ def _node_count(record: LaunchRecord) -> int:
 
 
 def _unsynchronized_wall_seconds(trained: Iterable[TrainingResult]) -> Iterator[float]:
-    """Of rank 0 of each launch that has it."""
+    """Wall time of the windows without synchronization, from rank 0 of each launch that has it."""
     for result in trained:
         for rank in result.ranks[:1]:
             signals = rank.signals
@@ -186,8 +187,8 @@ def _end(record: LaunchRecord) -> str:
 def _launch_figures(
     record: LaunchRecord, launch_values: LaunchValues, conditions_of: ConditionsOf
 ) -> LaunchFigures:
-    """Of one launch, never pooled steps. A value that no measurement has is left out, as one that
-    is not there."""
+    """What is compared of one launch; steps are never pooled over launches. A value that no
+    measurement can have is left out, as one that is missing."""
     values = {key: value for key, value in launch_values(record).items() if value is not None}
     conditions = conditions_of(record)
     return LaunchFigures(

@@ -96,7 +96,7 @@ class RunningSummary:
 
     @property
     def _machine_run(self) -> Run:
-        """As much of the run as cells that measure the machine are judged by."""
+        """The part of the run by which cells that measure the machine are judged."""
         return Run(self._name, self._experiment, tuple(self._machine_runs.values()))
 
     def _changed_by(self, place: int) -> set[int]:

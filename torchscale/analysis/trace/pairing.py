@@ -228,10 +228,9 @@ def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
 
 
 def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ...]]:
-    """Without the collectives that order alone paired and whose ends show that they are not one,
-    and why that is a problem, if it is. An export may lack which process group a kernel is of: with
-    several groups, kernels of different ones are paired.
-    """
+    """Leave out the collectives that order alone paired and whose ends show that they are not one.
+    Also returns why that is a problem, if it is. An export may lack which process group a kernel is
+    of: with several groups, kernels of different ones are paired."""
     # One export has one clock; between exports, ends lie apart as clocks do.
     if trace.recorder != "nsys" or len({rank.host for rank in trace.ranks}) > 1 or not len(paired):
         return paired, ()
@@ -305,7 +304,8 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
 
 
 def _host_offsets(hosts: Sequence[str | None], chosen: Paired) -> NDArray[np.int64]:
-    """By rank, how far the clock of its host is ahead of the first rank's."""
+    """How far the clock of each rank's host is ahead of the first rank's, in nanoseconds, by
+    rank."""
     offsets = np.zeros(len(hosts), dtype=np.int64)
     for column, host in enumerate(hosts):
         if host != hosts[0]:

@@ -1,4 +1,4 @@
-"""From a recording to the signals that the diagnosis judges."""
+"""Signals that the diagnosis judges, computed from a recording."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
 
 
 def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Steps) -> Signals:
-    """With what the host and a device beside it exchange."""
+    """Add what the host and a device beside it exchange."""
     signals = replace(signals, copies=copy_uses(ranks, max(1, steps.count)))
     if steps.count:
         signals = replace(signals, readback_wait=_readback_wait(ranks, steps.count))
@@ -133,7 +133,7 @@ def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Step
 def _with_compute(
     signals: Signals, compute: Matrix, ranks: list[RankWindow], view: Waits | None, steps: _Steps
 ) -> Signals:
-    """With each rank's compute by step, and what of it communication does not disturb."""
+    """Add each rank's compute by step, and the part of it that communication does not disturb."""
     wall = steps.lengths.mean(axis=0)
     if view is None or signals.on_device:
         return replace(signals, compute=compute, windows=step_windows(compute, wall))
@@ -147,8 +147,8 @@ def _with_compute(
 
 
 def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayout) -> Signals:
-    """With the time that each rank computes by itself, in samples that the ranks of a stage can be
-    compared by.
+    """Add the time that each rank computes by itself, in samples by which the ranks of a stage can
+    be compared.
 
     On devices that is the time in which kernels run; what else a rank waits for does not matter
     then. On CPUs it is all but waits for data, receives and collectives: a send does not hold up

@@ -97,7 +97,7 @@ def _idle(rank: RankWindow) -> Idle:
 def collective_summaries(
     ranks: list[RankWindow], paired: Paired, view: Waits | None
 ) -> tuple[CollectiveSummary, ...]:
-    """By operation, group and size; the costliest first."""
+    """Summaries of the collectives of each operation, group and size; the costliest first."""
     rows: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for row in range(len(paired)):
         rows[paired.op[row], paired.group[row], int(paired.payload_bytes[row])].append(row)

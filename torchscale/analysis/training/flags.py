@@ -155,7 +155,8 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
 
 
 def bounded_share(share: float) -> float:
-    """From 0 to 1: the counters that a share is made of are read one after the other."""
+    """The share, limited to 0 to 1: the counters that it is made of are read one after the
+    other."""
     return min(1.0, max(0.0, share))
 
 
@@ -216,7 +217,7 @@ def _share_devices(ranks: Sequence[RankRecord]) -> bool:
 
 
 def _phases_off(steps: RankSteps) -> bool:
-    """Of any rank."""
+    """Whether the phases of any rank's steps do not add up to its mean step."""
     measured = (steps.mean_data_wait, steps.mean_forward, steps.mean_backward, steps.mean_optimizer)
     total = np.sum(measured, axis=0) + _or_zero(steps.mean_sync) + _or_zero(steps.mean_bubble)
     mean = np.array(steps.mean)

@@ -105,7 +105,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
 
 
 def _weights(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
-    """Of each sample, so that steps of a launch count equally and launches too."""
+    """Weight of each sample, such that the steps of a launch count equally and so do launches."""
     known = complete(launch.weights for launch in launches)
     if known is None:
         return None
@@ -115,7 +115,7 @@ def _weights(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
 def _unsynchronized(
     launches: Sequence[Signals], scales: Sequence[float]
 ) -> tuple[NDArray[np.float64], ...] | None:
-    """Of each rank, that of all launches, one after the other."""
+    """Samples without synchronization of each rank, those of all launches one after the other."""
     known = complete(launch.unsynchronized for launch in launches)
     if known is None:
         return None
@@ -130,7 +130,8 @@ def _unsynchronized(
 def _with_typical_variation(
     pooled: Signals, launches: Sequence[Signals], scales: Sequence[float]
 ) -> Signals:
-    """With the quantiles of the launch whose exposed communication varies in the median way."""
+    """Set the quantiles of exposed communication to those of the launch in which it varies in the
+    median way."""
     variations = []
     for launch, scale in zip(launches, scales, strict=True):
         p50, p95 = launch.exposed_p50, launch.exposed_p95
@@ -235,7 +236,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 def _reasons(
     items: Sequence[tuple[tuple[str, ...], ...] | None],
 ) -> tuple[tuple[str, ...], ...] | None:
-    """Of each rank, every reason of any launch."""
+    """Every reason that any launch gave, for each rank."""
     known = complete(items)
     if known is None:
         return None

@@ -150,7 +150,8 @@ def compute_figures(
 
 
 def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
-    """Of one device's passes: weights count once a pass, samples each."""
+    """Operations per byte moved in one device's passes: weights count once a pass, samples each.
+    ``None`` where the bytes are not known, or the model is split."""
     if flops.sample_bytes is None or flops.fixed_bytes is None or cell.degrees.model > 1:
         return None
     samples, passes = cell.copy_batch_size, cell.gradient_accumulation

@@ -22,7 +22,7 @@ Grade = Literal["excellent", "good", "low"]
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Of one cell against the smallest measured count of its series.
+    """Scaling efficiency of one cell against the smallest measured count of its series.
 
     Attributes:
         value: Ratio of the cells' throughputs, times n₀ ÷ n. 1 is ideal; above 1 is possible

@@ -84,7 +84,7 @@ def digest_signals(
 
 @dataclass(frozen=True)
 class _Waits:
-    """Of the exchanges of each step, in seconds.
+    """Waiting and transfer in the exchanges of each step, in seconds.
 
     Attributes:
         wait: By rank and step, for ranks that came later.
@@ -117,9 +117,9 @@ def _waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits:
 def _unsynchronized_windows(
     ranks: Sequence[Sequence[StepSample]], compute: Matrix
 ) -> StepWindows | None:
-    """Of ranks whose phases hold waits for other ranks, so that a pause of one would be seen in
-    all. In a pipeline waits are apart, but for those of copies that reduce gradients within the
-    last backward pass: the forward pass has none."""
+    """Windows of the steps of a pipeline, whose ranks measure waits apart; ``None`` for ranks whose
+    phases hold waits for other ranks, so that a pause of one would be seen in all. Copies that
+    reduce gradients within the last backward pass wait there too: the forward pass has no waits."""
     if any(step.bubble is None for steps in ranks for step in steps):
         return None
     # Clipping waits for all ranks.
@@ -198,7 +198,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
 def _with_counters(
     signals: Signals, digest: SignalDigest, beside: Sequence[RankSignals | None]
 ) -> Signals:
-    """With what each rank recorded beside its steps."""
+    """Add what each rank recorded beside its steps."""
     counted = [item for item in beside if item is not None]
     if not counted:
         return replace(signals, pauses=_pauses(digest, None))
@@ -285,7 +285,8 @@ def _read_windows(windows: StepWindows | None) -> Windows | None:
 
 
 def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
-    """Of the rank that loses most; ``None`` on devices, and where a rank did not count."""
+    """Memory that the rank that loses most by it fetched anew in each step; ``None`` on devices,
+    and where a rank did not count."""
     found = []
     for rank in ranks:
         if rank.signals is None or rank.device.kind != "cpu":

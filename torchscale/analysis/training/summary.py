@@ -175,7 +175,8 @@ class Figures:
 
     @property
     def samples_per_second_ends(self) -> tuple[float | None, float | None]:
-        """Of its interval, as files have them: ``None`` where there is none."""
+        """Ends of the interval of :attr:`samples_per_second`, as files have them: ``None`` where
+        there is none."""
         return finite_ends(self.rate_interval(self.samples_per_second))
 
     @property
@@ -333,8 +334,8 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
 
 
 def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[float, ...]:
-    """As shares of the group's step in each launch, times the cell's; none where launches have
-    other ranks."""
+    """Mean step of each rank: its share of the group's step in each launch, times the cell's step;
+    empty where launches have other ranks."""
     by_launch = []
     for result in launches:
         group = mean_step_seconds(result)

@@ -1,4 +1,4 @@
-"""From readings of a machine to what its devices did over the measured steps."""
+"""What a machine's devices did over the measured steps, from readings."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def collect_payload(directory: Path, ranks: Sequence[RankRecord]) -> TrainingRes
 
 
 def measured_window(payload: TrainingResult) -> tuple[float, float] | None:
-    """From the last rank's first measured step to the first rank's last one."""
+    """Start and end of the time in which all ranks measured: from the last rank's first measured
+    step to the first rank's last one."""
     ranks = payload.ranks
     starts = [rank.measured_from for rank in ranks if rank.measured_from is not None]
     ends = [rank.measured_until for rank in ranks if rank.measured_until is not None]

@@ -71,7 +71,7 @@ class Nsys:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Path and version, for messages."""
         return f"{self.path} (Nsight Systems {_dotted(self.version)})"
 
 
@@ -391,7 +391,7 @@ def _by_hand(nsys: str, report: Path) -> str:
 
 
 def _report_version(report: Path) -> tuple[int, int] | None:
-    """Of the nsys that recorded it; ``None`` where the report does not say."""
+    """Version of the nsys that recorded a report; ``None`` where the report does not say."""
     try:
         with report.open("rb") as file:
             match = _REPORT_VERSION.search(file.read(_HEAD_BYTES))

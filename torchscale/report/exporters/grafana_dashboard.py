@@ -67,7 +67,7 @@ def _figure(
 
 
 def _panel_of(quantity: Quantity, *, interval: bool = False) -> _Panel:
-    """Of a figure of training cells."""
+    """The panel of a figure of training cells."""
     return _Panel(
         quantity.panel, _UNITS.get(quantity.unit, "none"), _figure(quantity.key, interval=interval)
     )

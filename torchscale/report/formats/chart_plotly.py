@@ -107,7 +107,7 @@ def _with_ends(value: float, low: float, high: float) -> str:
 
 
 def _arrows(series: ChartSeries, style: int, limit: float) -> Figure:
-    """At the frame, where an interval goes on."""
+    """Arrows at the frame where an interval goes on beyond it."""
     cut = cut_points(series, limit)
     return {
         "type": "scatter",

@@ -76,7 +76,7 @@ def script_json(content: object) -> str:
 
 
 def _finite(content: object) -> object:
-    """With ``None`` for what JSON has no number for."""
+    """A copy of the content, with ``None`` for numbers that JSON does not have."""
     if isinstance(content, float):
         if math.isfinite(content):
             return content
@@ -98,8 +98,8 @@ def _inches(chart: AnyChart, width: str) -> tuple[float, float]:
 
 
 def _for_page(svg: str) -> str:
-    """In the page's colours and fonts, and without what only an SVG file of its own needs: a third
-    of its size."""
+    """The drawing in the page's colours and fonts, without what only an SVG file of its own needs:
+    a third of its size."""
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<[^>]+>", lambda tag: _shorter_tag(tag.group()), svg)
     return re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")

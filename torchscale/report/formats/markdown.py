@@ -140,9 +140,9 @@ def _rows(table: Table, limit: int) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """On one line, with what Markdown or HTML would read as markup escaped, and without links or
-    mentions: an address and ``@name`` become ones in GitHub's Markdown, though nothing marks
-    them."""
+    """The text on one line, with what Markdown or HTML would read as markup escaped, and without
+    links or mentions: an address and ``@name`` become ones in GitHub's Markdown, though nothing
+    marks them."""
     line = strip_control(" ".join(text.split()))
     line = re.sub(r"([\\`*_{}\[\]<>|#~$&])", r"\\\1", line)
     return _LINKED.sub(_NO_LINK, line)

@@ -84,7 +84,7 @@ class Quantity:
         return format_interval(value, ends, self.end_text)
 
     def ends(self, summary: TrainingSummary) -> Interval | None:
-        """Of the 95 % interval; ``None`` where there is none."""
+        """Ends of the 95 % interval; ``None`` where there is none."""
         if self.interval is None:
             return None
         return self.interval(summary)
@@ -365,7 +365,7 @@ class LostPart:
         return Column(self.heading, numeric=True)
 
     def share(self, lost: Decomposition) -> float:
-        """Of the measured step."""
+        """Share of the measured step."""
         return self.seconds(lost) / lost.step
 
     def of(self, lost: Decomposition) -> TableValue:

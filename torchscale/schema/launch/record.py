@@ -67,7 +67,7 @@ class LaunchRecord(Frozen):
 
     @property
     def machine_telemetry(self) -> tuple[Telemetry | None, ...]:
-        """Of each machine that the launch ran on."""
+        """Telemetry of each machine that the launch ran on."""
         if not self.nodes:
             return (self.telemetry,)
         return self.node_telemetry or (self.telemetry, *(None for _ in self.nodes[1:]))

@@ -62,12 +62,12 @@ class BatchTimes(Frozen):
 
     @property
     def total_seconds(self) -> float:
-        """Of all batches."""
+        """Seconds of all batches together."""
         return sum(self.seconds)
 
     @property
     def total_steps(self) -> int:
-        """Of all batches."""
+        """Steps of all batches together."""
         return sum(self.steps)
 
 

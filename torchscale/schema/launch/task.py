@@ -13,7 +13,8 @@ from torchscale.schema.profiles.request import RecordRequest
 
 
 def ended_file(number: int) -> str:
-    """In the directory that hands over launches to forks: the exit status of the agent of one."""
+    """Name of the file with the exit status of the agent of one launch, in the directory that hands
+    over launches to forks."""
     return f"ended-{number}"
 
 

@@ -25,7 +25,7 @@ class DeviceInfo(Frozen):
 
 
 class Versions(Frozen):
-    """Of everything that can change a figure; ``None`` where it is not there."""
+    """Versions of everything that can change a figure; ``None`` for what is not there."""
 
     torchscale: str
     python: str

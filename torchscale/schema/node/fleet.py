@@ -57,7 +57,8 @@ class PartnerTimes(Frozen):
 
 
 class PairTimes(Frozen):
-    """Of one node, a partner a round; the lower place of each pair reports it."""
+    """Times that one node measured, with a partner in each round; the lower place of each pair
+    reports them."""
 
     partners: Annotated[tuple[PartnerTimes, ...], Field(max_length=MAX_NODES)]
 

@@ -51,7 +51,7 @@ class FindingKind(str, Enum):
 
     @property
     def label(self) -> str:
-        """For tables and sentences."""
+        """The title for tables and sentences."""
         return _TITLES[self]
 
 

@@ -51,7 +51,7 @@ class CollectiveName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> CollectiveName | None:
-        """From the text of a range; ``None`` for other texts."""
+        """Read the text of a range; ``None`` for other texts."""
         match = _COLLECTIVE.fullmatch(text)
         if match is None:
             return None

@@ -44,7 +44,7 @@ class SpanKind(IntEnum):
 
 
 class SpanCopyKind(IntEnum):
-    """Between which memories a :attr:`SpanKind.COPY` went."""
+    """The memories between which a :attr:`SpanKind.COPY` went."""
 
     OTHER = 0
     HOST_TO_DEVICE = 1

@@ -45,7 +45,7 @@ class MetricKey(Frozen):
 
     @property
     def text(self) -> str:
-        """As files have it: ``throughput``, ``busbw/all_reduce/fp32``,
+        """The key as files have it: ``throughput``, ``busbw/all_reduce/fp32``,
         ``copy/host_to_device/pinned``."""
         return "/".join((self.metric.value, *self._details()))
 

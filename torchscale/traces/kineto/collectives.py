@@ -136,8 +136,8 @@ def gloo_rows(
 
 
 def _group_name(args: EventArgs) -> str:
-    """With its ranks where they are recorded: groups along one dimension of a mesh can share a
-    name."""
+    """Name of a process group, with its ranks where they are recorded: groups along one dimension
+    of a mesh can share a name."""
     ranks = bytes(args.group_ranks).decode(errors="replace").strip('"')
     if args.group and ranks.startswith("["):
         return f"{args.group} {ranks}".strip()

@@ -137,7 +137,8 @@ class Communicators:
         return whole_number(call.message_bytes * len(self._members[call.communicator]))
 
     def _global_rank(self, call: NcclCall) -> int:
-        """Of the partner: torch numbers the ranks of a group in their global order."""
+        """Global rank of the partner, -1 where it is not known: torch numbers the ranks of a group
+        in their global order."""
         if (
             call.peer < 0
             or call.communicator is None

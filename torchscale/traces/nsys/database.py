@@ -272,8 +272,8 @@ def open_database(path: Path) -> Iterator[Database]:
 
 
 def harden(connection: sqlite3.Connection) -> None:
-    """For a database whose author is not known: its schema calls no function that acts, the cells
-    of its pages are looked at before they are read, and no value fills memory."""
+    """Guard a connection to a database whose author is not known: its schema calls no function that
+    acts, the cells of its pages are checked before they are read, and no value fills memory."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     if hasattr(connection, "setlimit"):  # from Python 3.11

@@ -156,8 +156,8 @@ def open_dataset(
 
 
 def plan_layout(workload: Workload, cell: TrainingCell, settings: Loader) -> Layout:
-    """As many samples as ``data.total_mb`` takes, in files of about 128 MB unless their number is
-    given.
+    """Layout of a dataset with as many samples as ``data.total_mb`` takes, in files of about 128 MB
+    unless their number is given.
 
     Raises:
         ValueError: not even one sample fits in each file.

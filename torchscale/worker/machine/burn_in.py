@@ -66,7 +66,7 @@ class Place:
     device: torch.device
 
     def wait(self) -> None:
-        """Until the device has done what it was given."""
+        """Wait until the device has done what it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
-    """At least one round; the ranks agree after each whether another follows."""
+    """Run at least one round; the ranks agree after each whether another follows."""
     parts = make_parts(place)
     for part in parts:
         part()  # first calls allocate and choose kernels: not timed
@@ -288,7 +288,7 @@ def _timed(place: Place, action: Callable[[], T]) -> tuple[float, T]:
 
 
 def _memory_bytes(place: Place) -> int:
-    """Of the buffer for patterns: a share of the free memory, in whole elements."""
+    """Size of the buffer for patterns: a share of the free memory, in whole elements."""
     kind = place.device.type
     if kind == "cuda":
         free = torch.cuda.mem_get_info(place.device)[0]

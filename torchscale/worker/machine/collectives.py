@@ -196,7 +196,8 @@ class _Sweep:
         self._first_of_stretch, self._meter = len(self.samples), self._new_meter()
 
     def _end_long_stretch(self) -> None:
-        """On all ranks after the same sample: their times on shared cores are added up."""
+        """Close a stretch that took long enough, on all ranks after the same sample: their times on
+        shared cores are added up."""
         if self._ranks.broadcast_scalar(self._meter.seconds) >= _STRETCH_SECONDS:
             self.close_stretch()
 

@@ -167,7 +167,7 @@ def _group(argument: object) -> ProcessGroup | None:
 
 
 def _bytes(argument: object) -> int:
-    """Of a tensor, or of tensors in lists; 0 for anything else."""
+    """Bytes of a tensor, or of tensors in lists; 0 for anything else."""
     if isinstance(argument, torch.Tensor):
         return argument.numel() * argument.element_size()
     if isinstance(argument, list | tuple):

@@ -136,7 +136,7 @@ class _Capture(Protocol):
 
 
 class _CudaCapture:
-    """Between cudaProfilerStart and -Stop.
+    """The stretch of a recording between cudaProfilerStart and cudaProfilerStop.
 
     Every process asks for the start: the first one starts the session, and each starts its own
     tracing. Only one process ends the recording: the first cudaProfilerStop ends it for all.

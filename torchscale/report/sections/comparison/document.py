@@ -100,7 +100,8 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
 
 
 def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
-    """Of two sides; more of them have a paragraph and key figures each."""
+    """The first screen of a comparison of two sides; ``None`` for more of them, which have a
+    paragraph and key figures each."""
     if len(comparison.pairs) > 1:
         return None
     (pair,) = comparison.pairs

@@ -53,7 +53,7 @@ def recorded_statuses(analyses: Sequence[ProfileAnalysis], anchor: str) -> tuple
 
 
 def profile_overview(analysis: ProfileAnalysis, anchor: str) -> Overview:
-    """Of one recording of a program of the user's own."""
+    """The first screen of one recording of a program of the user's own."""
     findings = [item for item in _findings([analysis]) if item.cost_percent >= COST_FLOOR * 100]
     return Overview(
         headline=recorded_headline([analysis]),
@@ -72,7 +72,7 @@ def first_timeline(analysis: ProfileAnalysis) -> AnyChart | None:
 
 
 def _findings(analyses: Sequence[ProfileAnalysis]) -> list[Finding]:
-    """Of all recordings, the costliest first."""
+    """Findings of all recordings, the costliest first."""
     every = (finding for analysis in analyses for finding in analysis.findings)
     return sorted(every, key=lambda finding: -finding.cost_percent)
 

@@ -156,7 +156,7 @@ def _enough_runs(report: HistoryReport) -> Status:
     answer, tone = "yes", Tone.GOOD
     if short:
         answer, tone = f"not for {short:,} of {len(report.trends):,} series", Tone.CAUTION
-    text = f"a change is told from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
+    text = f"a change is found from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
     return Status("Enough runs?", answer, text, tone, "method")
 
 

@@ -110,7 +110,7 @@ def history_sentence(trends: Sequence[Trend], threshold: float) -> str:
     if all(len(trend.counted) < 2 * MIN_LENGTH for trend in trends):
         longest = max(len(trend.counted) for trend in trends)
         return (
-            f"Too few runs to tell a change: {plural(longest, 'run')} in the longest series; "
+            f"Too few runs to find a change: {plural(longest, 'run')} in the longest series; "
             f"{2 * MIN_LENGTH} are needed ({MIN_LENGTH} before and {MIN_LENGTH} after)."
         )
     changed = sum(bool(trend.changes) for trend in trends)

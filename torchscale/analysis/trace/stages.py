@@ -73,7 +73,7 @@ def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
     return StageLayout(
         None,
         "the recording says neither to which rank each send goes nor which ranks form a process "
-        "group, so that the ranks that hold equal work cannot be told",
+        "group, so it is not known which ranks hold equal work",
     )
 
 

@@ -308,7 +308,7 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
     steps = result.ranks[0].batches.steps
     if len(steps) != len(digest.compute[0]):
         raise ValueError(
-            f"signals of {len(digest.compute[0])} batches beside {len(steps)} that were timed"
+            f"signals of {len(digest.compute[0])} batches for {len(steps)} timed batches"
         )
     return np.array(steps, dtype=float)
 
@@ -322,7 +322,7 @@ def _check_form(digest: SignalDigest, ranks: int) -> None:
         raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")
     if digest.transfer is not None and {len(digest.transfer)} != counts:
         raise ValueError(
-            f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute"
+            f"{len(digest.transfer)} batches of transfer for {counts.pop()} of compute"
         )
     if digest.blame is not None and len(digest.blame) != ranks:
         raise ValueError(f"{len(digest.blame)} shares of the blame for {ranks} ranks")

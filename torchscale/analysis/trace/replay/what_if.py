@@ -23,7 +23,7 @@ _MAX_RANKS = 16
 """Ranks that are replayed one by one: of more, those that take longest beside their peers."""
 _AT_ONCE = 16
 """Variants that are evaluated together: of a large recording each takes some megabytes."""
-_BYTES_ASSUMED = "no latency: sizes too alike to tell it"
+_BYTES_ASSUMED = "no latency: sizes too alike to measure it"
 _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
 _BUCKETS_ASSUMED = "buckets joined whole"

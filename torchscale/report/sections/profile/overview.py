@@ -140,7 +140,7 @@ def _certain(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
     if shortest < LASTING_SECONDS:
         least = format_seconds(LASTING_SECONDS)
         reasons.append(
-            f"less than {least} were recorded, which cannot tell what lasts from what passes"
+            f"less than {least} were recorded, too little to tell lasting effects from passing ones"
         )
     if reasons:
         return Status(

@@ -171,7 +171,7 @@ def split_words(
     its words, and options that it does not know.
 
     Args:
-        arguments: As typed.
+        arguments: Arguments as typed.
         options: Option → whether it takes a value.
         commands: Names of subcommands.
 

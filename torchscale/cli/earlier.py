@@ -78,7 +78,7 @@ def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
     """Check the arguments of a command, as they were typed.
 
     Args:
-        command: Its name: ``measure memory``.
+        command: The command's name: ``measure memory``.
         arguments: What follows it.
 
     Raises:

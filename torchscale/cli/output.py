@@ -28,7 +28,8 @@ FIRST_LINE_SECONDS = 1.0
 """A wait that takes longer is announced: after two seconds of silence people think that a program
 hangs."""
 _LINE_SECONDS = 10.0
-"""Between two lines of one wait in a log: CI systems and people look at logs about that often."""
+"""Seconds between two lines of one wait in a log: CI systems and people look at logs about that
+often."""
 
 
 @dataclass

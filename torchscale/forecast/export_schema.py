@@ -51,8 +51,8 @@ class ExposureExport(Export):
     gpus: int | None
     """Null where no measured count shows it."""
     latency_share: float | None
-    """Of the time of the gradients' all-reduces at the largest measured count of nodes, which grows
-    with their number; null where it was not measured."""
+    """Share of latency, which grows with the number of nodes, in the time of the gradients'
+    all-reduces at the largest measured count of nodes; null where it was not measured."""
 
 
 class PredictionsExport(Export):
@@ -65,6 +65,6 @@ class PredictionsExport(Export):
     measured: tuple[MeasuredPointExport, ...]
     exposure: tuple[ExposureExport, ...]
     price: float | None
-    """Of a GPU and hour."""
+    """Price of a GPU and hour."""
     notes: tuple[str, ...]
     """What was assumed."""

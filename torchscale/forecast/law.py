@@ -103,7 +103,7 @@ class Fit:
     Attributes:
         points: What it was fitted to, smallest count first.
         mean: Posterior mean of each term, shape (8,), as shares of ``scale``.
-        covariance: Of the terms, shape (8, 8).
+        covariance: Covariance of the terms, shape (8, 8).
         scale: GPU-seconds per sample at the largest measured count.
     """
 
@@ -149,7 +149,7 @@ def fit_law(points: Sequence[Measured]) -> Fit:
     """The posterior of the law's terms given the points.
 
     Args:
-        points: At least one, smallest count first.
+        points: Measured points, at least one, smallest count first.
     """
     scale = points[-1].cost
     expected, deviation = _prior(points)

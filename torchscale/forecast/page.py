@@ -39,9 +39,9 @@ class PredictionReport:
     """Every series of a source.
 
     Attributes:
-        source: Its path.
+        source: Path of the source.
         outcomes: One a series.
-        price: Of a GPU and hour; ``None`` without one.
+        price: Price of a GPU and hour; ``None`` without one.
         notes: What was assumed.
     """
 

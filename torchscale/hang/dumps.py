@@ -29,7 +29,7 @@ _NAME = re.compile(r"(?:^|\D)(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle))?$")
 """``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a
 prefix."""
 _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+\.")
-"""Of a launch directory, and no dumps."""
+"""Names of files of a launch directory, and no dumps."""
 
 
 @dataclass(frozen=True)

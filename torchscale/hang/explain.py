@@ -25,7 +25,7 @@ from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.units import format_seconds
 
 _MAX_PLACES = 4
-"""Of ranks in one line; the evidence lists all."""
+"""Maximum number of places of ranks in one line; the evidence lists all."""
 
 
 def explain_hang(

@@ -27,7 +27,7 @@ _LOOKED_AT = 50
 """Runs before the one that is judged, newest first: a run of two months ago is no `last` one of a
 nightly job."""
 _MOST_RUNS = 200
-"""Of a median: each is read as a whole."""
+"""Maximum number of runs of a median: each is read as a whole."""
 _MEDIAN = re.compile(r"median-of-([0-9]{1,4})")
 
 

@@ -28,10 +28,11 @@ MIN_LENGTH = 5
 """Values on either side of a change point: a bad spell of one to four runs is not called a new
 level."""
 _CLIP = 3.0
-"""In units of noise: beyond this, normal noise has 0.3 % of its values and heavy tails a few."""
+"""Limit of scores, in units of noise: beyond this, normal noise has 0.3 % of its values and heavy
+tails a few."""
 _LEAST_NOISE = 5e-4
-"""Of logarithms. Peak memory often repeats to the byte; what differs by less than 0.05 % is taken
-as equal to it."""
+"""Least noise of logarithms. Peak memory often repeats to the byte; what differs by less than 0.05
+% is taken as equal to it."""
 _STAGES = (99, 999)
 """Permutations of all tests, then of those that may be significant; further ones are for what these
 leave undecided."""
@@ -53,8 +54,8 @@ class NoisySeries:
 
     Attributes:
         logs: Logarithms of the levels.
-        variances: Of each logarithm, as far as it is known from repeated launches; 0 where nothing
-            is known.
+        variances: Variance of each logarithm, as far as it is known from repeated launches; 0 where
+            nothing is known.
     """
 
     logs: tuple[float, ...]

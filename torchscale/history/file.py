@@ -33,11 +33,11 @@ from torchscale.schema.run.result_set import ResultSet
 _APPLICATION = 0x74736869
 """``tshi``, in the header of the file (PRAGMA application_id)."""
 _VERSION = 1
-"""Of the tables (PRAGMA user_version)."""
+"""Version of the tables (PRAGMA user_version)."""
 _BUSY_SECONDS = 30.0
 """Another command may be adding a few hundred runs."""
 _MAX_RESULT_BYTES = 64 * 2**20
-"""Of one run, unpacked: as large as a baseline may be."""
+"""Largest result of one run, unpacked: as large as a baseline may be."""
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _TABLES = {
@@ -223,7 +223,7 @@ class HistoryFile:
 
         Args:
             entry: The run.
-            fingerprint: Of the folder's files, by which it is known without being read.
+            fingerprint: Fingerprint of the folder's files, by which it is known without being read.
 
         Returns:
             Whether it was new.

@@ -43,11 +43,13 @@ from torchscale.report.text.labels import chart_name, plural
 from torchscale.util.units import format_percent, parse_moment
 
 _MAX_CHARTS = 120
-"""On one page: a browser draws about as many in a second or two. The table holds every series."""
+"""Maximum number of charts on one page: a browser draws about as many in a second or two. The table
+holds every series."""
 _FEWEST_POINTS = 2
-"""Of a chart over time: one run is a row of the table."""
+"""Minimum number of points of a chart over time: one run is a row of the table."""
 _MAX_POINTS = 400
-"""Of a chart, the newest: more than there are pixels for the marks of runs."""
+"""Maximum number of points of a chart, the newest: more than there are pixels for the marks of
+runs."""
 _SECONDS_PER_DAY = 86_400
 
 

@@ -18,7 +18,7 @@ from torchscale.report.text.comparison import (
 from torchscale.report.text.labels import by_count, plural
 
 _MAX_DIFFERENCES = 8
-"""Of one change, in a line; JSON has all."""
+"""Maximum number of differences of one change, in a line; JSON has all."""
 _MAX_VALUE = 60
 _COMMIT_DIGITS = 12
 _FIRST = ("git commit", "driver", "torch", "NCCL", "host", "devices", "torchscale", "CUDA", "cuDNN")

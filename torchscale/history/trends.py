@@ -67,7 +67,7 @@ class Trend:
     """One figure of one cell on one kind of device, over time.
 
     Attributes:
-        cell: As it was measured last.
+        cell: The cell as it was measured last.
         device: What its ranks ran on.
         metric: Which figure.
         points: All runs with that figure, oldest first.

@@ -37,9 +37,11 @@ from torchscale.util.units import format_bytes
 
 _RECORD, _ERROR = "rank-*.json", "error-rank-*.json"
 _LOG_TAIL_CHARACTERS = 6000
-"""Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
+"""Maximum number of characters of all logs together: with eight ranks about 650 each, which is the
+end of a traceback."""
 _TORCHRUN_LOG_BYTES = 64 * 1024
-"""Its summary of failed ranks stands at the end, about 400 bytes a rank."""
+"""The end of torchrun's log that is read: its summary of failed ranks is there, about 400 bytes a
+rank."""
 _TORCHRUN_FAILURE = re.compile(
     r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b"
 )

@@ -21,7 +21,7 @@ from torchscale.util.files import read_bounded
 _NAMED = 3
 """Files that a reason names; of a thousand ranks on broken nodes it would fill the screen."""
 _MAX_STEPS_BYTES = 4 << 30
-"""As much as a node may send of a launch."""
+"""Maximum number of bytes: as many as a node may send of a launch."""
 
 
 class _OfRank(Protocol):
@@ -53,8 +53,8 @@ def read_ranks(
     """Read a file of each rank of a launch.
 
     Args:
-        directory: Of the launch.
-        name: Of the file, with ``*`` in the place of the rank.
+        directory: Directory of the launch.
+        name: Name of the file, with ``*`` in the place of the rank.
         read: Parses one. It may raise a ``ValidationError``.
         world_size: Ranks of the launch. A content that says that it had others is of another
             launch.

@@ -40,7 +40,7 @@ class PlannedRun:
 
     Attributes:
         experiment: What was asked.
-        machine: Of the plan.
+        machine: Machine of the plan.
         plan: Cells to run or to skip.
         named: The name of a machine that is not here, for plans that are only shown; else empty.
     """

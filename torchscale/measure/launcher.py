@@ -25,8 +25,8 @@ from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import remove_tree
 
 _GROUP = ".group"
-"""In the run folder, while a process runs that many launches use: what is handed to it, and its
-logs."""
+"""Directory in the run folder, while a process runs that many launches use: what is handed to it,
+and its logs."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def measure_collectives(
     ``cluster``, over its nodes.
 
     Args:
-        experiment: With ``measure: [collectives]``.
+        experiment: Experiment with ``measure: [collectives]``.
         output_dir: A run folder, new or to be joined; ``results/collectives-<time>`` by default.
         observer: Shows messages and launches.
         cluster: Nodes, of which this is the first; ``None`` for this machine alone.

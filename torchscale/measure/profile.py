@@ -58,7 +58,7 @@ class ProfileOutcome:
     """What profiling gave.
 
     Attributes:
-        directory: Of the recording.
+        directory: Directory of the recording.
         profile: The recording and its analysis; ``None`` where Ctrl-C or TERM ended it before
             anything was recorded.
         run_folder: What ``report`` takes: ``directory`` or the run folder around it.

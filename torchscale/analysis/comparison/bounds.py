@@ -21,7 +21,8 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures
 
 MOST_DELAY = 0.95
-"""Of a launch. Beyond it hardly anything was left for the ranks, and the bound says nothing."""
+"""The largest usable delay, as a share of a launch. Beyond it hardly anything was left for the
+ranks, and the bound says nothing."""
 EQUAL_WORK = (1.06, 1.10)
 """The products and the copy of the fixed work took no longer than this against the median of
 undisturbed launches, which themselves scatter by 1.03 and 1.07. Beside processes that compute from
@@ -35,14 +36,15 @@ HEAVY_SLOWDOWN = 0.6
 """The same beside processes that slow the fixed work, or where that is not known: 0.06 to 0.60
 measured."""
 _BESIDE = 0.1
-"""Of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without any
-delay; 0.06 of 0.6 measured."""
+"""Share of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without
+any delay; 0.06 of 0.6 measured."""
 _FULL_AT = 2.0
 """Times the delay: the whole slowdown at a delay of a half."""
 MIN_QUIET_DEGREES = 2
-"""Of freedom of a variance over undisturbed launches: 3 launches on one side and 1 on the other."""
+"""Minimum number of degrees of freedom of a variance over undisturbed launches: 3 launches on one
+side and 1 on the other."""
 _BY_RATE = (Metric.THROUGHPUT, Metric.COST)
-"""In proportion to the time of a launch, so that a bound on the time bounds them."""
+"""Metrics in proportion to the time of a launch, so that a bound on the time bounds them."""
 
 
 class Basis(str, Enum):

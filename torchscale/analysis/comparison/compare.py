@@ -49,7 +49,7 @@ from torchscale.schema.state import State
 from torchscale.util.optional import complete, optional
 
 LEVEL = 0.05
-"""Of significance, after Holm's correction (docs/method.md). Measured false alarms:
+"""Level of significance, after Holm's correction (docs/method.md). Measured false alarms:
 docs/tested-on.md."""
 THRESHOLD = 0.02
 """A change up to this share counts as none: launches of one configuration differ by 2 to 3 % on a
@@ -103,7 +103,7 @@ def compare(
     Args:
         reference, other: The sides.
         threshold: A change up to this share is none.
-        prices: Of a device and hour on each side; without both there is no cost.
+        prices: Prices of a device and hour on each side; without both there is no cost.
         ignore_precision: Match cells that differ in precision alone.
         match: Match training and memory cells by these alone, whatever else differs.
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.

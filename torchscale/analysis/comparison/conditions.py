@@ -23,8 +23,9 @@ _ABSENT = "absent"
 CONDITIONS = (Flag.CONTENDED, Flag.THROTTLED)
 """Flags that say what the machine did to a launch, rather than how precise it is."""
 _SHARE_GAP = 1 / 3
-"""Of the launches of a side. One launch in three is what chance gives on a shared machine, and its
-deviation widens the interval; a larger gap between the sides shifts a side as a whole."""
+"""Gap between the sides' shares of the launches of a side. One launch in three is what chance gives
+on a shared machine, and its deviation widens the interval; a larger gap between the sides shifts a
+side as a whole."""
 DELAYED = 0.02
 """Share of a launch by which others delayed it at most: above the default threshold of a change it
 could make one."""

@@ -16,8 +16,9 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 MIN_LAUNCHES = 3
-"""On a side. With two launches the t interval of a mean has one degree of freedom and is 12.7
-standard errors wide: nearly every change would be unclear, and a lucky pair decided."""
+"""Minimum number of launches on a side. With two launches the t interval of a mean has one degree
+of freedom and is 12.7 standard errors wide: nearly every change would be unclear, and a lucky pair
+decided."""
 BLIND = 0.25
 """An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a
 quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
@@ -27,7 +28,7 @@ HEADLINES = (Metric.THROUGHPUT, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
 
 
 PossibleEnds = tuple[float | None, float | None]
-"""Between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
+"""Ends between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
 
 
 class Verdict(str, Enum):
@@ -90,15 +91,15 @@ class Change:
         before, after: Geometric means over launches, in the metric's unit.
         ratio: ``after`` ÷ ``before``.
         launches: How many on each side.
-        sessions: In how many sessions these were measured.
+        sessions: Number of sessions in which these were measured.
         session_spread: Standard deviation of a session's level, as a share; ``None`` where it is
             not estimated.
         adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was
             tested.
         conditions: Under which the sides were measured unequally, so that the ratio alone decides
             nothing.
-        bounds: Between which ratios the change lies without them; ``None`` under equal conditions,
-            and where nothing bounds it.
+        bounds: The ratios between which the change lies without them; ``None`` under equal
+            conditions, and where nothing bounds it.
         verdict: What can be said.
     """
 
@@ -236,7 +237,7 @@ class Overall:
 
     Attributes:
         metric: The metric.
-        ratio: Of the cells that count.
+        ratio: Ratio of the cells that count.
         cells, flagged: How many count, and how many of these carry warnings.
         verdict: What can be said.
         low, high: The least and the most that the change may be, which is ``ratio`` unless cells

@@ -68,7 +68,7 @@ class DiagnosisRule:
     Attributes:
         kind: What it finds.
         needs: What the function is given after the signals.
-        function: From signals and the values of ``needs`` to a judgement.
+        function: Judges from signals and the values of ``needs``.
         where: What holds of the signals that the rule is about; it is not asked about others.
         also: What must be measured as well, though only what the function calls looks at it.
     """

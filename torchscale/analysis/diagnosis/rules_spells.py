@@ -77,9 +77,9 @@ class Spells:
     """The slow spells of a rank.
 
     Attributes:
-        row: Of the rank.
-        count: Of spells.
-        share: Of the time in which it is slow.
+        row: Row of the rank.
+        count: Number of spells.
+        share: Share of the time in which it is slow.
         seconds: A spell lasts on average.
         rise: Seconds a step that it is slower in its spells than between them.
         excess: Seconds a step that it is slower in its spells than the others.

@@ -25,8 +25,8 @@ from torchscale.schema.cells.collectives import (
 _MIN_FIT_SIZES = 4
 """A line has two parameters; with two points more its residual says something."""
 _READABLE_SECONDS = 0.25
-"""Of a stretch over which the load of the host was read in ticks of 10 ms: its error is then 4 % of
-the cores, less than half the share that counts as contention."""
+"""Shortest length of a stretch over which the load of the host was read in ticks of 10 ms: its
+error is then 4 % of the cores, less than half the share that counts as contention."""
 _NOISY_HALF_WIDTH = 1 / 3
 """Beyond it, the intervals of two sizes whose times differ by a factor of two overlap."""
 _MIN_CALLS = 5
@@ -48,11 +48,11 @@ class CollectivePoint:
         payload_bytes, elements, in_place: As measured.
         seconds: Mean of a call, averaged over ranks and launches, as nccl-tests does.
         algbw, busbw: Bytes per second; 0 for a barrier, which carries nothing.
-        p50, p95, p99: Of calls timed one by one, each call's slowest rank.
+        p50, p95, p99: Quantiles of calls timed one by one, each call's slowest rank.
         rank_spread: Slowest rank's mean over the fastest's, minus 1.
         wrong_elements: Over all ranks; ``None`` where nothing was checked.
-        half_width: Of the 95 % t-interval of the mean of the calls timed one by one, as a share of
-            it; ``None`` with fewer than two.
+        half_width: Half width of the 95 % t-interval of the mean of the calls timed one by one, as
+            a share of it; ``None`` with fewer than two.
         flags: ``contended`` or ``noisy`` (``docs/method.md``): its time is not the link's alone.
         link_share: ``busbw`` over the link's rated bandwidth in one direction; ``None`` where that
             is not known, and of a barrier, which carries nothing.
@@ -107,7 +107,7 @@ class CollectiveFigures:
 
     Attributes:
         backend: Over which the ranks exchanged.
-        curves: By operation and dtype, in the order asked for.
+        curves: Curves by operation and dtype, in the order asked for.
         pairs: Messages between every two ranks; mean over launches.
         unsupported: What the backend does not have, and what it said.
     """

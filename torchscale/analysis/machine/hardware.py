@@ -24,7 +24,8 @@ class MatmulRates:
 
     Attributes:
         dtype: As measured.
-        peak: At the shape where it is highest, products following each other: the median over time.
+        peak: Rate at the shape where it is highest, products following each other: the median over
+            time.
         peak_shape: m, n, k.
         cold: The same shape with the caches emptied before each; ``None`` where it was not
             measured.

@@ -16,7 +16,7 @@ _QUANTILES = (0.5, 0.95, 0.99)
 _LARGEST_LOG = 700.0
 """Below the logarithm of the largest float (709.8)."""
 _DECIMALS = 8
-"""Of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
+"""Decimals of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
 
 
 def import_quantiles() -> None:

@@ -41,7 +41,7 @@ class CellFacts:
     """Facts about a cell, from all of its completed launches.
 
     Attributes:
-        device_kind: Of the ranks; ``None`` where none left a record.
+        device_kind: Kind of device of the ranks; ``None`` where none left a record.
         devices, torch, torchscale: Names and versions, as ranks said; sorted.
         nodes: Machines, by name.
         node_count: Nodes of a launch, the most of any; those of one name are told apart by their
@@ -50,9 +50,10 @@ class CellFacts:
         forked: Whether torchrun's agent and the ranks of any launch were forks of a process that
             had imported PyTorch.
         data: Which files batches came from, in the first launch that read any.
-        unsynchronized_wall_seconds: What the windows without synchronization took, of each launch
-            that had them.
-        started_at, ended_at: Of the first launch, and of the one that ended last; UTC, ISO 8601.
+        unsynchronized_wall_seconds: Wall time of the windows without synchronization, for each
+            launch that had them.
+        started_at, ended_at: Start of the first launch, and end of the one that ended last; UTC,
+            ISO 8601.
         failed: The launch that the cell's state comes from, where one failed, without what its
             ranks measured.
         launches: What is compared, of each launch; empty unless the cell has figures.
@@ -88,7 +89,7 @@ class CellFacts:
 
 
 NO_FACTS = CellFacts()
-"""Of a cell without records."""
+"""Facts of a cell without records."""
 
 
 LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]

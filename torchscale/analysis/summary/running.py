@@ -22,7 +22,7 @@ class SeparateCells:
     """The cells of a run, each summarized without the others.
 
     Attributes:
-        summaries: In plan order.
+        summaries: Summaries in plan order.
         machine_runs: Cells that measured the machine, with their records: they are judged together.
         problems: What could not be read, one line each.
     """

@@ -22,8 +22,8 @@ from torchscale.analysis.trace.windows import NS, RankWindow
 from torchscale.util.optional import complete
 
 _CHUNK_SHARE = 0.05
-"""Of the mean compute between two sends or receives: what is shorter belongs to calls that were
-made together, between which only buffers are prepared."""
+"""Share of the mean compute between two sends or receives: what is shorter belongs to calls that
+were made together, between which only buffers are prepared."""
 
 
 class _Way(IntEnum):
@@ -82,7 +82,7 @@ class MicroBatches:
 
     Attributes:
         lengths: What a diagnosis goes by.
-        begin: By column of the rank: when its chunks of compute begin, nanoseconds; each lasts
+        begin: Start of each chunk of compute, in nanoseconds, by column of the rank; each lasts
             until the next.
         factors: What the compute of each chunk is multiplied by where all micro-batches of a step
             are equally long.

@@ -31,7 +31,8 @@ _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
 the clocks between hosts after the offset is removed is that of NTP, some milliseconds; one host has
 one clock."""
 _RELATIVE_SPREAD = 0.10
-"""Of the collective's duration: a spread below it cannot change a wait by more than a tenth."""
+"""Share of the collective's duration: a spread below it cannot change a wait by more than a
+tenth."""
 _SAME_COLLECTIVE_NS = 500_000
 """Ends of one collective lie within tens of microseconds on the GPUs of a host; those of unrelated
 ones lie a part of a step apart, which is milliseconds."""
@@ -58,7 +59,8 @@ class Paired:
         start, end: Nanoseconds, clock offsets removed.
         takes_part: Which ranks.
         op, group, payload_bytes: What it was.
-        index: Its position among each rank's collectives; -1 where a rank takes no part.
+        index: The collective's position among each rank's collectives; -1 where a rank takes no
+            part.
     """
 
     start: NDArray[np.int64]

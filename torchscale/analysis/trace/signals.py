@@ -38,7 +38,7 @@ class _Steps:
     """When each rank's steps begin and end; where the recording has none, the window as one.
 
     Attributes:
-        begin, finish: By rank, nanoseconds.
+        begin, finish: Start and end of each step, by rank, in nanoseconds.
         count: Steps of a rank; 0 where the recording has none.
     """
 

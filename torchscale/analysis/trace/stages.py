@@ -46,7 +46,7 @@ def partner_column(position: int, column: int, layout: StageLayout, ranks: int) 
 
     Args:
         position: Place in the process group.
-        column: Of this rank.
+        column: Column of this rank.
         layout: The stages.
         ranks: Number of all ranks.
     """

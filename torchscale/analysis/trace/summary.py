@@ -25,7 +25,8 @@ from torchscale.schema.profiles.analysis import (
 _TOP = 15
 """Kernels that are listed. Chosen to fit a screen."""
 _MAX_BARS = 400
-"""Of a rank in the timeline. Chosen: about one for two pixels of the picture."""
+"""Maximum number of bars of a rank in the timeline. Chosen: about one for two pixels of the
+picture."""
 
 
 def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdown:

@@ -28,10 +28,10 @@ class RankWindow:
     Attributes:
         trace: All that was recorded of it.
         start, end: The window, on the rank's own clock.
-        steps: Those in the window.
+        steps: Steps in the window.
         compute: Kernels, or on CPU operators without communication in them.
         communication: Collectives.
-        copies: By the device.
+        copies: Copies by the device.
         waiting_for_data: Under the data loader's annotation.
         chosen: Which spans are compute.
     """

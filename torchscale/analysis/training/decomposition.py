@@ -9,7 +9,7 @@ from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.schema.cells.training import TrainingCell
 
 UNEXPLAINED_LIMIT = 0.05
-"""Of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are
+"""Share of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are
 compared."""
 
 

@@ -23,16 +23,18 @@ from torchscale.schema.node.environment import RankIdentity
 from torchscale.util.units import format_percent
 
 DRIFT_LIMIT = 0.02
-"""Of the mean step between first and last third: about the noise from launch to launch (2 to 3 %).
-A larger change within one launch is a trend."""
+"""Largest change of the mean step between first and last third: about the noise from launch to
+launch (2 to 3 %). A larger change within one launch is a trend."""
 PHASE_LIMIT = 0.02
-"""Of the step: phases and step are read from the same clock, so what is missing is time that no
-phase covers. Beyond the noise of a launch it would change what a phase's share says."""
+"""Largest missing share of the step: phases and step are read from the same clock, so what is
+missing is time that no phase covers. Beyond the noise of a launch it would change what a phase's
+share says."""
 OTHER_PROCESSES_LIMIT = 0.10
 """Share of the cores' time that went to other processes. Below it the effect is within the noise
 from launch to launch (2 to 3 %)."""
 MIN_BATCHES = 10
-"""As many as a measurement has unless a cap ends it (``worker/measure/stop.py``)."""
+"""Minimum number of batches: as many as a measurement has unless a cap ends it
+(``worker/measure/stop.py``)."""
 
 
 class Flag(str, Enum):

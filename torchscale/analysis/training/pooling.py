@@ -51,7 +51,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
     median way; for probes of the link, that with the median time; for counts, the sum.
 
     Args:
-        launches: Of the same ranks, at least one.
+        launches: Launches of the same ranks, at least one.
         step_seconds: The cell's mean step.
     """
     if len(launches) == 1:

@@ -21,8 +21,8 @@ which a roofline does not model."""
 
 _BYTES_OF_FP32 = 4
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Of what a step's operators read and write; with fp8 only the inputs of products are smaller than
-bf16."""
+"""Bytes per element of what a step's operators read and write; with fp8 only the inputs of products
+are smaller than bf16."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Compute:
     Attributes:
         flops_per_step: The model's, of all devices together, forward and backward.
         flops_per_second: Achieved over the whole step.
-        mfu: Of the peak (PaLM's definition: the model's operations alone).
+        mfu: Share of the peak (PaLM's definition: the model's operations alone).
         hfu: The same with what activation checkpointing computes again.
         peak: What they are shares of.
         intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.

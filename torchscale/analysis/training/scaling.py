@@ -28,9 +28,9 @@ class Efficiency:
         value: Ratio of the cells' throughputs, times n₀ ÷ n. 1 is ideal; above 1 is possible
             (caches) and shown as it is.
         baseline_world_size: n₀.
-        interval: 95 %, Welch's from launch to launch; ``None`` with fewer than two launches on
-            either side.
-        flags: Of this cell and of the baseline: an efficiency is only as good as both.
+        interval: 95 % interval, Welch's from launch to launch; ``None`` with fewer than two
+            launches on either side.
+        flags: Flags of this cell and of the baseline: an efficiency is only as good as both.
     """
 
     value: float

@@ -87,10 +87,10 @@ class _Waits:
     """Waiting and transfer in the exchanges of each step, in seconds.
 
     Attributes:
-        wait: By rank and step, for ranks that came later.
-        transfer: By step, once all had come.
-        blame: By rank, the others' waiting for it.
-        exposed: By step, waiting and transfer, mean over ranks.
+        wait: Waiting for ranks that came later, by rank and step.
+        transfer: Transfer once all ranks had come, by step.
+        blame: The others' waiting for each rank, by rank.
+        exposed: Waiting and transfer, mean over ranks, by step.
     """
 
     wait: Matrix
@@ -157,7 +157,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps.
 
     Args:
-        result: Of the launch.
+        result: Result of the launch.
         cell: Whose launch it is; without it the stages of a pipeline are not known.
 
     Raises:

@@ -21,7 +21,7 @@ from torchscale.util.files import read_bounded
 M = TypeVar("M", bound=BaseModel)
 
 _MAX_LINES_BYTES = 4 << 30
-"""As much as a node may send of a launch."""
+"""Maximum number of bytes: as many as a node may send of a launch."""
 
 
 def environment(cell: TrainingCell) -> Mapping[str, str]:

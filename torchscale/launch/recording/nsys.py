@@ -32,7 +32,7 @@ MIN_VERSION = (2022, 1)
 NO_RECORDING = "--tool kineto records with torch.profiler instead"
 _VERSION = re.compile(r"\b(20\d\d)\.(\d+)")
 _REPORT_VERSION = re.compile(rb"Report (20\d\d)@(\d+)")
-"""In the first bytes of a report, from 2023 on."""
+"""The version in the first bytes of a report, from 2023 on."""
 _HEAD_BYTES = 256
 _VERSION_SECONDS = 30.0
 """`nsys --version` takes seconds where its files are not cached."""
@@ -57,7 +57,7 @@ class Nsys:
     """An nsys that can be used.
 
     Attributes:
-        path: Of the program.
+        path: Path of the program.
         version: Year and number.
         cuda_trace: The value of ``--trace`` for CUDA. ``cuda`` takes the GPU's own tracing on
             Blackwell from 2025.6 on, which hands kernels over when the process ends, so that a
@@ -303,7 +303,7 @@ def failed_to_start(output: str, seconds: float) -> bool:
 
     Args:
         output: All that was printed.
-        seconds: From its start to its end.
+        seconds: Seconds from its start to its end.
     """
     return seconds < _START_SECONDS and _OWN_FAILURE.match(output) is not None
 

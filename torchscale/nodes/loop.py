@@ -17,7 +17,7 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 """Handles one connection."""
 
 _END_SECONDS = 5.0
-"""For cancelled tasks to end; they only close sockets."""
+"""Time limit for cancelled tasks to end; they only close sockets."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors after which asyncio accepts no connection for a second, of this process and of the
 machine."""

@@ -17,7 +17,7 @@ _BACKLOG = 256
 
 
 _RETRY_SECONDS = 1.0
-"""Between two questions for a name that does not resolve yet."""
+"""Seconds between two questions for a name that does not resolve yet."""
 
 
 class UnresolvedError(UsageError):

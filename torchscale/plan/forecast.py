@@ -14,7 +14,8 @@ class Forecast:
     """Predicted memory of a plan's cells.
 
     Attributes:
-        predicted: By the id of the training cell; cells without a prediction are missing.
+        predicted: Predicted memory by the id of the training cell; cells without a prediction are
+            missing.
         device_bytes: Memory of a device; ``None`` where it is unknown.
         shared: Whether all ranks share that memory, as on a CPU.
     """

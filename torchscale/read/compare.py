@@ -78,7 +78,8 @@ def compare_sources(
         rules: How they are compared.
         reference: Name of the side that the others are compared with; by default the first source,
             and of a directory of runs its oldest.
-        prices: Of a device and hour: one for all sides, or one for each; none compares no costs.
+        prices: Prices of a device and hour: one for all sides, or one for each; none compares no
+            costs.
         baselines: Where baselines are kept.
         observer: Shows that reading takes a while.
 

@@ -39,11 +39,11 @@ class PredictOptions:
     """What is asked for.
 
     Attributes:
-        counts: Of GPUs.
-        gpus_per_node: Of a full node; ``None`` for as many as the fullest measured node has.
+        counts: Counts of GPUs.
+        gpus_per_node: GPUs of a full node; ``None`` for as many as the fullest measured node has.
         link: Catalogue name of the network between the nodes asked for; ``None`` for the measured
             one.
-        price: Of a GPU and hour.
+        price: Price of a GPU and hour.
     """
 
     counts: tuple[int, ...]

@@ -270,7 +270,7 @@ class Results:
 
         Args:
             gpus: Counts to predict.
-            gpus_per_node: Of a full node; by default as many as the fullest measured node has.
+            gpus_per_node: GPUs of a full node; by default as many as the fullest measured node has.
             link: Catalogue name of the network between nodes.
             cost: Price of a GPU and hour.
 

@@ -29,7 +29,7 @@ def build_document(
 
     Args:
         summary: What came of its cells.
-        details: By cell id, for those of
+        details: Details by cell id, for those of
             :func:`~torchscale.report.sections.selection.detailed_cells`.
         price: Dollars for a device and hour; without it there is no cost.
     """

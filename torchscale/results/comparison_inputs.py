@@ -73,7 +73,7 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
     """Read a results directory, a ``record.json``, a baseline's file, or a baseline by its name.
 
     Args:
-        text: As a user gives it.
+        text: The source as a user gives it.
         baselines: Where baselines are kept.
 
     Raises:

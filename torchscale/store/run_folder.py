@@ -76,7 +76,7 @@ class RunFolder:
     """A run folder on disk. Only :meth:`create` and the methods named as writing write.
 
     Attributes:
-        path: Its directory.
+        path: Directory of the run.
         experiment: What ``experiment.json`` holds.
         set_aside_notes: What :meth:`record` could not read and moved to quarantine, a line each.
     """

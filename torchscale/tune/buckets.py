@@ -50,7 +50,7 @@ def exposed_seconds(
         sizes: Bytes of pieces of the gradients, in the order in which they get ready.
         ready: When each is ready, seconds after the first.
         cap_bytes: A bucket is complete once it holds as much; at least a piece.
-        cost: Of an all-reduce.
+        cost: Cost of an all-reduce.
     """
     done = ready[0]
     for size, at in _buckets(sizes, ready, cap_bytes):

@@ -32,9 +32,9 @@ class Gain:
     """The logarithm of a ratio of throughputs.
 
     Attributes:
-        log: Of the ratio of means.
+        log: Logarithm of the ratio of means.
         error: Standard error.
-        degrees: Of freedom of the noise behind it.
+        degrees: Degrees of freedom of the noise behind it.
         rounds: Launches of the setting that has fewer.
     """
 

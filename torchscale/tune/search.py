@@ -20,15 +20,17 @@ REGRET = 0.004
 """The search for a winner ends where the fastest of all combinations is expected to be faster than
 the best by less, as a logarithm: a verification could hardly show it."""
 MOST_LAUNCHES = 10
-"""For each value of each axis, on the average: with launches that differ by a tenth the expected
-regret stays above :data:`REGRET` for very long."""
+"""Maximum number of launches for each value of each axis, on the average: with launches that differ
+by a tenth the expected regret stays above :data:`REGRET` for very long."""
 _MIN_LAUNCHES = 2
-"""Of the best combination before the search ends, and of the winner without each of its changes."""
+"""Minimum number of launches of the best combination before the search ends, and of the winner
+without each of its changes."""
 _PROBE_ROUNDS = 4
 """Start against a run that exchanges nothing: with fewer than three degrees of freedom an interval
 is wide."""
 _MIN_PAIRS, _MAX_PAIRS = 4, 12
-"""Of the verification: below four its t quantile is above 3; twelve halve the interval of four."""
+"""Minimum and maximum number of pairs of the verification: below four its t quantile is above 3;
+twelve halve the interval of four."""
 _USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
 """Standard deviation from launch to launch before any is known, and what that counts: as much as
 two launches of one setting."""
@@ -62,7 +64,7 @@ class Trial:
 
     Attributes:
         setting: What was measured.
-        logs: Of the launches that succeeded.
+        logs: Logarithms of the launches that succeeded.
         launch_seconds: Wall time of each.
         state: ``ok``, or how its last launch failed.
         reason: Why.
@@ -105,7 +107,7 @@ class Search:
     time.
 
     Attributes:
-        trials: By setting, in the order in which they were first measured.
+        trials: Trials by setting, in the order in which they were first measured.
         winner: The fastest setting so far; the start where nothing is known to be faster.
         probe: The gain of exchanging nothing at all over the start; ``None`` where it was not
             measured.
@@ -128,7 +130,7 @@ class Search:
     ) -> None:
         """
         Args:
-            axes: Those that are expected to gain most first.
+            axes: Axes to search, those that are expected to gain most first.
             budget_seconds: Wall time that new launches may take.
             probe: Exchanges nothing.
             probed: Axes that change communication alone. Where the budget has room for the probe

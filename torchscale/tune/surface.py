@@ -26,8 +26,8 @@ _DRIFT_LAUNCHES = 10.0
 """Launches after which half of what slows the machine for a while has passed (about half a
 minute)."""
 _DRIFT_SHARE = 0.25
-"""Of the noise of a launch, in variance, that it has in common with those just before and after
-it."""
+"""Share of the noise of a launch, in variance, that it has in common with those just before and
+after it."""
 MAX_SETTINGS = 20_000
 """Combinations that are looked at: of more, those of fewer changes."""
 SIMPLER = 0.01
@@ -62,10 +62,10 @@ class Outlook(NamedTuple):
         next: The launch from which most is expected: of ``best``, or of its strongest rival.
         simplest: The combination of fewest changes that is about as fast as ``best``, as far as is
             known.
-        gain: Its expected gain over the start, as a logarithm.
-        error: Standard deviation of that.
-        single_error: That of the gain of a single change, the median over changes; ``None`` without
-            any.
+        gain: Expected gain of ``simplest`` over the start, as a logarithm.
+        error: Standard deviation of ``gain``.
+        single_error: Standard deviation of the gain of a single change, the median over changes;
+            ``None`` without any.
     """
 
     best: Setting

@@ -34,8 +34,8 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
     pipe and the like is written to and never replaced.
 
     Args:
-        path: Of the file.
-        data: Its content.
+        path: Path of the file.
+        data: Content of the file.
         durable: Whether it must be there after the machine has lost its power. Without, there is no
             fsync, which takes 10 ms on a disk: for files of a launch that counts only with its
             record, and for what can be made again.

@@ -56,7 +56,7 @@ _MIN_VALUE = 6
 """Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``)
 turn up everywhere, and no service gives out shorter secrets."""
 _MIN_DIGITS = 8
-"""Of a value of digits alone: shorter ones are counts and ports."""
+"""Minimum number of digits of a value of digits alone: shorter ones are counts and ports."""
 _MIN_NUMBER = 4
 """Digits of a number that is taken for a secret because of its name."""
 _MIN_LINE = 16

@@ -212,8 +212,8 @@ class Signals:
             equal work; ``None`` where ``staged`` is false, or which ranks belong together is not
             known.
         why_no_stages: What is missing to know the stages, where they are not known.
-        micro_batches: Micro-batches that pass through the pipeline in a step; ``None`` where it is
-            not known.
+        micro_batches: Number of micro-batches that pass through the pipeline in a step; ``None``
+            where it is not known.
         micro_batch_lengths: How long each of them computes.
         trusted: Whether the recording is good enough to name a rank.
         hosts: Machine of each rank, in the order of rows.

@@ -26,7 +26,7 @@ from torchscale.report.text.figures import (
 )
 
 _SCHEMA_VERSION = 38
-"""Of Grafana 9.5; later versions migrate it when they load it."""
+"""Schema version of a dashboard of Grafana 9.5; later versions migrate it when they load it."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _COLUMNS, _HEIGHT = 2, 8
 _WIDTH = 24 // _COLUMNS

@@ -27,8 +27,8 @@ class RunToStore:
 
     Attributes:
         directory: The run folder.
-        summary: Of the run.
-        exported: Its cells with their parameters and figures.
+        summary: Summary of the run.
+        exported: The run's cells with their parameters and figures.
         report: Renders the HTML report; ``None`` while the run goes on.
     """
 

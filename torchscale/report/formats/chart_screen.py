@@ -25,7 +25,7 @@ to 10 on a phone; there, wide charts are scrolled."""
 _ROWS_FRAME, _ROW = 0.85, 0.22
 """Inches of a chart of rows: legend and axis, and each row."""
 _COLOURS = {"#000000": "var(--soft)", "#dddddd": "var(--line)", "#ffffff": "var(--paper)"}
-"""Of matplotlib's axes, grid and legend → of the page."""
+"""Colours of matplotlib's axes, grid and legend → of the page."""
 _DIGITS = 5
 """Significant digits of a value that is shown with four."""
 _KEPT = 128
@@ -121,7 +121,7 @@ _NUMBER = r"(-?[\d.]+)"
 _RECTANGLE = re.compile(
     rf"M {_NUMBER} {_NUMBER} L {_NUMBER} \2 L \3 {_NUMBER} L \1 \4 (?:L \1 \2 )?z"
 )
-"""As bars are drawn."""
+"""Rectangles as bars are drawn."""
 
 
 def _shorter(found: re.Match[str]) -> str:

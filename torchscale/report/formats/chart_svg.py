@@ -52,8 +52,8 @@ BAR = 0.7
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
 _TITLE_CHARACTERS = 80
-"""Of a chart of half a page, at its font size: with a longer one (of long host names) no room is
-left for the axes."""
+"""Maximum number of characters of a chart of half a page, at its font size: with a longer one (of
+long host names) no room is left for the axes."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "torchscale",
@@ -72,8 +72,8 @@ class Plot:
     """Where the data are in a drawing.
 
     Attributes:
-        width, height: Of the drawing, points.
-        left, top, right, bottom: Of the axes in it.
+        width, height: Size of the drawing, points.
+        left, top, right, bottom: Edges of the axes in it.
         x, y: Limits of the axes, from left to right and from bottom to top.
     """
 

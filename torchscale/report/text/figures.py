@@ -35,9 +35,9 @@ class Quantity:
     """A figure of a training cell: how it is computed, shown, and named in every format.
 
     Attributes:
-        heading: Of its column.
+        heading: Heading of the figure's column.
         definition: Over which steps, launches and ranks, and how they are combined.
-        value: In SI units, bytes or as a share; ``None`` was not measured.
+        value: Value in SI units, bytes or as a share; ``None`` was not measured.
         text: A value as people read it, with its unit unless the heading has it.
         interval: Its 95 % interval; ``None`` for a figure that has none.
         end_text: Writes an end of it with so many digits; ``None`` where the value is shown without
@@ -46,7 +46,7 @@ class Quantity:
         unit: There; empty for a share.
         higher_is_better: There; ``None`` where neither is.
         csv: Its column in ``summary.csv``; empty where it has none.
-        csv_scale: From the unit of ``value`` to that of the column.
+        csv_scale: Factor from the unit of ``value`` to that of the column.
         panel: Title of its panel in a dashboard; empty where it has none.
         of_gpus: Whether it is of cells on GPUs, or on CPUs; ``None`` for both.
     """
@@ -326,7 +326,7 @@ DEFINED = (
     *PHASES,
     COMPILING,
 )
-"""Those that reports show with their definitions, in the order of ``docs/method.md``."""
+"""Figures that reports show with their definitions, in the order of ``docs/method.md``."""
 EXPORTED = (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
@@ -341,7 +341,7 @@ EXPORTED = (
     UTILIZATION,
     ENERGY,
 )
-"""Those that exporters give to other programs, in their order."""
+"""Figures that exporters give to other programs, in their order."""
 
 
 @dataclass(frozen=True)
@@ -349,10 +349,10 @@ class LostPart:
     """A part of the time that a device count adds to the mean step.
 
     Attributes:
-        heading: Of its column and of its layer in charts; ``+`` marks what is added to the ideal
-            step.
+        heading: Heading of the part's column and of its layer in charts; ``+`` marks what is added
+            to the ideal step.
         phrase: What costs this time, as a sentence names it.
-        seconds: Of a step; negative where the larger count is faster.
+        seconds: Seconds of a step; negative where the larger count is faster.
     """
 
     heading: str

@@ -52,8 +52,8 @@ KINDS: dict[CellKind, Kind] = {
         Kind("training", TrainingCell, RankRecord, TrainingResult),
     )
 }
-"""By name, in the order in which they are measured: peak rates before the training that is compared
-with them."""
+"""Kinds of cells by name, in the order in which they are measured: peak rates before the training
+that is compared with them."""
 
 T = TypeVar("T")
 

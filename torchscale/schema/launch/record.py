@@ -19,8 +19,8 @@ class LaunchRecord(Frozen):
     never changed.
 
     Attributes:
-        schema_version: Of this file.
-        cell_id: Of the cell.
+        schema_version: Schema version of this file.
+        cell_id: Id of the cell.
         launch: Which repeat, from 0.
         state: How it ended.
         reason: One line for people; empty when ``ok``.

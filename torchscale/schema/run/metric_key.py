@@ -23,7 +23,7 @@ class MetricKey(Frozen):
         metric: Which metric.
         operation: The collective of a bus bandwidth.
         dtype: Element type of a bus bandwidth, or of a matrix product's rate.
-        copy_kind: Between which memories a copy went.
+        copy_kind: The memories between which a copy went.
         pinned: Whether the copy's host memory was pinned; ``None`` for copies that touch no host
             memory.
 

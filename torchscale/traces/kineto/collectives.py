@@ -29,7 +29,8 @@ _ELEMENT_BYTES = {
     "c10::half": 2, "signed char": 1,
 }  # fmt: skip
 _MAX_DIMENSIONS = 64
-"""Of a tensor in torch. The product of many numbers takes time without end."""
+"""Maximum number of dimensions of a tensor in torch. The product of many numbers takes time without
+end."""
 
 
 class NcclKernel(NamedTuple):

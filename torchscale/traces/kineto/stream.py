@@ -62,7 +62,7 @@ class EventArgs(msgspec.Struct, gc=False):
 
 
 NO_ARGS = EventArgs()
-"""Of an event without arguments."""
+"""Arguments of an event without arguments."""
 
 
 class Event(msgspec.Struct, gc=False):

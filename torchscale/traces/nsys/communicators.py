@@ -24,10 +24,10 @@ class NcclSpan:
 
     Attributes:
         start, end: When it ran.
-        name: Of the kernel; of copies, the operation.
+        name: Name of the kernel; of copies, the operation.
         stream: It ran on.
         link: Correlates it with its launch.
-        step: That launched it; -1 where none did.
+        step: The step that launched it; -1 where none did.
         call: What was called there; ``None`` where NCCL's ranges do not tell.
         is_launched: Whether the launch was recorded.
     """

@@ -23,15 +23,15 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _MAX_VALUE_BYTES = 64 * 2**20
-"""Of one value: the longest names of kernels have some ten thousand characters, and the output of a
-program is one value too."""
+"""Maximum size of one value: the longest names of kernels have some ten thousand characters, and
+the output of a program is one value too."""
 _MAX_TABLES = 1_000
 """nsys writes less than two hundred."""
 _LEAST_ROW_BYTES = 6
-"""Of a row on a page of SQLite: a pointer of two bytes and a cell of four."""
+"""Minimum size of a row on a page of SQLite: a pointer of two bytes and a cell of four."""
 _STEPS_PER_BYTE = 20
-"""Of SQLite's machine, in one query. A row takes about 8 of them a column, and a column at least
-a byte of the file."""
+"""Maximum number of steps of SQLite's machine, in one query. A row takes about 8 of them a column,
+and a column at least a byte of the file."""
 _LEAST_STEPS = 10_000_000
 """Half a second, for files of a few pages."""
 _STEPS_BETWEEN = 100_000

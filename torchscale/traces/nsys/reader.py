@@ -72,7 +72,8 @@ _HOST_WAIT = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$"
 )
 _MAX_PROCESSES = 1024
-"""Of one export: a node has some tens of ranks. All tables are gone through for each."""
+"""Maximum number of processes of one export: a node has some tens of ranks. All tables are gone
+through for each."""
 _MAX_SHOWN = 60
 """Characters of a name in a message."""
 _MAX_LISTED = 16

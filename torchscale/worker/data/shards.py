@@ -42,8 +42,8 @@ from torchscale.worker.process_group import Ranks, local_world_size
 
 _FORMAT = 1
 _SHARD_BYTES = 128_000_000
-"""In the range that is usual for shards of training data: read sequentially, and enough of them to
-deal out over ranks."""
+"""Size of a shard, in the range that is usual for shards of training data: read sequentially, and
+enough of them to deal out over ranks."""
 _CHUNK_SAMPLES = 64
 """Samples that are drawn and written at once: 64 images of 224 pixels take 39 MB as floats."""
 _READ_BYTES = 4 << 20

@@ -47,8 +47,8 @@ _MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
 """Also for slow steps, so that each process has launched; and no more than enlarges the report
 needlessly."""
 _BYTES_OF_PARAMETER = 5
-"""That a recorded step takes: 4 of its gradient in fp32, and a quarter more for activations and the
-profiler's own records."""
+"""Bytes per parameter that a recorded step takes: 4 of its gradient in fp32, and a quarter more for
+activations and the profiler's own records."""
 _STEPS_IN_FLIGHT = 2
 """One that the device works on, and one that waits, so that it is never idle for want of work."""
 

@@ -53,8 +53,8 @@ _GROUPS = (
     "interval cut: too wide to draw",
     "no interval: too few launches",
 )
-"""Of points, from the most to the least certain; each has its own marker, and the last two are
-crosses."""
+"""Groups of points, from the most to the least certain; each has its own marker, and the last two
+are crosses."""
 
 
 def overall_section(

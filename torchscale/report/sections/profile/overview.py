@@ -20,7 +20,7 @@ COSTLY = 0.10
 """Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the
 devices."""
 _MAX_CAUSES = 3
-"""On the first screen, side by side."""
+"""Maximum number of causes on the first screen, side by side."""
 _NEXT = 2
 """Causes that are named after the costliest."""
 

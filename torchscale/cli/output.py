@@ -56,7 +56,7 @@ def replace_unprintable() -> None:
 
 
 def raise_verbosity(*, verbose: bool, quiet: bool) -> None:
-    """The same options after the command's name: they add to those before it."""
+    """Apply ``--verbose`` and ``--quiet`` after the command's name: they add to those before it."""
     _verbosity.verbose |= verbose
     _verbosity.quiet |= quiet
 

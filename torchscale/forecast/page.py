@@ -63,7 +63,8 @@ class PredictionReport:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """The same one by one."""
+        """Reasons that counts have no prediction, one by one, with their series where there are
+        several."""
         return tuple(
             f"{series_label(outcome)}: {reason}" if len(self.outcomes) > 1 else reason
             for outcome in self.outcomes

@@ -118,8 +118,8 @@ def _candidates(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _modified(path: Path) -> float:
-    """When it was written; of a link that leads nowhere, when that was made. A file that is gone
-    meanwhile is not read either."""
+    """Time when a file was written; of a link that leads nowhere, when that was made. A file that
+    is gone meanwhile is not read either."""
     try:
         return path.stat().st_mtime
     except OSError:

@@ -201,8 +201,8 @@ def _median_side(runs: Sequence[ResultSet], new: ResultSet, count: int, source: 
 
 
 def _of_runs(cell: ResultCell, runs: Sequence[ResultSet]) -> list[ResultCell]:
-    """The same workload in each run that measured it soundly on the same device and torch, the
-    newest first. A cell that failed in the new run has neither."""
+    """Cells of the same workload in each run that measured it soundly on the same device and torch,
+    the newest first. A cell that failed in the new run has neither."""
     key = workload_key(cell.cell)
     return [
         other

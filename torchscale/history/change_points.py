@@ -191,7 +191,7 @@ class _Split:
 
 
 def _rejected(splits: Sequence[_Split], rate: float) -> list[bool]:
-    """Which are no chance; permutations are spent on those alone that may be significant."""
+    """Whether each split is significant; permutations are spent on those alone that may be."""
     rejected = [False] * len(splits)
     for wanted in (*_STAGES, min(_MAX_PERMUTATIONS, int(2 * len(splits) / rate))):
         for split, decided in zip(splits, rejected, strict=True):
@@ -275,9 +275,8 @@ def _benjamini_hochberg(probabilities: Sequence[float], rate: float) -> list[boo
 def _confirmed(
     series: _Prepared, places: Sequence[int], rate: float, min_length: int
 ) -> tuple[int, ...]:
-    """Those places that are also significant between their neighbours alone. An early split may
-    have been near a change and not at it; once the change itself is found too, the first is
-    none."""
+    """Places that are also significant between their neighbours alone. An early split may have been
+    near a change and not at it; once the change itself is found too, the first is none."""
     kept = _refined(series, places, min_length)
     while len(kept) > 1:  # a single one was tested like this when it was found
         bounds = [0, *kept, len(series.values)]

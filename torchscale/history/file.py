@@ -108,7 +108,7 @@ def open_history(path: Path | None, *, create: bool = False) -> Iterator[History
 
 
 def _check_file(path: Path, *, create: bool) -> None:
-    """That it is a SQLite file, or can become one."""
+    """Refuse a path that is no SQLite file and cannot become one."""
     if path.is_dir():
         raise UsageError(
             f"{path} is a directory; expected the file of a history", hint="--db torchscale.sqlite"
@@ -189,8 +189,8 @@ class HistoryFile:
             raise self._damaged(str(result).splitlines()[-1])
 
     def _check_length(self) -> None:
-        """That the end is there: SQLite misses it only when it needs it, and it may be a free
-        page."""
+        """Refuse a file whose end is missing: SQLite misses it only when it needs it, and it may be
+        a free page."""
         ((size,),) = self._rows("PRAGMA page_size")
         ((count,),) = self._rows("PRAGMA page_count")
         file = self._rows("PRAGMA database_list")[0][2]  # that of `main`; empty in memory

@@ -344,7 +344,7 @@ def _days(point: Point, zero: float) -> float:
 
 
 def _seconds(point: Point) -> float:
-    """Since the epoch; 0 where the time is unknown or damaged."""
+    """Seconds of a point since the epoch; 0 where the time is unknown or damaged."""
     moment = parse_moment(point.measured_at)
     return 0.0 if moment is None else moment.timestamp()
 

@@ -82,7 +82,7 @@ class Trend:
 
     @property
     def counted(self) -> tuple[Point, ...]:
-        """Those that count."""
+        """Points that count."""
         return tuple(point for point in self.points if not point.left_out)
 
     @property

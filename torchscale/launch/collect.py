@@ -169,8 +169,8 @@ def _last_error(log: str) -> str:
 
 
 def _little_space(directory: Path) -> str:
-    """That the disk of the results is full, where it is: then ranks could not write why they
-    failed."""
+    """A text that says that the disk of the results is full; empty where it is not. Ranks could not
+    write there why they failed."""
     try:
         free = shutil.disk_usage(directory).free
     except OSError:

@@ -37,7 +37,7 @@ class Trial:
 
     @property
     def batch_size(self) -> int:
-        """Per device under weak scaling, global under strong scaling."""
+        """Batch size per device under weak scaling, global under strong scaling."""
         return self.cell.training.batch_size
 
     @property

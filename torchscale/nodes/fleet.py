@@ -181,5 +181,5 @@ def _problem(node: FleetNode) -> str:
 
 
 def failed_checks(validation: Validation) -> tuple[Check, ...]:
-    """Those that make the node unfit."""
+    """Checks that make the node unfit."""
     return tuple(check for check in validation.checks if check.status is Status.FAIL)

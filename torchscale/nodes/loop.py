@@ -112,8 +112,8 @@ class LoopThread:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Where no further connection can be accepted (too many open files), asyncio tries again after
-    a second: there is nothing to print."""
+    """Print nothing where no further connection can be accepted (too many open files): asyncio
+    tries again after a second."""
     error = context.get("exception")
     if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
         loop.default_exception_handler(context)

@@ -68,8 +68,8 @@ def predict_run(
 
 
 def predict_summaries(runs: Mapping[str, RunSummary], options: PredictOptions) -> PredictionReport:
-    """The same of runs that were read, by name; of several, the names of series begin with that of
-    their run.
+    """Predict every series of runs that were read, by name; of several runs, the names of series
+    begin with that of their run.
 
     Raises:
         UsageError: the options are wrong, or no run measured training.

@@ -298,7 +298,7 @@ class Results:
         )
 
     def efficiency_figures(self) -> dict[str, go.Figure]:
-        """The same of efficiency."""
+        """Efficiency against device count: a plotly figure for each model and setting, by title."""
         from torchscale.report.sections.charts import efficiency_charts  # noqa: PLC0415
 
         return self._figures(

@@ -78,7 +78,8 @@ def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
 
 
 def _place(section: Section) -> int:
-    """Its group's place; sections of one group keep their order, and tables of cells come first."""
+    """Place of the section's group; sections of one group keep their order, and tables of cells
+    come first."""
     groups = list(Group)
     if section.anchor in ("cells", "all-cells"):
         return -1

@@ -406,7 +406,7 @@ class _CellFile(RootModel[AnyCell]):
 
 
 def _numbered(entries: Sequence[Path], name: re.Pattern[str]) -> list[Path]:
-    """Those that are called so, by their number."""
+    """Entries whose names match ``name``, by their number."""
     return sorted((entry for entry in entries if name.match(entry.name) is not None), key=_number)
 
 

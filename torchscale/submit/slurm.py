@@ -74,7 +74,8 @@ class SlurmJob:
 
     @property
     def state_directory(self) -> Path:
-        """Beside the run folder: script, log, config, token and exit code of each job."""
+        """Directory beside the run folder with script, log, config, token and exit code of each
+        job."""
         return self.directory.with_name(f"{self.directory.name}.submit")
 
 

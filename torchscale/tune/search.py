@@ -428,7 +428,8 @@ class Search:
         )
 
     def _pairs_needed(self) -> int:
-        """So many that the interval's half-width is about a third of the gain seen."""
+        """Number of pairs with which the interval's half-width is about a third of the gain
+        seen."""
         gain = 0.0 if self._outlook is None else self._outlook.gain
         wanted = max(gain / 3, 0.003)
         needed = 2 * self._noise[0] * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2

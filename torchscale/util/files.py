@@ -99,7 +99,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def _discard(temporary: Path) -> None:
-    """It may never have come to be, in a directory that can only be read."""
+    """Remove a temporary file, which may never have been made in a directory that can only be
+    read."""
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
 

@@ -220,7 +220,7 @@ def _at_least(side: Values) -> list[float] | None:
 
 
 def _at_most(side: Values, usual: tuple[float, float] | None) -> list[float] | None:
-    """The same, at most."""
+    """Rates that the launches would have reached alone, at most."""
     rates = []
     for value, launch, disturbed in zip(side.values, side.launches, side.disturbed, strict=True):
         if not disturbed:

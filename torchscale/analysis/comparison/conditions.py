@@ -1,4 +1,4 @@
-"""Under which conditions a run was measured: the machine and its software, at each time that
+"""The conditions under which a run was measured: the machine and its software, at each time that
 somebody measured."""
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class MeasuredSession:
 def measured_sessions(
     experiment: ExperimentFile, launches: Iterable[LaunchFigures]
 ) -> tuple[MeasuredSession, ...]:
-    """Those in which ``launches`` were measured, oldest first; the folder's first one where there
-    are none."""
+    """Sessions in which ``launches`` were measured, oldest first; the folder's first session where
+    there are none."""
     sessions = experiment.sessions
     counts = Counter(session_numbers(sessions, launches)) or Counter({0: 0})
     measured: list[MeasuredSession] = []

@@ -82,9 +82,9 @@ _APART = {
 def straggler(
     signals: Signals, compute: Matrix, wait: Matrix, blame: SignalSeries, earlier: Earlier
 ) -> Judgement:
-    """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median
-    of the others with an interval that excludes 0, and with more than two ranks more of the blame
-    than chance gives. Then whether that can be trusted."""
+    """Find a straggler over at least 20 collectives or steps: waits of ≥ 2 % of the step, compute
+    time ≥ 3 % above the median of the others with an interval that excludes 0, and with more than
+    two ranks more of the blame than chance gives. Then judge whether that can be trusted."""
     if any(item.kind is FindingKind.STRAGGLING_NODE for item in earlier):
         return None
     if (refusal := cannot_name(signals)) is not None:

@@ -64,7 +64,7 @@ class Outcome:
 
 
 def passed(seen: str) -> Outcome:
-    """It holds, with the value seen."""
+    """The outcome of a check that passed, with the value seen."""
     return Outcome(Status.PASS, seen)
 
 
@@ -110,7 +110,7 @@ class FactGroup(Generic[Facts]):
 
 
 def gpus_of(facts: NodeFacts) -> tuple[GpuFacts, ...]:
-    """That the driver lists."""
+    """GPUs that the driver lists."""
     if facts.driver is None:
         return ()
     return facts.driver.gpus

@@ -96,7 +96,8 @@ class Curve:
 
     @property
     def peak(self) -> CollectivePoint:
-        """Where busbw is highest, of the sizes without a flag; of all where every one has one."""
+        """The size where busbw is highest, of the sizes without a flag; of all where every one has
+        one."""
         clean = [point for point in self.points if not point.flags]
         return max(clean or self.points, key=lambda point: point.busbw)
 
@@ -135,7 +136,7 @@ def collective_figures(
 
 
 def with_link_shares(figures: CollectiveFigures, link: float) -> CollectiveFigures:
-    """The same, each size with its share of the ``link``'s bytes per second."""
+    """The figures, each size with its share of the ``link``'s bytes per second."""
 
     def shared(point: CollectivePoint) -> CollectivePoint:
         return replace(point, link_share=point.busbw / link) if point.busbw else point
@@ -194,7 +195,8 @@ def _curve(
 
 
 def _fit(points: Sequence[CollectivePoint]) -> LatencyFit | None:
-    """Over the sizes without a flag, where these are enough for a line."""
+    """Latency and bandwidth over the sizes without a flag, where these are enough for a line; else
+    over all sizes."""
     clean = [point for point in points if not point.flags]
     fitted = clean if len(clean) >= _MIN_FIT_SIZES else points
     return fit_latency(

@@ -98,7 +98,7 @@ LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
 
 @dataclass(frozen=True)
 class LaunchConditions:
-    """Under which one launch was measured, as in :class:`LaunchFigures`."""
+    """Conditions under which one launch was measured, as in :class:`LaunchFigures`."""
 
     flags: tuple[str, ...] = ()
     other_processes: float | None = None
@@ -177,7 +177,7 @@ def _failed(completed: Sequence[LaunchRecord], state: State) -> LaunchRecord | N
 
 
 def _end(record: LaunchRecord) -> str:
-    """Its start where that is no time, as in a damaged record."""
+    """End of a launch, in ISO 8601; its start where that is no time, as in a damaged record."""
     try:
         end = datetime.fromisoformat(record.started_at) + timedelta(seconds=record.seconds)
     except (ValueError, OverflowError):

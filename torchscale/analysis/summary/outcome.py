@@ -20,7 +20,7 @@ _WORST_FIRST = (
 
 
 def completed_launches(cell_run: CellRun) -> tuple[LaunchRecord, ...]:
-    """Its launches without those that were interrupted, which run again."""
+    """The cell's launches without those that were interrupted, which run again."""
     return tuple(record for record in cell_run.launches if record.state is not State.INTERRUPTED)
 
 

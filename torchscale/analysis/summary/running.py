@@ -120,7 +120,7 @@ class RunningSummary:
         }
 
     def _measured(self, places: Iterable[int]) -> Iterator[int]:
-        """Those of training cells with figures: nothing changes in others."""
+        """Places of training cells with figures: nothing changes in others."""
         for place in places:
             summary = as_kind(self._separate[place], TrainingSummary)
             if summary is not None and summary.figures is not None:

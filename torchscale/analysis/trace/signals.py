@@ -26,7 +26,7 @@ compared: enough for an interval and for quarters, and each long beside a micro-
 def trace_signals(
     ranks: list[RankWindow], view: Waits | None, layout: StageLayout, *, trusted: bool
 ) -> Signals:
-    """Per step where the recording has steps, else per window."""
+    """Signals of a recording, per step where the recording has steps, else for the whole window."""
     signals = _group_signals(ranks, view, trusted=trusted)
     if layout.stages is None:
         return replace(signals, staged=_is_staged(ranks), why_no_stages=layout.reason)
@@ -249,7 +249,7 @@ def _is_staged(ranks: list[RankWindow]) -> bool:
 
 
 def _mean_host_bound(ranks: list[RankWindow], steps: _Steps) -> NDArray[np.float64] | None:
-    """Per rank, seconds a step; without the waits for data."""
+    """Mean host-bound time of each rank, in seconds per step, without the waits for data."""
     values = []
     for rank, begin, finish in zip(ranks, steps.begin, steps.finish, strict=True):
         host_bound = rank.host_bound

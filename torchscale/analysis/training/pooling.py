@@ -183,7 +183,7 @@ def _pauses(items: Sequence[Pauses | None], scales: Sequence[float]) -> Pauses |
 
 
 def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Windows | None:
-    """Those of all launches, one after the other."""
+    """Windows of all launches, one after the other."""
     known = complete(items)
     if known is None:
         return None
@@ -203,8 +203,8 @@ def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Window
 def _fetched_memory(
     items: Sequence[FetchedMemory | None], scales: Sequence[float]
 ) -> FetchedMemory | None:
-    """That of the median launch: the heap ends otherwise in each, and what one of them lost is not
-    the rule."""
+    """Fetched memory of the median launch: the heap ends otherwise in each, and what one of them
+    lost is not the rule."""
     known = complete(items)
     if known is None:
         return None

@@ -128,7 +128,7 @@ def _unsynchronized_windows(
 
 
 def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
-    """Per rank and step, the phases in which no gradient is in transfer."""
+    """Time of the phases in which no gradient is in transfer, per rank and step."""
     return np.array(
         [[step.forward + step.optimizer * optimizer for step in steps] for steps in ranks]
     )

@@ -181,7 +181,8 @@ class Figures:
 
     @property
     def step_mean_ends(self) -> tuple[float | None, float | None]:
-        """The same of ``step_mean``."""
+        """Ends of the interval of :attr:`step_mean`, as files have them: ``None`` where there is
+        none."""
         return finite_ends(self.step_interval)
 
     @property

@@ -154,7 +154,7 @@ def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> flo
 
 
 def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
-    """Its points, the ends of their intervals, and places on the lines between them, in the
+    """Points of a series, the ends of their intervals, and places on the lines between them, in the
     coordinates of the axes."""
     points = [
         (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(y, log=chart.log_y))

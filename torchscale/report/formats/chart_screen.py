@@ -46,8 +46,9 @@ class ScreenChart:
 
 @lru_cache(maxsize=_KEPT)
 def screen_chart(chart: AnyChart, prefix: str, width: str) -> ScreenChart:
-    """Its title, which the page has above the drawing, is left out; ``prefix`` keeps ids apart;
-    ``width`` as of :func:`screen_width`, or ``large`` on the first screen."""
+    """Draw a chart for the page. Its title, which the page has above the drawing, is left out;
+    ``prefix`` keeps ids apart; ``width`` as of :func:`screen_width`, or ``large`` on the first
+    screen."""
     svg, plot = draw_chart(replace(chart, title=""), _inches(chart, width), prefix)
     values = {**_frame(chart, plot), "points": _points(chart), "boxes": _boxes(chart)}
     return ScreenChart(_for_page(svg), script_json(values))

@@ -193,7 +193,7 @@ def result_label(cell: ResultCell) -> str:
 
 
 def cell_text(cell: AnyCell) -> str:
-    """The same of a cell alone."""
+    """Everything that distinguishes a cell by itself from others, in one line."""
     return shortened(", ".join(_label_parts(cell)))
 
 

@@ -74,8 +74,8 @@ class MemoryParts(Frozen):
 
 
 class PredictedMemory(Frozen):
-    """The same without running: from torch's memory tracker under fake tensors, for one device, and
-    arithmetic for what a strategy shares out.
+    """Memory of a training step, predicted without running it: from torch's memory tracker under
+    fake tensors, for one device, and arithmetic for what a strategy shares out.
 
     Attributes:
         parts: Where the peak's bytes are.

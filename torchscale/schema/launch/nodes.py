@@ -56,8 +56,8 @@ class NodeDescription(Frozen):
 
 
 class CheckDescription(Frozen):
-    """The same for ``validate``, where nodes may differ: what differs is its result. Only the
-    command must be equal.
+    """Description of a node for ``validate``, where nodes may differ: what differs is its result.
+    Only the command must be equal.
 
     Attributes:
         hostname: Hostname of the machine.

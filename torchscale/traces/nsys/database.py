@@ -112,7 +112,7 @@ class Database:
             )
 
     def tables(self) -> tuple[str, ...]:
-        """Its true tables whose names are words, as all of nsys's are; by name."""
+        """Names of the database's true tables that are words, as all of nsys's are; sorted."""
         return tuple(sorted(name for name in self._columns if _WORD.fullmatch(name)))
 
     def columns(self, table: str) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ class _Identity:
 
     @property
     def short(self) -> int:
-        """Its pid."""
+        """PID of the process."""
         return self.pid // PID_UNIT % PID_UNIT
 
 
@@ -374,7 +374,7 @@ class _Export:
         return Process(trace)
 
     def _on_clock(self, item: NvtxRange) -> NvtxRange:
-        """Its times in nanoseconds since the epoch."""
+        """The range with its times in nanoseconds since the epoch."""
         checked = self._checked(item)
         return checked._replace(start=checked.start + self._base, end=checked.end + self._base)
 
@@ -491,7 +491,8 @@ class _Export:
         return [self._checked(item) for item in self._nvtx.ranges(pid, _WAIT_PATTERNS)]
 
     def _checked(self, item: NvtxRange) -> NvtxRange:
-        """Within the 62 bits that a recording may have: times beyond are refused later."""
+        """The range, limited to the 62 bits that a time in a recording may have: times beyond are
+        refused later."""
         return item._replace(
             start=max(-MAX_NS, min(item.start, MAX_NS)), end=max(-MAX_NS, min(item.end, MAX_NS))
         )

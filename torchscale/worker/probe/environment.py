@@ -64,7 +64,7 @@ def collect_environment() -> Environment:
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those environment variables that can change a figure, by name, secrets redacted."""
+    """Environment variables that can change a figure, by name, secrets redacted."""
     return {
         shown_bytes(name): redact(name, shown_bytes(variables[name]))
         for name in sorted(variables)

@@ -160,8 +160,8 @@ class _CudaCapture:
 
 
 class _RangeCapture:
-    """Within an NVTX range of one process, which starts and ends the recording of all. A range in
-    each process would end it with the first."""
+    """A recording within an NVTX range of one process, which starts and ends the recording of all.
+    A range in each process would end it with the first."""
 
     settle_seconds = 0.5
     """All processes are recorded some ten milliseconds after the range begins."""
@@ -271,11 +271,11 @@ class _MarkedSource:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Those of the wrapped source."""
+        """Samples of an epoch of the wrapped source."""
         return self._source.epoch_samples
 
     def use(self) -> DataUse | None:
-        """Those of the wrapped source."""
+        """Data that the wrapped source used."""
         return self._source.use()
 
     def close(self) -> None:

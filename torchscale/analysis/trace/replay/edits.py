@@ -135,7 +135,7 @@ class Edits:
 
     @cached_property
     def micro_batches(self) -> MicroBatches | None:
-        """Those of a pipeline; ``None`` without one, or where they cannot be told."""
+        """Micro-batches of a pipeline; ``None`` without one, or where they cannot be identified."""
         return find_micro_batches(self.replay.ranks, self.replay.layout)
 
     def larger_buckets(self, most_bytes: float) -> Times | None:

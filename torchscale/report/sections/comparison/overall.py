@@ -167,7 +167,7 @@ def change_charts(
 
 
 def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
-    """Those of a group; the uncertain ones are crosses."""
+    """Points of one group; the uncertain ones are crosses."""
     drawn = [
         (place, change, _drawn_interval(change))
         for place, change in changes

@@ -96,7 +96,7 @@ def _findings(cell: TrainingSummary) -> tuple[Finding, ...]:
 
 
 def top_groups(groups: Sequence[CauseGroup]) -> tuple[CauseGroup, ...]:
-    """Those of the first screen."""
+    """Groups of causes on the first screen."""
     return tuple(group for group in groups if group.largest >= COST_FLOOR)[:MAX_TOP]
 
 

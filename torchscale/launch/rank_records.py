@@ -83,10 +83,10 @@ def read_ranks(
 def _foreign(content: _OfRank, rank: int, world_size: int) -> str:
     """Why a file is not this rank's of this launch; empty where it is."""
     if content.rank != rank:
-        return f"it is of rank {content.rank}"
+        return f"it belongs to rank {content.rank}"
     of_ranks = getattr(content, "world_size", world_size)  # a failure does not say
     if of_ranks != world_size:
-        return f"it is of a launch of {of_ranks} ranks, this one has {world_size}"
+        return f"it belongs to a launch of {of_ranks} ranks, this one has {world_size}"
     return ""
 
 

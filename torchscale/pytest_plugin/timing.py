@@ -270,7 +270,8 @@ def compare_times(
     others = sorted({one.machine for one in baseline} - {session.machine})
     if others:
         raise UsageError(
-            f"the baseline is of another machine ({others[0]}; this one: {session.machine})"
+            f"the baseline was measured on another machine ({others[0]}; this one: "
+            f"{session.machine})"
         )
     sides = [[list(one.seconds) for one in baseline], [list(session.seconds)]]
     ratio = log_ratio(session.seconds, [seconds for one in baseline for seconds in one.seconds])

@@ -36,7 +36,7 @@ def refuse_other_machine(path: Path, old: ExperimentFile, new: ExperimentFile) -
     differing = _differences(_machine(old), _machine(new))
     if differing:
         raise StoreError(
-            f"{path} is of another machine; it differs in " + "; ".join(differing),
+            f"{path} was measured on another machine; it differs in " + "; ".join(differing),
             hint="use another --output-dir",
         )
 

@@ -384,7 +384,8 @@ class RunFolder:
         if record.payload.kind != cell.kind:
             where = path.relative_to(self.path)
             raise DamagedFileError(
-                f"{where}: its payload is of kind {record.payload.kind}, its cell of {cell.kind}"
+                f"{where}: its payload is of kind {record.payload.kind}, but its cell is of kind "
+                f"{cell.kind}"
             )
         return record
 

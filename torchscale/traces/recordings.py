@@ -126,7 +126,7 @@ def _only_rank(ranks: list[RankTrace]) -> RankTrace:
     if len(ranks) > 1 or (unnamed.world_size or 1) > 1:
         raise TraceError(
             f"{unnamed.source}: neither the trace nor its file name says which of several ranks "
-            "it is of",
+            "recorded it",
             hint="rename it so that it contains rank0, rank1 …",
         )
     return replace(unnamed, rank=0, world_size=1)

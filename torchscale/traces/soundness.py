@@ -68,7 +68,7 @@ def _check_rank(trace: RankTrace, unnamed: int) -> None:
         bound, of = size, f" of {size:,} ranks (0 to {size - 1:,})"
     if rank != unnamed and not 0 <= rank < bound:
         raise TraceError(
-            f"{trace.source}: it says that it is of rank {_shown(rank)}{of}", hint=_HINT
+            f"{trace.source}: it says that it was recorded by rank {_shown(rank)}{of}", hint=_HINT
         )
 
 

@@ -52,7 +52,7 @@ def replaced_package(package: ModuleType) -> MachineError:
     )
     if package.__file__ is not None:
         owner = others[0] if others else "another project"
-        found = f"{package.__file__} is of {owner}, whose package has the same name"
+        found = f"{package.__file__} belongs to {owner}, whose package has the same name"
     return MachineError(found, hint=" && ".join(repairs(others)))
 
 

@@ -288,8 +288,8 @@ def _check_is_complete(path: Path) -> None:
         with contextlib.suppress(OSError):  # a link in a circle is no companion
             if companion.is_file() and companion.stat().st_size > 0:
                 raise TraceError(
-                    f"{path}: {companion.name} beside it holds a part of it; another program "
-                    "writes it, or was ended while it did",
+                    f"{path}: {companion.name} beside it holds a part of it; another program is "
+                    "writing it, or was ended before it had finished",
                     hint=f"wait until it is written, or {AGAIN}",
                 )
 

@@ -125,10 +125,10 @@ def has_left_loop(
     no loop with the line of the other.
 
     Args:
-        frames: Of the one.
+        frames: Frames of the one.
         loops: The outermost loop around each of its lines; empty where a source is not known.
         others: Frames of the other.
-        other_loops: As ``loops``.
+        other_loops: Loops of the other, as ``loops``.
     """
     if not loops or not other_loops:
         return False

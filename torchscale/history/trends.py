@@ -25,7 +25,7 @@ class Point:
 
     Attributes:
         run: Which.
-        figure: Its level and interval.
+        figure: The figure with its level and interval.
         outcome: How its cell ended.
         left_out: Why it does not count (``contended``, ``crashed``); empty where it does.
     """

@@ -22,7 +22,7 @@ from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"
-"""As torchscale.worker.machine.burn_in, which imports torch, names it."""
+"""Name of the file, as torchscale.worker.machine.burn_in, which imports torch, names it."""
 _READING_SECONDS = 1.0
 """Seconds between two readings of the GPUs: temperature and clocks follow the load within
 seconds."""

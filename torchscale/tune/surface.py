@@ -57,8 +57,7 @@ class Outlook(NamedTuple):
 
     Attributes:
         best: The combination that is expected to be the fastest.
-        regret: By how much the fastest of all combinations is expected to be faster than ``best``,
-            as a logarithm.
+        regret: Expected lead of the fastest of all combinations over ``best``, as a logarithm.
         next: The launch from which most is expected: of ``best``, or of its strongest rival.
         simplest: The combination of fewest changes that is about as fast as ``best``, as far as is
             known.

@@ -36,7 +36,7 @@ def repairs(others: tuple[str, ...]) -> tuple[str, ...]:
     run.
 
     Args:
-        others: As of :func:`namesakes`.
+        others: Names as of :func:`namesakes`.
     """
     removals = (f"pip uninstall {other.partition(' ')[0]}" for other in others)
     return (*removals, f"pip install --force-reinstall --no-deps {shlex.join(_source())}")

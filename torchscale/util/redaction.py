@@ -183,8 +183,8 @@ _HINTS = (
         "telegram",
     ),
 )
-"""Without any of these in it, in lower case, a text fits none of the patterns: a fast path for
-large files."""
+"""Parts of texts that may be secrets: without any of these in it, in lower case, a text fits none
+of the patterns: a fast path for large files."""
 _WORDS_IN_TEXT = re.compile(r"key|session|pass|pwd|sig|sas|pat|cookie|private", re.IGNORECASE)
 """Names that, alone before a colon, are words of messages (``unknown key: …``) and not names of
 secrets."""

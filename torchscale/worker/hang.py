@@ -74,7 +74,7 @@ def write_dump(
     full disk.
 
     Args:
-        directory, rank, since: As for :func:`answering_requests`.
+        directory, rank, since: Arguments as for :func:`answering_requests`.
         error: What ended the rank: where it was raised counts as the place of the main thread.
     """
     recorder, problem = _flight_recorder()

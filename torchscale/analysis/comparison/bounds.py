@@ -29,12 +29,12 @@ undisturbed launches, which themselves scatter by 1.03 and 1.07. Beside processe
 their own caches they took up to 1.05 and 1.04; beside those that move memory one of the two took
 longer each time (docs/tested-on.md)."""
 SLOWDOWN = 0.10
-"""By how much the computation itself is slower beside processes that leave the fixed work as fast
-as it was, where they had the core for half of the time or more, and in proportion below: 0.01 to
-0.09 measured. A thread that comes back to its core finds its caches filled by others."""
+"""Share by which the computation itself is slower beside processes that leave the fixed work as
+fast as it was, where they had the core for half of the time or more, and in proportion below: 0.01
+to 0.09 measured. A thread that comes back to its core finds its caches filled by others."""
 HEAVY_SLOWDOWN = 0.6
-"""The same beside processes that slow the fixed work, or where that is not known: 0.06 to 0.60
-measured."""
+"""Share by which the computation itself is slower beside processes that slow the fixed work, or
+where that is not known: 0.06 to 0.60 measured."""
 _BESIDE = 0.1
 """Share of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without
 any delay; 0.06 of 0.6 measured."""

@@ -45,7 +45,7 @@ class CollectivePoint:
     """One operation at one size.
 
     Attributes:
-        payload_bytes, elements, in_place: As measured.
+        payload_bytes, elements, in_place: Size and place, as measured.
         seconds: Mean of a call, averaged over ranks and launches, as nccl-tests does.
         algbw, busbw: Bytes per second; 0 for a barrier, which carries nothing.
         p50, p95, p99: Quantiles of calls timed one by one, each call's slowest rank.

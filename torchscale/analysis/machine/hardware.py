@@ -23,11 +23,11 @@ class MatmulRates:
     """Matrix products in one dtype; FLOP/s of a device, the mean over devices.
 
     Attributes:
-        dtype: As measured.
+        dtype: Element type, as measured.
         peak: Rate at the shape where it is highest, products following each other: the median over
             time.
         peak_shape: m, n, k.
-        cold: The same shape with the caches emptied before each; ``None`` where it was not
+        cold: Rate at the same shape with the caches emptied before each; ``None`` where it was not
             measured.
         typical: Median over all shapes.
         slowest_device: Lowest device's peak over the mean, minus 1.

@@ -16,7 +16,8 @@ _WORST_FIRST = (
     State.INCOMPLETE,
     State.SKIPPED,
 )
-"""Of several launches the first of these counts: what broke by itself, then what did not run."""
+"""The states from the worst on. Of several launches the first of these counts: what broke by
+itself, then what did not run."""
 
 
 def completed_launches(cell_run: CellRun) -> tuple[LaunchRecord, ...]:

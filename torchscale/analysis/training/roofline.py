@@ -53,7 +53,7 @@ class Compute:
         flops_per_step: The model's, of all devices together, forward and backward.
         flops_per_second: Achieved over the whole step.
         mfu: Share of the peak (PaLM's definition: the model's operations alone).
-        hfu: The same with what activation checkpointing computes again.
+        hfu: Share of the peak, with what activation checkpointing computes again.
         peak: What they are shares of.
         intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.
         passes_flops_per_second: Achieved over forward and backward passes alone.

@@ -39,13 +39,14 @@ class Quantity:
         definition: Over which steps, launches and ranks, and how they are combined.
         value: Value in SI units, bytes or as a share; ``None`` was not measured.
         text: A value as people read it, with its unit unless the heading has it.
-        interval: Its 95 % interval; ``None`` for a figure that has none.
+        interval: 95 % interval of the figure; ``None`` for a figure that has none.
         end_text: Writes an end of it with so many digits; ``None`` where the value is shown without
             its interval, since another figure shows the same.
-        key: Its name in exporters, with the unit at the end; empty where they do not have it.
+        key: Name of the figure in exporters, with the unit at the end; empty where they do not have
+            it.
         unit: There; empty for a share.
         higher_is_better: There; ``None`` where neither is.
-        csv: Its column in ``summary.csv``; empty where it has none.
+        csv: Column of the figure in ``summary.csv``; empty where it has none.
         csv_scale: Factor from the unit of ``value`` to that of the column.
         panel: Title of its panel in a dashboard; empty where it has none.
         of_gpus: Whether it is of cells on GPUs, or on CPUs; ``None`` for both.

@@ -158,7 +158,7 @@ class ComputeExport(Export):
     mfu: float | None
     """Model FLOPs utilization, a share of the peak."""
     hfu: float | None
-    """The same with recomputed activations."""
+    """Share of the peak, with recomputed activations."""
     peak: PeakExport | None
     intensity: float | None
     """FLOPs for each byte that the operators read and write."""
@@ -195,7 +195,7 @@ class EfficiencyExport(Export):
     interval: tuple[float, float] | None
     """95 %, from launch to launch; null where a side has a single launch."""
     flags: tuple[str, ...]
-    """Of the baseline's measurement."""
+    """Flags of the baseline's measurement."""
 
 
 class TrainingCellExport(Export):
@@ -218,7 +218,7 @@ class TrainingCellExport(Export):
     flags: tuple[str, ...]
     """Cautions of the measurement, such as ``noisy``."""
     autopsy: Autopsy | None = Field(validation_alias=AliasPath("facts", "autopsy"))
-    """Of a launch that made no progress, or whose ranks called collectives that do not fit
+    """Autopsy of a launch that made no progress, or whose ranks called collectives that do not fit
     together."""
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""

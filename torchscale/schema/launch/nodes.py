@@ -197,7 +197,7 @@ class Start(Frozen):
         node_rank: The node's place in this launch, from 0.
         nodes: Number of nodes of this launch.
         master_port: Port of torchrun's store, at the first node's address.
-        counts_flops: As in the task of the first node.
+        counts_flops: Whether operations are counted, as in the task of the first node.
     """
 
     type: Literal["start"] = "start"

@@ -38,7 +38,7 @@ class LaunchRecord(Frozen):
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
         telemetry: Readings of the machine over the measured steps, of the first node where there
             are several; ``None`` where nothing was read.
-        node_telemetry: The same for each of ``nodes``, in their order; empty for a launch on a
+        node_telemetry: Telemetry of each of ``nodes``, in their order; empty for a launch on a
             single node.
         autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None``
             for other ends.

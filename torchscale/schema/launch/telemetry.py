@@ -13,7 +13,7 @@ class GpuReading(Frozen):
         time: Seconds since the epoch; ``None`` in readings of older versions, which have the line's
             time.
         busy: Share of the last sampling period in which a kernel ran.
-        memory_busy: The same for its memory.
+        memory_busy: Share of that period in which its memory was read or written.
         memory_used_bytes: Memory used by all processes.
         power_watts: Now.
         energy_joules: Since the driver was loaded.

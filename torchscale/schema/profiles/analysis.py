@@ -101,12 +101,13 @@ class CollectiveSummary(Frozen):
             it.
         count: How many, over the group.
         mean_seconds: Mean duration over ranks.
-        wait_seconds: Mean over collectives and ranks; ``None`` where they could not be paired.
-        transfer_seconds: The same.
+        wait_seconds: Mean wait over collectives and ranks; ``None`` where they could not be paired.
+        transfer_seconds: Mean transfer over collectives and ranks; ``None`` where they could not be
+            paired.
         bus_bytes_per_second: Bus bandwidth from the transfer time; ``None`` without size, pairing
             or factor.
-        last_rank: Who arrived last most often.
-        last_percent: In how many of them.
+        last_rank: The rank that arrived last most often.
+        last_percent: Percentage of them in which it arrived last.
     """
 
     op: str

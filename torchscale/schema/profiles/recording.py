@@ -7,8 +7,8 @@ from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.state import State
 
 CPU_INFO_KEY = "torchscale_cpu"
-"""Of what torchscale adds to a trace of torch.profiler: the number of threads, and the logical CPUs
-of the process."""
+"""Key of what torchscale adds to a trace of torch.profiler: the number of threads, and the logical
+CPUs of the process."""
 
 
 class RecordedRank(Frozen):

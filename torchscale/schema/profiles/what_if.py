@@ -46,7 +46,7 @@ class WhatIfRow(Frozen):
 
     Attributes:
         change: What.
-        label: The same in words.
+        label: The change in words.
         ranks: Whose time is changed; empty for all.
         step_seconds: The predicted step.
         gain_percent: Gain as a percentage of the measured step; below 0 where the step would be

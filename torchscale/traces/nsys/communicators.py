@@ -48,7 +48,7 @@ class Process:
 
     Attributes:
         trace: All but the collectives of NCCL.
-        communication: Those.
+        communication: Collectives of NCCL.
         lacks_payloads: Whether NCCL attached values to its ranges that were not exported.
     """
 

@@ -15,7 +15,7 @@ from torchscale.errors import TraceError
 from torchscale.traces.nsys.database import AGAIN, STRINGS, Database
 
 PID_UNIT = 0x1000000
-"""In globalPid and globalTid the process is above 24 bits for the thread."""
+"""Unit of a process: in globalPid and globalTid the process is above 24 bits for the thread."""
 _TABLE = "NVTX_EVENTS"
 _SCHEMAS, _ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _PUSH_POP, _START_END = 59, 60

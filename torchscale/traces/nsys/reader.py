@@ -64,7 +64,7 @@ _STEP = re.compile(
     r"(?:seq|op_id|sizes)\b.*)?",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
-"""With what torch.autograd.profiler.emit_nvtx adds to a name."""
+"""Names of steps, with what torch.autograd.profiler.emit_nvtx adds to a name."""
 _STEP_PATTERNS = ("%step%", "iter%")
 _WAIT_PATTERNS = ("enumerate(DataLoader)%", DATA_WAIT)
 _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|Memcpy\w*Async)")

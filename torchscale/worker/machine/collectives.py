@@ -31,7 +31,7 @@ from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 
 _PAIR_CALLS = 10
-"""At most this many messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
+"""Maximum number of messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
 _STRETCH_SECONDS = 0.5
 """Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other
 processes is known to 2 %, a fifth of the share that counts as contention. Small messages take

@@ -35,7 +35,7 @@ _BUCKET_FACTORS = (
     (4.0, "gradient buckets 4x as large"),
     (np.inf, "one bucket"),
 )
-"""Of the largest recorded bucket."""
+"""Factors on the size of the largest recorded bucket."""
 
 
 class _Variant(NamedTuple):

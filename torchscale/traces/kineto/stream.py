@@ -268,7 +268,7 @@ class EventStream:
         try:
             self.header = _decode_header(self._before + b'"traceEvents": []' + after)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(f"the text around traceEvents is not valid JSON: {error}") from error
+            raise self._error(f"the text around traceEvents cannot be read: {error}") from error
 
     def _error(self, what: str) -> TraceError:
         return TraceError(

@@ -250,7 +250,7 @@ def test_the_other_torchscale_on_top_of_ours_is_one_error_whose_hint_mends_it(
     code, _, error = environment.torchscale()
     assert code == 3
     assert (
-        f"__init__.py is of {OTHER}, whose package has the same name\nhint: pip uninstall "
+        f"__init__.py belongs to {OTHER}, whose package has the same name\nhint: pip uninstall "
         "torchscale && " in error
     )
     environment.repair(error)

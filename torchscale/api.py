@@ -154,7 +154,7 @@ def profile(
 
     Args:
         config: Describes one workload; its largest device count is recorded.
-        overrides: As of :func:`benchmark`.
+        overrides: Overrides as of :func:`benchmark`.
         output_dir: A run folder, new or to be joined; ``results/profile-<what>-<time>`` by default.
         seconds: Record this long, in whole steps,
         max_steps: but no more steps than this; 200 with torch.profiler and 1000 with nsys by

@@ -2,5 +2,5 @@
 
 __version__ = "0.2.0.dev0"
 DISTRIBUTION = "torchscale-bench"
-"""As in pyproject.toml. On PyPI, ``torchscale`` is another project: Transformers, in a package of
-the same name."""
+"""Name of the distribution as in pyproject.toml. On PyPI, ``torchscale`` is another project:
+Transformers, in a package of the same name."""

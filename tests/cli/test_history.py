@@ -105,7 +105,7 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
     done = torchscale(tmp_path, "history")
     assert done.returncode == 0, done.stderr
     assert (
-        "Too few runs to tell a change: 3 runs in the longest series; 10 are needed" in done.stdout
+        "Too few runs to find a change: 3 runs in the longest series; 10 are needed" in done.stdout
     )
 
 

@@ -94,7 +94,7 @@ def test_no_runs_and_few_runs() -> None:
     assert "Nothing was measured." in shown(empty)
     few = content(slower_from(2, 4))
     report = HistoryReport(few.runs, tuple(trends(few)), 0.02)
-    assert history_sentence(report.trends, 0.02).startswith("Too few runs to tell a change: 4 runs")
+    assert history_sentence(report.trends, 0.02).startswith("Too few runs to find a change: 4 runs")
     document = history_document(report)
     assert document.section("changes") is None
     assert document.overview is not None

@@ -46,7 +46,7 @@ def test_cells_join_only_what_was_measured_on_the_same_machine(tmp_path: Path) -
     versions = first.environment.versions.model_copy(update={"torch": "9.9"})
     moved = first.environment.model_copy(update={"versions": versions})
     other = first.model_copy(update={"environment": moved, "threads_per_rank": 4})
-    with pytest.raises(StoreError, match=r"of another machine; it differs in threads .*; torch "):
+    with pytest.raises(StoreError, match=r"on another machine; it differs in threads .*; torch "):
         RunFolder.join(tmp_path / "run", other)
     assert RunFolder.open(tmp_path / "run").experiment == first
 

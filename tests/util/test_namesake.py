@@ -102,7 +102,7 @@ def test_the_error_tells_an_overwritten_package_from_a_missing_one(
     overwritten = replaced_package(torchscale)
     assert (
         overwritten.message
-        == f"{torchscale.__file__} is of {OTHER}, whose package has the same name"
+        == f"{torchscale.__file__} belongs to {OTHER}, whose package has the same name"
     )
     assert overwritten.hint == " && ".join(repairs((OTHER,)))
     assert overwritten.exit_code is ExitCode.UNABLE

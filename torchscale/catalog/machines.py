@@ -19,9 +19,9 @@ class Accelerator:
     """A GPU, as far as a plan needs it.
 
     Attributes:
-        driver_name: As its driver reports it.
+        driver_name: Name as the driver reports it.
         capability: CUDA compute capability (NVIDIA's list of CUDA GPUs).
-        memory_bytes: Of its data sheet; ``None`` where it is sold with several sizes.
+        memory_bytes: Memory of its data sheet; ``None`` where it is sold with several sizes.
     """
 
     driver_name: str
@@ -43,7 +43,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         "t4": Accelerator("Tesla T4", "7.5", 16 * 10**9),
     }
 )
-"""By the word in a machine's name."""
+"""Accelerators by the word in a machine's name."""
 
 
 @dataclass(frozen=True)

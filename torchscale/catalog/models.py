@@ -217,7 +217,7 @@ def model_title(name: str, options: Mapping[str, OptionValue] | None = None) -> 
 
 
 def changed_options(name: str, options: Mapping[str, OptionValue] | None) -> dict[str, OptionValue]:
-    """Those that differ from the model's defaults."""
+    """Options that differ from the model's defaults."""
     facts = MODELS.get(name)
     defaults = facts.options if facts else {}
     return {

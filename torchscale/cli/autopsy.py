@@ -14,7 +14,7 @@ from torchscale.errors import UsageError
 def autopsy(
     pid: Annotated[
         int | None,
-        typer.Argument(metavar="PID", min=1, help="Of torchrun, or of one rank, of a running job."),
+        typer.Argument(metavar="PID", min=1, help="PID of torchrun or of one of its ranks."),
     ] = None,
     log_dir: Annotated[
         Path | None,

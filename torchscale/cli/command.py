@@ -73,7 +73,7 @@ class Program(PlainGroup):
     another tool."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """As of any group.
+        """Finds the command as any group does.
 
         Raises:
             UsageError: the command has another name; the hint is the line to type.
@@ -168,8 +168,8 @@ def same_command(context: typer.Context, *, without: Collection[str] = ()) -> st
 
 
 def _names(context: Any) -> list[str]:  # noqa: ANN401 - its type moved within typer
-    """Of the running command, without the program's own, which may have been started by another
-    name."""
+    """Names of the groups and the command that run, without the program's own, which may have been
+    started by another name."""
     names: list[str] = []
     here = context
     while here.parent is not None:
@@ -185,7 +185,7 @@ def split_words(
     its words, and options that it does not know.
 
     Args:
-        arguments: As typed.
+        arguments: Arguments as typed.
         options: Option → whether it takes a value.
         commands: Names of subcommands.
 

@@ -295,7 +295,8 @@ def _accepted(texts: list[str] | None) -> list[Accept]:
 
 
 def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
-    """Which machine to buy is a question, not a gate."""
+    """When ``compare`` fails: as ``fail_on`` says, by default on a regression; never with prices,
+    since which machine to buy is a question, not a gate."""
     if fail_on is not None:
         return fail_on
     if with_prices:

@@ -78,7 +78,7 @@ def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
     """Check the arguments of a command, as they were typed.
 
     Args:
-        command: Its name: ``measure memory``.
+        command: The command's name: ``measure memory``.
         arguments: What follows it.
 
     Raises:
@@ -118,7 +118,7 @@ def _line(words: Sequence[str]) -> str:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """With all values of ``--accept`` behind the first."""
+    """Join all values of ``--accept`` behind the first."""
     places = [place for place, word in enumerate(words) if word == "--accept"]
     if len(places) < 2:
         return list(words)

@@ -121,7 +121,7 @@ def _styled(text: str) -> str:
 
 
 def _joined(paragraph: str) -> str:
-    """In one line, unless it is indented as code is."""
+    """The paragraph on one line, unless it is indented as code is."""
     if paragraph.startswith(" "):
         return paragraph
     return " ".join(paragraph.split())

@@ -130,7 +130,7 @@ finish_commands(app)
 
 
 _NO_MEMORY = ("failed to map segment", "Cannot allocate memory")
-"""Of the dynamic linker, and of the kernel."""
+"""Messages of the dynamic linker, and of the kernel."""
 _OUTPUT_FAILS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Errors of writing to what standard output leads to."""
 

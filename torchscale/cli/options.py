@@ -86,7 +86,7 @@ def config_values(
     """What a command sets in its config: values of its own, and those of options that were given.
 
     Args:
-        context: Of the running command; errors name an option as it was typed.
+        context: Context of the running command; errors name an option as it was typed.
         fixed: Config key → value.
         options: Option (``--min-bytes``) → config key and value; ``None`` and empty lists were not
             given.

@@ -28,7 +28,8 @@ FIRST_LINE_SECONDS = 1.0
 """A wait that takes longer is announced: after two seconds of silence people think that a program
 hangs."""
 _LINE_SECONDS = 10.0
-"""Between two lines of one wait in a log: CI systems and people look at logs about that often."""
+"""Seconds between two lines of one wait in a log: CI systems and people look at logs about that
+often."""
 
 
 @dataclass
@@ -55,7 +56,7 @@ def replace_unprintable() -> None:
 
 
 def raise_verbosity(*, verbose: bool, quiet: bool) -> None:
-    """The same options after the command's name: they add to those before it."""
+    """Apply ``--verbose`` and ``--quiet`` after the command's name: they add to those before it."""
     _verbosity.verbose |= verbose
     _verbosity.quiet |= quiet
 
@@ -66,12 +67,13 @@ def is_quiet() -> bool:
 
 
 def result_console() -> Console:
-    """For what the command was asked for; a pipe or file gets plain text without colour."""
+    """The console for what the command was asked for (stdout); a pipe or file gets plain text
+    without colour."""
     return _console(stderr=False)
 
 
 def message_console() -> Console:
-    """For progress, notes and errors, so that results can be piped."""
+    """The console for progress, notes and errors (stderr), so that results can be piped."""
     if _live:
         return _live[-1]
     return _console(stderr=True)

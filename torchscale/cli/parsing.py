@@ -52,7 +52,7 @@ def listed(values: Iterable[str] | None) -> list[str]:
 
 
 def integers(option: str, values: Iterable[str] | None) -> list[int]:
-    """As :func:`listed`, of whole numbers.
+    """Whole numbers from the values of an option, split as by :func:`listed`.
 
     Raises:
         UsageError: one of them is not a whole number.
@@ -67,7 +67,7 @@ def integers(option: str, values: Iterable[str] | None) -> list[int]:
 
 
 def members(option: str, values: Iterable[str] | None, kind: type[E]) -> list[E]:
-    """As :func:`listed`, of the values of an enum.
+    """Members of an enum from the values of an option, split as by :func:`listed`.
 
     Raises:
         UsageError: one of them is none of its values.
@@ -80,7 +80,7 @@ def members(option: str, values: Iterable[str] | None, kind: type[E]) -> list[E]
 
 
 def counts(option: str, values: Iterable[str] | None) -> list[int] | str:
-    """As :func:`integers`; the word ``auto`` alone stays as it is.
+    """Whole numbers from the values of an option; the word ``auto`` alone stays as it is.
 
     Raises:
         UsageError: one of them is not a whole number.
@@ -91,8 +91,8 @@ def counts(option: str, values: Iterable[str] | None) -> list[int] | str:
 
 
 def model_entries(option: str, values: Iterable[str] | None) -> list[object]:
-    """As :func:`listed`; entries with options may be written as in a config: ``[{name: gpt2,
-    sequence_length: 512}]``.
+    """Models from the values of an option, split as by :func:`listed`; entries with options may be
+    written as in a config: ``[{name: gpt2, sequence_length: 512}]``.
 
     Raises:
         ConfigError: such an entry is not valid YAML.

@@ -75,8 +75,8 @@ def refuse_two_documents(option: str, output: str | None, *, as_json: bool) -> N
     """Check that standard output gets one document.
 
     Args:
-        option: That names where a rendered document goes: ``--output``.
-        output: Its value.
+        option: The option that names where a rendered document goes: ``--output``.
+        output: The option's value.
         as_json: Whether the result is printed as JSON.
 
     Raises:

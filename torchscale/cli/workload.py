@@ -21,7 +21,7 @@ ModelOption = Annotated[
         "--model",
         "-m",
         metavar="NAME,…",
-        help="Of `torchscale docs names models`, or pkg.module:function.",
+        help="Name in `torchscale docs names models`, or pkg.module:function.",
     ),
 ]
 BatchOption = Annotated[

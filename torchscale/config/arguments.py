@@ -15,11 +15,12 @@ from torchscale.errors import UsageError
 
 DEFAULT_CONFIG = Path("benchmark_config.yaml")
 DEFAULT_BATCH_SIZE = 32
-"""Of a workload that options describe without a batch size: fills a GPU fairly, and fits nearly
-everywhere."""
+"""Batch size of a workload that options describe without a batch size: fills a GPU fairly, and fits
+nearly everywhere."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 60
-"""Of an experiment named after its models, so that paths stay readable."""
+"""Maximum number of characters of an experiment named after its models, so that paths stay
+readable."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def load_from_options(
     """The experiment of a command whose options are the config.
 
     Args:
-        command: As it is typed: ``measure memory``. Its last word is the name of the experiment.
+        command: The command as it is typed: ``measure memory``. Its last word is the name of the
+            experiment.
         values: What the options say.
         arguments: Further overrides, ``--key.sub=value``.
         known_options: Options of the command, for suggestions.

@@ -61,7 +61,7 @@ class Degrees:
     def filled(
         cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1
     ) -> Degrees:
-        """As many replicas as fit into ``world_size`` beside the other degrees.
+        """Degrees with as many replicas as fit into ``world_size`` beside the other degrees.
 
         Raises:
             ValueError: they do not divide it.

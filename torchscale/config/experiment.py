@@ -120,7 +120,8 @@ class Experiment(ConfigSection):
     @model_validator(mode="before")
     @classmethod
     def _models_only_where_needed(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-        """Without anything to train, ``models`` and ``batch_sizes`` may be left out."""
+        """Fill in ``models`` and ``batch_sizes``, which may be left out where nothing is
+        trained."""
         measure = data.get("measure") if isinstance(data, dict) else None
         kinds = measure if isinstance(measure, list | tuple) else [measure]
         if measure is None or "training" in kinds or "memory" in kinds:

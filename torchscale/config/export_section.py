@@ -8,7 +8,7 @@ from torchscale.config.base import ConfigSection, PositiveSeconds
 from torchscale.config.choices import ExportTarget
 
 AUTO = "auto"
-"""In place of a path or address: where the other program is set up to look."""
+"""Word in place of a path or address: where the other program is set up to look."""
 _HAVE_A_PLACE = (ExportTarget.MLFLOW, ExportTarget.WANDB, ExportTarget.GITHUB_SUMMARY)
 
 

@@ -1,4 +1,5 @@
-"""From a file, typed values and overrides to an :class:`Experiment`, or one line per mistake."""
+"""Loads a config file with typed values and overrides as an :class:`Experiment`, or gives one line
+per mistake."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def load_experiment(
     Args:
         path: ``None`` for an experiment made of ``base``, values and overrides alone.
         base: Config keys where there is no file.
-        overrides: As on the command line, ``--key.sub=value``; they win over ``values``.
+        overrides: Overrides as on the command line, ``--key.sub=value``; they win over ``values``.
         known_options: Options of the command, for suggestions.
         values: Typed values of keys, such as the command's own options give; never parsed as YAML.
 

@@ -32,9 +32,10 @@ class Override:
     """A key and its new value.
 
     Attributes:
-        path: Of the key, such as ``("hardware", "link")``.
+        path: Path of the key, such as ``("hardware", "link")``.
         value: Replaces the key's value.
-        text: As the user wrote it, in one line: ``--hardware.link=nvlink4``, ``--link nvlink4``.
+        text: The override as the user wrote it, in one line: ``--hardware.link=nvlink4``, ``--link
+            nvlink4``.
         from_option: Whether the user gave it with an option of the command, and so never wrote the
             key.
     """

@@ -32,8 +32,8 @@ from torchscale.config.choices import (
 from torchscale.config.strategy import Strategy, StrategyAxis, strategy_label
 
 MAX_NODES = 1024
-"""Of a sweep: eight times as many as the channel between nodes was tried with
-(benchmarks/channel_scale.py)."""
+"""Maximum number of nodes of a sweep: eight times as many as the channel between nodes was tried
+with (benchmarks/channel_scale.py)."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

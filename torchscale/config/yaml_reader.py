@@ -25,8 +25,8 @@ MAX_BYTES = 1_000_000
 """Real configs have a few kilobytes; a larger file is the wrong one, such as a data file or a
 device."""
 MAX_VALUES = 20_000
-"""Of keys, list entries and values together, and as many cells fit one run; reading them takes a
-second or two."""
+"""Maximum number of values: of keys, list entries and values together, and as many cells fit one
+run; reading them takes a second or two."""
 MAX_DEPTH = 20
 """Configs nest three or four levels deep; the limit keeps recursion over the data safe."""
 MAX_WHOLE = 2**63 - 1
@@ -61,8 +61,8 @@ class ConfigDocument:
     """The content of a config file, with line numbers.
 
     Attributes:
-        name: Of the file, for messages.
-        data: Its content.
+        name: Name of the file, for messages.
+        data: Content of the file.
         lines: Line, from 1, of the key at each path.
         problems: Line, path and message of mistakes found while reading.
     """

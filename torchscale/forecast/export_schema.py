@@ -44,15 +44,15 @@ class MeasuredPointExport(Export):
 
 
 class ExposureExport(Export):
-    """From which measured count on communication is exposed: by the measured gradient sync, else
-    where a sample costs more GPU time than noise explains."""
+    """The smallest measured count from which on communication is exposed: by the measured gradient
+    sync, else where a sample costs more GPU time than noise explains."""
 
     series: str
     gpus: int | None
     """Null where no measured count shows it."""
     latency_share: float | None
-    """Of the time of the gradients' all-reduces at the largest measured count of nodes, which grows
-    with their number; null where it was not measured."""
+    """Share of latency, which grows with the number of nodes, in the time of the gradients'
+    all-reduces at the largest measured count of nodes; null where it was not measured."""
 
 
 class PredictionsExport(Export):
@@ -65,6 +65,6 @@ class PredictionsExport(Export):
     measured: tuple[MeasuredPointExport, ...]
     exposure: tuple[ExposureExport, ...]
     price: float | None
-    """Of a GPU and hour."""
+    """Price of a GPU and hour."""
     notes: tuple[str, ...]
     """What was assumed."""

@@ -19,7 +19,7 @@ def gradient_latency(
 
     Args:
         link: Both, with nothing else running.
-        buckets: Of training.
+        buckets: Number of buckets in training.
         all_reduce: Latency of one, seconds, by the curve of collectives measured at the same count;
             ``None`` for what the two measurements say of it.
         of_ring: As in :class:`Latency`.

@@ -70,8 +70,8 @@ grow as a ring's or as a tree's."""
 
 
 def expected_maximum(count: float) -> float:
-    """Of ``count`` standard normal values: 0 for one, 1.43 for 8, 2.34 for 64, 3.23 for 1,024 (Blom
-    1958)."""
+    """Expected maximum of ``count`` standard normal values: 0 for one, 1.43 for 8, 2.34 for 64,
+    3.23 for 1,024 (Blom 1958)."""
     from scipy.special import ndtri  # noqa: PLC0415 - 0.2 s to import, and only predictions need it
 
     if count <= 1:
@@ -103,7 +103,7 @@ class Fit:
     Attributes:
         points: What it was fitted to, smallest count first.
         mean: Posterior mean of each term, shape (8,), as shares of ``scale``.
-        covariance: Of the terms, shape (8, 8).
+        covariance: Covariance of the terms, shape (8, 8).
         scale: GPU-seconds per sample at the largest measured count.
     """
 
@@ -149,7 +149,7 @@ def fit_law(points: Sequence[Measured]) -> Fit:
     """The posterior of the law's terms given the points.
 
     Args:
-        points: At least one, smallest count first.
+        points: Measured points, at least one, smallest count first.
     """
     scale = points[-1].cost
     expected, deviation = _prior(points)

@@ -61,8 +61,8 @@ def read_table(
             optionally ``nodes``, ``launch``, ``samples`` or ``tokens`` (of a step, over all GPUs),
             ``series``, ``unit`` and ``link``; others are ignored. A unit per GPU, such as
             ``samples/s/GPU``, is multiplied by the count.
-        gpus_per_node: Of a full node; by default the fullest of the column ``nodes``, or 8 where
-            there is none or all is on part of one node.
+        gpus_per_node: GPUs of a full node; by default the fullest of the column ``nodes``, or 8
+            where there is none or all is on part of one node.
 
     Raises:
         UsageError: it cannot be read, or a line is wrong; the message names the line, the value and

@@ -39,9 +39,9 @@ class PredictionReport:
     """Every series of a source.
 
     Attributes:
-        source: Its path.
+        source: Path of the source.
         outcomes: One a series.
-        price: Of a GPU and hour; ``None`` without one.
+        price: Price of a GPU and hour; ``None`` without one.
         notes: What was assumed.
     """
 
@@ -52,7 +52,7 @@ class PredictionReport:
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
-        """Of every series, by count."""
+        """Predictions of every series, by count."""
         return tuple(one for outcome in self.outcomes for one in outcome.predictions)
 
     @property
@@ -63,7 +63,8 @@ class PredictionReport:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """The same one by one."""
+        """Reasons that counts have no prediction, one by one, with their series where there are
+        several."""
         return tuple(
             f"{series_label(outcome)}: {reason}" if len(self.outcomes) > 1 else reason
             for outcome in self.outcomes
@@ -77,7 +78,7 @@ def series_label(outcome: SeriesPrediction) -> str:
 
 
 def exposure_sentence(outcome: SeriesPrediction) -> str:
-    """From which count on communication costs time."""
+    """A sentence that says from which count on communication costs time."""
     largest = outcome.series.points[-1].gpus
     if outcome.series.points[-1].exposed_share is not None:
         if outcome.exposed_from is None:

@@ -48,11 +48,11 @@ class Basis(str, Enum):
 
 @dataclass(frozen=True)
 class Prediction:
-    """At one count.
+    """A prediction for one count of GPUs.
 
     Attributes:
         series: The name of its series.
-        gpus, nodes: Of the request.
+        gpus, nodes: Counts of the request.
         throughput: Samples or tokens per second of all GPUs; the measured median where it was
             measured.
         low, high: 90 % interval of what a launch there would measure.
@@ -60,7 +60,7 @@ class Prediction:
         basis: Measured, between measured counts, or beyond them.
         seconds_per_million: Time for a million samples or tokens.
         cost_per_million: Price of these; ``None`` without a price.
-        step_seconds: Of one step; ``None`` where the work of a step is not known.
+        step_seconds: Time of one step; ``None`` where the work of a step is not known.
     """
 
     series: str
@@ -82,7 +82,7 @@ class SeriesPrediction:
 
     Attributes:
         series: The measurements.
-        predictions: By count; those that could be answered.
+        predictions: Predictions that could be made, by count.
         refusals: A sentence for each reason that something was not answered, with what to measure.
         exposed_from: The smallest measured count from which on communication is no longer hidden
             (:func:`exposed_from`); ``None`` where no measured count shows it.
@@ -106,7 +106,7 @@ def predict_series(
     Args:
         series: Measurements of one workload, with equal work per GPU at every count.
         counts: Requested counts, all positive.
-        price: Of a GPU and hour.
+        price: Price of a GPU and hour.
         link: Catalogue name of the network between the nodes asked for; ``None`` for the measured
             one.
     """

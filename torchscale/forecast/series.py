@@ -22,7 +22,7 @@ class Latency:
     """What the time of a step's collectives consists of, with nothing else under way.
 
     Attributes:
-        share: Of latency; the rest is bytes ÷ bandwidth. 0 to 1.
+        share: Share of latency; the rest is bytes ÷ bandwidth. 0 to 1.
         of_ring: Whether it grows with the number of nodes, as of a ring, or with its logarithm, as
             of a tree.
     """
@@ -37,14 +37,14 @@ class Measured:
 
     Attributes:
         gpus: All GPUs.
-        nodes: On how many nodes.
+        nodes: Number of nodes.
         launches: Samples or tokens per second of all GPUs, one for each launch, all positive.
         work: Samples or tokens of one step over all GPUs; ``None`` where not known.
         straggler_share: Share of a step that ranks wait for later ones, mean over ranks; ``None``
             where not measured.
         exposed_share: Share of a step that gradient sync takes once all ranks have arrived and no
             compute hides it; ``None`` where not measured.
-        latency: Of the gradients' all-reduces; ``None`` where not measured.
+        latency: Latency of the gradients' all-reduces; ``None`` where not measured.
     """
 
     gpus: int
@@ -88,9 +88,9 @@ class MeasuredSeries:
 
     Attributes:
         name: What it is; empty where a source holds one series.
-        points: By count, smallest first.
-        gpus_per_node: Of a full node, to place counts that were not measured.
-        unit: Of throughput.
+        points: Points by count, smallest first.
+        gpus_per_node: GPUs of a full node, to place counts that were not measured.
+        unit: Unit of throughput.
         link: Catalogue name of the network between nodes; ``None`` where not known.
     """
 

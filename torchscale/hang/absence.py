@@ -123,8 +123,8 @@ def explain_missing(job: Job) -> Autopsy | None:
 
 
 def _likeliest(stall: Stall, absent: Sequence[int]) -> tuple[int, ...]:
-    """Of the ranks that are missing those that called the fewest collectives of the group: others
-    may wait for them in ways that the recorder does not see."""
+    """The missing ranks that called the fewest collectives of the group: others may wait for them
+    in ways that the recorder does not see."""
     counts = {rank: stall.log.last(rank) for rank in absent}
     fewest = min(counts.values())
     return tuple(sorted(rank for rank in absent if counts[rank] == fewest))

@@ -46,7 +46,7 @@ class GroupLog:
     """The collectives of one process group.
 
     Attributes:
-        name: Of the group.
+        name: Name of the group.
         description: torch's.
         members: Global ranks.
         calls: Global rank → number → calls (several where they were coalesced). Only ranks with a
@@ -82,8 +82,8 @@ class Stall:
     """A collective that does not complete.
 
     Attributes:
-        log: Of its group.
-        number: In the group.
+        log: Log of its group.
+        number: Number of the collective in the group.
         waiting: Ranks that are in it.
         missing: Ranks with a recorder that have not called it.
         silent: Members without a recorder.
@@ -116,7 +116,7 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
     """The process groups of a job.
 
     Args:
-        logs: Of the ranks that have one.
+        logs: Logs of the ranks that have one.
         world: Every rank.
     """
     keys: dict[tuple[str, tuple[int, ...]], list[int]] = {}
@@ -145,8 +145,8 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
 
 
 def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
-    """For each group with a collective that does not complete: the first such, or the first before
-    it that ranks called differently; oldest first."""
+    """The first collective of each group that does not complete, or the first before it that ranks
+    called differently; oldest first. Groups whose collectives all complete have none."""
     stalls = []
     for log in groups:
         pending = [number for rank in log.calls if (number := log.pending(rank)) is not None]

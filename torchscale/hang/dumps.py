@@ -29,7 +29,7 @@ _NAME = re.compile(r"(?:^|\D)(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle))?$")
 """``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a
 prefix."""
 _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+\.")
-"""Of a launch directory, and no dumps."""
+"""Names of files of a launch directory, and no dumps."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def _candidates(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _modified(path: Path) -> float:
-    """When it was written; of a link that leads nowhere, when that was made. A file that is gone
-    meanwhile is not read either."""
+    """Time when a file was written; of a link that leads nowhere, when that was made. A file that
+    is gone meanwhile is not read either."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -154,7 +154,7 @@ def _read(path: Path) -> _Dump:
 
 
 def _world_size(log: CollectiveLog | None) -> int:
-    """By the default group; 0 where the log does not say."""
+    """Number of ranks in the default group; 0 where the log does not say."""
     if log is None:
         return 0
     worlds = [group.ranks for group in log.groups.values() if group.description == "default_pg"]

@@ -57,10 +57,10 @@ def inspect_hang(
     kernel say in ``directory``. Takes at most some seconds more than ``_ANSWER_SECONDS``.
 
     Args:
-        directory: Of the launch.
+        directory: Directory of the launch.
         torchrun_pid: The ranks are its descendants.
-        ranks: Of the launch on this machine, since processes may be gone or more; ``None`` for
-            those that there are.
+        ranks: Ranks of the launch on this machine, since processes may be gone or more; ``None``
+            for those that there are.
         moved_seconds_ago: When the last progress was, if the launch may be slow and not hang.
     """
     found = rank_processes(torchrun_pid)

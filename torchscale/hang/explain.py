@@ -1,5 +1,4 @@
-"""From what ranks left while they hang to the cause: which collective, which rank did not arrive,
-how sure.
+"""Explains a hang from what ranks left: which collective, which rank did not arrive, how sure.
 
 Ranks wait for each other, so most of them are victims. The one to name is found by following who
 waits for whom: a rank that is missing in one collective and itself waits in another is a victim as
@@ -26,7 +25,7 @@ from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.units import format_seconds
 
 _MAX_PLACES = 4
-"""Of ranks in one line; the evidence lists all."""
+"""Maximum number of places of ranks in one line; the evidence lists all."""
 
 
 def explain_hang(

@@ -26,9 +26,9 @@ _MAX_VALUES = 4_000_000
 """Shapes and frames of one dump: a pickle may name one list a million times and unfold to any
 size."""
 _MAX_ENTRIES = 100_000
-"""Of one rank; torch keeps 2,000 unless it is told otherwise."""
+"""Maximum number of entries of one rank; torch keeps 2,000 unless it is told otherwise."""
 _MAX_DIMENSIONS = 64
-"""Of a tensor in torch."""
+"""Maximum number of dimensions of a tensor in torch."""
 _MAX_FRAMES = 100
 _MAX_NAME = 80
 _MAX_NUMBER = 1 << 62

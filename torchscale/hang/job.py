@@ -34,16 +34,16 @@ class RankEvidence:
 
     Attributes:
         rank: Global rank.
-        condition: Of its process.
+        condition: Condition of its process.
         frames: Python stack of its main thread, outermost first; empty where unknown.
-        log: Its collectives; ``None`` without a recorder.
+        log: Collectives of the rank; ``None`` without a recorder.
         problem: Why there is no ``log``.
         is_unread: Whether it left a dump that could not be read.
-        pid: Of its process, where known.
+        pid: PID of its process, where known.
         size_error: Bytes that gloo received and that it expected, if it ended the rank for that.
         activity: Whether it computes or sleeps; ``None`` where that is not known, or says nothing
             about waiting.
-        loops: For each of ``frames`` the outermost loop around its line; empty where its source is
+        loops: The outermost loop around the line of each of ``frames``; empty where its source is
             not known.
     """
 

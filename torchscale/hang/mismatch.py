@@ -93,7 +93,7 @@ def mismatch_with_ended(job: Job) -> Autopsy | None:
 
 
 def _cause_of(signatures: Sequence[Signature]) -> HangCause:
-    """In what calls under one number differ."""
+    """Whether calls under one number differ in operation, dtype or size, as a cause."""
     if len({tuple(operation for operation, _, _ in signature) for signature in signatures}) > 1:
         return HangCause.COLLECTIVE_MISMATCH
     if len({tuple(dtypes for _, _, dtypes in signature) for signature in signatures}) > 1:

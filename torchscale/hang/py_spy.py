@@ -14,7 +14,7 @@ from torchscale.util.interpreter import installed_program
 from torchscale.util.process import run_bounded
 
 _ALL_SECONDS = 20.0
-"""For all ranks of a machine: eight that can be read take one or two."""
+"""Seconds for all ranks of a machine: eight that can be read take one or two."""
 _MAX_LINE = 10**9
 _SECONDS = 10.0
 """py-spy reads a stack in well under a second; a process that hangs in the kernel may keep it."""

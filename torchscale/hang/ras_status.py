@@ -67,7 +67,7 @@ def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
     """Which ranks are behind or do not respond, a line each.
 
     Args:
-        status: Of the service, which may be another job's.
+        status: Status of the service, which may be another job's.
         pids: Processes of our ranks on this machine: communicators without any of them are left
             out.
     """

@@ -12,7 +12,7 @@ from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.files import read_bounded
 
 _MAX_SOURCE_BYTES = 2 * 2**20
-"""Of a module that people write; parsing takes some 50 times as much memory."""
+"""Largest source of a module that people write; parsing takes some 50 times as much memory."""
 _FROZEN = "<frozen "
 """Modules within Python itself, as ``runpy``: what they run is called from no loop."""
 _FRAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -22,12 +22,12 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 def outermost_loops(
     frames: Sequence[StackFrame], root: Path, since: float
 ) -> tuple[LineRange | None, ...]:
-    """For each frame the outermost loop of its function that its line is in; ``None`` for a line in
-    none.
+    """The outermost loop around the line of each frame, within the frame's function; ``None`` for a
+    line in no loop.
 
     Args:
-        frames: Of a stack.
-        root: What the process has as its root directory, as ``/proc/PID/root``.
+        frames: Frames of a stack.
+        root: Root directory of the process, as ``/proc/PID/root``.
         since: When the process started: a file that was changed later is not what it runs.
 
     Returns:

@@ -21,7 +21,7 @@ _TEARDOWN_FUNCTIONS = frozenset(
 """Leaving the process group, and what Python runs when a process ends."""
 _C10D = "distributed_c10d.py"
 _MAX_NAME = 80
-"""Of a file and of a function: the line has to fit a table."""
+"""Maximum number of characters of a file and of a function: the line has to fit a table."""
 _NOT_COLLECTIVES = frozenset(
     {"wrapper", "init_process_group", "new_group", "_new_process_group_helper"}
 )
@@ -125,10 +125,10 @@ def has_left_loop(
     no loop with the line of the other.
 
     Args:
-        frames: Of the one.
+        frames: Frames of the one.
         loops: The outermost loop around each of its lines; empty where a source is not known.
         others: Frames of the other.
-        other_loops: As ``loops``.
+        other_loops: Loops of the other, as ``loops``.
     """
     if not loops or not other_loops:
         return False

@@ -27,7 +27,7 @@ from torchscale.util.optional import sole
 
 _BACKWARD = "backward pass"
 _LEFT_BECAUSE = "may have had fewer batches, returned early or caught an exception"
-"""Of ranks that have left a loop before others."""
+"""Reasons of ranks that have left a loop before others."""
 
 
 def explain_by_stacks(job: Job) -> Autopsy | None:

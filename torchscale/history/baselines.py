@@ -27,7 +27,7 @@ _LOOKED_AT = 50
 """Runs before the one that is judged, newest first: a run of two months ago is no `last` one of a
 nightly job."""
 _MOST_RUNS = 200
-"""Of a median: each is read as a whole."""
+"""Maximum number of runs of a median: each is read as a whole."""
 _MEDIAN = re.compile(r"median-of-([0-9]{1,4})")
 
 
@@ -151,8 +151,8 @@ def _of_main(runs: Sequence[HistoryRun], source: Path) -> list[HistoryRun]:
 
 
 def _sound_cells(content: HistoryContent, wanted: set[str]) -> dict[int, set[str]]:
-    """Of each run, by its number: those of the wanted workloads that it measured without a
-    condition that withholds a verdict."""
+    """Wanted workloads that each run measured without a condition that withholds a verdict, by
+    number of the run."""
     keys = {number: workload_key(cell) for number, cell in content.cells.items()}
     measured = {(figure.run, figure.cell) for figure in content.figures}
     sound: dict[int, set[str]] = {}
@@ -201,8 +201,8 @@ def _median_side(runs: Sequence[ResultSet], new: ResultSet, count: int, source: 
 
 
 def _of_runs(cell: ResultCell, runs: Sequence[ResultSet]) -> list[ResultCell]:
-    """The same workload in each run that measured it soundly on the same device and torch, the
-    newest first. A cell that failed in the new run has neither."""
+    """Cells of the same workload in each run that measured it soundly on the same device and torch,
+    the newest first. A cell that failed in the new run has neither."""
     key = workload_key(cell.cell)
     return [
         other

@@ -33,11 +33,11 @@ from torchscale.schema.run.result_set import ResultSet
 _APPLICATION = 0x74736869
 """``tshi``, in the header of the file (PRAGMA application_id)."""
 _VERSION = 1
-"""Of the tables (PRAGMA user_version)."""
+"""Version of the tables (PRAGMA user_version)."""
 _BUSY_SECONDS = 30.0
 """Another command may be adding a few hundred runs."""
 _MAX_RESULT_BYTES = 64 * 2**20
-"""Of one run, unpacked: as large as a baseline may be."""
+"""Largest result of one run, unpacked: as large as a baseline may be."""
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _TABLES = {
@@ -108,7 +108,7 @@ def open_history(path: Path | None, *, create: bool = False) -> Iterator[History
 
 
 def _check_file(path: Path, *, create: bool) -> None:
-    """That it is a SQLite file, or can become one."""
+    """Refuse a path that is no SQLite file and cannot become one."""
     if path.is_dir():
         raise UsageError(
             f"{path} is a directory; expected the file of a history", hint="--db torchscale.sqlite"
@@ -189,8 +189,8 @@ class HistoryFile:
             raise self._damaged(str(result).splitlines()[-1])
 
     def _check_length(self) -> None:
-        """That the end is there: SQLite misses it only when it needs it, and it may be a free
-        page."""
+        """Refuse a file whose end is missing: SQLite misses it only when it needs it, and it may be
+        a free page."""
         ((size,),) = self._rows("PRAGMA page_size")
         ((count,),) = self._rows("PRAGMA page_count")
         file = self._rows("PRAGMA database_list")[0][2]  # that of `main`; empty in memory
@@ -223,7 +223,7 @@ class HistoryFile:
 
         Args:
             entry: The run.
-            fingerprint: Of the folder's files, by which it is known without being read.
+            fingerprint: Fingerprint of the folder's files, by which it is known without being read.
 
         Returns:
             Whether it was new.

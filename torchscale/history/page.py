@@ -43,11 +43,13 @@ from torchscale.report.text.labels import chart_name, plural
 from torchscale.util.units import format_percent, parse_moment
 
 _MAX_CHARTS = 120
-"""On one page: a browser draws about as many in a second or two. The table holds every series."""
+"""Maximum number of charts on one page: a browser draws about as many in a second or two. The table
+holds every series."""
 _FEWEST_POINTS = 2
-"""Of a chart over time: one run is a row of the table."""
+"""Minimum number of points of a chart over time: one run is a row of the table."""
 _MAX_POINTS = 400
-"""Of a chart, the newest: more than there are pixels for the marks of runs."""
+"""Maximum number of points of a chart, the newest: more than there are pixels for the marks of
+runs."""
 _SECONDS_PER_DAY = 86_400
 
 
@@ -156,7 +158,7 @@ def _enough_runs(report: HistoryReport) -> Status:
     answer, tone = "yes", Tone.GOOD
     if short:
         answer, tone = f"not for {short:,} of {len(report.trends):,} series", Tone.CAUTION
-    text = f"a change is told from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
+    text = f"a change is found from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
     return Status("Enough runs?", answer, text, tone, "method")
 
 
@@ -342,7 +344,7 @@ def _days(point: Point, zero: float) -> float:
 
 
 def _seconds(point: Point) -> float:
-    """Since the epoch; 0 where the time is unknown or damaged."""
+    """Seconds of a point since the epoch; 0 where the time is unknown or damaged."""
     moment = parse_moment(point.measured_at)
     return 0.0 if moment is None else moment.timestamp()
 

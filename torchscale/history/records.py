@@ -14,13 +14,15 @@ class HistoryRun(Frozen):
     """A run, without its figures.
 
     Attributes:
-        number: Of its row.
-        identity: The same for all states of one run folder, which may go on after it was added.
+        number: Number of its row.
+        identity: Identity that is equal for all states of one run folder, which may go on after it
+            was added.
         name: The folder's name.
         measured_at: When its measurement began: UTC, ISO 8601.
-        host, driver, torch, nccl, torchscale: Of its first session; empty where unknown.
-        git_branch, git_commit: Of the directory that the command was started in; empty outside a
-            checkout.
+        host, driver, torch, nccl, torchscale: Host and versions of its first session; empty where
+            unknown.
+        git_branch, git_commit: Branch and commit of the directory that the command was started in;
+            empty outside a checkout.
         config_hash: Changes with any key of the config.
     """
 
@@ -46,7 +48,7 @@ class HistoryOutcome(Frozen):
         state: How it ended.
         reason: Why, where that is not ``ok``.
         device: What its ranks ran on.
-        flags: Of any of its launches.
+        flags: Flags of any of its launches.
         conditions: Which of ``contended`` and ``throttled`` more than a third of its launches have.
         measured_at: When its first launch began: UTC, ISO 8601; empty where unknown.
     """
@@ -68,8 +70,8 @@ class HistoryFigure(Frozen):
         run, cell: Their rows.
         metric: Which metric.
         level: Geometric mean over launches, in the metric's unit.
-        low, high: Its 95 % interval from launch to launch; ``None`` with one launch.
-        log_variance: Of the logarithm of one launch; ``None`` with one launch.
+        low, high: Ends of its 95 % interval from launch to launch; ``None`` with one launch.
+        log_variance: Variance of the logarithm of one launch; ``None`` with one launch.
         launches: How many.
     """
 
@@ -95,10 +97,10 @@ class HistoryEntry(Frozen):
     """A run that is added to a history.
 
     Attributes:
-        run: Its ``number`` is given by the file.
-        digest: Of everything measured: equal for a run that was added before.
+        run: The run; its ``number`` is given by the file.
+        digest: Digest of everything measured: equal for a run that was added before.
         facts: Machine, software and settings by name.
-        cells: In plan order.
+        cells: Cells in plan order.
         results: The run as a whole, to compare with later.
     """
 

@@ -18,7 +18,7 @@ from torchscale.report.text.comparison import (
 from torchscale.report.text.labels import by_count, plural
 
 _MAX_DIFFERENCES = 8
-"""Of one change, in a line; JSON has all."""
+"""Maximum number of differences of one change, in a line; JSON has all."""
 _MAX_VALUE = 60
 _COMMIT_DIGITS = 12
 _FIRST = ("git commit", "driver", "torch", "NCCL", "host", "devices", "torchscale", "CUDA", "cuDNN")
@@ -40,7 +40,7 @@ def trend_label(trend: Trend) -> str:
 
 
 def level_text(trend: Trend, level: float) -> str:
-    """With its unit."""
+    """The level of a trend, with its unit."""
     return format_level(trend.metric.metric, level)
 
 
@@ -81,7 +81,7 @@ def difference_texts(change: ChangePoint) -> list[str]:
 
 
 def _short(what: str, value: str) -> str:
-    """For people: a commit's first digits tell it."""
+    """The value, shortened for people: a commit's first digits identify it."""
     cut = value
     if what == "git commit":
         cut = f"{value[:_COMMIT_DIGITS]}{'-dirty' * value.endswith('-dirty')}"
@@ -110,7 +110,7 @@ def history_sentence(trends: Sequence[Trend], threshold: float) -> str:
     if all(len(trend.counted) < 2 * MIN_LENGTH for trend in trends):
         longest = max(len(trend.counted) for trend in trends)
         return (
-            f"Too few runs to tell a change: {plural(longest, 'run')} in the longest series; "
+            f"Too few runs to find a change: {plural(longest, 'run')} in the longest series; "
             f"{2 * MIN_LENGTH} are needed ({MIN_LENGTH} before and {MIN_LENGTH} after)."
         )
     changed = sum(bool(trend.changes) for trend in trends)

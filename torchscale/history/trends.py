@@ -25,7 +25,7 @@ class Point:
 
     Attributes:
         run: Which.
-        figure: Its level and interval.
+        figure: The figure with its level and interval.
         outcome: How its cell ended.
         left_out: Why it does not count (``contended``, ``crashed``); empty where it does.
     """
@@ -67,7 +67,7 @@ class Trend:
     """One figure of one cell on one kind of device, over time.
 
     Attributes:
-        cell: As it was measured last.
+        cell: The cell as it was measured last.
         device: What its ranks ran on.
         metric: Which figure.
         points: All runs with that figure, oldest first.
@@ -82,7 +82,7 @@ class Trend:
 
     @property
     def counted(self) -> tuple[Point, ...]:
-        """Those that count."""
+        """Points that count."""
         return tuple(point for point in self.points if not point.left_out)
 
     @property
@@ -179,7 +179,8 @@ def _series(
 def _followed(
     cell: AnyCell, key: MetricKey, wanted: Sequence[Metric], asked: Sequence[Metric]
 ) -> bool:
-    """Of a training cell, memory is followed if it is asked for."""
+    """Whether a figure is followed over time; memory of a training cell only if it was asked
+    for."""
     if key.metric not in wanted:
         return False
     return bool(asked) or key.metric not in OTHER_METRICS or as_kind(cell, MemoryCell) is not None

@@ -22,11 +22,12 @@ from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"
-"""As torchscale.worker.machine.burn_in, which imports torch, names it."""
+"""Name of the file, as torchscale.worker.machine.burn_in, which imports torch, names it."""
 _READING_SECONDS = 1.0
-"""Between two readings of the GPUs: temperature and clocks follow the load within seconds."""
+"""Seconds between two readings of the GPUs: temperature and clocks follow the load within
+seconds."""
 _REPORT_SECONDS = 10.0
-"""Between two lines on the state: as for other waits in a log."""
+"""Seconds between two lines on the state: as for other waits in a log."""
 _POLL_SECONDS = 0.2
 _MAX_CPU_RANKS = 8
 """Ranks on CPUs share all cores; more of them test nothing else, and each holds torch in memory."""
@@ -45,7 +46,7 @@ def run_burn_in(
     """Rounds of work with known results on every device for ``seconds``.
 
     Args:
-        facts: Of this node.
+        facts: Facts of this node.
         seconds: How long.
         timeout_seconds: Bound on the start and on each collective.
         stop: Ends it after the running round; asked twice, at once.

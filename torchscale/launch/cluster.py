@@ -45,7 +45,7 @@ class Cluster:
 
     Attributes:
         nodes: How many, at least 2.
-        node_rank: Of this node, from 0. Node 0 runs the sweep and keeps the run folder.
+        node_rank: Rank of this node, from 0. Node 0 runs the sweep and keeps the run folder.
         host: Address or name of node 0.
         port: Where node 0 listens.
         source: Where this is from, for messages.
@@ -93,7 +93,7 @@ def find_cluster(
     """The cluster of a sweep; ``None`` for a single node.
 
     Args:
-        options: Of the command line. They win over ``env``.
+        options: Options of the command line. They win over ``env``.
         nodes: ``launch.nodes`` of the config where it is set; an option wins over it.
         env: ``PET_*`` (torchrun, Kubeflow), ``SLURM_*`` of a step, ``SKYPILOT_*``, ``OMPI_*``; the
             first found counts.

@@ -37,9 +37,11 @@ from torchscale.util.units import format_bytes
 
 _RECORD, _ERROR = "rank-*.json", "error-rank-*.json"
 _LOG_TAIL_CHARACTERS = 6000
-"""Of all logs together: with eight ranks about 650 each, which is the end of a traceback."""
+"""Maximum number of characters of all logs together: with eight ranks about 650 each, which is the
+end of a traceback."""
 _TORCHRUN_LOG_BYTES = 64 * 1024
-"""Its summary of failed ranks stands at the end, about 400 bytes a rank."""
+"""The end of torchrun's log that is read: its summary of failed ranks is there, about 400 bytes a
+rank."""
 _TORCHRUN_FAILURE = re.compile(
     r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b"
 )
@@ -167,8 +169,8 @@ def _last_error(log: str) -> str:
 
 
 def _little_space(directory: Path) -> str:
-    """That the disk of the results is full, where it is: then ranks could not write why they
-    failed."""
+    """A text that says that the disk of the results is full; empty where it is not. Ranks could not
+    write there why they failed."""
     try:
         free = shutil.disk_usage(directory).free
     except OSError:
@@ -185,7 +187,7 @@ def node_file(node: LaunchNode, name: str) -> str:
 
 
 def _on_one_clock(payload: AnyPayload, nodes: tuple[LaunchNode, ...]) -> AnyPayload:
-    """With the moments between which ranks of training measured on the first node's clock."""
+    """Convert the moments between which ranks of training measured to the first node's clock."""
     training = as_kind(payload, TrainingResult)
     ahead = {
         node.first_rank + place: node.clock_offset_seconds
@@ -283,7 +285,7 @@ def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> 
 
 
 def _with_hosts(autopsy: Autopsy, nodes: tuple[LaunchNode, ...]) -> Autopsy:
-    """With the hosts of the ranks that it names."""
+    """Add the hosts of the ranks that an autopsy names to its summary."""
     hosts = [
         node.hostname
         for node in nodes

@@ -27,8 +27,8 @@ class LaunchLimits:
     """Bounds of one launch, in seconds.
 
     Attributes:
-        timeout_seconds: From start to end.
-        stall_seconds: Without any progress.
+        timeout_seconds: Longest time from start to end.
+        stall_seconds: Longest time without any progress.
         budget_seconds: What the measurement should fit in; ``None`` for no budget.
     """
 
@@ -95,9 +95,10 @@ def launch_task(
         limits: Give the budget and the timeout of collectives.
         launch: Which repeat, from 0.
         log_step_times: Whether the step files are kept.
-        telemetry_seconds: Between two readings of the machine; ``None`` for none.
+        telemetry_seconds: Seconds between two readings of the machine; ``None`` for none.
         counts_flops: Whether rank 0 counts the model's operations.
-        recording: To be recorded with a profiler instead of measured.
+        recording: The recording to make, if the cell is to be recorded with a profiler instead of
+            measured.
     """
     world_size = cell.world_size
     return LaunchTask(

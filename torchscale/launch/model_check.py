@@ -25,7 +25,7 @@ def check_models(
 
     Args:
         cells: One or more of each model.
-        timeout_seconds: For all of them.
+        timeout_seconds: Time limit for all of them.
         env: Variables that the launches will have.
 
     Raises:

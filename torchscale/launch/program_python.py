@@ -52,7 +52,7 @@ def python_of(command: Sequence[str]) -> str:
 
 
 def _interpreter(script: Path) -> str | None:
-    """Of a script's first lines; ``None`` for other programs."""
+    """The interpreter that a script's first lines name; ``None`` for other programs."""
     try:
         with script.open("rb") as file:
             head = file.read(_HEAD_BYTES).decode(errors="replace")

@@ -21,7 +21,7 @@ from torchscale.util.files import read_bounded
 _NAMED = 3
 """Files that a reason names; of a thousand ranks on broken nodes it would fill the screen."""
 _MAX_STEPS_BYTES = 4 << 30
-"""As much as a node may send of a launch."""
+"""Maximum number of bytes: as many as a node may send of a launch."""
 
 
 class _OfRank(Protocol):
@@ -53,8 +53,8 @@ def read_ranks(
     """Read a file of each rank of a launch.
 
     Args:
-        directory: Of the launch.
-        name: Of the file, with ``*`` in the place of the rank.
+        directory: Directory of the launch.
+        name: Name of the file, with ``*`` in the place of the rank.
         read: Parses one. It may raise a ``ValidationError``.
         world_size: Ranks of the launch. A content that says that it had others is of another
             launch.
@@ -83,10 +83,10 @@ def read_ranks(
 def _foreign(content: _OfRank, rank: int, world_size: int) -> str:
     """Why a file is not this rank's of this launch; empty where it is."""
     if content.rank != rank:
-        return f"it is of rank {content.rank}"
+        return f"it belongs to rank {content.rank}"
     of_ranks = getattr(content, "world_size", world_size)  # a failure does not say
     if of_ranks != world_size:
-        return f"it is of a launch of {of_ranks} ranks, this one has {world_size}"
+        return f"it belongs to a launch of {of_ranks} ranks, this one has {world_size}"
     return ""
 
 

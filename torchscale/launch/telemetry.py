@@ -22,7 +22,7 @@ READINGS = "telemetry.jsonl"
 _LOG = "telemetry.log"
 _CPU_SECONDS = '"sampler_cpu_seconds"'
 _MAX_BYTES = 1 << 30
-"""Of readings: ten times those of a day at one a second, of eight GPUs."""
+"""Maximum number of bytes of readings: ten times those of a day at one a second, of eight GPUs."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ class Sampler:
     ``interval_seconds`` is ``None``, or if it cannot be started: telemetry must not stop a launch.
 
     Attributes:
-        uuids: Of the GPUs that it reads.
+        uuids: UUIDs of the GPUs that it reads.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class SharedSampler:
         self._sampler = Sampler(self._directory, interval_seconds, uuids)
 
     def copy_new(self, since: float, directory: Path) -> None:
-        """As :meth:`Sampler.copy_new`."""
+        """Write new readings as :meth:`Sampler.copy_new` does."""
         if self._sampler is not None:
             self._sampler.copy_new(since, directory)
 

@@ -81,11 +81,11 @@ class NodePlace:
     """A node's place in a launch over several nodes.
 
     Attributes:
-        nodes: Of the launch.
-        node_rank: From 0; ranks are numbered in this order.
-        master_address, master_port: Of torchrun's store, on node 0 of the launch.
-        local_address: Of this node, in the network of the nodes.
-        interface: That has this address; empty where it is not known.
+        nodes: Number of nodes of the launch.
+        node_rank: Rank of this node, from 0; ranks are numbered in this order.
+        master_address, master_port: Address and port of torchrun's store, on node 0 of the launch.
+        local_address: Address of this node, in the network of the nodes.
+        interface: The interface that has this address; empty where it is not known.
     """
 
     nodes: int

@@ -12,8 +12,8 @@ from torchscale.schema.launch.hang import Autopsy
 
 
 def autopsy_of_dumps(directory: Path, observer: Observer = SILENT) -> Autopsy:
-    """From the dumps in ``directory``: of torch's flight recorder, or a launch directory of
-    torchscale.
+    """Explain a hang from the dumps in ``directory``: those of torch's flight recorder, or a launch
+    directory of torchscale.
 
     Raises:
         UsageError: there are none.
@@ -24,7 +24,7 @@ def autopsy_of_dumps(directory: Path, observer: Observer = SILENT) -> Autopsy:
 
 
 def autopsy_of_process(pid: int, observer: Observer = SILENT) -> Autopsy:
-    """From the processes of a job on this machine, which are only read.
+    """Explain a hang from the processes of a job on this machine, which are only read.
 
     Raises:
         UsageError: ``pid`` is no process, or has no ranks.

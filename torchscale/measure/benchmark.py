@@ -56,7 +56,7 @@ class BenchmarkOutcome:
 
     Attributes:
         directory: The run folder.
-        summary: Of everything in it.
+        summary: Summary of everything in it.
         interrupted: Whether Ctrl-C or TERM ended the sweep before it was complete.
     """
 
@@ -94,7 +94,7 @@ class DryRun:
         planned: The plan and its machine.
         forecast: Predicted memory.
         directory: Where results would go, or are.
-        progress: Of every cell to run, in plan order.
+        progress: Progress of every cell to run, in plan order.
         problem: Why the run would be refused in ``directory``; else empty.
         notes: What else a user should know before the run.
     """
@@ -142,7 +142,7 @@ def dry_run(
         predict: Whether memory is predicted, for :data:`PREDICTION_SECONDS` at most.
         rerun: Which complete launches would be measured again.
         observer: Shows what takes time.
-        detection: Of the machine at hand, started before; by default it is started here.
+        detection: Detection of the machine at hand, started before; by default it is started here.
 
     Raises:
         UsageError: there is no machine of that name.
@@ -228,7 +228,7 @@ def benchmark(
         observer: Shows messages and launches.
         cluster: Nodes, of which this is the first; ``None`` for this machine alone.
         token: The secret that the nodes share.
-        detection: Of this machine, started before; by default it is started here.
+        detection: Detection of this machine, started before; by default it is started here.
 
     Raises:
         UsageError: the address for the other nodes cannot be used.
@@ -273,7 +273,7 @@ def benchmark(
 
 
 def _why_no_profile(experiment: Experiment, recorded: int) -> str:
-    """Of a sweep with no recording that could be analyzed, of the ``recorded`` that it made."""
+    """Why a sweep has no recording that could be analyzed, of the ``recorded`` that it made."""
     if recorded:
         return f"none of {plural(recorded, 'recording')} could be analyzed"
     if experiment.profiling.trigger == "sync_stall_detection":

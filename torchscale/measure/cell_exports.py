@@ -27,13 +27,13 @@ from torchscale.util.interpreter import module_command
 from torchscale.util.process import run_bounded
 
 _SHARE = 0.05
-"""Of the time of a sweep that an exporter may take, so that exporting a large run after each of
-many short cells costs little. What was left out comes with a later cell, at the latest at the end
-of the sweep."""
+"""Share of the time of a sweep that an exporter may take, so that exporting a large run after each
+of many short cells costs little. What was left out comes with a later cell, at the latest at the
+end of the sweep."""
 _MAX_SUMMARY_BYTES = 2 * 1024 * 1024
-"""Of a job summary: GitHub refuses more than 1,024 kB."""
+"""Largest size of a job summary: GitHub refuses more than 1,024 kB."""
 _BEGIN, _END = "<!-- torchscale {} -->\n", "<!-- end of torchscale {} -->\n"
-"""Around our part of a job summary, which each export replaces."""
+"""Marks around our part of a job summary, which each export replaces."""
 
 
 class CellExports:

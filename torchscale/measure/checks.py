@@ -22,8 +22,8 @@ from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.schema.run.experiment_file import PlannedCell
 
 _CHECK_SECONDS = 60.0
-"""For all models of a plan: imports of torch and of a user's package take some seconds; a builder
-that reads files takes longer, and its model is then checked by its first launch."""
+"""Time limit for all models of a plan: imports of torch and of a user's package take some seconds;
+a builder that reads files takes longer, and its model is then checked by its first launch."""
 _CIFAR_FILES = ("train.bin", "cifar-100-binary/train.bin")
 
 

@@ -40,7 +40,7 @@ class PlannedRun:
 
     Attributes:
         experiment: What was asked.
-        machine: Of the plan.
+        machine: Machine of the plan.
         plan: Cells to run or to skip.
         named: The name of a machine that is not here, for plans that are only shown; else empty.
     """
@@ -177,7 +177,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def sweep_exit_code(states: Iterator[State], *, interrupted: bool) -> ExitCode:
-    """Of a command that measured cells: skipped cells are no failure."""
+    """Exit code of a command that measured cells: skipped cells are no failure."""
     if interrupted:
         return ExitCode.INTERRUPTED
     passed = all(state in (State.OK, State.SKIPPED) for state in states)

@@ -54,10 +54,10 @@ ASKS = 2
 """How often pairs are measured again that are unclear, or that are slow and were measured once;
 each time with twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
 _PROBE_SECONDS = 600.0
-"""For a node's own checks beside the collective and the burn-in: the probe has a bound of 180 s, a
-disk may be slow."""
+"""Time limit for a node's own checks beside the collective and the burn-in: the probe has a bound
+of 180 s, a disk may be slow."""
 _MAX_RESULT_BYTES = 16 << 20
-"""Of a node's file: the checks and facts of 16 GPUs take 0.2 MB."""
+"""Largest size of a node's file: the checks and facts of 16 GPUs take 0.2 MB."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class FleetOptions:
 
 @dataclass
 class _Times:
-    """Of pairs of places: all that were measured so far, those measured more than once, and why a
-    pair has none."""
+    """Times of pairs of places: all that were measured so far, which pairs were measured more than
+    once, and why a pair has none."""
 
     seconds: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
     repeated: set[Pair] = field(default_factory=set)

@@ -53,7 +53,7 @@ profiling:
 _BF16 = (8, 0)
 """Compute capability from which GPUs have bf16."""
 _EXAMPLES = Path(__file__).parent.parent / "_configs"
-"""In a checkout a link to ``configs``; in a wheel its files."""
+"""Directory of the examples. In a checkout a link to ``configs``; in a wheel its files."""
 
 
 def write_config(path: Path, *, hardware: str | None = None, force: bool = False) -> HardwarePreset:
@@ -86,7 +86,7 @@ def write_example(path: Path, name: str, *, force: bool = False) -> None:
 
     Args:
         path: Where to write it.
-        name: Of :func:`list_examples`.
+        name: A name from :func:`list_examples`.
         force: Whether an existing file is replaced.
 
     Raises:

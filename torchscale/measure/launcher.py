@@ -25,8 +25,8 @@ from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import remove_tree
 
 _GROUP = ".group"
-"""In the run folder, while a process runs that many launches use: what is handed to it, and its
-logs."""
+"""Directory in the run folder, while a process runs that many launches use: what is handed to it,
+and its logs."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def shares_processes(experiment: Experiment, plan: Plan) -> bool:
 
 
 def in_order(pending: tuple[Pending, ...], *, shared: bool) -> tuple[Pending, ...]:
-    """As planned; where launches share processes, those that can do so follow each other."""
+    """The pending launches in the order of the plan; where launches share processes, those that can
+    do so follow each other."""
     if not shared:
         return pending
     return tuple(sorted(pending, key=lambda item: (item.launch, item.kind)))
@@ -170,7 +171,7 @@ class Launcher:
         return record
 
     def _run_in_group(self, item: Pending) -> LaunchRecord:
-        """In the processes that wait, or in new ones; a failure ends them."""
+        """Run a launch in the processes that wait, or in new ones; a failure ends them."""
         directory = self._folder.begin_launch(item.cell, item.launch)
         if self._group is None:
             processes = self._processes(item)

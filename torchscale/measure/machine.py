@@ -61,12 +61,13 @@ class CollectivesOutcome(MachineOutcome[CollectivesSummary]):
 
     @property
     def shown(self) -> tuple[CollectivesSummary, ...]:
-        """Without the short launches in which NCCL only logs the algorithms it chooses."""
+        """The cells to show: all but the short launches in which NCCL only logs the algorithms it
+        chooses."""
         return tuple(cell for cell in self.cells if not cell.cell.logs_choices)
 
     @property
     def exit_code(self) -> ExitCode:
-        """As of any cells, and 1 where a link is slower than it should be."""
+        """Exit code as of any cells, and 1 where a link is slower than it should be."""
         code = super().exit_code
         slow = any(cell.verdict is not None and cell.verdict.fits is False for cell in self.shown)
         if slow and code is ExitCode.OK:
@@ -89,7 +90,7 @@ def measure_collectives(
     ``cluster``, over its nodes.
 
     Args:
-        experiment: With ``measure: [collectives]``.
+        experiment: Experiment with ``measure: [collectives]``.
         output_dir: A run folder, new or to be joined; ``results/collectives-<time>`` by default.
         observer: Shows messages and launches.
         cluster: Nodes, of which this is the first; ``None`` for this machine alone.

@@ -37,12 +37,12 @@ class Trial:
 
     @property
     def batch_size(self) -> int:
-        """Per device under weak scaling, global under strong scaling."""
+        """Batch size per device under weak scaling, global under strong scaling."""
         return self.cell.training.batch_size
 
     @property
     def peak_bytes(self) -> int | None:
-        """Of the fullest device; ``None`` where the launch left no figure."""
+        """Peak memory of the fullest device; ``None`` where the launch left no figure."""
         return max(
             (rank.peak_bytes for rank in payload(self.record, MemoryResult).ranks), default=None
         )
@@ -62,7 +62,7 @@ class MaxBatchOutcome:
         model: Name of the model.
         batch_size: The largest that fits, counted as the cell counts it; ``None`` where none fits
             or the search ended early.
-        trials: In the order in which they ran.
+        trials: Trials in the order in which they ran.
         problem: Why the search ended early; empty where it is complete.
         largest: The upper end of the search.
         interrupted: Whether Ctrl-C or TERM ended it.
@@ -102,8 +102,8 @@ def find_max_batch(
     memory, then bisect.
 
     Args:
-        experiment: With ``measure: [memory]`` and one setting; its batch size is where the search
-            starts.
+        experiment: Experiment with ``measure: [memory]`` and one setting; its batch size is where
+            the search starts.
         output_dir: A run folder, new or to be joined; ``results/memory-<time>`` by default.
         largest: No batch above this is tried.
         observer: Shows messages.

@@ -54,7 +54,7 @@ def join_cluster(
     single node: the experiment as it is, ``None`` and nothing.
 
     Args:
-        experiment: Its ``launch.nodes`` counts where ``nodes`` is not given.
+        experiment: The experiment, whose ``launch.nodes`` counts where ``nodes`` is not given.
         nodes, node_rank, master: Which node of which cluster this is; what is not given is looked
             for in the environment.
         token_file: Holds the nodes' secret; by default ``TORCHSCALE_TOKEN`` does.

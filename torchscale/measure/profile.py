@@ -58,7 +58,7 @@ class ProfileOutcome:
     """What profiling gave.
 
     Attributes:
-        directory: Of the recording.
+        directory: Directory of the recording.
         profile: The recording and its analysis; ``None`` where Ctrl-C or TERM ended it before
             anything was recorded.
         run_folder: What ``report`` takes: ``directory`` or the run folder around it.
@@ -180,7 +180,7 @@ def profile_program(
     Args:
         command: argv of the program.
         output_dir: Where the recording goes; ``results/profile-<program>-<time>`` by default.
-        seconds, max_steps, target, tool: As of :func:`profile_workload`.
+        seconds, max_steps, target, tool: Options as of :func:`profile_workload`.
         delay_seconds: Under nsys, the time before recording starts; 0 for none.
         keep_running: Whether the program is left alone until it ends by itself.
         on_output: Gets what the program prints.

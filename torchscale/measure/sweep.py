@@ -217,8 +217,8 @@ class Sweep:
 
 
 def _without_other_ranks(settings: ProfilingSettings) -> ProfilingSettings:
-    """Of a run of single ranks: nothing can stall between ranks there, so that the rule for what to
-    record would nearly always leave out everything that was to be profiled."""
+    """Profiling settings for a run of single ranks: nothing can stall between ranks there, so that
+    the rule for what to record would nearly always leave out everything that was to be profiled."""
     if settings.trigger != "sync_stall_detection":
         return settings
     return settings.model_copy(update={"trigger": "always"})

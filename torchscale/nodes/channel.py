@@ -33,17 +33,18 @@ from torchscale.nodes.strangers import Strangers
 from torchscale.util.text import one_line
 
 HANDSHAKE_SECONDS = 10.0
-"""For a whole handshake: four short messages. A stranger that connects and says nothing is dropped
-after it."""
+"""Time limit for a whole handshake: four short messages. A stranger that connects and says nothing
+is dropped after it."""
 MAX_MESSAGE_BYTES = 1 << 20
-"""Of a JSON frame: a node's description with a config of a thousand keys takes a tenth."""
+"""Maximum size of a JSON frame: a node's description with a config of a thousand keys takes a
+tenth."""
 DATA_BYTES = 256 << 10
-"""Of a data frame: large enough that its MAC and header cost nothing, small enough that others get
-their turn."""
+"""Size of a data frame: large enough that its MAC and header cost nothing, small enough that others
+get their turn."""
 
 _ATTEMPTS = 5
 _RETRY_SECONDS = 0.2
-"""Of connections between two nodes that the other one closes."""
+"""Seconds between two attempts at connections that the other node closes."""
 _GREETING = "torchscale nodes 1"
 _REFUSAL = b"refused"
 _HANDSHAKE_BYTES = 4096

@@ -26,11 +26,11 @@ from torchscale.util.process import ManagedProcess, tail, wait_until
 RESULT = "result.json"
 """The file that a node sends of its part."""
 PAIR_BYTES = {"gloo": 4 << 20, "nccl": 64 << 20}
-"""Of a pair's all-reduce: large enough that the link's rate counts and not its latency. 64 MiB take
-a few milliseconds at 200 Gbit/s, 4 MiB about as long at 10 Gbit/s."""
+"""Size of a pair's all-reduce: large enough that the link's rate counts and not its latency. 64 MiB
+take a few milliseconds at 200 Gbit/s, 4 MiB about as long at 10 Gbit/s."""
 _START_SECONDS = 120.0
-"""For a process to import torch from a cold network file system, beside the work that it is
-given."""
+"""Time limit for a process to import torch from a cold network file system, beside the work that it
+is given."""
 
 IsOver = Callable[[], bool]
 """Whether a part is to be ended before it has finished."""
@@ -62,10 +62,10 @@ def run_step(
     """Run a step on ``nodes``, this one first. Failures do not raise.
 
     Args:
-        leader: Of the nodes.
-        nodes: That take part; ``steps[i]`` is the order of ``nodes[i]``.
+        leader: Leader of the nodes.
+        nodes: Nodes that take part; ``steps[i]`` is the order of ``nodes[i]``.
         steps: What each does.
-        run_part: Of this node.
+        run_part: The part of this node.
         directory: Gets the nodes' files.
         seconds: Bound on the parts of the other nodes, from the start.
         stop: Ends it.

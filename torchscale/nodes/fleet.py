@@ -39,7 +39,7 @@ def judge_pairwise(
         names: Node rank → host name.
         seconds: Times of each pair of places; none of those in ``errors``.
         errors: Pair of places → why it has no times.
-        backend, message_bytes: Of the all-reduce.
+        backend, message_bytes: Backend and size of the all-reduce.
         repeated: Pairs that were measured at more than one moment; ``None``: all.
 
     Returns:
@@ -181,5 +181,5 @@ def _problem(node: FleetNode) -> str:
 
 
 def failed_checks(validation: Validation) -> tuple[Check, ...]:
-    """Those that make the node unfit."""
+    """Checks that make the node unfit."""
     return tuple(check for check in validation.checks if check.status is Status.FAIL)

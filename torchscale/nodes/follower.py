@@ -59,9 +59,9 @@ from torchscale.schema.launch.nodes import (
 from torchscale.version import __version__
 
 _RETRY_SECONDS = 1.0
-"""Between two attempts to connect, while the first node is not there yet."""
+"""Seconds between two attempts to connect, while the first node is not there yet."""
 _SEND_SECONDS = 300.0
-"""For the files of a launch, as long as the first node waits for them."""
+"""Time limit for the files of a launch, as long as the first node waits for them."""
 _FAREWELL_SECONDS = 5.0
 
 
@@ -93,7 +93,7 @@ class Follower:
 
     @property
     def leader_address(self) -> str:
-        """Of the first node.
+        """Address of the first node.
 
         Raises:
             UsageError: its name does not resolve.

@@ -43,15 +43,15 @@ from torchscale.util.process import ManagedProcess, wait_until
 from torchscale.util.scratch import scratch_directory
 
 END_SECONDS = 30.0
-"""For the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s, and
-torchrun's own barrier at the end waits for all nodes."""
+"""Time limit for the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s,
+and torchrun's own barrier at the end waits for all nodes."""
 INSPECT_SECONDS = 40.0
-"""For the other nodes to ask their ranks where they are: the bounds on their answers, on py-spy and
-on NCCL's service add up to 31 s. Usually it takes one or two."""
+"""Time limit for the other nodes to ask their ranks where they are: the bounds on their answers, on
+py-spy and on NCCL's service add up to 31 s. Usually it takes one or two."""
 FILES_SECONDS = 300.0
-"""For the files of all nodes, as long as a node may take to send them."""
+"""Time limit for the files of all nodes, as long as a node may take to send them."""
 _LOG_BYTES = 1 << 20
-"""Of a log that a node sends, its end: a traceback and what came before it."""
+"""Maximum size of a log that a node sends, its end: a traceback and what came before it."""
 
 
 def run_over_nodes(

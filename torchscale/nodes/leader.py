@@ -68,7 +68,7 @@ class Leader:
 
     @property
     def hostname(self) -> str:
-        """Of this node."""
+        """Hostname of this node."""
         return self.description.hostname
 
     def meet(self, seconds: float, stop: StopRequest) -> None:

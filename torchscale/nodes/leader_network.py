@@ -51,15 +51,15 @@ from torchscale.schema.launch.nodes import (
 from torchscale.util.text import one_line
 
 ALIVE_SECONDS = 2.0
-"""Between two signs of life: many within ``launch.node_timeout_seconds``, and no load for
+"""Seconds between two signs of life: many within ``launch.node_timeout_seconds``, and no load for
 anybody."""
 REACH_SECONDS = 10.0
-"""For one connection between two nodes: it takes two round trips, and a lost SYN is sent again
-after 1 and 3 s."""
+"""Time limit for one connection between two nodes: it takes two round trips, and a lost SYN is sent
+again after 1 and 3 s."""
 _CLOCK_ASKS = 5
 """Questions for a node's time; the answer that took least counts."""
 CLOSE_SECONDS = 5.0
-"""For the last message to each node."""
+"""Time limit for the last message to each node."""
 
 
 class LeaderNetwork:

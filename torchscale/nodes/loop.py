@@ -17,7 +17,7 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 """Handles one connection."""
 
 _END_SECONDS = 5.0
-"""For cancelled tasks to end; they only close sockets."""
+"""Time limit for cancelled tasks to end; they only close sockets."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors after which asyncio accepts no connection for a second, of this process and of the
 machine."""
@@ -112,8 +112,8 @@ class LoopThread:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Where no further connection can be accepted (too many open files), asyncio tries again after
-    a second: there is nothing to print."""
+    """Print nothing where no further connection can be accepted (too many open files): asyncio
+    tries again after a second."""
     error = context.get("exception")
     if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
         loop.default_exception_handler(context)

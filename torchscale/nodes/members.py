@@ -12,10 +12,11 @@ from torchscale.nodes.channel import Channel, ChannelError
 from torchscale.schema.launch.nodes import Description, Ended, FileFollows
 
 MAX_LAUNCH_BYTES = 4 << 30
-"""Of the files of one node and launch: the steps of eight ranks for hours, at 250 bytes a step."""
+"""Maximum size of the files of one node and launch: the steps of eight ranks for hours, at 250
+bytes a step."""
 MAX_FILE_BYTES = 64 << 20
-"""Of a record or a log, which are read into memory: 1,000 times the record of an ordinary
-launch."""
+"""Maximum size of a record or a log, which are read into memory: 1,000 times the record of an
+ordinary launch."""
 
 
 @dataclass

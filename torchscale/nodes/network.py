@@ -17,7 +17,7 @@ _BACKLOG = 256
 
 
 _RETRY_SECONDS = 1.0
-"""Between two questions for a name that does not resolve yet."""
+"""Seconds between two questions for a name that does not resolve yet."""
 
 
 class UnresolvedError(UsageError):
@@ -133,7 +133,7 @@ def addresses() -> dict[str, str]:
 
 
 def _reason(error: OSError) -> str:
-    """Without what :func:`socket.create_server` adds to it."""
+    """Reason of an error, without what :func:`socket.create_server` adds to it."""
     if error.errno is None:
         return str(error)
     return os.strerror(error.errno)

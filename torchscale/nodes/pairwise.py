@@ -38,16 +38,16 @@ FAMILY_ERROR = 0.01
 """Probability that a fleet without any bad node or link is blamed: Bonferroni's correction over all
 nodes and links."""
 NODE_SPREAD = 0.02
-"""Between sound nodes (standard deviation of the logarithm), the least that is assumed; from eight
-nodes on the fleet may show more."""
+"""Spread between sound nodes (standard deviation of the logarithm), the least that is assumed; from
+eight nodes on the fleet may show more."""
 LINK_SPREAD = 0.01
-"""Between sound links, the least that is assumed beside the noise of the repeats: some links have
-one more switch."""
+"""Spread between sound links, the least that is assumed beside the noise of the repeats: some links
+have one more switch."""
 MIN_REPEATS = 3
 """The fewest of which the median disregards one that was disturbed."""
 _MEDIAN_VARIANCE = math.pi / 2
-"""Of the median of normal values against their mean's, for many values; a little less for few. The
-times of a collective have a heavy tail, which the mean follows and the median does not."""
+"""Variance of the median of normal values against their mean's, for many values; a little less for
+few. The times of a collective have a heavy tail, which the mean follows and the median does not."""
 SUSPECT_ERROR = 0.05
 """The same for nodes and links that are measured again: it costs a few seconds, and accuses
 nobody."""
@@ -59,7 +59,8 @@ _NODES_FOR_SPREAD = 8
 """A median deviation of fewer nodes says little, and one bad node may be an eighth of them."""
 _MAD_TO_SIGMA = 1.4826
 _MAD_EFFICIENCY = 0.37
-"""Of the median deviation of normal values against their standard deviation (Huber 1981)."""
+"""Efficiency of the median deviation of normal values against their standard deviation (Huber
+1981)."""
 _ROUNDS_OF_FIT = 3
 """Selection and spread in turn; the spread does not move after the second."""
 
@@ -311,7 +312,7 @@ def _delete_rows(rows: _Rows) -> _Fit:
 
 
 def _take_back(fit: _Fit, critical: float) -> _Fit:
-    """Without the rows that those deleted after them explain."""
+    """Put deleted rows back that those deleted after them explain."""
     while True:
         not_judged = fit.deleted.intersection(fit.rows.not_judged(fit.deleted))
         if not_judged:
@@ -480,7 +481,7 @@ def _as_suspects(effects: Sequence[Effect]) -> tuple[Effect, ...]:
 
 
 def _pairs_of(fit: _Fit, nodes: tuple[int, ...]) -> list[Pair]:
-    """Of a link its pair; of a node all of its pairs."""
+    """Pairs that hold these nodes: of a link its pair, of a node all of its pairs."""
     return [pair for pair in fit.rows.pairs if set(nodes) <= set(pair)]
 
 

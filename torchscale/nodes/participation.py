@@ -47,7 +47,7 @@ def lead_nodes(
     it is.
 
     Args:
-        cluster, token: Of these nodes.
+        cluster, token: Cluster and token of these nodes.
         description: What must be equal on all nodes.
         settings: Bounds on waiting, in seconds.
         stop: Ends the wait.
@@ -88,7 +88,7 @@ class Participation:
     """A node's part in what node 0 leads.
 
     Attributes:
-        name: Of what node 0 leads, for messages.
+        name: Name of what node 0 leads, for messages.
         description: What must be equal on all nodes.
         begin: Called once this node has joined; returns what carries out orders.
     """
@@ -111,7 +111,7 @@ def follow_node_0(
     exit code: that of node 0, where it says so.
 
     Args:
-        cluster, token: Of these nodes.
+        cluster, token: Cluster and token of these nodes.
         settings: Bounds on waiting, in seconds.
         stopping: Handles stop signals while this node takes part.
         observer: Is told for what is waited.

@@ -48,5 +48,5 @@ class Strangers:
 
 
 def address_of(writer: asyncio.StreamWriter) -> str:
-    """Of the other side; ``?`` where it has gone already."""
+    """Address of the other side; ``?`` where it has gone already."""
     return str((writer.get_extra_info("peername") or ("?",))[0])

@@ -85,10 +85,10 @@ def estimate_seconds(
     """The time of the launches that are left.
 
     Args:
-        progress: Of every cell to run.
-        settings: For the time budget of a cell.
-        timeout_seconds: After which a launch is ended.
-        plan: For the peak rate of its devices: a step cannot be faster.
+        progress: Progress of every cell to run.
+        settings: Settings for the time budget of a cell.
+        timeout_seconds: Time after which a launch is ended.
+        plan: The plan, for the peak rate of its devices: a step cannot be faster.
     """
     low = high = 0.0
     from_earlier = 0

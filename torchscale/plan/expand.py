@@ -27,9 +27,9 @@ a matrix unit (AMX) of 1,024 pairs a cycle at under 4 GHz."""
 
 
 MAX_CELLS = 20_000
-"""Of a plan, and MAX_LAUNCHES of its repeats: at ten seconds a launch they take days.
-``experiment.json`` holds every cell, and of 20,000 it has half of the 64 MiB that a reader
-takes."""
+"""Maximum number of cells of a plan, and MAX_LAUNCHES of its repeats: at ten seconds a launch they
+take days. ``experiment.json`` holds every cell, and of 20,000 it has half of the 64 MiB that a
+reader takes."""
 MAX_LAUNCHES = 100_000
 
 
@@ -38,7 +38,7 @@ class Plan:
     """The cells of an experiment on one machine.
 
     Attributes:
-        cells: In the order in which they run.
+        cells: Cells in the order in which they run.
         device: What the device request resolved to.
         device_indices: Usable devices in order: GPU indices, or cores on CPU.
         threads_per_rank: CPU threads of every rank of every cell.
@@ -48,7 +48,8 @@ class Plan:
         uuids: UUIDs of the GPUs by index, as far as the driver reports them.
         peak_flops: FLOP/s that no device exceeds, by dtype: documented for GPUs, a bound for the
             cores of a CPU rank; empty where they are not known.
-        nodes: Of the sweep; ``device_indices`` and all that follows from them are of this one.
+        nodes: Number of nodes of the sweep; ``device_indices`` and all that follows from them are
+            of this one.
         devices_per_node: Ranks on each node of a world size that needs several; ``None`` on a
             single node without such a limit.
     """
@@ -175,7 +176,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
 
 
 def _refuse_too_many(experiment: Experiment, counts: int) -> None:
-    """Before any cell is made: an experiment of a few lines can stand for millions.
+    """Refuse an experiment of too many combinations before any cell is made: a few lines can mean
+    millions.
 
     Raises:
         ConfigError: the axes have too many combinations.

@@ -14,7 +14,8 @@ class Forecast:
     """Predicted memory of a plan's cells.
 
     Attributes:
-        predicted: By the id of the training cell; cells without a prediction are missing.
+        predicted: Predicted memory by the id of the training cell; cells without a prediction are
+            missing.
         device_bytes: Memory of a device; ``None`` where it is unknown.
         shared: Whether all ranks share that memory, as on a CPU.
     """
@@ -24,7 +25,8 @@ class Forecast:
     shared: bool
 
     def peak_bytes(self, cell: AnyCell) -> int | None:
-        """Of one device, or of all ranks together where they share one memory."""
+        """Predicted peak memory of one device, or of all ranks together where they share one
+        memory; ``None`` where there is no prediction."""
         workload = training_workload(cell)
         if workload is None or (memory := self.predicted.get(workload.id)) is None:
             return None

@@ -39,7 +39,7 @@ class ExecutionTarget:
         torch: Version.
         fixed_threads: Whether the config sets ``threads``; else they are the cores, shared out over
             the largest count that fits.
-        nodes: Of the sweep, each like this one.
+        nodes: Number of nodes of the sweep, each like this one.
         devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node
             without such a limit.
     """

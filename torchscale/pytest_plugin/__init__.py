@@ -272,7 +272,7 @@ class _Run:
     def refuse_neighbours(self) -> None:
         """Skip in one of several workers of pytest-xdist: tests beside it take its cores."""
         if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
-            pytest.skip("times beside other workers are no measurement: run with -n 0")
+            pytest.skip("other workers disturb the times: run with -n 0")
 
     def threshold(self, given: float | str | None) -> float:
         """The share up to which changes pass."""

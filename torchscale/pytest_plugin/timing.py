@@ -47,17 +47,17 @@ THRESHOLD = 0.1
 """One function takes some percent more or less from process to process (placement in memory, clock
 rate of the CPU), which one process cannot see: smaller changes pass."""
 LEVEL = 0.05
-"""Of significance, as in ``torchscale compare``."""
+"""Level of significance, as in ``torchscale compare``."""
 CONTENDED = 0.02
 """Share of the time that the thread waited for a core. Other work that takes so much also fills
 caches and lowers clock rates, which slows a function by several times that share: near
 :data:`THRESHOLD`."""
 MAX_SESSIONS = 10
-"""That the baseline keeps of a test; the estimate of the noise between them is good from five on
-(docs/compare.md)."""
+"""Maximum number of sessions that the baseline keeps of a test; the estimate of the noise between
+them is good from five on (docs/compare.md)."""
 _SCHEDULER = Path("/proc/thread-self/schedstat")
-"""Of Linux: nanoseconds that the thread ran, nanoseconds that it was ready and waited for a core,
-time slices."""
+"""The thread's scheduler counters, on Linux: nanoseconds that the thread ran, nanoseconds that it
+was ready and waited for a core, time slices."""
 _UPDATE_SECONDS = 10.0
 """An update reads and writes one file of up to 16 MiB."""
 _MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -73,7 +73,7 @@ class Session(Frozen):
         measured_at: UTC.
         machine: Name of the CPU and number of usable cores.
         python, torchscale: Versions.
-        calls: In each round.
+        calls: Number of calls in each round.
         seconds: Per call, the mean of each round.
         waited: Share of the time in which the thread was ready and had no core; ``None`` where the
             system does not say.
@@ -106,7 +106,7 @@ class TimeChange:
 
     Attributes:
         ratio: Time per call, new ÷ baseline.
-        sessions: Of the baseline.
+        sessions: Number of sessions of the baseline.
         threshold: Changes up to this share count as none.
     """
 
@@ -116,12 +116,12 @@ class TimeChange:
 
     @property
     def is_slower(self) -> bool:
-        """By more than the threshold, and more than noise explains."""
+        """Whether it is slower by more than the threshold, and by more than noise explains."""
         return self._is_significant and self.ratio.value > 1 + self.threshold
 
     @property
     def is_faster(self) -> bool:
-        """By more than the threshold, and more than noise explains."""
+        """Whether it is faster by more than the threshold, and by more than noise explains."""
         return self._is_significant and self.ratio.value < 1 / (1 + self.threshold)
 
     @property
@@ -270,7 +270,8 @@ def compare_times(
     others = sorted({one.machine for one in baseline} - {session.machine})
     if others:
         raise UsageError(
-            f"the baseline is of another machine ({others[0]}; this one: {session.machine})"
+            f"the baseline was measured on another machine ({others[0]}; this one: "
+            f"{session.machine})"
         )
     sides = [[list(one.seconds) for one in baseline], [list(session.seconds)]]
     ratio = log_ratio(session.seconds, [seconds for one in baseline for seconds in one.seconds])
@@ -306,7 +307,7 @@ def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> N
 
     Args:
         path: The file; its directory is made.
-        measured: By test.
+        measured: Measured times by test.
         add: Keep the earlier sessions of the same machine, :data:`MAX_SESSIONS` at most, instead of
             replacing them.
 

@@ -78,7 +78,8 @@ def compare_sources(
         rules: How they are compared.
         reference: Name of the side that the others are compared with; by default the first source,
             and of a directory of runs its oldest.
-        prices: Of a device and hour: one for all sides, or one for each; none compares no costs.
+        prices: Prices of a device and hour: one for all sides, or one for each; none compares no
+            costs.
         baselines: Where baselines are kept.
         observer: Shows that reading takes a while.
 
@@ -294,7 +295,7 @@ def _comparable(reference: Side, side: Side) -> bool:
 
 
 def _kinds(results: ResultSet) -> set[str]:
-    """Of its measured cells."""
+    """Kinds of the measured cells of a result set."""
     return {cell.cell.kind for cell in results.cells if cell.launches}
 
 

@@ -8,7 +8,7 @@ from torchscale.config.messages import did_you_mean
 from torchscale.errors import UsageError
 
 _PAGES = Path(__file__).parent.parent / "_docs"
-"""In a checkout a link to ``docs``; in a wheel its pages."""
+"""Directory of the pages. In a checkout a link to ``docs``; in a wheel its pages."""
 
 
 def list_pages() -> list[tuple[str, str]]:
@@ -28,7 +28,7 @@ def read_page(name: str) -> str:
     """A page as Markdown.
 
     Args:
-        name: Of :func:`list_pages`; ``docs/`` in front and ``.md`` behind are accepted.
+        name: A name from :func:`list_pages`; ``docs/`` in front and ``.md`` behind are accepted.
 
     Raises:
         UsageError: there is no such page.

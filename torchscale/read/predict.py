@@ -39,11 +39,11 @@ class PredictOptions:
     """What is asked for.
 
     Attributes:
-        counts: Of GPUs.
-        gpus_per_node: Of a full node; ``None`` for as many as the fullest measured node has.
+        counts: Counts of GPUs.
+        gpus_per_node: GPUs of a full node; ``None`` for as many as the fullest measured node has.
         link: Catalogue name of the network between the nodes asked for; ``None`` for the measured
             one.
-        price: Of a GPU and hour.
+        price: Price of a GPU and hour.
     """
 
     counts: tuple[int, ...]
@@ -68,8 +68,8 @@ def predict_run(
 
 
 def predict_summaries(runs: Mapping[str, RunSummary], options: PredictOptions) -> PredictionReport:
-    """The same of runs that were read, by name; of several, the names of series begin with that of
-    their run.
+    """Predict every series of runs that were read, by name; of several runs, the names of series
+    begin with that of their run.
 
     Raises:
         UsageError: the options are wrong, or no run measured training.
@@ -179,8 +179,9 @@ def _latency(figures: Figures, all_reduce: LatencyFit | None) -> Latency | None:
 def _all_reduce(
     collectives: Sequence[CollectivesSummary], gpus: int, nodes: int
 ) -> LatencyFit | None:
-    """Of a sweep over as many GPUs and nodes, as the backend does it without being forced. Of
-    several element types the first: latency hardly depends on it."""
+    """Latency fit of the all-reduce of a sweep over as many GPUs and nodes, as the backend does it
+    without being forced. Of several element types the first counts: latency hardly depends on
+    it."""
     for sweep in collectives:
         cell, count = sweep.cell, sweep.facts.node_count
         as_usual = cell.algorithm is None and cell.protocol is None and not cell.logs_choices

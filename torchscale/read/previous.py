@@ -60,5 +60,5 @@ def _earlier(directory: Path) -> Iterator[Path]:
 
 
 def _as_typed(folder: Path, directory: Path) -> Path:
-    """Beside ``directory`` as the user wrote that."""
+    """Path of a folder beside ``directory``, as the user wrote that."""
     return directory.parent / folder.name

@@ -76,7 +76,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class RunReport:
-    """Of a run folder. ``price`` is in dollars for a device and hour."""
+    """Report of a run folder. ``price`` is in dollars for a device and hour."""
 
     directory: Path
     summary: RunSummary
@@ -121,7 +121,7 @@ class RunReport:
 
 @dataclass(frozen=True)
 class RecordingReport:
-    """Of a directory that ``torchscale profile`` wrote for a program of the user's."""
+    """Report of a directory that ``torchscale profile`` wrote for a program of the user's."""
 
     directory: Path
     analysis: ProfileAnalysis

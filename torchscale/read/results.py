@@ -270,7 +270,7 @@ class Results:
 
         Args:
             gpus: Counts to predict.
-            gpus_per_node: Of a full node; by default as many as the fullest measured node has.
+            gpus_per_node: GPUs of a full node; by default as many as the fullest measured node has.
             link: Catalogue name of the network between nodes.
             cost: Price of a GPU and hour.
 
@@ -298,7 +298,7 @@ class Results:
         )
 
     def efficiency_figures(self) -> dict[str, go.Figure]:
-        """The same of efficiency."""
+        """Efficiency against device count: a plotly figure for each model and setting, by title."""
         from torchscale.report.sections.charts import efficiency_charts  # noqa: PLC0415
 
         return self._figures(

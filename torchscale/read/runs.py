@@ -227,7 +227,7 @@ def _watched(folder: Path, measured_at: str) -> RunEntry:
 
 
 def _unreadable(summary: RunSummary) -> str:
-    """That files were left out, where nothing else can be said of a run."""
+    """How many files were left out, where nothing else can be said of a run."""
     problems = summary.problems
     if problems:
         return f"{plural(len(problems), 'file')} left out: {problems[0]}"

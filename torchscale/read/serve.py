@@ -177,7 +177,8 @@ def expected_launches(file: ExperimentFile) -> dict[str, int]:
 
 
 def _time_left(stamps: list[int], waiting: int) -> str:
-    """From the times between the last launches that ended; empty without two of them."""
+    """The time left, from the times between the last launches that ended; empty without two of
+    them."""
     recent = stamps[-_RECENT_LAUNCHES:]
     gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(recent)]
     if gaps and waiting > 0:

@@ -1,4 +1,4 @@
-"""From a run's summary to the document."""
+"""Builds the document of a run from its summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_document(
 
     Args:
         summary: What came of its cells.
-        details: By cell id, for those of
+        details: Details by cell id, for those of
             :func:`~torchscale.report.sections.selection.detailed_cells`.
         price: Dollars for a device and hour; without it there is no cost.
     """
@@ -70,7 +70,7 @@ def _kind(summary: RunSummary) -> str:
 
 
 def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
-    """Of a run of machine cells, the first chart of its sections."""
+    """Add the first chart of the sections to the first screen of a run of machine cells."""
     charts = (chart for section in sections for block in section.blocks if isinstance(block, ChartGrid)
               for chart in block.charts)  # fmt: skip
     chart = next(charts, None) if first.chart is None else None
@@ -78,7 +78,8 @@ def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
 
 
 def _place(section: Section) -> int:
-    """Its group's place; sections of one group keep their order, and tables of cells come first."""
+    """Place of the section's group; sections of one group keep their order, and tables of cells
+    come first."""
     groups = list(Group)
     if section.anchor in ("cells", "all-cells"):
         return -1

@@ -39,7 +39,7 @@ MAX_PAPER_COLUMNS = 10
 _FEWEST_ROWS = 2
 """A single row shares every value with itself."""
 MAX_BLOCK = 8_000
-"""The same for preformatted text, such as a config: a few pages."""
+"""Maximum number of characters of preformatted text, such as a config: a few pages."""
 
 
 def shortened(text: str, limit: int = MAX_TEXT) -> str:
@@ -103,7 +103,7 @@ class Column:
     """A table's column.
 
     Attributes:
-        title: Its heading.
+        title: Heading of the column.
         numeric: Set to the right.
         prose: Broken into lines.
         aliases: Other names that a filter knows it by, such as ``ranks``.
@@ -131,8 +131,8 @@ class Table:
     searchable: bool = False
 
     def compact(self) -> Table:
-        """Without empty columns, and without optional columns whose rows share a value: the caption
-        names it."""
+        """The table without empty columns, and without optional columns whose rows share a value:
+        the caption names it."""
         if len(self.rows) < _FEWEST_ROWS:
             return self
         shared = {
@@ -207,7 +207,7 @@ class ChartSeries:
     """A line of a chart.
 
     Attributes:
-        name: For the legend.
+        name: Name for the legend.
         x, y: Points.
         low, high: Ends of the interval at each point; empty where there is none.
         launches: What each launch measured at each point, drawn as small dots; empty where a point
@@ -244,7 +244,7 @@ class Chart:
         name: Unique in the document, of letters, digits and dashes.
         title: What is compared.
         summary: The chart in a sentence, for those who do not see it.
-        x_label, y_label: With units.
+        x_label, y_label: Labels of the axes, with units.
         x_ticks: Where only some x exist (device counts); empty for a continuous axis.
         x_names: What stands at each of ``x_ticks`` instead of the number.
         markers: Whether points are marked.
@@ -273,8 +273,8 @@ class Chart:
 
     @property
     def x_range(self) -> tuple[float, float]:
-        """Of a linear axis with ``x_ticks``: from the smallest to the largest, with room for marks
-        at either end."""
+        """Range of a linear axis with ``x_ticks``: from the smallest to the largest, with room for
+        marks at either end."""
         low, high = min(self.x_ticks), max(self.x_ticks)
         room = 0.5 if self.x_names else 0.08 * (high - low) or 0.5
         return low - room, high + room
@@ -285,7 +285,7 @@ class Part:
     """A layer of stacked bars.
 
     Attributes:
-        name: For the legend.
+        name: Name for the legend.
         values: One a bar; negative ones go below the axis.
         style: Number of its colour, equal in all charts; ``None`` for the baseline.
     """
@@ -385,9 +385,9 @@ class Section:
 
     Attributes:
         title, anchor: The anchor is unique.
-        blocks: Its content; a section without any is left out.
+        blocks: Content of the section; a section without any is left out.
         group: One that belongs to a group is folded where the medium allows.
-        key: Its main figure, shown beside the title.
+        key: Main figure of the section, shown beside the title.
         on_paper: Whether pages have it; charts that are read by zooming are for the screen.
         unfolded: Whether it stands open on the first page, before the causes.
     """
@@ -438,7 +438,7 @@ class Cause:
     Attributes:
         title: The reason.
         cost: ``10.2 % to 31.7 % of the step``; empty where it is unknown.
-        cells: In which cells.
+        cells: The cells with this cause.
         text: What was seen, in the cell where it costs most.
         advice: What to do.
     """

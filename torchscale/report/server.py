@@ -26,12 +26,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{0,5})?", re.ASCII)
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - for comparison
 _REQUEST_SECONDS = 30.0
-"""For a request to arrive in whole, and for its answer to be taken."""
+"""Time limit for a request to arrive in whole, and for its answer to be taken."""
 _MAX_CONNECTIONS = 64
 """Each has a thread. A browser opens six."""
 _TURN_SECONDS = 1.0
-"""For a thread to become free: hanging up on a client takes milliseconds, answering one some tenths
-of a second."""
+"""Time limit for a thread to become free: hanging up on a client takes milliseconds, answering one
+some tenths of a second."""
 
 
 class PageSource(Protocol):
@@ -111,7 +111,7 @@ class LivePage:
             return page.content
 
     def state(self) -> dict[str, str]:
-        """For the page's script: the version there is now, and what runs."""
+        """State for the page's script: the version there is now, and what runs."""
         return {"version": self._source.version(), "running": self._source.running()}
 
 
@@ -171,7 +171,7 @@ class _Server(ThreadingHTTPServer):
     def process_request_thread(  # type: ignore[override]
         self, request: socket.socket, client_address: tuple[str, int]
     ) -> None:
-        """In the thread."""
+        """Answers a request in its thread, and frees the request's place afterwards."""
         try:
             super().process_request_thread(request, client_address)
         finally:

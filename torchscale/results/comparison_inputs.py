@@ -73,7 +73,7 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
     """Read a results directory, a ``record.json``, a baseline's file, or a baseline by its name.
 
     Args:
-        text: As a user gives it.
+        text: The source as a user gives it.
         baselines: Where baselines are kept.
 
     Raises:
@@ -125,7 +125,8 @@ def _load_record(path: Path) -> ResultSet:
         ) from error
     if cell.id != record.cell_id:
         raise StoreError(
-            f"{path} is of {record.cell_id[:100]!r}, and the cell.json above it of {cell.id!r}"
+            f"{path} belongs to cell {record.cell_id[:100]!r}, but the cell.json in the directory "
+            f"above it describes {cell.id!r}"
         )
     return single_result(
         CellRun(PlannedCell(cell=cell), (record,)), f"{cell.id} launch {record.launch + 1}"

@@ -23,7 +23,7 @@ def read_details(
 
     Args:
         directory: A results directory.
-        experiment: Its ``experiment.json``.
+        experiment: The run's ``experiment.json``.
         cells: Training cells of its plan.
     """
     folder = RunFolder(directory, experiment)

@@ -36,8 +36,8 @@ _MAX_PROCESSES = 8
 _HEAD_START = 7_200
 """Ranks, over all cells, that this process reads while the others start."""
 _MOST_RANKS = 1024
-"""That a cell counts for: the file may claim any number, and a few cells are not worth a
-process."""
+"""Maximum number of ranks that a cell counts for: the file may claim any number, and a few cells
+are not worth a process."""
 _LIMIT_SECONDS = 600.0
 _Part = tuple[dict[int, AnySummary], list[str]]
 """Summaries by their cell's place in the plan, and what could not be read."""

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 F = TypeVar("F", bound="Frozen")
 
 SCHEMA_VERSION = 2
-"""Of everything in a run folder. A reader refuses any other and names both; it never guesses."""
+"""Schema version of everything in a run folder. A reader refuses any other and names both; it never
+guesses."""
 
 
 class Frozen(BaseModel):
@@ -21,8 +22,8 @@ class Frozen(BaseModel):
     )
 
     def __copy__(self: F) -> F:
-        """Without what cached properties remembered: ``model_copy`` changes fields after this, and
-        an identity that was computed from the old ones would stay."""
+        """Copies the record without what cached properties remembered: ``model_copy`` changes
+        fields after this, and an identity that was computed from the old ones would stay."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -36,8 +37,8 @@ Real = Annotated[float, Field(strict=True)]
 NotNegative = Annotated[float, Field(ge=0, strict=True)]
 """A time, a rate, a share."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
-"""Of anything: steps, bytes, ranks."""
+"""Count of anything: steps, bytes, ranks."""
 PositiveCount = Annotated[int, Field(ge=1, lt=1 << 63, strict=True)]
-"""Of what there is at least one of: ranks of a launch, samples of a step."""
+"""Count of what there is at least one of: ranks of a launch, samples of a step."""
 Positive = Annotated[float, Field(gt=0, strict=True)]
 """What something took, where nothing takes no time."""

@@ -22,10 +22,10 @@ class State(str, Enum):
     NODE_LOST = "node_lost"
     """A node of the launch ended, left or could not be reached any more; runs again on resume."""
     PARTIAL = "partial"
-    """Of a cell: some of its launches are done, all of them ``ok``, and the others are still to
-    run. Its figures are of those that are done."""
+    """State of a cell: some of its launches are done, all of them ``ok``, and the others are still
+    to run. Its figures are of those that are done."""
     WAITING = "waiting"
-    """Of a cell: nothing of it has run yet."""
+    """State of a cell: nothing of it has run yet."""
     INTERRUPTED = "interrupted"
     """Ended by Ctrl-C or a termination signal to torchscale; runs again on resume."""
     INVALID = "invalid"

@@ -13,7 +13,7 @@ from torchscale.store.json_files import MAX_FILE_BYTES
 from torchscale.util.files import leads_out, read_bounded, read_end
 
 _LINE_BYTES = 4096
-"""Of progress: some twenty lines."""
+"""Bytes of progress that are read: some twenty lines."""
 
 
 def fingerprint(directory: Path) -> str:

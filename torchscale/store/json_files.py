@@ -16,13 +16,15 @@ from torchscale.util.files import leads_out, read_bounded
 from torchscale.util.redaction import redact_model
 
 MAX_FILE_BYTES = 64 * 2**20
-"""Of a JSON file: a plan of 20,000 cells, or a record of 1,000 ranks, has half of it."""
+"""Maximum size of a JSON file: a plan of 20,000 cells, or a record of 1,000 ranks, has half of
+it."""
 _MAX_LINES_BYTES = 256 * 2**20
 _MAX_MESSAGE = 300
 _MAX_BITS = 128
-"""Of a whole number in a message: 39 digits say that it is too large."""
+"""Maximum number of bits of a whole number in a message: 39 digits say that it is too large."""
 _WRITERS = {1: "torchscale 0.1.0"}
-"""By schema version, for the message about a file of an earlier one."""
+"""Programs that wrote each version, by schema version, for the message about a file of an earlier
+one."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -46,7 +48,7 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
     Args:
         root: The directory that it must be in.
         path: The file.
-        model: Its schema.
+        model: Schema of the file.
         keys_once: Refuse an object that has a key twice, of which JSON readers take the last. It
             reads the file a second time: for files that people edit and merge.
 

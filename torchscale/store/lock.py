@@ -16,8 +16,8 @@ from torchscale.errors import OutputError, StoreError
 from torchscale.util.files import make_directory
 
 _RETRY_SECONDS = 0.2
-"""After a failed attempt: :func:`is_locked` holds the lock for an instant, and must not fail a
-command that starts."""
+"""Seconds to wait after a failed attempt: :func:`is_locked` holds the lock for an instant, and must
+not fail a command that starts."""
 
 
 @contextmanager

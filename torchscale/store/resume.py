@@ -12,7 +12,7 @@ from torchscale.schema.run.experiment_file import ExperimentFile
 
 
 def refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFile) -> None:
-    """For a command that resumes the run in ``path``.
+    """Refuse to resume the run in ``path`` with another experiment or on another machine.
 
     Raises:
         StoreError: a key that must stay as it is or the machine differs; the message names what.
@@ -28,7 +28,7 @@ def refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFile
 
 
 def refuse_other_machine(path: Path, old: ExperimentFile, new: ExperimentFile) -> None:
-    """For a command that adds cells to the run in ``path``.
+    """Refuse to add cells to the run in ``path`` on another machine.
 
     Raises:
         StoreError: the machine differs; the message names in what.
@@ -36,7 +36,7 @@ def refuse_other_machine(path: Path, old: ExperimentFile, new: ExperimentFile) -
     differing = _differences(_machine(old), _machine(new))
     if differing:
         raise StoreError(
-            f"{path} is of another machine; it differs in " + "; ".join(differing),
+            f"{path} was measured on another machine; it differs in " + "; ".join(differing),
             hint="use another --output-dir",
         )
 

@@ -76,7 +76,7 @@ class RunFolder:
     """A run folder on disk. Only :meth:`create` and the methods named as writing write.
 
     Attributes:
-        path: Its directory.
+        path: Directory of the run.
         experiment: What ``experiment.json`` holds.
         set_aside_notes: What :meth:`record` could not read and moved to quarantine, a line each.
     """
@@ -319,7 +319,8 @@ class RunFolder:
         return self.path / "cells" / cell.id / f"launch-{launch}"
 
     def _refuse_gone(self) -> None:
-        """Without its ``experiment.json`` no report finds what is measured into it.
+        """Refuse to measure into a folder without its ``experiment.json``: no report would find the
+        result.
 
         Raises:
             OutputError: the folder was moved or removed by somebody.
@@ -388,7 +389,8 @@ class RunFolder:
         if record.payload.kind != cell.kind:
             where = path.relative_to(self.path)
             raise DamagedFileError(
-                f"{where}: its payload is of kind {record.payload.kind}, its cell of {cell.kind}"
+                f"{where}: its payload is of kind {record.payload.kind}, but its cell is of kind "
+                f"{cell.kind}"
             )
         return record
 
@@ -410,7 +412,7 @@ class _CellFile(RootModel[AnyCell]):
 
 
 def _numbered(entries: Sequence[Path], name: re.Pattern[str]) -> list[Path]:
-    """Those that are called so, by their number."""
+    """Entries whose names match ``name``, by their number."""
     return sorted((entry for entry in entries if name.match(entry.name) is not None), key=_number)
 
 

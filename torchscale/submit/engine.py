@@ -24,9 +24,9 @@ class JobOptions:
     """What holds for every scheduler; ``None`` was not given.
 
     Attributes:
-        nodes: Of the job.
+        nodes: Number of nodes of the job.
         time: Limit, as Slurm writes it: H:M:S, D-H:M:S or minutes.
-        gpus_per_node, cpus_per_task: To ask for on each node; a node has one task.
+        gpus_per_node, cpus_per_task: GPUs and CPUs to ask for on each node; a node has one task.
         image: Container image to run in.
         job_name: Default: made from the experiment's.
     """
@@ -98,7 +98,7 @@ class SubmittedJob:
     """A job that a scheduler has taken.
 
     Attributes:
-        job_id: As the scheduler calls it.
+        job_id: Id that the scheduler gave the job.
         results: Where its run folder is, for people.
         log: Where its output is, or the command that shows it.
     """
@@ -113,9 +113,9 @@ class JobState:
     """How a job is.
 
     Attributes:
-        text: For people.
-        exit_code: Of the benchmark, once the job has ended for good; 1 where it left none. ``None``
-            before.
+        text: State for people.
+        exit_code: Exit code of the benchmark, once the job has ended for good; 1 where it left
+            none. ``None`` before.
     """
 
     text: str
@@ -178,7 +178,7 @@ def take_secrets(
     turn up.
 
     Args:
-        experiment: Its ``launch.env`` is looked through.
+        experiment: The experiment whose ``launch.env`` is searched.
         env: Further variables of the job.
     """
     of_ranks, of_job = experiment.launch.env, dict(env or {})

@@ -14,7 +14,8 @@ from torchscale.submit.manifests import CONTAINER, INDEX_ANNOTATION, INSTANCE_LA
 from torchscale.util.process import Finished, run_bounded
 
 KUBECTL_SECONDS = 90.0
-"""For one kubectl: it asks the API server several times, each within :data:`_REQUEST_SECONDS`."""
+"""Time limit for one kubectl: it asks the API server several times, each within
+:data:`_REQUEST_SECONDS`."""
 _REQUEST_SECONDS = 30
 """API servers answer within seconds; a control plane that is being updated may take longer."""
 _LONGEST_REASON = 200
@@ -89,10 +90,10 @@ class ClusterJob:
     """How a job is.
 
     Attributes:
-        text: For people: its end, else its pods and what they wait for.
+        text: State for people: its end, else its pods and what they wait for.
         end: How it ended; ``None`` while it has not.
         exists: Whether it is there at all.
-        exit_code: That node 0's benchmark left; ``None`` without one.
+        exit_code: Exit code that node 0's benchmark left; ``None`` without one.
     """
 
     text: str
@@ -166,7 +167,7 @@ def job_of(resource: str, name: str, namespace: str | None) -> ClusterJob:
 
     Args:
         resource: ``jobs.batch`` or ``trainjobs.trainer.kubeflow.org``.
-        name: Of the job.
+        name: Name of the job.
         namespace: ``None`` is kubectl's.
 
     Raises:

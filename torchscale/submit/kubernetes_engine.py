@@ -34,7 +34,8 @@ _DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 _DEFAULT_RUNTIME = "torch-distributed"
 """What Kubeflow Trainer installs for torch."""
 _DEFAULT_RESTARTS = 3
-"""Of each node: enough for an eviction or two, and few enough for a job that fails each time."""
+"""Number of restarts of each node: enough for an eviction or two, and few enough for a job that
+fails each time."""
 _MAX_RESTARTS = 100
 
 
@@ -114,7 +115,7 @@ class KubernetesEngine:
         """
         Args:
             job: What the manifests were made from.
-            manifests: Its objects.
+            manifests: The job's objects.
             resource: What kubectl calls the job: ``jobs.batch``.
             tells_failure: Whether a job is ``Complete`` only if node 0's benchmark left 0.
         """
@@ -166,8 +167,8 @@ class KubernetesEngine:
         return JobState(found.text, self._exit_code(found))
 
     def _exit_code(self, found: kubectl.ClusterJob) -> int:
-        """Of node 0's benchmark. A job that failed, or is gone, has not succeeded whatever its last
-        pod left."""
+        """Exit code of node 0's benchmark. A job that failed, or is gone, has not succeeded
+        whatever its last pod left."""
         if found.end == "Complete" and (found.exit_code is not None or self._tells_failure):
             return found.exit_code or int(ExitCode.OK)
         return found.exit_code or int(ExitCode.FAILED)

@@ -20,15 +20,16 @@ Manifest: TypeAlias = Mapping[str, "Content"]
 Content: TypeAlias = "str | int | bool | Sequence[Content] | Manifest"
 
 INSTANCE_LABEL = "app.kubernetes.io/instance"
-"""On everything that belongs to a job: its objects are found and deleted by it."""
+"""Label on everything that belongs to a job: its objects are found and deleted by it."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
-"""Of a pod of an Indexed Job: which one it is, from 0."""
+"""Annotation of a pod of an Indexed Job: which one it is, from 0."""
 CONTAINER = "node"
 """Kubeflow's runtimes call the container that trains so, and the job in their template too."""
 TOKEN_KEY = "token"  # noqa: S105 - the name of the key
-"""In the Secret."""
+"""Key in the Secret."""
 GRACE_SECONDS = 120
-"""Between TERM and KILL: a launch ends within its grace period, and the report is written."""
+"""Seconds between TERM and KILL: a launch ends within its grace period, and the report is
+written."""
 _RESULTS = "/results"
 _CONFIG_DIRECTORY = "/etc/torchscale"
 _CONFIG_FILE = "config.yaml"
@@ -63,8 +64,8 @@ case $code in 1) code=0 ;; esac
 exit "$code"
 """
 _FINAL_EXIT_CODES = (1, 2, 3, 126, 127)
-"""Of node 0: failed cells, wrong input, nothing to run on; 126 and 127: there is no torchscale in
-the image."""
+"""Exit codes of node 0 that end the job: failed cells, wrong input, nothing to run on; 126 and 127:
+there is no torchscale in the image."""
 
 
 def indexed_job(job: PodJob, restarts: int) -> list[Manifest]:
@@ -236,7 +237,7 @@ def _command(end: str) -> list[str]:
 
 
 def _arguments(job: PodJob) -> list[str]:
-    """Of torchscale, in every pod."""
+    """Arguments of torchscale in every pod."""
     arguments = [
         "benchmark",
         f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}",

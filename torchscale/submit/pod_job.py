@@ -14,10 +14,10 @@ LONGEST_JOB_NAME = 45
 """A label of DNS has 63 characters. A pod's name is the job's and up to 18 more: ``-node-0`` of
 Kubeflow's JobSet, ``-1023`` of its index, ``-abcde`` of its creation."""
 MAX_CONFIG_BYTES = 1024 * 1024
-"""Of a ConfigMap's data (``MaxSecretSize`` of the API server's validation, which holds for
-both)."""
+"""Maximum size of a ConfigMap's data (``MaxSecretSize`` of the API server's validation, which holds
+for both)."""
 _MAX_IMAGE_CHARACTERS = 500
-"""As the schema of a TrainJob has it."""
+"""Maximum number of characters, as the schema of a TrainJob has it."""
 _MAX_ENV = 120
 """A TrainJob takes 128 variables, and some are ours."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -39,7 +39,7 @@ class PodJob:
     """What manifests are made from.
 
     Attributes:
-        name: Of the job and of everything that belongs to it.
+        name: Name of the job and of everything that belongs to it.
         config: The experiment as YAML, which a ConfigMap carries.
         directory: The run folder, relative to the root of the claim.
         image: Has torchscale and torch; the experiment's own code too.
@@ -49,7 +49,7 @@ class PodJob:
             needs none.
         namespace: Where; ``None`` is kubectl's.
         gpus_per_node, cpus_per_node: Limits of each pod.
-        gpu_resource: As the device plugin calls GPUs.
+        gpu_resource: Resource name that the device plugin gives GPUs.
         rdma: Resource → count, for network adapters. With any, the pods get IPC_LOCK, which
             registering memory needs.
         shm_size: Bound of /dev/shm as a quantity; ``None``: as the node's memory allows.

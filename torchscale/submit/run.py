@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _POLL_SECONDS = 5.0
-"""Between two questions to a scheduler, which serves the whole cluster."""
+"""Seconds between two questions to a scheduler, which serves the whole cluster."""
 _PATIENCE_SECONDS = 900.0
 """A controller that is restarted, or fails over, is back within minutes."""
 
@@ -128,7 +128,8 @@ def check_carried(experiment: Experiment) -> None:
 
 
 def _most_devices(experiment: Experiment) -> int | None:
-    """Of any cell; ``None`` where the machine decides, or the config counts nodes."""
+    """The largest count of devices of any cell; ``None`` where the machine decides, or the config
+    counts nodes."""
     if experiment.gpu_counts == "auto" or experiment.nodes is not None:
         return None
     return max(experiment.gpu_counts)
@@ -144,10 +145,10 @@ def follow(
     """Wait for the end of a job, through requeues and restarts, and say what changes.
 
     Args:
-        engine: That submitted it.
-        job: As it returned it.
+        engine: The engine that submitted the job.
+        job: The job as the engine returned it.
         note: Takes a line for each change of the job's state.
-        poll_seconds: Between two questions to the scheduler.
+        poll_seconds: Seconds between two questions to the scheduler.
 
     Returns:
         Exit code of the benchmark; 1 where the job ended without one.

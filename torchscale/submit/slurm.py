@@ -14,14 +14,14 @@ from torchscale.util.optional import optional
 from torchscale.util.process import Finished, run_bounded
 
 SUBMIT_SECONDS = 60.0
-"""For one sbatch or squeue: a busy controller answers within its MessageTimeout, which is 10 s by
-default."""
+"""Time limit for one sbatch or squeue: a busy controller answers within its MessageTimeout, which
+is 10 s by default."""
 _TIME = re.compile(
     r"\d{1,7}|\d{1,7}:\d{1,2}|\d{1,5}:\d{1,2}:\d{1,2}|\d{1,4}-\d{1,2}(:\d{1,2}){0,2}", re.ASCII
 )
-"""As sbatch reads ``--time``: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
+"""Times as sbatch reads ``--time``: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
 _NAME = re.compile(r"[A-Za-z0-9_.][\w.,+@-]*", re.ASCII)
-"""Of accounts, partitions, QOS and jobs."""
+"""Names of accounts, partitions, QOS and jobs."""
 _OPTION = re.compile(r"[a-z][a-z0-9-]+")
 # fmt: off
 _SET_BY_SUBMIT = frozenset({
@@ -32,9 +32,10 @@ _SET_BY_SUBMIT = frozenset({
 # fmt: on
 _END_MARK = "TORCHSCALE_CONFIG"
 _WAIT_SECONDS = 60
-"""For the other nodes, after the first task has ended."""
+"""Seconds to wait for the other nodes, after the first task has ended."""
 _SIGNAL_SECONDS = 120
-"""Before the time limit: a launch ends within its grace period, and the report is written."""
+"""Seconds before the time limit: a launch ends within its grace period, and the report is
+written."""
 _MOST_REQUEUES = 50
 """A job whose time does not suffice for a single launch must not come back forever."""
 
@@ -51,7 +52,7 @@ class SlurmJob:
             comes first.
         nodes: How many.
         time: Limit, as sbatch reads it.
-        job_name: Of the job.
+        job_name: Name of the job.
         container: Image for the steps (``srun --container-image`` of the pyxis plugin).
         options: Further options of sbatch; a value of ``None`` is a flag.
     """
@@ -73,7 +74,8 @@ class SlurmJob:
 
     @property
     def state_directory(self) -> Path:
-        """Beside the run folder: script, log, config, token and exit code of each job."""
+        """Directory beside the run folder with script, log, config, token and exit code of each
+        job."""
         return self.directory.with_name(f"{self.directory.name}.submit")
 
 
@@ -204,7 +206,7 @@ def _directives(job: SlurmJob) -> list[str]:
 
 
 def _directive_value(value: str) -> str:
-    """In quotes where there are spaces; quotes in it were refused."""
+    """The value of a directive, in quotes where it has spaces; quotes in it were refused."""
     if " " in value:
         return f'"{value}"'
     return value
@@ -233,7 +235,7 @@ def submit_script(path: Path, env: Mapping[str, str] | None = None) -> str:
     """Hand a script to sbatch; the job's number.
 
     Args:
-        path: Of the script.
+        path: Path of the script.
         env: The environment that the job takes over; ``None`` is that of this process.
 
     Raises:

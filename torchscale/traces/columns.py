@@ -170,7 +170,7 @@ def make_steps(rows: Iterable[StepRow]) -> Steps:
 
 
 def _bounded(time: int) -> int:
-    """Within 64 bits; a time that was cut is refused later."""
+    """The time, limited to 64 bits; a time that was cut is refused later."""
     return max(-MAX_NS, min(time, MAX_NS))
 
 

@@ -30,7 +30,7 @@ _MAX_UNPACKED_RATIO = 100
 """Recordings of torch.profiler unpack to 15 to 25 times their size. What unpacks to more than a
 gigabyte and to more than a hundred times its size was made to fill memory."""
 _MAX_MEMBERS = 4096
-"""Of an archive; a hostile one can hold any number."""
+"""Maximum number of members of an archive; a hostile one can hold any number."""
 _MAX_SHOWN = 16
 """Missing ranks, and files of one rank, that are named; there may be any number of them."""
 _MAX_PROBLEM = 200
@@ -126,7 +126,7 @@ def _only_rank(ranks: list[RankTrace]) -> RankTrace:
     if len(ranks) > 1 or (unnamed.world_size or 1) > 1:
         raise TraceError(
             f"{unnamed.source}: neither the trace nor its file name says which of several ranks "
-            "it is of",
+            "recorded it",
             hint="rename it so that it contains rank0, rank1 …",
         )
     return replace(unnamed, rank=0, world_size=1)

@@ -11,7 +11,8 @@ from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace, Spans, Steps
 
 MAX_NS = 1 << 61
-"""Of any time in a recording: the year 2043. Sums of a time and a length stay below 2**63."""
+"""Largest time, in nanoseconds, in a recording: the year 2043. Sums of a time and a length stay
+below 2**63."""
 _LONGEST_NS = 30 * 86_400 * 10**9
 """30 days: no profiler records for so long."""
 _MAX_RANKS = 10**9
@@ -28,7 +29,7 @@ def sound(trace: RankTrace, unnamed: int) -> tuple[RankTrace, tuple[str, ...]]:
     """A rank's trace without spans that cannot be, and notes on what was left out.
 
     Args:
-        trace: As it was read; the ends of spans may lie before their starts.
+        trace: The trace as it was read; the ends of spans may lie before their starts.
         unnamed: The rank of a trace that names none.
 
     Raises:
@@ -67,7 +68,7 @@ def _check_rank(trace: RankTrace, unnamed: int) -> None:
         bound, of = size, f" of {size:,} ranks (0 to {size - 1:,})"
     if rank != unnamed and not 0 <= rank < bound:
         raise TraceError(
-            f"{trace.source}: it says that it is of rank {_shown(rank)}{of}", hint=_HINT
+            f"{trace.source}: it says that it was recorded by rank {_shown(rank)}{of}", hint=_HINT
         )
 
 

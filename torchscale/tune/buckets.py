@@ -26,13 +26,13 @@ class Reduction:
     seconds_per_byte: float
 
     def seconds(self, size: int) -> float:
-        """Of one bucket."""
+        """Seconds of the all-reduce of one bucket of ``size`` bytes."""
         return self.latency + size * self.seconds_per_byte
 
 
 def reduction(link: LinkSample, buckets: int) -> Reduction | None:
-    """From the same gradients reduced in ``buckets`` pieces and in pieces of 25 MiB; ``None`` where
-    both are the same, or where fewer pieces took longer."""
+    """Cost of an all-reduce, from the same gradients reduced in ``buckets`` pieces and in pieces of
+    25 MiB; ``None`` where both are the same, or where fewer pieces took longer."""
     merged = -(-link.payload_bytes // MERGED_BYTES)
     if buckets <= merged or not link.payload_bytes:
         return None
@@ -50,7 +50,7 @@ def exposed_seconds(
         sizes: Bytes of pieces of the gradients, in the order in which they get ready.
         ready: When each is ready, seconds after the first.
         cap_bytes: A bucket is complete once it holds as much; at least a piece.
-        cost: Of an all-reduce.
+        cost: Cost of an all-reduce.
     """
     done = ready[0]
     for size, at in _buckets(sizes, ready, cap_bytes):

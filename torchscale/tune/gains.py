@@ -32,9 +32,9 @@ class Gain:
     """The logarithm of a ratio of throughputs.
 
     Attributes:
-        log: Of the ratio of means.
+        log: Logarithm of the ratio of means.
         error: Standard error.
-        degrees: Of freedom of the noise behind it.
+        degrees: Degrees of freedom of the noise behind it.
         rounds: Launches of the setting that has fewer.
     """
 
@@ -73,8 +73,8 @@ def verdict_of(gain: Gain) -> Verdict:
 
 
 def paired_gain(pairs: Sequence[tuple[float, float]]) -> Gain | None:
-    """Of logarithms ``(mine, theirs)`` of launches one after the other; ``None`` for fewer than two
-    pairs. Its noise is that of the pairs alone."""
+    """Gain from pairs of launches, given as logarithms ``(mine, theirs)`` of one after the other;
+    ``None`` for fewer than two pairs. Its noise is that of the pairs alone."""
     if len(pairs) < 2:
         return None
     differences = [mine - theirs for mine, theirs in pairs]

@@ -115,9 +115,9 @@ class SettingLauncher:
         )
 
     def choose(self, axis: str, changes: Sequence[Change], probe: Setting) -> Sequence[Change]:
-        """Of bucket sizes those with the least predicted exposed sync, if it is less than the
-        start's; all changes where nothing can be predicted: without times of gradients, or where
-        all fit one bucket."""
+        """Choose which changes of an axis to try. Of bucket sizes these are those with the least
+        predicted exposed sync, if it is less than the start's; all changes where nothing can be
+        predicted: without times of gradients, or where all fit one bucket."""
         strategy = self._planned.experiment.parallel.strategy[0]
         if axis != TuningAxis.BUCKET.value or not isinstance(strategy, Ddp):
             return changes
@@ -157,7 +157,7 @@ class SettingLauncher:
         return self._entries[setting]
 
     def launcher(self, stop: StopRequest) -> AbstractContextManager[Launcher]:
-        """For :meth:`measure`; leaves no process behind."""
+        """The launcher for :meth:`measure`; leaves no process behind."""
         return open_launcher(
             self._planned.experiment, self._planned.plan, self._folder, stop, lambda _: None
         )

@@ -60,7 +60,7 @@ class TuneOptions:
     """What a search may do.
 
     Attributes:
-        axes: To be searched; ``None`` for all that the options allow.
+        axes: Axes to search; ``None`` for all that the options allow.
         budget_seconds: Wall time of new launches; those of an earlier search in the folder take
             nothing of it.
         allow_numerics: Whether settings may be tried that change what is computed.
@@ -188,7 +188,7 @@ def tune(
     new ones.
 
     Args:
-        experiment: With one value on each axis.
+        experiment: An experiment with one value on each axis.
         options: What may be tried, and for how long.
         config: Where the winning config is written, if one is verified.
         output_dir: The run folder; ``results/tune-<experiment_name>`` by default.

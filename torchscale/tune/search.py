@@ -20,15 +20,17 @@ REGRET = 0.004
 """The search for a winner ends where the fastest of all combinations is expected to be faster than
 the best by less, as a logarithm: a verification could hardly show it."""
 MOST_LAUNCHES = 10
-"""For each value of each axis, on the average: with launches that differ by a tenth the expected
-regret stays above :data:`REGRET` for very long."""
+"""Maximum number of launches for each value of each axis, on the average: with launches that differ
+by a tenth the expected regret stays above :data:`REGRET` for very long."""
 _MIN_LAUNCHES = 2
-"""Of the best combination before the search ends, and of the winner without each of its changes."""
+"""Minimum number of launches of the best combination before the search ends, and of the winner
+without each of its changes."""
 _PROBE_ROUNDS = 4
 """Start against a run that exchanges nothing: with fewer than three degrees of freedom an interval
 is wide."""
 _MIN_PAIRS, _MAX_PAIRS = 4, 12
-"""Of the verification: below four its t quantile is above 3; twelve halve the interval of four."""
+"""Minimum and maximum number of pairs of the verification: below four its t quantile is above 3;
+twelve halve the interval of four."""
 _USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
 """Standard deviation from launch to launch before any is known, and what that counts: as much as
 two launches of one setting."""
@@ -62,7 +64,7 @@ class Trial:
 
     Attributes:
         setting: What was measured.
-        logs: Of the launches that succeeded.
+        logs: Logarithms of the launches that succeeded.
         launch_seconds: Wall time of each.
         state: ``ok``, or how its last launch failed.
         reason: Why.
@@ -105,7 +107,7 @@ class Search:
     time.
 
     Attributes:
-        trials: By setting, in the order in which they were first measured.
+        trials: Trials by setting, in the order in which they were first measured.
         winner: The fastest setting so far; the start where nothing is known to be faster.
         probe: The gain of exchanging nothing at all over the start; ``None`` where it was not
             measured.
@@ -128,7 +130,7 @@ class Search:
     ) -> None:
         """
         Args:
-            axes: Those that are expected to gain most first.
+            axes: Axes to search, those that are expected to gain most first.
             budget_seconds: Wall time that new launches may take.
             probe: Exchanges nothing.
             probed: Axes that change communication alone. Where the budget has room for the probe
@@ -223,7 +225,7 @@ class Search:
 
     @property
     def _verification_seconds(self) -> float:
-        """Of the fewest launches that verify what is ahead."""
+        """Expected wall time of the fewest launches that verify what is ahead."""
         return _MIN_PAIRS * (self._expected_seconds(START) + self._expected_seconds(self.winner))
 
     def _expected_seconds(self, setting: Setting) -> float:
@@ -260,8 +262,8 @@ class Search:
         return start is not None and start.state != "ok"
 
     def _find_winner(self) -> Generator[Setting, Measured, None]:
-        """With room for a verification; what is left of it, if nothing is ahead, goes to what was
-        not tried."""
+        """Compare settings, with room kept for a verification; what is left of it, if nothing is
+        ahead, goes to what was not tried."""
         yield from self._compare_settings()
         if self.winner != START or not self._budget_used_up or self._start_failed:
             return
@@ -426,7 +428,8 @@ class Search:
         )
 
     def _pairs_needed(self) -> int:
-        """So many that the interval's half-width is about a third of the gain seen."""
+        """Number of pairs with which the interval's half-width is about a third of the gain
+        seen."""
         gain = 0.0 if self._outlook is None else self._outlook.gain
         wanted = max(gain / 3, 0.003)
         needed = 2 * self._noise[0] * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2
@@ -442,8 +445,8 @@ class Search:
         return (squares + _USUAL_DEGREES * _USUAL_NOISE**2) / degrees, degrees
 
     def _gain(self, setting: Setting, over: Setting = START) -> Gain | None:
-        """Of the means of all launches; a setting that varies more than the others counts with its
-        own variance."""
+        """Gain of a setting over another, from the means of all launches; a setting that varies
+        more than the others counts with its own variance. ``None`` where one was not measured."""
         mine, theirs = (
             self.trials[one].logs if one in self.trials else [] for one in (setting, over)
         )
@@ -479,8 +482,8 @@ class Search:
 
     @property
     def _kept_seconds(self) -> float:
-        """For a verification: none where it has no room any more, and none while there is nothing
-        to verify and the rest of the budget is of no other use."""
+        """Seconds kept for a verification: none where it has no room any more, and none while there
+        is nothing to verify and the rest of the budget is of no other use."""
         if not self._can_verify:
             return 0.0
         return self._verification_seconds if self._keeps_room or self.winner != START else 0.0

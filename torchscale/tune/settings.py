@@ -11,8 +11,8 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import CommHook, Ddp
 
 _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
-"""From what keeps a fast network busy to what puts most models into one bucket; torch's default is
-25."""
+"""Sizes from what keeps a fast network busy to what puts most models into one bucket; torch's
+default is 25."""
 _COMPRESSION: tuple[CommHook, ...] = ("fp16", "bf16", "powersgd")
 _BATCH_FACTORS = (2, 4)
 _WORKERS = (0, 1, 2, 4, 8)
@@ -29,7 +29,7 @@ class Candidate:
     Attributes:
         axis: What it is about.
         value: The new value, as a table shows it.
-        key: Of the config.
+        key: Key of the config.
         apply: Gives the experiment with the change.
         note: What else it changes than speed; empty where results stay the same but for rounding.
     """
@@ -57,10 +57,10 @@ def candidates(
     """Every other value of an axis that could be faster on this device.
 
     Args:
-        experiment: With one value on each axis.
+        experiment: An experiment with one value on each axis.
         axis: Which key is changed.
         device: Where it runs.
-        cores: Of the machine, for loader processes.
+        cores: Cores of the machine, for loader processes.
     """
     return tuple(_OF_AXIS[axis](experiment, device, cores))
 
@@ -80,11 +80,11 @@ BY_EXPECTED_GAIN = (
     TuningAxis.BUCKET,
     TuningAxis.COMM_HOOK,
 )
-"""In which order axes are tried, for searches that have not the time for all: tensor cores multiply
-some times faster in 16 bits; a compiler removes traffic of memory from every layer; recomputation
-is a third of the FLOPs; larger batches and more loader processes help where the device waits; an
-optimizer and a memory format are a few percent of most steps; what communication could give is
-measured first, in launches of its own."""
+"""The order in which axes are tried, for searches that have not the time for all: tensor cores
+multiply some times faster in 16 bits; a compiler removes traffic of memory from every layer;
+recomputation is a third of the FLOPs; larger batches and more loader processes help where the
+device waits; an optimizer and a memory format are a few percent of most steps; what communication
+could give is measured first, in launches of its own."""
 
 
 EXPECTED_COSTS = {TuningAxis.COMPILE: 5.0}

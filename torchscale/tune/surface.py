@@ -26,8 +26,8 @@ _DRIFT_LAUNCHES = 10.0
 """Launches after which half of what slows the machine for a while has passed (about half a
 minute)."""
 _DRIFT_SHARE = 0.25
-"""Of the noise of a launch, in variance, that it has in common with those just before and after
-it."""
+"""Share of the noise of a launch, in variance, that it has in common with those just before and
+after it."""
 MAX_SETTINGS = 20_000
 """Combinations that are looked at: of more, those of fewer changes."""
 SIMPLER = 0.01
@@ -57,15 +57,14 @@ class Outlook(NamedTuple):
 
     Attributes:
         best: The combination that is expected to be the fastest.
-        regret: By how much the fastest of all combinations is expected to be faster than ``best``,
-            as a logarithm.
+        regret: Expected lead of the fastest of all combinations over ``best``, as a logarithm.
         next: The launch from which most is expected: of ``best``, or of its strongest rival.
         simplest: The combination of fewest changes that is about as fast as ``best``, as far as is
             known.
-        gain: Its expected gain over the start, as a logarithm.
-        error: Standard deviation of that.
-        single_error: That of the gain of a single change, the median over changes; ``None`` without
-            any.
+        gain: Expected gain of ``simplest`` over the start, as a logarithm.
+        error: Standard deviation of ``gain``.
+        single_error: Standard deviation of the gain of a single change, the median over changes;
+            ``None`` without any.
     """
 
     best: Setting
@@ -94,7 +93,7 @@ class Surface:
         self._settings, self._codes = [self._settings[place] for place in kept], self._codes[kept]
 
     def outlook(self, launches: Sequence[tuple[Setting, float]], noise: float) -> Outlook:
-        """After these launches.
+        """What is expected of all combinations after these launches.
 
         Args:
             launches: Settings and logarithms of their throughputs, in the order in which they ran;
@@ -176,8 +175,8 @@ class Surface:
 
 
 def _combinations(axes: Sequence[Sequence[Change | None]]) -> list[Setting]:
-    """Of few changes first; at most :data:`MAX_SETTINGS`, and all of a number of changes or
-    none."""
+    """Combinations of changes, those of few changes first; at most :data:`MAX_SETTINGS`, and all of
+    a number of changes or none."""
     found: list[Setting] = [START]
     for count in range(1, len(axes) + 1):
         added = [

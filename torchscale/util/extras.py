@@ -39,8 +39,8 @@ def require(library: str, purpose: str) -> None:
 
 
 def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
-    """The same error for an import that failed; ``None`` where the module is of no extra, or is
-    installed."""
+    """An error that names the missing extra, for an import that failed; ``None`` where the module
+    is of no extra, or is installed."""
     library = (error.name or "").partition(".")[0]
     if library not in EXTRA_OF or _is_installed(library):
         return None

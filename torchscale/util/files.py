@@ -34,8 +34,8 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
     pipe and the like is written to and never replaced.
 
     Args:
-        path: Of the file.
-        data: Its content.
+        path: Path of the file.
+        data: Content of the file.
         durable: Whether it must be there after the machine has lost its power. Without, there is no
             fsync, which takes 10 ms on a disk: for files of a launch that counts only with its
             record, and for what can be made again.
@@ -74,9 +74,9 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """For libraries that write a file themselves: the name of a temporary file beside ``path``. It
-    is fsynced and takes the place of ``path`` when the context ends; after an exception ``path`` is
-    as it was.
+    """Context for libraries that write a file themselves: gives the name of a temporary file beside
+    ``path``. It is fsynced and takes the place of ``path`` when the context ends; after an
+    exception ``path`` is as it was.
 
     Raises:
         OutputError: an ``OSError`` inside, or the file cannot be renamed.
@@ -99,13 +99,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def _discard(temporary: Path) -> None:
-    """It may never have come to be, in a directory that can only be read."""
+    """Remove a temporary file, which may never have been made in a directory that can only be
+    read."""
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:
-    """Of what is there, links followed; ``None`` where nothing is."""
+    """Mode of the file at ``path``, links followed; ``None`` where there is none."""
     try:
         return path.stat().st_mode
     except FileNotFoundError:
@@ -113,8 +114,8 @@ def _mode(path: Path) -> int | None:
 
 
 def _write_through(path: Path, data: bytes) -> None:
-    """To what is no regular file, which stays what it is. A pipe that nobody reads is an error and
-    no wait."""
+    """Write into what is no regular file, which stays what it is. A pipe that nobody reads is an
+    error and no wait."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb") as file:

@@ -20,7 +20,7 @@ _WHOLE_PERCENT = 0.1
 
 
 _DIGITS = (3, 4, 5)
-"""Of an end, at most: an interval narrower than 1 in 10,000 is of no width for a reader."""
+"""Digits of an end, at most: an interval narrower than 1 in 10,000 is of no width for a reader."""
 
 
 def finite(end: float) -> float | None:

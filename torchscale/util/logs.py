@@ -17,12 +17,12 @@ from torchscale.util.files import atomic_write_bytes
 from torchscale.util.redaction import redact_text, secret_values
 
 KEPT_BYTES = 16 * 2**20
-"""Of a log: the first half of it and the last. An NCCL_DEBUG=INFO log of an hour on eight ranks is
-smaller."""
+"""Bytes that are kept of a log: the first half of it and the last. An NCCL_DEBUG=INFO log of an
+hour on eight ranks is smaller."""
 _CHUNK_BYTES = 2**20
 _END = b"\n"
 _SEARCH_SECONDS = 1.0
-"""Between two looks for new logs. torchrun makes those of all ranks at once, when it starts
+"""Seconds between two looks for new logs. torchrun makes those of all ranks at once, when it starts
 them."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate(2)
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

@@ -36,7 +36,7 @@ def repairs(others: tuple[str, ...]) -> tuple[str, ...]:
     run.
 
     Args:
-        others: As of :func:`namesakes`.
+        others: Names as of :func:`namesakes`.
     """
     removals = (f"pip uninstall {other.partition(' ')[0]}" for other in others)
     return (*removals, f"pip install --force-reinstall --no-deps {shlex.join(_source())}")
@@ -52,7 +52,7 @@ def replaced_package(package: ModuleType) -> MachineError:
     )
     if package.__file__ is not None:
         owner = others[0] if others else "another project"
-        found = f"{package.__file__} is of {owner}, whose package has the same name"
+        found = f"{package.__file__} belongs to {owner}, whose package has the same name"
     return MachineError(found, hint=" && ".join(repairs(others)))
 
 
@@ -79,7 +79,8 @@ def _source() -> list[str]:
 
 
 def _is_ours(installed: Distribution) -> bool:
-    """By its command, and not by its name: earlier checkouts were installed as ``torchscale``."""
+    """Whether a distribution is this program, by its command and not by its name: earlier checkouts
+    were installed as ``torchscale``."""
     return any(
         entry.group == "console_scripts" and entry.name == _PACKAGE
         for entry in installed.entry_points

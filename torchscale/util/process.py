@@ -40,15 +40,16 @@ POLL_SECONDS = 0.05
 """A launcher that polls without sleeping slows the ranks that it measures; at 20 polls per second
 it does not."""
 _SHORTEST_POLL_SECONDS = 0.001
-"""For what ends at once, as a process that was killed does."""
+"""Shortest poll interval, for what ends at once, as a process that was killed does."""
 TERM_GRACE_SECONDS = 5.0
-"""Between TERM and KILL: torchrun needs a moment to end its ranks and flush its log."""
+"""Seconds between TERM and KILL: torchrun needs a moment to end its ranks and flush its log."""
 KILL_GRACE_SECONDS = 5.0
 """After KILL only a process that hangs in the kernel is left (a dead file system or driver):
 waiting longer is useless."""
 
 _COMMAND_CHARACTERS = 80
-"""Of a command line in a message: the program and its first arguments."""
+"""Maximum number of characters of a command line in a message: the program and its first
+arguments."""
 
 _PROC = Path("/proc/self/stat")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -406,7 +407,8 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def _command_line(process: psutil.Process) -> str:
-    """Without secrets, and cut to what fits a line of a message; its name where it has none."""
+    """Command line of a process without secrets, cut to what fits a line of a message; its name
+    where it has none."""
     try:
         arguments = process.cmdline()
     except psutil.Error:

@@ -56,7 +56,7 @@ _MIN_VALUE = 6
 """Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``)
 turn up everywhere, and no service gives out shorter secrets."""
 _MIN_DIGITS = 8
-"""Of a value of digits alone: shorter ones are counts and ports."""
+"""Minimum number of digits of a value of digits alone: shorter ones are counts and ports."""
 _MIN_NUMBER = 4
 """Digits of a number that is taken for a secret because of its name."""
 _MIN_LINE = 16
@@ -183,8 +183,8 @@ _HINTS = (
         "telegram",
     ),
 )
-"""Without any of these in it, in lower case, a text fits none of the patterns: a fast path for
-large files."""
+"""Parts of texts that may be secrets: without any of these in it, in lower case, a text fits none
+of the patterns: a fast path for large files."""
 _WORDS_IN_TEXT = re.compile(r"key|session|pass|pwd|sig|sas|pat|cookie|private", re.IGNORECASE)
 """Names that, alone before a colon, are words of messages (``unknown key: …``) and not names of
 secrets."""
@@ -345,8 +345,7 @@ _WITHOUT_TEXT: frozenset[type[Any]] = frozenset((int, float, bool, type(None)))
 
 @functools.cache
 def _fields_with_text(kind: type) -> tuple[str, ...] | None:
-    """Of a schema class, the attributes whose values can contain a text; ``None`` for other
-    classes."""
+    """Attributes of a schema class whose values can contain a text; ``None`` for other classes."""
     fields = getattr(kind, "model_fields", None)
     if fields is None:
         return None
@@ -483,7 +482,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _named_texts(text: str) -> Iterator[str]:
-    """Of a text that is JSON, the texts under names of secrets, at any depth."""
+    """Texts under names of secrets, at any depth, in a text that is JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return
     try:

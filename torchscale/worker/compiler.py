@@ -10,8 +10,8 @@ import tempfile
 _COMPILER = "torch._dynamo"
 _DIRECTORY = "TORCHINDUCTOR_CACHE_DIR"
 _FIXED_BY_THE_IMPORT = "TORCH_CACHING_PRECOMPILE"
-"""Of whoever keeps whole programs in the cache: their place follows from the directory at the time
-of the import."""
+"""Variable of whoever keeps whole programs in the cache: their place follows from the directory at
+the time of the import."""
 
 
 def import_compiler() -> None:

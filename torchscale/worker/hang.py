@@ -28,10 +28,10 @@ from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, StackFrame, Th
 from torchscale.util.files import atomic_write_model
 
 _POLL_SECONDS = 1.0
-"""Between two looks for a request. A look takes some microseconds, so a rank spends less than a
-ten-thousandth of its time on it; a request is made after a stall of minutes."""
+"""Seconds between two looks for a request. A look takes some microseconds, so a rank spends less
+than a ten-thousandth of its time on it; a request is made after a stall of minutes."""
 _MAX_FRAMES = 200
-"""Of one thread, the innermost; recursion would fill the file."""
+"""Maximum number of frames of one thread, the innermost; recursion would fill the file."""
 _MAX_MESSAGE = 2000
 """gloo's longest messages fit."""
 _RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
@@ -46,10 +46,10 @@ def answering_requests(
     """While open, a request in ``directory`` is answered with this rank's dump, once.
 
     Args:
-        directory: Of the launch.
+        directory: Directory of the launch.
         rank: Global rank.
         since: Start of the launch, in seconds since the epoch.
-        poll_seconds: Between two looks.
+        poll_seconds: Seconds between two looks.
     """
     done = threading.Event()
     request = directory.absolute() / REQUEST_FILE
@@ -74,7 +74,7 @@ def write_dump(
     full disk.
 
     Args:
-        directory, rank, since: As for :func:`answering_requests`.
+        directory, rank, since: Arguments as for :func:`answering_requests`.
         error: What ended the rank: where it was raised counts as the place of the main thread.
     """
     recorder, problem = _flight_recorder()
@@ -94,7 +94,7 @@ def write_dump(
 
 
 def _stacks() -> tuple[ThreadStack, ...]:
-    """Of all threads but the one that asks, the main thread first."""
+    """Stacks of all threads but the one that asks, the main thread first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     stacks = [

@@ -21,8 +21,8 @@ def reveal(value: OptionValue) -> OptionValue:
 
 @functools.cache
 def _hidden() -> dict[str, OptionValue]:
-    """By what stands in the files; the secrets in them are redacted from whatever this rank
-    writes."""
+    """Hidden values, by the text that files have in their place; the secrets in them are redacted
+    from whatever this rank writes."""
     hidden: dict[str, OptionValue] = json.loads(os.environ.get(HIDDEN_VARIABLE, "{}"))
     for shown, value in hidden.items():
         note_values(removed_parts(str(value), shown))

@@ -15,8 +15,8 @@ from torchscale.schema.node.environment import RankIdentity
 from torchscale.util.files import atomic_write_model
 
 _PROGRESS_SECONDS = 0.5
-"""Between two progress lines: the live view need not be faster, and writing must not slow the
-steps."""
+"""Seconds between two progress lines: the live view need not be faster, and writing must not slow
+the steps."""
 
 
 class RankFiles:

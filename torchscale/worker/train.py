@@ -41,7 +41,7 @@ _BUDGET_RESERVE_SECONDS = 3.0
 group."""
 _STOP_RULES = tuple(StopRule)
 _REASON_CHARACTERS = 160
-"""Of an error's first line: two lines of a terminal."""
+"""Maximum number of characters of an error's first line: two lines of a terminal."""
 
 
 @dataclass(frozen=True)

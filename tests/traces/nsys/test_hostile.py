@@ -287,7 +287,7 @@ def test_a_write_ahead_log_that_is_in_use(export: Path) -> None:
     with closing(sqlite3.connect(export, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute(f"DELETE FROM {KERNEL} WHERE rowid % 2 = 0")
-        with pytest.raises(TraceError, match="another program writes it"):
+        with pytest.raises(TraceError, match="another program is writing it"):
             analyzed(export)
 
 

@@ -1,4 +1,5 @@
-"""Between which ratios a change lies without what other processes, or low clocks, did to one side.
+"""Bounds of a change where other processes or low clocks slowed one side: between which ratios it
+would lie without them.
 
 Other processes make a launch slower, never faster, and by no more than they kept it from its cores.
 So a side that was contended bounds what it would have measured alone, and often that decides.
@@ -20,28 +21,30 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures
 
 MOST_DELAY = 0.95
-"""Of a launch. Beyond it hardly anything was left for the ranks, and the bound says nothing."""
+"""The largest usable delay, as a share of a launch. Beyond it hardly anything was left for the
+ranks, and the bound says nothing."""
 EQUAL_WORK = (1.06, 1.10)
 """The products and the copy of the fixed work took no longer than this against the median of
 undisturbed launches, which themselves scatter by 1.03 and 1.07. Beside processes that compute from
 their own caches they took up to 1.05 and 1.04; beside those that move memory one of the two took
 longer each time (docs/tested-on.md)."""
 SLOWDOWN = 0.10
-"""By how much the computation itself is slower beside processes that leave the fixed work as fast
-as it was, where they had the core for half of the time or more, and in proportion below: 0.01 to
-0.09 measured. A thread that comes back to its core finds its caches filled by others."""
+"""Share by which the computation itself is slower beside processes that leave the fixed work as
+fast as it was, where they had the core for half of the time or more, and in proportion below: 0.01
+to 0.09 measured. A thread that comes back to its core finds its caches filled by others."""
 HEAVY_SLOWDOWN = 0.6
-"""The same beside processes that slow the fixed work, or where that is not known: 0.06 to 0.60
-measured."""
+"""Share by which the computation itself is slower beside processes that slow the fixed work, or
+where that is not known: 0.06 to 0.60 measured."""
 _BESIDE = 0.1
-"""Of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without any
-delay; 0.06 of 0.6 measured."""
+"""Share of ``HEAVY_SLOWDOWN``: what processes on other cores slow by the memory they move, without
+any delay; 0.06 of 0.6 measured."""
 _FULL_AT = 2.0
 """Times the delay: the whole slowdown at a delay of a half."""
 MIN_QUIET_DEGREES = 2
-"""Of freedom of a variance over undisturbed launches: 3 launches on one side and 1 on the other."""
+"""Minimum number of degrees of freedom of a variance over undisturbed launches: 3 launches on one
+side and 1 on the other."""
 _BY_RATE = (Metric.THROUGHPUT, Metric.COST)
-"""In proportion to the time of a launch, so that a bound on the time bounds them."""
+"""Metrics in proportion to the time of a launch, so that a bound on the time bounds them."""
 
 
 class Basis(str, Enum):
@@ -73,7 +76,7 @@ class Values:
 
     @property
     def quiet(self) -> list[float]:
-        """Of launches that nothing disturbed."""
+        """The values of launches that nothing disturbed."""
         return [
             value
             for value, disturbed in zip(self.values, self.disturbed, strict=True)
@@ -82,7 +85,7 @@ class Values:
 
     @property
     def quiet_launches(self) -> list[LaunchFigures]:
-        """Those launches."""
+        """The launches that nothing disturbed."""
         return [
             launch
             for launch, disturbed in zip(self.launches, self.disturbed, strict=True)
@@ -124,7 +127,8 @@ def possible_bounds(
 def _found_bounds(
     key: MetricKey, before: Values, after: Values, ratio_of: RatioOf, *, same_processor: bool
 ) -> list[Bounds | None]:
-    """Of a machine that was equally fast on both sides."""
+    """The bounds of a change on a machine that was equally fast on both sides; ``None`` for each
+    that cannot be computed."""
     if not any(before.disturbed) and not any(after.disturbed):
         ratio = ratio_of(after.values, before.values)
         return [Bounds(ratio, ratio, Basis.FIXED_WORK)]
@@ -136,8 +140,8 @@ def _found_bounds(
 
 
 def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
-    """In the launches that a bound rests on. What other processes did to the fixed work beyond what
-    is usual is in the slowdown already."""
+    """The gap in machine speed between the launches that a bound rests on. What other processes did
+    to the fixed work beyond what is usual is left out, since the slowdown has it already."""
     match basis:
         case Basis.QUIET_LAUNCHES:
             return speed_gap(before.quiet_launches, after.quiet_launches)
@@ -150,7 +154,8 @@ def _gap(basis: Basis, before: Values, after: Values) -> SpeedGap | None:
 
 
 def _widened(bounds: Bounds, metric: Metric, gap: SpeedGap | None) -> Bounds:
-    """By what the speed of the machine itself may have made of the change."""
+    """The bounds, widened by what a difference in the speed of the machine itself may have made of
+    the change."""
     if gap is None:
         return bounds
     less, more = gap.slower_before, gap.slower_after
@@ -166,8 +171,8 @@ def _shifted(ratio: LogRatio | None, by: float) -> LogRatio | None:
 
 
 def _by_quiet_launches(before: Values, after: Values) -> Bounds | None:
-    """Of launches that nothing disturbed, with one variance for both sides, since their conditions
-    are equal."""
+    """The ratio of the launches that nothing disturbed, with one variance for both sides, since
+    their conditions are equal; ``None`` where there are too few."""
     sides = [[math.log(value) for value in side.quiet] for side in (before, after)]
     degrees = sum(map(len, sides)) - 2
     if not all(sides) or degrees < MIN_QUIET_DEGREES:
@@ -215,7 +220,7 @@ def _at_least(side: Values) -> list[float] | None:
 
 
 def _at_most(side: Values, usual: tuple[float, float] | None) -> list[float] | None:
-    """The same, at most."""
+    """Rates that the launches would have reached alone, at most."""
     rates = []
     for value, launch, disturbed in zip(side.values, side.launches, side.disturbed, strict=True):
         if not disturbed:

@@ -49,7 +49,7 @@ from torchscale.schema.state import State
 from torchscale.util.optional import complete, optional
 
 LEVEL = 0.05
-"""Of significance, after Holm's correction (docs/method.md). Measured false alarms:
+"""Level of significance, after Holm's correction (docs/method.md). Measured false alarms:
 docs/tested-on.md."""
 THRESHOLD = 0.02
 """A change up to this share counts as none: launches of one configuration differ by 2 to 3 % on a
@@ -103,7 +103,7 @@ def compare(
     Args:
         reference, other: The sides.
         threshold: A change up to this share is none.
-        prices: Of a device and hour on each side; without both there is no cost.
+        prices: Prices of a device and hour on each side; without both there is no cost.
         ignore_precision: Match cells that differ in precision alone.
         match: Match training and memory cells by these alone, whatever else differs.
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.
@@ -210,7 +210,7 @@ def _change(key: MetricKey, sides: _Sides, conditions: tuple[str, ...], *, media
 
 
 def _bounds(key: MetricKey, sides: _Sides, ratio_of: RatioOf) -> Bounds | None:
-    """The first that shows a difference; else the surest."""
+    """The first bounds that show a difference; else the surest."""
     possible = possible_bounds(
         key,
         sides.before.of(key),
@@ -224,8 +224,8 @@ def _bounds(key: MetricKey, sides: _Sides, ratio_of: RatioOf) -> Bounds | None:
 
 
 def _p(low: LogRatio | None, high: LogRatio | None) -> float:
-    """Of the end that is nearest to no change; 1 where no change lies between them, or nothing
-    bounds it."""
+    """p-value of the end that is nearest to no change; 1 where "no change" lies between the ends,
+    or nothing bounds it."""
     if high is not None and high.value < 1:
         return 1.0 if high.p is None else high.p
     if low is not None and low.value > 1:
@@ -337,7 +337,7 @@ def _with_verdict(change: Change, adjusted_p: float | None, threshold: float) ->
 
 
 def _verdict(change: Change, p: float, threshold: float) -> Verdict:
-    """By the end of the possible changes that is nearest to none."""
+    """Judge a change by the end of its possible values that is nearest to no change."""
     low, high = change.low, change.high
     higher_is_better = change.metric.higher_is_better
     if p < LEVEL and high is not None and high.value < 1 - threshold:

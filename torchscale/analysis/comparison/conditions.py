@@ -1,4 +1,4 @@
-"""Under which conditions a run was measured: the machine and its software, at each time that
+"""The conditions under which a run was measured: the machine and its software, at each time that
 somebody measured."""
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _ABSENT = "absent"
 CONDITIONS = (Flag.CONTENDED, Flag.THROTTLED)
 """Flags that say what the machine did to a launch, rather than how precise it is."""
 _SHARE_GAP = 1 / 3
-"""Of the launches of a side. One launch in three is what chance gives on a shared machine, and its
-deviation widens the interval; a larger gap between the sides shifts a side as a whole."""
+"""Gap between the sides' shares of the launches of a side. One launch in three is what chance gives
+on a shared machine, and its deviation widens the interval; a larger gap between the sides shifts a
+side as a whole."""
 DELAYED = 0.02
 """Share of a launch by which others delayed it at most: above the default threshold of a change it
 could make one."""
@@ -50,8 +51,8 @@ class MeasuredSession:
 def measured_sessions(
     experiment: ExperimentFile, launches: Iterable[LaunchFigures]
 ) -> tuple[MeasuredSession, ...]:
-    """Those in which ``launches`` were measured, oldest first; the folder's first one where there
-    are none."""
+    """Sessions in which ``launches`` were measured, oldest first; the folder's first session where
+    there are none."""
     sessions = experiment.sessions
     counts = Counter(session_numbers(sessions, launches)) or Counter({0: 0})
     measured: list[MeasuredSession] = []
@@ -130,7 +131,8 @@ class Disturbance:
 def disturbances(
     before: ResultCell, after: ResultCell, *, same_machine: bool
 ) -> tuple[Disturbance, ...]:
-    """Of both sides, by ``CONDITIONS``, and what slowed the machine itself."""
+    """Launches of each side that were measured under one of ``CONDITIONS``, and the side whose
+    machine itself was slower."""
     found = []
     for flag in CONDITIONS:
         for place, side in enumerate((before, after)):

@@ -33,34 +33,36 @@ class SpeedGap:
 
     @property
     def slower_before(self) -> float:
-        """By how much the first side's machine was slower, at most; 0 where it was not."""
+        """Logarithm of the ratio by which the first side's machine was slower, at most; 0 where it
+        was not."""
         return max(0.0, -self.products, -self.copies)
 
     @property
     def slower_after(self) -> float:
-        """The same of the second side's."""
+        """Logarithm of the ratio by which the second side's machine was slower, at most; 0 where it
+        was not."""
         return max(0.0, self.products, self.copies)
 
     @property
     def shares(self) -> tuple[float, float]:
-        """By which the fixed work took longer on the first and on the second side."""
+        """Shares by which the fixed work took longer on the first and on the second side."""
         return math.expm1(self.slower_before), math.expm1(self.slower_after)
 
     @property
     def is_unequal(self) -> bool:
-        """Whether it could make a change."""
+        """Whether the gap alone could make a change."""
         return max(self.shares) > LEAST_GAP
 
     def limited(self, products: float, copies: float) -> SpeedGap:
-        """With ratios of at most ``products`` and ``copies`` either way."""
+        """The gap, limited to ratios of at most ``products`` and ``copies`` in either direction."""
         return SpeedGap(
             _within(self.products, math.log(products)), _within(self.copies, math.log(copies))
         )
 
 
 def speed_gap(before: Sequence[LaunchFigures], after: Sequence[LaunchFigures]) -> SpeedGap | None:
-    """Of two sides on processors of one kind; ``None`` unless all of their launches did the fixed
-    work."""
+    """The gap between two sides on processors of one kind; ``None`` unless all of their launches
+    did the fixed work."""
     sides = [
         [launch.fixed_work for launch in side if launch.fixed_work is not None]
         for side in (before, after)

@@ -16,8 +16,9 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 MIN_LAUNCHES = 3
-"""On a side. With two launches the t interval of a mean has one degree of freedom and is 12.7
-standard errors wide: nearly every change would be unclear, and a lucky pair decided."""
+"""Minimum number of launches on a side. With two launches the t interval of a mean has one degree
+of freedom and is 12.7 standard errors wide: nearly every change would be unclear, and a lucky pair
+decided."""
 BLIND = 0.25
 """An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a
 quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
@@ -27,7 +28,7 @@ HEADLINES = (Metric.THROUGHPUT, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
 
 
 PossibleEnds = tuple[float | None, float | None]
-"""Between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
+"""Ends between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
 
 
 class Verdict(str, Enum):
@@ -90,15 +91,15 @@ class Change:
         before, after: Geometric means over launches, in the metric's unit.
         ratio: ``after`` ÷ ``before``.
         launches: How many on each side.
-        sessions: In how many sessions these were measured.
+        sessions: Number of sessions in which these were measured.
         session_spread: Standard deviation of a session's level, as a share; ``None`` where it is
             not estimated.
         adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was
             tested.
         conditions: Under which the sides were measured unequally, so that the ratio alone decides
             nothing.
-        bounds: Between which ratios the change lies without them; ``None`` under equal conditions,
-            and where nothing bounds it.
+        bounds: The ratios between which the change lies without them; ``None`` under equal
+            conditions, and where nothing bounds it.
         verdict: What can be said.
     """
 
@@ -187,26 +188,26 @@ class CellComparison:
 
     @property
     def cell(self) -> ResultCell:
-        """Of whichever side has it."""
+        """The result cell of ``before``, or of ``after`` where only that side has it."""
         side = self.before or self.after
         assert side is not None  # noqa: S101 - one side has it; this tells the type checker
         return side
 
     @property
     def other_id(self) -> str | None:
-        """Of the other side's cell."""
+        """Id of the cell on the other side; ``None`` where it lacks the cell."""
         if self.after is None:
             return None
         return self.after.cell.id
 
     @property
     def states(self) -> tuple[State | None, ...]:
-        """Of both sides."""
+        """States of the cell on both sides; ``None`` for a side that lacks it."""
         return tuple(None if side is None else side.state for side in (self.before, self.after))
 
     @property
     def reasons(self) -> tuple[str | None, ...]:
-        """Of both sides."""
+        """Reasons of the cell's state on both sides; ``None`` where there is none."""
         return tuple(None if side is None else side.reason for side in (self.before, self.after))
 
     @property
@@ -236,7 +237,7 @@ class Overall:
 
     Attributes:
         metric: The metric.
-        ratio: Of the cells that count.
+        ratio: Ratio of the cells that count.
         cells, flagged: How many count, and how many of these carry warnings.
         verdict: What can be said.
         low, high: The least and the most that the change may be, which is ``ratio`` unless cells
@@ -366,7 +367,7 @@ class Pair:
         return [one.metric for one in self.overall_by(metrics) if one.verdict is Verdict.WORSE]
 
     def overall_by(self, metrics: Sequence[Metric]) -> list[Overall]:
-        """Of the metrics that decide."""
+        """Overall changes of the metrics that decide."""
         decisive = {change.metric for _, change in self.decided_by(metrics)}
         return [one for one in self.overall if one.metric in decisive]
 

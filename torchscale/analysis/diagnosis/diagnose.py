@@ -87,4 +87,5 @@ _RULES = (
     memory_pressure,
     memory_returned,
 )
-"""In this order: a rule sees the findings of those before it, so that no cost is counted twice."""
+"""Rules in this order: a rule sees the findings of those before it, so that no cost is counted
+twice."""

@@ -68,7 +68,7 @@ class DiagnosisRule:
     Attributes:
         kind: What it finds.
         needs: What the function is given after the signals.
-        function: From signals and the values of ``needs`` to a judgement.
+        function: Judges from signals and the values of ``needs``.
         where: What holds of the signals that the rule is about; it is not asked about others.
         also: What must be measured as well, though only what the function calls looks at it.
     """
@@ -143,23 +143,23 @@ def rule(
 
 
 def several_ranks(signals: Signals) -> bool:
-    """For rules about ranks that wait for one another."""
+    """Whether there are several ranks: for rules about ranks that wait for one another."""
     return len(signals.ranks) > 1
 
 
 def staged(signals: Signals) -> bool:
-    """For rules about pipelines."""
+    """Whether the ranks are stages of a pipeline: for rules about pipelines."""
     return signals.staged
 
 
 def not_staged(signals: Signals) -> bool:
-    """For rules about ranks of equal work."""
+    """Whether the ranks are no stages of a pipeline: for rules about ranks of equal work."""
     return not signals.staged
 
 
 def in_host_memory(signals: Signals) -> bool:
-    """For rules about the host's allocator: it holds the tensors, and a recording does not know of
-    it."""
+    """Whether a launch held its tensors in host memory: for rules about the host's allocator, which
+    a recording does not know of."""
     return not signals.on_device and signals.origin is Origin.LAUNCH
 
 

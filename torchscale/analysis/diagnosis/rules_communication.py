@@ -46,7 +46,7 @@ BUCKET_GAIN = 1.3
 """How much faster merged buckets must be when both are timed. Chosen to be beyond the scatter of
 medians of a few all-reduces; 12 clean runs of docs/tested-on.md have none."""
 SLOW_LINK_SHARE = 0.5
-"""Of the rated bandwidth. Chosen below the 70 % that
+"""Share of the rated bandwidth. Chosen below the 70 % that
 :mod:`torchscale.analysis.machine.link_verdict` expects of large messages, since gradients are
 smaller ones."""
 VERY_SLOW_LINK_SHARE = 0.3

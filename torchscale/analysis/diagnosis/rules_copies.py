@@ -35,7 +35,7 @@ _ADVICE = {
     CopyRoute.OTHER: "see in a timeline what is copied, and whether it can wait or run beside "
     "compute",
 }
-"""By the route that costs most."""
+"""Advice by the route that costs most."""
 
 
 @rule(FindingKind.PAGEABLE_COPIES, PAGEABLE)

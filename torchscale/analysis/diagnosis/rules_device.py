@@ -43,7 +43,7 @@ _ALLOCATOR_ADVICE = {
     None: "make the allocator keep freed memory (jemalloc: MALLOC_CONF=dirty_decay_ms:-1), or use "
     "glibc's",
 }
-"""By the allocator's setting."""
+"""Advice by the allocator's setting."""
 
 
 @rule(FindingKind.HOST_BOUND, HOST_BOUND)

@@ -22,7 +22,8 @@ from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_seconds
 
 _MIN_RANKS = 2
-"""On each machine: of one rank alone it cannot be told whether it or its machine is slow."""
+"""Minimum number of ranks on each machine: of one rank alone it cannot be told whether it or its
+machine is slow."""
 
 
 @rule(FindingKind.STRAGGLING_NODE, COMPUTE, where=(several_ranks, not_staged), also=(WAIT, BLAME))

@@ -58,7 +58,7 @@ MICRO_BATCH_SPREAD = 0.10
 """Standard deviation of the lengths of a step's micro-batches, as a share of their mean, from which
 on they are uneven. Chosen as for ranks and stages."""
 STEADY_SHARE = 0.5
-"""Of the mean excess, in every quarter of the run, as for other stragglers."""
+"""Share of the mean excess, in every quarter of the run, as for other stragglers."""
 BLOCKS = 12
 """Parts of a run that its mean's interval is from."""
 

@@ -77,9 +77,9 @@ class Spells:
     """The slow spells of a rank.
 
     Attributes:
-        row: Of the rank.
-        count: Of spells.
-        share: Of the time in which it is slow.
+        row: Row of the rank.
+        count: Number of spells.
+        share: Share of the time in which it is slow.
         seconds: A spell lasts on average.
         rise: Seconds a step that it is slower in its spells than between them.
         excess: Seconds a step that it is slower in its spells than the others.
@@ -186,8 +186,8 @@ def _measure_longer(signals: Signals, spells: Spells) -> str:
 
 
 def slow_spells(windows: Windows, rows: Sequence[int]) -> Spells | str | None:
-    """Of the rank among ``rows`` that loses most in slow spells; why none is named where several
-    do; or ``None``."""
+    """The slow spells of the rank among ``rows`` that loses most in them; the reason why no rank is
+    named where several have some; ``None`` where none has."""
     group = windows.of(rows)
     if len(group) < MIN_WINDOWS:
         return None
@@ -277,8 +277,8 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
 
 
 def _moving_mean(values: Matrix, weights: SignalSeries, count: int) -> Matrix:
-    """Of ``count`` windows around each, fewer at the ends; each counts for its steps. ``values``:
-    windows last."""
+    """Mean over ``count`` windows around each (fewer at the ends), weighted by their steps.
+    ``values``: windows last."""
     return np.asarray(_moving_sum(values * weights, count) / _moving_sum(weights, count))
 
 
@@ -292,9 +292,9 @@ def _moving_sum(values: Matrix, count: int) -> Matrix:
 
 
 def _two_levels(values: Matrix) -> tuple[SignalSeries, SignalSeries, SignalSeries]:
-    """Of each row of values that are of one of two levels: the lower, the upper, and the scatter
-    within a level (1.48 × the median distance from it, the standard deviation of a normal
-    distribution). Cut where the variance between is largest (Otsu)."""
+    """Split each row of values into two levels. Returns the lower level, the upper one, and the
+    scatter within a level (1.48 × the median distance from it, the standard deviation of a normal
+    distribution). The cut is where the variance between the levels is largest (Otsu)."""
     ordered = np.sort(values, axis=1)
     length = ordered.shape[1]
     count = np.arange(1, length)

@@ -84,9 +84,9 @@ _APART = {
 def straggler(
     signals: Signals, compute: Matrix, wait: Matrix, blame: SignalSeries, earlier: Earlier
 ) -> Judgement:
-    """Over 20 collectives or steps: waits of ≥ 2 % of the step, compute time ≥ 3 % above the median
-    of the others with an interval that excludes 0, and with more than two ranks more of the blame
-    than chance gives. Then whether that can be trusted."""
+    """Find a straggler over at least 20 collectives or steps: waits of ≥ 2 % of the step, compute
+    time ≥ 3 % above the median of the others with an interval that excludes 0, and with more than
+    two ranks more of the blame than chance gives. Then judge whether that can be trusted."""
     if any(item.kind is FindingKind.STRAGGLING_NODE for item in earlier):
         return None
     if (refusal := cannot_name(signals)) is not None:
@@ -261,9 +261,9 @@ class _Undisturbed:
 
 
 def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
-    """Of all steps, the phases in which nothing is in transfer. A rank that is slower as a whole is
-    slower there by the same share (``relative``), one that has extra work there by more: by half of
-    that share at least, and by 10 %."""
+    """Compare a rank with the others in the phases of all steps in which nothing is in transfer. A
+    rank that is slower as a whole is slower there by the same share (``relative``), one that has
+    extra work there by more: by half of that share at least, and by 10 %."""
     windows = signals.windows
     if windows is None or windows.quiet is None or len(windows) < MIN_SAMPLES:
         return None
@@ -278,8 +278,9 @@ def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
 
 
 def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
-    """By medians: one pass that something interrupted is one of twelve, and would widen an interval
-    of the mean beyond what is looked for."""
+    """Compare a rank with the others in compute that communication does not disturb. Medians are
+    compared: one pass that something interrupted is one of twelve, and would widen an interval of
+    the mean beyond what is looked for."""
     series_by_rank = signals.unsynchronized
     if series_by_rank is None or any(len(series) < MIN_SAMPLES for series in series_by_rank):
         return None
@@ -295,7 +296,7 @@ def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
 
 
 def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
-    """By how much ``mine`` are longer at least: the lower end of the 95 % interval of the shift
+    """The least time by which ``mine`` are longer: the lower end of the 95 % interval of the shift
     between two samples (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's
     test), which no outlier moves."""
     first, second = len(mine), len(theirs)

@@ -64,7 +64,7 @@ def explained_by_processes(signals: Signals, row: int, excess: float) -> str | N
 
 
 def median_of_others(values: Matrix, row: int) -> SignalSeries:
-    """Per sample, the median over all rows but one."""
+    """Median over all rows but one, for each sample."""
     ordered = np.sort(np.delete(values, row, axis=0), axis=0)
     return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
 

@@ -45,7 +45,7 @@ class Pauses:
     of its steps.
 
     Attributes:
-        count: Of them, per rank; 0 where they are not rare.
+        count: Number of pauses, per rank; 0 where they are not rare.
         seconds_per_step: What they exceed the median by, per step, for the rank with most.
         collection_seconds_per_step: Python's garbage collection, for the rank with most; ``None``
             if not measured.
@@ -63,10 +63,11 @@ class Windows:
     """Stretches of consecutive steps, without pauses; seconds per step.
 
     Attributes:
-        steps: Of each window.
+        steps: Number of steps of each window.
         wall: Mean step of each window.
-        compute: Per rank and window.
-        quiet: What of it no communication disturbs; ``None`` where that is not known.
+        compute: Compute per rank and window.
+        quiet: The part of ``compute`` that no communication disturbs; ``None`` where that is not
+            known.
     """
 
     steps: SignalSeries
@@ -78,7 +79,7 @@ class Windows:
         return len(self.steps)
 
     def of(self, rows: Sequence[int]) -> Windows:
-        """Of some ranks."""
+        """The windows of the ranks in ``rows``."""
         chosen = list(rows)
         windows = replace(self, compute=self.compute[chosen])
         if self.quiet is None:
@@ -91,12 +92,13 @@ class FetchedMemory:
     """Memory that every step takes from the kernel anew, for the rank that loses most by it.
 
     Attributes:
-        rank: That rank.
+        rank: The rank that loses most.
         pages_per_step: Pages fetched, without those by which the process grew.
         seconds_per_step: At least this long: pages times the cost of the smallest page, and at most
             the time that the rank spent in the kernel.
-        setting: Of glibc's allocator (:class:`~torchscale.schema.node.environment.HostAllocator`);
-            ``None`` for other allocators.
+        setting: Setting of glibc's allocator
+            (:class:`~torchscale.schema.node.environment.HostAllocator`); ``None`` for other
+            allocators.
     """
 
     rank: int
@@ -110,9 +112,10 @@ class MicroBatchLengths:
     """How long the micro-batches of a pipeline's steps compute beside each other.
 
     Attributes:
-        relative: By place in the step, over the mean of the step's micro-batches; mean over steps.
+        relative: Lengths by place in the step, over the mean of the step's micro-batches; mean over
+            steps.
         longest: The longest of a step over the mean of its micro-batches; mean over steps.
-        shared_variance: Of each step: the variance of relative lengths on which the stages agree.
+        shared_variance: Variance, in each step, of the relative lengths on which the stages agree.
             What a single stage shows is noise, or that stage's.
         seconds: Both passes of a micro-batch on a stage, mean.
     """
@@ -124,7 +127,7 @@ class MicroBatchLengths:
 
 
 class CopyRoute(str, Enum):
-    """Between which memories a device copies."""
+    """The memories between which a device copies."""
 
     HOST_TO_DEVICE = "host to device"
     DEVICE_TO_HOST = "device to host"
@@ -138,11 +141,11 @@ class CopyUse:
     """Copies of one route, mean over ranks; per step, or in all where no steps are marked.
 
     Attributes:
-        route: Between which memories.
+        route: The memories between which it copies.
         bytes_per_step: ``None`` where the recording does not say.
         bytes_per_second: While copying, each copy by itself.
-        busy_seconds: In which at least one runs.
-        exposed_seconds: Of these, under neither compute nor communication.
+        busy_seconds: Seconds in which at least one runs.
+        exposed_seconds: The part of these under neither compute nor communication.
         overlap: Share of ``busy_seconds`` under compute.
         is_pinned: Whether the host's memory is; ``None`` where it is not known, differs, or none is
             used.
@@ -197,11 +200,12 @@ class Signals:
         readbacks: Values read back from the device, per step.
         readback_wait: The host's waiting for them.
         pageable: Copies from or to memory that is not pinned, outside compute.
-        copies: By the device, by route; ``None`` for ranks without one.
+        copies: Copies by the device, by route; ``None`` for ranks without one.
         throttled: Names of the reasons for lowered clocks, per rank.
-        allocation_retries: Of the device's allocator while measuring, summed over ranks.
+        allocation_retries: Retries of the device's allocator while measuring, summed over ranks.
         page_faults: Pages read back from disk per step, for the rank with most.
-        fetched_memory: On CPUs alone, where the host's memory holds the tensors.
+        fetched_memory: Memory fetched anew in each step: on CPUs alone, where the host's memory
+            holds the tensors.
         on_device: Whether the work runs on a device beside the host.
         staged: Whether ranks send to and receive from each other, as the stages of a pipeline do:
             they hold different work and wait for one another by design.
@@ -209,7 +213,8 @@ class Signals:
             equal work; ``None`` where ``staged`` is false, or which ranks belong together is not
             known.
         why_no_stages: What is missing to know the stages, where they are not known.
-        micro_batches: That pass through the pipeline in a step; ``None`` where it is not known.
+        micro_batches: Number of micro-batches that pass through the pipeline in a step; ``None``
+            where it is not known.
         micro_batch_lengths: How long each of them computes.
         trusted: Whether the recording is good enough to name a rank.
         hosts: Machine of each rank, in the order of rows.

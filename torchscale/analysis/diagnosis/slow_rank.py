@@ -26,7 +26,7 @@ class SlowRank:
     """A rank beside its peers.
 
     Attributes:
-        row: Of the rank, in the signals.
+        row: Row of the rank, in the signals.
         peers: Rows of ranks with equal work.
         excess: Seconds a step that the rank takes longer by itself.
     """

@@ -1,4 +1,4 @@
-"""From the steps of each rank: rare long ones, and windows of the others."""
+"""Splits the steps of each rank into rare long ones (pauses) and windows of the others."""
 
 from __future__ import annotations
 

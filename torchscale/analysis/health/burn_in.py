@@ -18,8 +18,8 @@ from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_percent, format_seconds
 
 MAX_POINTS = 512
-"""Of a series: beyond it, neighbours are merged, so that a burn-in of days takes no more memory
-than one of minutes."""
+"""Maximum number of points of a series: beyond it, neighbours are merged, so that a burn-in of days
+takes no more memory than one of minutes."""
 MAX_WRONG = 100
 """Wrong results that are listed; the others are counted."""
 BLOCKS = 20

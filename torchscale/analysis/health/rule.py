@@ -64,7 +64,7 @@ class Outcome:
 
 
 def passed(seen: str) -> Outcome:
-    """It holds, with the value seen."""
+    """The outcome of a check that passed, with the value seen."""
     return Outcome(Status.PASS, seen)
 
 
@@ -95,7 +95,7 @@ class FactGroup(Generic[Facts]):
     """Facts that a rule needs.
 
     Attributes:
-        name: Of the group whose reason in ``NodeFacts.unknown`` says why they are missing.
+        name: Name of the group whose reason in ``NodeFacts.unknown`` says why they are missing.
         read: The facts; ``None`` where they are missing.
         without_reason: What is said where no reason is known.
     """
@@ -110,7 +110,7 @@ class FactGroup(Generic[Facts]):
 
 
 def gpus_of(facts: NodeFacts) -> tuple[GpuFacts, ...]:
-    """That the driver lists."""
+    """GPUs that the driver lists."""
     if facts.driver is None:
         return ()
     return facts.driver.gpus
@@ -128,7 +128,7 @@ DRIVER: FactGroup[DriverFacts] = FactGroup("driver", lambda facts: facts.driver)
 DRIVER_IF_ANY: FactGroup[DriverFacts] = FactGroup(
     "driver", lambda facts: facts.driver or DriverFacts()
 )
-"""For rules that do not apply without GPUs, whatever the reason."""
+"""Facts of the driver for rules that do not apply without GPUs, whatever the reason."""
 GPUS: FactGroup[tuple[GpuFacts, ...]] = FactGroup("driver", gpus_of)
 """None of them where the driver was not read."""
 HOST: FactGroup[HostFacts] = FactGroup("host", lambda facts: facts.host)
@@ -158,8 +158,8 @@ class HealthRules:
 
         Args:
             identity: The check's ``id`` in ``validate --json``.
-            group: The heading that the check stands under.
-            title: Its name there.
+            group: The heading under which the check is shown.
+            title: The check's name under that heading.
             needs: What the function is given.
         """
 
@@ -175,7 +175,8 @@ class HealthRules:
     def rule_on_node(
         self, identity: str, group: str, title: str, needs: FactGroup[Facts]
     ) -> Callable[[Callable[[Facts, NodeFacts], Outcome]], NodeRule]:
-        """As :meth:`rule`, of a function that is given all facts of the node as well."""
+        """Registers a function that is given all facts of the node beside its group of facts;
+        otherwise as :meth:`rule`."""
 
         def register(judge: Callable[[Facts, NodeFacts], Outcome]) -> NodeRule:
             @wraps(judge)

@@ -21,7 +21,7 @@ from torchscale.schema.node.probe import DriverFacts, NodeFacts, SoftwareFacts
 from torchscale.version import DISTRIBUTION
 
 OLDEST_PYTHON = (3, 10)
-"""As requires-python in pyproject.toml."""
+"""Oldest supported Python, as requires-python in pyproject.toml."""
 OLDEST_TORCH = (2, 6)
 """fully_shard (FSDP2) became public in this release."""
 _FABRIC_ADVICE = (

@@ -34,7 +34,8 @@ MIN_PORTS = 1024
 """gloo and NCCL open some connections for each pair of ranks on a node: 8 ranks take several
 hundred ports."""
 EARLIEST = datetime(2024, 1, 1, tzinfo=timezone.utc)
-"""Before the first supported PyTorch (2.6) was released: no clock of a working machine shows it."""
+"""Earliest plausible time, before the first supported PyTorch (2.6) was released: no clock of a
+working machine shows it."""
 _SLOW_GOVERNORS = ("powersave", "conservative", "ondemand", "schedutil")
 """All but ``performance`` raise the frequency only after a load is seen."""
 _EAGER_PREFERENCES = ("(performance)", "(balance_performance)")

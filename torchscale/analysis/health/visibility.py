@@ -18,7 +18,7 @@ class Visibility:
     """What CUDA makes of CUDA_VISIBLE_DEVICES.
 
     Attributes:
-        entries: Those that CUDA uses, as written.
+        entries: Entries that CUDA uses, as written.
         gpus: The GPU of each entry, ``None`` where CUDA's order of unlike GPUs decides.
         ignored: The first entry that CUDA refuses, and all behind it.
         reason: Why it refuses that one.

@@ -64,7 +64,7 @@ def numbers(summary: CollectivesSummary) -> tuple[object, ...]:
 
 
 def flag_names(summary: CollectivesSummary) -> tuple[str, ...]:
-    """Of the bandwidths that it is known by."""
+    """Names of the flags of a sweep's bandwidths."""
     return tuple(flag.value for flag in summary.flags)
 
 

@@ -1,5 +1,5 @@
-"""From the times of collectives to bandwidths, as nccl-tests defines them, and to latency and
-bandwidth of the link."""
+"""Bandwidths of collectives from their times, as nccl-tests defines them, and latency and bandwidth
+of the link."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from torchscale.schema.cells.collectives import (
 _MIN_FIT_SIZES = 4
 """A line has two parameters; with two points more its residual says something."""
 _READABLE_SECONDS = 0.25
-"""Of a stretch over which the load of the host was read in ticks of 10 ms: its error is then 4 % of
-the cores, less than half the share that counts as contention."""
+"""Shortest length of a stretch over which the load of the host was read in ticks of 10 ms: its
+error is then 4 % of the cores, less than half the share that counts as contention."""
 _NOISY_HALF_WIDTH = 1 / 3
 """Beyond it, the intervals of two sizes whose times differ by a factor of two overlap."""
 _MIN_CALLS = 5
@@ -45,14 +45,14 @@ class CollectivePoint:
     """One operation at one size.
 
     Attributes:
-        payload_bytes, elements, in_place: As measured.
+        payload_bytes, elements, in_place: Size and place, as measured.
         seconds: Mean of a call, averaged over ranks and launches, as nccl-tests does.
         algbw, busbw: Bytes per second; 0 for a barrier, which carries nothing.
-        p50, p95, p99: Of calls timed one by one, each call's slowest rank.
+        p50, p95, p99: Quantiles of calls timed one by one, each call's slowest rank.
         rank_spread: Slowest rank's mean over the fastest's, minus 1.
         wrong_elements: Over all ranks; ``None`` where nothing was checked.
-        half_width: Of the 95 % t-interval of the mean of the calls timed one by one, as a share of
-            it; ``None`` with fewer than two.
+        half_width: Half width of the 95 % t-interval of the mean of the calls timed one by one, as
+            a share of it; ``None`` with fewer than two.
         flags: ``contended`` or ``noisy`` (``docs/method.md``): its time is not the link's alone.
         link_share: ``busbw`` over the link's rated bandwidth in one direction; ``None`` where that
             is not known, and of a barrier, which carries nothing.
@@ -96,7 +96,8 @@ class Curve:
 
     @property
     def peak(self) -> CollectivePoint:
-        """Where busbw is highest, of the sizes without a flag; of all where every one has one."""
+        """The size where busbw is highest, of the sizes without a flag; of all where every one has
+        one."""
         clean = [point for point in self.points if not point.flags]
         return max(clean or self.points, key=lambda point: point.busbw)
 
@@ -107,7 +108,7 @@ class CollectiveFigures:
 
     Attributes:
         backend: Over which the ranks exchanged.
-        curves: By operation and dtype, in the order asked for.
+        curves: Curves by operation and dtype, in the order asked for.
         pairs: Messages between every two ranks; mean over launches.
         unsupported: What the backend does not have, and what it said.
     """
@@ -135,7 +136,7 @@ def collective_figures(
 
 
 def with_link_shares(figures: CollectiveFigures, link: float) -> CollectiveFigures:
-    """The same, each size with its share of the ``link``'s bytes per second."""
+    """The figures, each size with its share of the ``link``'s bytes per second."""
 
     def shared(point: CollectivePoint) -> CollectivePoint:
         return replace(point, link_share=point.busbw / link) if point.busbw else point
@@ -194,7 +195,8 @@ def _curve(
 
 
 def _fit(points: Sequence[CollectivePoint]) -> LatencyFit | None:
-    """Over the sizes without a flag, where these are enough for a line."""
+    """Latency and bandwidth over the sizes without a flag, where these are enough for a line; else
+    over all sizes."""
     clean = [point for point in points if not point.flags]
     fitted = clean if len(clean) >= _MIN_FIT_SIZES else points
     return fit_latency(
@@ -239,7 +241,7 @@ def _carried_share(operation: Operation, ranks: int) -> float:
 
 
 def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePoint:
-    """Of every launch, the samples of every rank."""
+    """Figures of one size, from the samples of every rank in every launch."""
     launches = [[sample for _, sample in ranks] for ranks in measured]
     first = launches[0][0]
     everyone = [sample for samples in launches for sample in samples]
@@ -278,7 +280,8 @@ def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePo
 
 
 def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
-    """In any launch, in the stretch of time in which it was measured."""
+    """The flag ``contended`` if other processes used the cores in any launch, in the stretch of
+    time in which the size was measured."""
     for ranks in launches:
         loads = [(host, sample.host_load) for host, sample in ranks]
         if any(load is None or load.wall_seconds < _READABLE_SECONDS for _, load in loads):
@@ -290,7 +293,7 @@ def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
 
 
 def _noisy(loop: float, median: float, half_width: float | None, calls: int) -> set[Flag]:
-    """By the calls that were timed one by one: their own scatter, and whether they agree with the
+    """The flag ``noisy`` if the calls that were timed one by one scatter, or do not agree with the
     timed loop."""
     scatters = calls >= _MIN_CALLS and half_width is not None and half_width > _NOISY_HALF_WIDTH
     return {Flag.NOISY} if scatters or loop > _LOOP_OVER_CALL * median else set()

@@ -1,4 +1,4 @@
-"""From timed products and copies to the ceilings of a device."""
+"""Ceilings of a device, from timed products and copies."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class MatmulRates:
     """Matrix products in one dtype; FLOP/s of a device, the mean over devices.
 
     Attributes:
-        dtype: As measured.
-        peak: At the shape where it is highest, products following each other: the median over time.
+        dtype: Element type, as measured.
+        peak: Rate at the shape where it is highest, products following each other: the median over
+            time.
         peak_shape: m, n, k.
-        cold: The same shape with the caches emptied before each; ``None`` where it was not
+        cold: Rate at the same shape with the caches emptied before each; ``None`` where it was not
             measured.
         typical: Median over all shapes.
         slowest_device: Lowest device's peak over the mean, minus 1.
@@ -73,7 +74,8 @@ class HardwareFigures:
 
     @property
     def memory_bytes_per_second(self) -> float | None:
-        """Of copies within the device: read plus written."""
+        """Bandwidth of copies within the device, read plus written; ``None`` where none was
+        measured."""
         return next((rate.bytes_per_second for rate in self.copies if rate.kind == "device"), None)
 
 

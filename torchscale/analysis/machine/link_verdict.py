@@ -13,10 +13,10 @@ from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.units import format_byte_rate, format_percent
 
 _DEFAULT_SHARE = 0.7
-"""Of the rated bandwidth, for large messages: a threshold of ours between those of PCIe and NVLink
-in ``catalog/links.py``, used where only a rate is known."""
+"""Expected share of the rated bandwidth, for large messages: a threshold of ours between those of
+PCIe and NVLink in ``catalog/links.py``, used where only a rate is known."""
 _PCIE_SHARE = 0.6
-"""As of PCI Express in ``catalog/links.py``."""
+"""Expected share as of PCI Express in ``catalog/links.py``."""
 _RISE = 1.1
 """A doubling of the size that brings over a tenth more: larger messages would still be faster."""
 _PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
@@ -77,7 +77,7 @@ class LinkTopology:
     Attributes:
         declared: What the config says.
         place: Rank 0's record, with what the driver says.
-        uuids: Of the GPUs that take part; empty where they are not known.
+        uuids: UUIDs of the GPUs that take part; empty where they are not known.
         log: What NCCL said about its transports in this launch.
         choices: What it said about algorithms, in the launch that logs them.
         variables: The environment of the sweep.
@@ -198,7 +198,8 @@ def _ceiling(machine: LinkTopology) -> Ceiling | None:
 
 
 def _detected_ceiling(machine: LinkTopology) -> Ceiling | None:
-    """By what the driver and NCCL say of the GPUs that take part."""
+    """The ceiling of the link between the GPUs that take part, by what the driver and NCCL say;
+    ``None`` where they do not say enough."""
     driver, log = machine.place.driver, machine.log
     if driver is None or log is None or not log.transports:
         return None

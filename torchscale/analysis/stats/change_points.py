@@ -28,10 +28,11 @@ MIN_LENGTH = 5
 """Values on either side of a change point: a bad spell of one to four runs is not called a new
 level."""
 _CLIP = 3.0
-"""In units of noise: beyond this, normal noise has 0.3 % of its values and heavy tails a few."""
+"""Limit of scores, in units of noise: beyond this, normal noise has 0.3 % of its values and heavy
+tails a few."""
 _LEAST_NOISE = 5e-4
-"""Of logarithms. Peak memory often repeats to the byte; what differs by less than 0.05 % is taken
-as equal to it."""
+"""Least noise of logarithms. Peak memory often repeats to the byte; what differs by less than 0.05
+% is taken as equal to it."""
 _STAGES = (99, 999)
 """Permutations of all tests, then of those that may be significant; further ones are for what these
 leave undecided."""
@@ -53,8 +54,8 @@ class NoisySeries:
 
     Attributes:
         logs: Logarithms of the levels.
-        variances: Of each logarithm, as far as it is known from repeated launches; 0 where nothing
-            is known.
+        variances: Variance of each logarithm, as far as it is known from repeated launches; 0 where
+            nothing is known.
     """
 
     logs: tuple[float, ...]
@@ -109,7 +110,7 @@ class _Prepared:
     weights: _Array
 
     def scores(self, start: int, end: int) -> _Array:
-        """Of a segment: clipped around its median."""
+        """Distances of a segment's values from their median, clipped."""
         values = self.values[start:end]
         return np.clip(values - np.median(values), -_CLIP, _CLIP)
 
@@ -159,7 +160,7 @@ class _Split:
 
     @property
     def probability(self) -> float:
-        """Of so large a difference where the order is by chance."""
+        """Probability of so large a difference if the order is by chance."""
         return (self.larger + 1) / (self.done + 1)
 
     @property
@@ -190,7 +191,7 @@ class _Split:
 
 
 def _rejected(splits: Sequence[_Split], rate: float) -> list[bool]:
-    """Which are no chance; permutations are spent on those alone that may be significant."""
+    """Whether each split is significant; permutations are spent on those alone that may be."""
     rejected = [False] * len(splits)
     for wanted in (*_STAGES, min(_MAX_PERMUTATIONS, int(2 * len(splits) / rate))):
         for split, decided in zip(splits, rejected, strict=True):
@@ -217,8 +218,8 @@ def _best_split(series: _Prepared, start: int, end: int, min_length: int) -> _Sp
 
 
 def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Iterator[_Array]:
-    """For rows of scores: the standardized differences of the (weighted) means before and after
-    each place. First of all values, from ``min_length`` to ``min_length`` before the end; then of
+    """Standardized differences of the (weighted) means before and after each place, for rows of
+    scores. First of all values, from ``min_length`` to ``min_length`` before the end; then of
     windows of 2, 4, 8 … × ``min_length`` on either side. Shape of each (rows, places)."""
     length = scores.shape[1]
     if weights is None:
@@ -244,7 +245,7 @@ def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Ite
 
 
 def _sums(values: _Array) -> _Array:
-    """Of the first 0, 1, 2 … values of each row."""
+    """Sums of the first 0, 1, 2 … values of each row."""
     return np.concatenate([np.zeros((len(values), 1)), values.cumsum(axis=1)], axis=1)
 
 
@@ -274,9 +275,8 @@ def _benjamini_hochberg(probabilities: Sequence[float], rate: float) -> list[boo
 def _confirmed(
     series: _Prepared, places: Sequence[int], rate: float, min_length: int
 ) -> tuple[int, ...]:
-    """Those places that are also significant between their neighbours alone. An early split may
-    have been near a change and not at it; once the change itself is found too, the first is
-    none."""
+    """Places that are also significant between their neighbours alone. An early split may have been
+    near a change and not at it; once the change itself is found too, the first is none."""
     kept = _refined(series, places, min_length)
     while len(kept) > 1:  # a single one was tested like this when it was found
         bounds = [0, *kept, len(series.values)]

@@ -16,7 +16,7 @@ _QUANTILES = (0.5, 0.95, 0.99)
 _LARGEST_LOG = 700.0
 """Below the logarithm of the largest float (709.8)."""
 _DECIMALS = 8
-"""Of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
+"""Decimals of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
 
 
 def import_quantiles() -> None:
@@ -53,7 +53,8 @@ def relative_half_width(values: Sequence[float], confidence: float = 0.95) -> fl
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of launches, whose ratios are compared; a single value exactly.
+    """Geometric mean of launches' values, whose ratios are compared; a single value is returned as
+    it is.
 
     Raises:
         ValueError: there are no values, or one is not positive.
@@ -188,7 +189,7 @@ def pooled_digest(digests: Sequence[Digest]) -> Digest:
 
 
 def _thinned(ascending: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most :data:`MAX_VALUES` of them at equal distances, both ends included."""
+    """The values, thinned to at most :data:`MAX_VALUES` at equal distances, both ends included."""
     if len(ascending) <= MAX_VALUES:
         return ascending
     return np.asarray(ascending[np.linspace(0, len(ascending) - 1, MAX_VALUES).round().astype(int)])

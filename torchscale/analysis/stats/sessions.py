@@ -64,7 +64,7 @@ def with_session_noise(ratio: LogRatio, sides: Iterable[Groups], noise: SessionN
 
 
 def _sums_of_squares(groups: Groups) -> tuple[float, float]:
-    """Between the groups, and within them."""
+    """Sums of squares between the groups, and within them."""
     grand = statistics.fmean(value for group in groups for value in group)
     means = [statistics.fmean(group) for group in groups]
     between = sum(

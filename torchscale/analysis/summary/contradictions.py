@@ -36,7 +36,7 @@ _BETWEEN_SECONDS = 2.0
 _HANDOVER_SECONDS = 10.0
 """A process that waits for launches may have begun to import before the first one is counted."""
 _ROUNDING = 1e-6
-"""Of quantiles in a digest."""
+"""Rounding error of quantiles in a digest."""
 _CLOSE_SECONDS = 1e-6
 """Values of a digest are rounded to 10 ns; clocks resolve no less than that."""
 _MOST_PHASES = 2.0
@@ -358,7 +358,7 @@ def _about_exchange(signals: SignalDigest, steps: StepDigest | None) -> Iterator
 
 
 def _about_digest(digest: Digest) -> Iterator[str]:
-    """Of the group's steps."""
+    """Contradictions within the digest of the group's steps."""
     columns = {name: np.array([getattr(digest, name)]) for name in (*_ASCENDING, "mean")}
     for _, found in _out_of_order(columns):
         yield f"steps: {found}"

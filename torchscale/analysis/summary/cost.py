@@ -11,14 +11,14 @@ _JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one cell.
+    """What training one cell costs, in dollars and energy.
 
     Attributes:
-        dollars_per_hour: Of all its devices; ``None`` without a price.
-        samples_per_dollar, tokens_per_dollar: From throughput.
-        dollars_per_million_samples: The same the other way round.
-        samples_per_joule: Of all GPUs; ``None`` where no energy was read.
-        kwh_per_million_samples: The same the other way round.
+        dollars_per_hour: Price of all its devices; ``None`` without a price.
+        samples_per_dollar, tokens_per_dollar: Samples and tokens for a dollar, from throughput.
+        dollars_per_million_samples: Price of a million samples, in dollars.
+        samples_per_joule: Samples for a joule of all GPUs; ``None`` where no energy was read.
+        kwh_per_million_samples: Energy of all GPUs for a million samples, in kWh.
     """
 
     dollars_per_hour: float | None = None

@@ -38,10 +38,10 @@ class Node:
 
 @dataclass(frozen=True)
 class CellFacts:
-    """Of all completed launches of a cell.
+    """Facts about a cell, from all of its completed launches.
 
     Attributes:
-        device_kind: Of the ranks; ``None`` where none left a record.
+        device_kind: Kind of device of the ranks; ``None`` where none left a record.
         devices, torch, torchscale: Names and versions, as ranks said; sorted.
         nodes: Machines, by name.
         node_count: Nodes of a launch, the most of any; those of one name are told apart by their
@@ -50,9 +50,10 @@ class CellFacts:
         forked: Whether torchrun's agent and the ranks of any launch were forks of a process that
             had imported PyTorch.
         data: Which files batches came from, in the first launch that read any.
-        unsynchronized_wall_seconds: What the windows without synchronization took, of each launch
-            that had them.
-        started_at, ended_at: Of the first launch, and of the one that ended last; UTC, ISO 8601.
+        unsynchronized_wall_seconds: Wall time of the windows without synchronization, for each
+            launch that had them.
+        started_at, ended_at: Start of the first launch, and end of the one that ended last; UTC,
+            ISO 8601.
         failed: The launch that the cell's state comes from, where one failed, without what its
             ranks measured.
         launches: What is compared, of each launch; empty unless the cell has figures.
@@ -80,14 +81,15 @@ class CellFacts:
 
     @property
     def autopsy(self) -> Autopsy | None:
-        """Of the launch that failed, if it hung or its ranks' collectives did not fit together."""
+        """The autopsy of the launch that failed, if it hung or its ranks' collectives did not fit
+        together."""
         if self.failed is None:
             return None
         return self.failed.autopsy
 
 
 NO_FACTS = CellFacts()
-"""Of a cell without records."""
+"""Facts of a cell without records."""
 
 
 LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
@@ -96,7 +98,7 @@ LaunchValues = Callable[[LaunchRecord], Mapping[MetricKey, float | None]]
 
 @dataclass(frozen=True)
 class LaunchConditions:
-    """Under which one launch was measured, as in :class:`LaunchFigures`."""
+    """Conditions under which one launch was measured, as in :class:`LaunchFigures`."""
 
     flags: tuple[str, ...] = ()
     other_processes: float | None = None
@@ -105,7 +107,7 @@ class LaunchConditions:
 
 
 def no_conditions(record: LaunchRecord) -> LaunchConditions:
-    """Of a kind of cell whose launches have no flags."""
+    """No conditions at all, for a kind of cell whose launches have no flags."""
     del record
     return LaunchConditions()
 
@@ -159,7 +161,7 @@ def _node_count(record: LaunchRecord) -> int:
 
 
 def _unsynchronized_wall_seconds(trained: Iterable[TrainingResult]) -> Iterator[float]:
-    """Of rank 0 of each launch that has it."""
+    """Wall time of the windows without synchronization, from rank 0 of each launch that has it."""
     for result in trained:
         for rank in result.ranks[:1]:
             signals = rank.signals
@@ -175,7 +177,7 @@ def _failed(completed: Sequence[LaunchRecord], state: State) -> LaunchRecord | N
 
 
 def _end(record: LaunchRecord) -> str:
-    """Its start where that is no time, as in a damaged record."""
+    """End of a launch, in ISO 8601; its start where that is no time, as in a damaged record."""
     try:
         end = datetime.fromisoformat(record.started_at) + timedelta(seconds=record.seconds)
     except (ValueError, OverflowError):
@@ -186,8 +188,8 @@ def _end(record: LaunchRecord) -> str:
 def _launch_figures(
     record: LaunchRecord, launch_values: LaunchValues, conditions_of: ConditionsOf
 ) -> LaunchFigures:
-    """Of one launch, never pooled steps. A value that no measurement has is left out, as one that
-    is not there."""
+    """What is compared of one launch; steps are never pooled over launches. A value that no
+    measurement can have is left out, as one that is missing."""
     values = {key: value for key, value in launch_values(record).items() if value is not None}
     conditions = conditions_of(record)
     return LaunchFigures(

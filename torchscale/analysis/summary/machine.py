@@ -41,7 +41,7 @@ class CollectivesSummary:
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """As NCCL logged them."""
+        """Transports between ranks, as NCCL logged them; empty without a log."""
         if self.log is None:
             return ()
         return self.log.transports

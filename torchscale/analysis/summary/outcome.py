@@ -16,11 +16,12 @@ _WORST_FIRST = (
     State.INCOMPLETE,
     State.SKIPPED,
 )
-"""Of several launches the first of these counts: what broke by itself, then what did not run."""
+"""The states from the worst on. Of several launches the first of these counts: what broke by
+itself, then what did not run."""
 
 
 def completed_launches(cell_run: CellRun) -> tuple[LaunchRecord, ...]:
-    """Its launches without those that were interrupted, which run again."""
+    """The cell's launches without those that were interrupted, which run again."""
     return tuple(record for record in cell_run.launches if record.state is not State.INTERRUPTED)
 
 

@@ -1,4 +1,4 @@
-"""From records to figures: one summary per cell, and of the run. Pure; definitions in
+"""Figures of a run from its records: one summary per cell, and one of the run. Pure; definitions in
 ``docs/method.md``."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RunSummary:
 
     @cached_property
     def _uncounted(self) -> dict[str, str]:
-        """By model and options, why its operations are not known."""
+        """Why operations are not counted, by model and options."""
         return {
             model_key(cell.cell): cell.flops_unknown for cell in self.cells if cell.flops_unknown
         }
@@ -175,7 +175,8 @@ def summarize_any(
 
 
 def _counted_flops(everything: Sequence[AnySummary]) -> dict[str, FlopCount]:
-    """By model and options: it is counted once in a sweep, and equal for all cells of a model."""
+    """Counted operations by model and options: they are counted once in a sweep, and are equal for
+    all cells of a model."""
     return {
         model_key(summary.cell): summary.counted
         for summary in of_kind(everything, TrainingSummary)
@@ -218,7 +219,7 @@ def _compute(
 
 
 def _decompositions(cells: Sequence[TrainingSummary]) -> dict[str, Decomposition]:
-    """By cell id, for every count beyond the smallest measured of its series."""
+    """Decompositions by cell id, for every count beyond the smallest measured of its series."""
     series: dict[str, list[tuple[TrainingCell, Parts]]] = {}
     for cell in cells:
         if cell.figures is not None and cell.figures.parts is not None:

@@ -22,7 +22,7 @@ class SeparateCells:
     """The cells of a run, each summarized without the others.
 
     Attributes:
-        summaries: In plan order.
+        summaries: Summaries in plan order.
         machine_runs: Cells that measured the machine, with their records: they are judged together.
         problems: What could not be read, one line each.
     """
@@ -96,7 +96,7 @@ class RunningSummary:
 
     @property
     def _machine_run(self) -> Run:
-        """As much of the run as cells that measure the machine are judged by."""
+        """The part of the run by which cells that measure the machine are judged."""
         return Run(self._name, self._experiment, tuple(self._machine_runs.values()))
 
     def _changed_by(self, place: int) -> set[int]:
@@ -120,7 +120,7 @@ class RunningSummary:
         }
 
     def _measured(self, places: Iterable[int]) -> Iterator[int]:
-        """Those of training cells with figures: nothing changes in others."""
+        """Places of training cells with figures: nothing changes in others."""
         for place in places:
             summary = as_kind(self._separate[place], TrainingSummary)
             if summary is not None and summary.figures is not None:

@@ -36,7 +36,7 @@ def copy_uses(ranks: Sequence[RankWindow], units: int) -> tuple[CopyUse, ...]:
     """The copies of each route that there were, mean over ranks; the costliest first.
 
     Args:
-        ranks: Of devices.
+        ranks: Ranks of devices.
         units: Steps that they took, 1 for a recording without.
     """
     uses = []

@@ -30,7 +30,7 @@ class IntervalSet:
 
     @property
     def length(self) -> int:
-        """Of the whole union."""
+        """Total length of the union."""
         return int((self.end - self.start).sum())
 
     @cached_property

@@ -22,8 +22,8 @@ from torchscale.analysis.trace.windows import NS, RankWindow
 from torchscale.util.optional import complete
 
 _CHUNK_SHARE = 0.05
-"""Of the mean compute between two sends or receives: what is shorter belongs to calls that were
-made together, between which only buffers are prepared."""
+"""Share of the mean compute between two sends or receives: what is shorter belongs to calls that
+were made together, between which only buffers are prepared."""
 
 
 class _Way(IntEnum):
@@ -82,7 +82,7 @@ class MicroBatches:
 
     Attributes:
         lengths: What a diagnosis goes by.
-        begin: By column of the rank: when its chunks of compute begin, nanoseconds; each lasts
+        begin: Start of each chunk of compute, in nanoseconds, by column of the rank; each lasts
             until the next.
         factors: What the compute of each chunk is multiplied by where all micro-batches of a step
             are equally long.
@@ -138,7 +138,8 @@ def _rank_chunks(
     stages: Sequence[Sequence[int]],
     stage_of: Mapping[int, int],
 ) -> _Chunks | None:
-    """Of one rank; ``None`` where it is not known what its sends and receives carry."""
+    """Chunks of compute of one rank; ``None`` where it is not known what its sends and receives
+    carry."""
     ways = _ways(ranks, column, layout, stage_of)
     if ways is None:
         return None
@@ -146,8 +147,8 @@ def _rank_chunks(
 
 
 def _micro_batch_count(chunks: Sequence[_Chunks], steps: int) -> int | None:
-    """Of every step of every rank; ``None`` where there are fewer than two, or their number
-    differs."""
+    """Number of micro-batches in every step of every rank; ``None`` where there are fewer than two,
+    or their number differs."""
     counts = {int(of.forward.max(initial=-1)) + 1 for of in chunks}
     count = counts.pop()
     if counts or count < 2 or not all(_is_whole(of, count, steps) for of in chunks):
@@ -299,7 +300,7 @@ def _judged(chunks: _Chunks, count: int) -> NDArray[np.bool_]:
 
 
 def _agreement(chunks: _Chunks, lengths: Matrix) -> SignalSeries:
-    """Of each step the variance of another rank's lengths that this rank shows too: the slope of
+    """The variance, in each step, of another rank's lengths that this rank shows too: the slope of
     its times over those that the lengths predict, times their variance. Noise of either rank is in
     neither factor of the slope together."""
     weights = _weights(chunks, lengths)

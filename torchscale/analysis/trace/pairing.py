@@ -31,7 +31,8 @@ _BETWEEN_HOSTS_SPREAD_NS = 5_000_000
 the clocks between hosts after the offset is removed is that of NTP, some milliseconds; one host has
 one clock."""
 _RELATIVE_SPREAD = 0.10
-"""Of the collective's duration: a spread below it cannot change a wait by more than a tenth."""
+"""Share of the collective's duration: a spread below it cannot change a wait by more than a
+tenth."""
 _SAME_COLLECTIVE_NS = 500_000
 """Ends of one collective lie within tens of microseconds on the GPUs of a host; those of unrelated
 ones lie a part of a step apart, which is milliseconds."""
@@ -58,7 +59,8 @@ class Paired:
         start, end: Nanoseconds, clock offsets removed.
         takes_part: Which ranks.
         op, group, payload_bytes: What it was.
-        index: Its position among each rank's collectives; -1 where a rank takes no part.
+        index: The collective's position among each rank's collectives; -1 where a rank takes no
+            part.
     """
 
     start: NDArray[np.int64]
@@ -228,10 +230,9 @@ def _equal_steps(mine: list[set[Key]]) -> tuple[list[set[Key]], int, int]:
 
 
 def ending_together(trace: Trace, paired: Paired) -> tuple[Paired, tuple[str, ...]]:
-    """Without the collectives that order alone paired and whose ends show that they are not one,
-    and why that is a problem, if it is. An export may lack which process group a kernel is of: with
-    several groups, kernels of different ones are paired.
-    """
+    """Leave out the collectives that order alone paired and whose ends show that they are not one.
+    Also returns why that is a problem, if it is. An export may lack which process group a kernel is
+    of: with several groups, kernels of different ones are paired."""
     # One export has one clock; between exports, ends lie apart as clocks do.
     if trace.recorder != "nsys" or len({rank.host for rank in trace.ranks}) > 1 or not len(paired):
         return paired, ()
@@ -305,7 +306,8 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
 
 
 def _host_offsets(hosts: Sequence[str | None], chosen: Paired) -> NDArray[np.int64]:
-    """By rank, how far the clock of its host is ahead of the first rank's."""
+    """How far the clock of each rank's host is ahead of the first rank's, in nanoseconds, by
+    rank."""
     offsets = np.zeros(len(hosts), dtype=np.int64)
     for column, host in enumerate(hosts):
         if host != hosts[0]:

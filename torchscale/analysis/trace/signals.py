@@ -1,4 +1,4 @@
-"""From a recording to the signals that the diagnosis judges."""
+"""Signals that the diagnosis judges, computed from a recording."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ compared: enough for an interval and for quarters, and each long beside a micro-
 def trace_signals(
     ranks: list[RankWindow], view: Waits | None, layout: StageLayout, *, trusted: bool
 ) -> Signals:
-    """Per step where the recording has steps, else per window."""
+    """Signals of a recording, per step where the recording has steps, else for the whole window."""
     signals = _group_signals(ranks, view, trusted=trusted)
     if layout.stages is None:
         return replace(signals, staged=_is_staged(ranks), why_no_stages=layout.reason)
@@ -38,7 +38,7 @@ class _Steps:
     """When each rank's steps begin and end; where the recording has none, the window as one.
 
     Attributes:
-        begin, finish: By rank, nanoseconds.
+        begin, finish: Start and end of each step, by rank, in nanoseconds.
         count: Steps of a rank; 0 where the recording has none.
     """
 
@@ -119,7 +119,7 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
 
 
 def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Steps) -> Signals:
-    """With what the host and a device beside it exchange."""
+    """Add what the host and a device beside it exchange."""
     signals = replace(signals, copies=copy_uses(ranks, max(1, steps.count)))
     if steps.count:
         signals = replace(signals, readback_wait=_readback_wait(ranks, steps.count))
@@ -133,7 +133,7 @@ def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Step
 def _with_compute(
     signals: Signals, compute: Matrix, ranks: list[RankWindow], view: Waits | None, steps: _Steps
 ) -> Signals:
-    """With each rank's compute by step, and what of it communication does not disturb."""
+    """Add each rank's compute by step, and the part of it that communication does not disturb."""
     wall = steps.lengths.mean(axis=0)
     if view is None or signals.on_device:
         return replace(signals, compute=compute, windows=step_windows(compute, wall))
@@ -147,8 +147,8 @@ def _with_compute(
 
 
 def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayout) -> Signals:
-    """With the time that each rank computes by itself, in samples that the ranks of a stage can be
-    compared by.
+    """Add the time that each rank computes by itself, in samples by which the ranks of a stage can
+    be compared.
 
     On devices that is the time in which kernels run; what else a rank waits for does not matter
     then. On CPUs it is all but waits for data, receives and collectives: a send does not hold up
@@ -249,7 +249,7 @@ def _is_staged(ranks: list[RankWindow]) -> bool:
 
 
 def _mean_host_bound(ranks: list[RankWindow], steps: _Steps) -> NDArray[np.float64] | None:
-    """Per rank, seconds a step; without the waits for data."""
+    """Mean host-bound time of each rank, in seconds per step, without the waits for data."""
     values = []
     for rank, begin, finish in zip(ranks, steps.begin, steps.finish, strict=True):
         host_bound = rank.host_bound

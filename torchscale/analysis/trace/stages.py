@@ -46,7 +46,7 @@ def partner_column(position: int, column: int, layout: StageLayout, ranks: int) 
 
     Args:
         position: Place in the process group.
-        column: Of this rank.
+        column: Column of this rank.
         layout: The stages.
         ranks: Number of all ranks.
     """
@@ -73,7 +73,7 @@ def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
     return StageLayout(
         None,
         "the recording says neither to which rank each send goes nor which ranks form a process "
-        "group, so that the ranks that hold equal work cannot be told",
+        "group, so it is not known which ranks hold equal work",
     )
 
 
@@ -155,7 +155,8 @@ def _chain(
 
 
 def _path(start: int, length: int, partners: Mapping[int, set[int]]) -> list[int]:
-    """From one rank to the next partner, never back."""
+    """``length`` columns along a chain of ranks, from ``start`` to one partner after the other,
+    never back."""
     before, column = -1, start
     path = [column]
     while len(path) < length:
@@ -165,9 +166,9 @@ def _path(start: int, length: int, partners: Mapping[int, set[int]]) -> list[int
 
 
 def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
-    """From sends that name their partner by its position in a group of its own for each pipeline:
-    the first stage begins a step by sending, every other by receiving from the position before its
-    own."""
+    """Stages from sends that name their partner by its position in a group of its own for each
+    pipeline: the first stage begins a step by sending, every other by receiving from the position
+    before its own. ``None`` where sends do not give whole stages."""
     positions: dict[int, list[int]] = defaultdict(list)
     for column, rank in enumerate(ranks):
         collectives = rank.collectives
@@ -189,7 +190,7 @@ def _by_positions(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
 
 
 def _stage_position(collectives: CollectiveSpans, place: int) -> int:
-    """Of a rank whose step begins with this send or receive."""
+    """Position of the stage of a rank whose step begins with this send or receive."""
     if collectives.direction[place] > 0:
         return 0
     return int(collectives.peer[place]) + 1

@@ -25,7 +25,8 @@ from torchscale.schema.profiles.analysis import (
 _TOP = 15
 """Kernels that are listed. Chosen to fit a screen."""
 _MAX_BARS = 400
-"""Of a rank in the timeline. Chosen: about one for two pixels of the picture."""
+"""Maximum number of bars of a rank in the timeline. Chosen: about one for two pixels of the
+picture."""
 
 
 def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdown:
@@ -97,7 +98,7 @@ def _idle(rank: RankWindow) -> Idle:
 def collective_summaries(
     ranks: list[RankWindow], paired: Paired, view: Waits | None
 ) -> tuple[CollectiveSummary, ...]:
-    """By operation, group and size; the costliest first."""
+    """Summaries of the collectives of each operation, group and size; the costliest first."""
     rows: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for row in range(len(paired)):
         rows[paired.op[row], paired.group[row], int(paired.payload_bytes[row])].append(row)

@@ -33,7 +33,7 @@ class Waits:
         transfers: Per rank: from the last rank's arrival to the end, whether or not compute hides
             it, on its own clock.
         blame: Per rank: nanoseconds of all stalls for which it was the last to arrive.
-        blame_shares: The same as shares of all stalls; all 0 without stalls.
+        blame_shares: Blame as shares of all stalls; all 0 without stalls.
     """
 
     def __init__(self, ranks: list[RankWindow], paired: Paired, offsets: NDArray[np.int64]) -> None:

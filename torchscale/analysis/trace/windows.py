@@ -28,10 +28,10 @@ class RankWindow:
     Attributes:
         trace: All that was recorded of it.
         start, end: The window, on the rank's own clock.
-        steps: Those in the window.
+        steps: Steps in the window.
         compute: Kernels, or on CPU operators without communication in them.
         communication: Collectives.
-        copies: By the device.
+        copies: Copies by the device.
         waiting_for_data: Under the data loader's annotation.
         chosen: Which spans are compute.
     """
@@ -69,7 +69,8 @@ class RankWindow:
 
     @cached_property
     def input_wait(self) -> IntervalSet:
-        """On CPU the whole call of the loader; on a device, what of it leaves the device idle."""
+        """Time waiting for input. On CPU it is the whole call of the loader; on a device, the part
+        of it that leaves the device idle."""
         if not self.trace.on_device:
             return self.waiting_for_data
         return self.waiting_for_data.minus(union([self.compute, self.communication, self.copies]))
@@ -138,7 +139,8 @@ def rank_window(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> RankW
 
 
 def step_periods(ranks: list[RankWindow]) -> NDArray[np.int64]:
-    """From the start of each step to the start of the next (the last: to its end), a row a rank."""
+    """Nanoseconds from the start of each step to the start of the next (the last: to the end of the
+    window), one row per rank."""
     rows = []
     for rank in ranks:
         edges = np.append(rank.steps.start, rank.end)

@@ -14,8 +14,8 @@ class Bubble:
     """Shares of the time between a step's data and its optimizer, mean over ranks.
 
     Attributes:
-        measured: In which a rank's stages computed nothing: the schedule's bubble, uneven stages,
-            waits, and transfers that nothing hides.
+        measured: Share of the passes in which a rank's stages computed nothing: the schedule's
+            bubble, uneven stages, waits, and transfers that nothing hides.
         computed: (p - 1) ÷ (v·m + p - 1) for p devices, m micro-batches and v stages a device: what
             even stages and free transfers would leave (Narayanan et al., 2021, section 2.2).
     """
@@ -25,7 +25,7 @@ class Bubble:
 
 
 def computed_bubble(cell: TrainingCell) -> float | None:
-    """Of the cell's schedule; ``None`` without a pipeline."""
+    """Share of the passes that stages idle by the cell's schedule; ``None`` without a pipeline."""
     degrees, strategy = cell.degrees, cell.strategy
     if degrees.pipeline == 1 or not isinstance(strategy, PipelineBase):
         return None
@@ -36,7 +36,8 @@ def computed_bubble(cell: TrainingCell) -> float | None:
 def bubble(
     cell: TrainingCell, *, idle: float | None, forward: float, backward: float
 ) -> Bubble | None:
-    """From mean seconds per step; ``None`` where nothing was measured."""
+    """Measured and computed bubble of a cell, from mean seconds per step; ``None`` where nothing
+    was measured."""
     computed = computed_bubble(cell)
     passes = (idle or 0.0) + forward + backward
     if computed is None or idle is None or passes == 0:

@@ -21,9 +21,10 @@ def diagnose_cell(
 
     Args:
         launches: Signals of each.
-        pooled: Of all of them, by :func:`~torchscale.analysis.training.pooling.pool_signals`.
-        ranks: Of the first launch: their devices are named beside them.
-        flags: Of the cell: some of them lower the confidence.
+        pooled: Signals of all of them, by
+            :func:`~torchscale.analysis.training.pooling.pool_signals`.
+        ranks: Ranks of the first launch: their devices are named beside them.
+        flags: Flags of the cell: some of them lower the confidence.
     """
     judged = [diagnose(signals) for signals in launches if signals is not None]
     if not judged or pooled is None:

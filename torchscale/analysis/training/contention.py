@@ -1,4 +1,4 @@
-"""By how much other processes delayed a launch, at least and at most. Definitions in
+"""Bounds of the delay of a launch by other processes, at least and at most. Definitions in
 ``docs/method.md``.
 
 A thread that could run and has no core waits in the kernel's run queue, and the kernel counts that
@@ -60,8 +60,8 @@ def _least(ranks: Sequence[RankRecord]) -> float:
 
 
 def _own_wait(load: HostLoad) -> float:
-    """Of the main thread, without the time that the rank's other threads and its loader may have
-    kept it waiting."""
+    """Seconds that the main thread waited for a core, without the time that the rank's other
+    threads and its loader may have kept it waiting."""
     queue = load.run_queue
     if queue is None:
         return 0.0

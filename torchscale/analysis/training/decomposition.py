@@ -9,7 +9,7 @@ from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.schema.cells.training import TrainingCell
 
 UNEXPLAINED_LIMIT = 0.05
-"""Of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are
+"""Share of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are
 compared."""
 
 
@@ -35,8 +35,8 @@ class Parts:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """From the ideal step, which is that of the smallest count, to the measured one; seconds. Parts
-    may be negative (a cell can compute faster than its baseline).
+    """Parts of the time from the ideal step, which is that of the smallest count, to the measured
+    one, in seconds. Parts may be negative (a cell can compute faster than its baseline).
 
     Attributes:
         baseline_world_size: Whose step is the ideal.
@@ -60,8 +60,8 @@ class Decomposition:
 
 
 def step_parts(signals: Signals) -> Parts | None:
-    """From a cell's signals; ``None`` where phases were not measured, or several ranks lack exposed
-    gradient sync."""
+    """Parts of a cell's step, from its signals; ``None`` where phases were not measured, or several
+    ranks lack exposed gradient sync."""
     if signals.compute is None or signals.data_wait is None:
         return None
     if len(signals.ranks) > 1 and (signals.wait is None or signals.transfer is None):

@@ -23,16 +23,18 @@ from torchscale.schema.node.environment import RankIdentity
 from torchscale.util.units import format_percent
 
 DRIFT_LIMIT = 0.02
-"""Of the mean step between first and last third: about the noise from launch to launch (2 to 3 %).
-A larger change within one launch is a trend."""
+"""Largest change of the mean step between first and last third: about the noise from launch to
+launch (2 to 3 %). A larger change within one launch is a trend."""
 PHASE_LIMIT = 0.02
-"""Of the step: phases and step are read from the same clock, so what is missing is time that no
-phase covers. Beyond the noise of a launch it would change what a phase's share says."""
+"""Largest missing share of the step: phases and step are read from the same clock, so what is
+missing is time that no phase covers. Beyond the noise of a launch it would change what a phase's
+share says."""
 OTHER_PROCESSES_LIMIT = 0.10
 """Share of the cores' time that went to other processes. Below it the effect is within the noise
 from launch to launch (2 to 3 %)."""
 MIN_BATCHES = 10
-"""As many as a measurement has unless a cap ends it (``worker/measure/stop.py``)."""
+"""Minimum number of batches: as many as a measurement has unless a cap ends it
+(``worker/measure/stop.py``)."""
 
 
 class Flag(str, Enum):
@@ -155,7 +157,8 @@ def other_processes_share(ranks: Sequence[RankRecord]) -> float | None:
 
 
 def bounded_share(share: float) -> float:
-    """From 0 to 1: the counters that a share is made of are read one after the other."""
+    """The share, limited to 0 to 1: the counters that it is made of are read one after the
+    other."""
     return min(1.0, max(0.0, share))
 
 
@@ -216,7 +219,7 @@ def _share_devices(ranks: Sequence[RankRecord]) -> bool:
 
 
 def _phases_off(steps: RankSteps) -> bool:
-    """Of any rank."""
+    """Whether the phases of any rank's steps do not add up to its mean step."""
     measured = (steps.mean_data_wait, steps.mean_forward, steps.mean_backward, steps.mean_optimizer)
     total = np.sum(measured, axis=0) + _or_zero(steps.mean_sync) + _or_zero(steps.mean_bubble)
     mean = np.array(steps.mean)

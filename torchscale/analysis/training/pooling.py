@@ -51,7 +51,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
     median way; for probes of the link, that with the median time; for counts, the sum.
 
     Args:
-        launches: Of the same ranks, at least one.
+        launches: Launches of the same ranks, at least one.
         step_seconds: The cell's mean step.
     """
     if len(launches) == 1:
@@ -105,7 +105,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
 
 
 def _weights(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
-    """Of each sample, so that steps of a launch count equally and launches too."""
+    """Weight of each sample, such that the steps of a launch count equally and so do launches."""
     known = complete(launch.weights for launch in launches)
     if known is None:
         return None
@@ -115,7 +115,7 @@ def _weights(launches: Sequence[Signals]) -> NDArray[np.float64] | None:
 def _unsynchronized(
     launches: Sequence[Signals], scales: Sequence[float]
 ) -> tuple[NDArray[np.float64], ...] | None:
-    """Of each rank, that of all launches, one after the other."""
+    """Samples without synchronization of each rank, those of all launches one after the other."""
     known = complete(launch.unsynchronized for launch in launches)
     if known is None:
         return None
@@ -130,7 +130,8 @@ def _unsynchronized(
 def _with_typical_variation(
     pooled: Signals, launches: Sequence[Signals], scales: Sequence[float]
 ) -> Signals:
-    """With the quantiles of the launch whose exposed communication varies in the median way."""
+    """Set the quantiles of exposed communication to those of the launch in which it varies in the
+    median way."""
     variations = []
     for launch, scale in zip(launches, scales, strict=True):
         p50, p95 = launch.exposed_p50, launch.exposed_p95
@@ -182,7 +183,7 @@ def _pauses(items: Sequence[Pauses | None], scales: Sequence[float]) -> Pauses |
 
 
 def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Windows | None:
-    """Those of all launches, one after the other."""
+    """Windows of all launches, one after the other."""
     known = complete(items)
     if known is None:
         return None
@@ -202,8 +203,8 @@ def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Window
 def _fetched_memory(
     items: Sequence[FetchedMemory | None], scales: Sequence[float]
 ) -> FetchedMemory | None:
-    """That of the median launch: the heap ends otherwise in each, and what one of them lost is not
-    the rule."""
+    """Fetched memory of the median launch: the heap ends otherwise in each, and what one of them
+    lost is not the rule."""
     known = complete(items)
     if known is None:
         return None
@@ -235,7 +236,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 def _reasons(
     items: Sequence[tuple[tuple[str, ...], ...] | None],
 ) -> tuple[tuple[str, ...], ...] | None:
-    """Of each rank, every reason of any launch."""
+    """Every reason that any launch gave, for each rank."""
     known = complete(items)
     if known is None:
         return None

@@ -21,8 +21,8 @@ which a roofline does not model."""
 
 _BYTES_OF_FP32 = 4
 _ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Of what a step's operators read and write; with fp8 only the inputs of products are smaller than
-bf16."""
+"""Bytes per element of what a step's operators read and write; with fp8 only the inputs of products
+are smaller than bf16."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Compute:
     Attributes:
         flops_per_step: The model's, of all devices together, forward and backward.
         flops_per_second: Achieved over the whole step.
-        mfu: Of the peak (PaLM's definition: the model's operations alone).
-        hfu: The same with what activation checkpointing computes again.
+        mfu: Share of the peak (PaLM's definition: the model's operations alone).
+        hfu: Share of the peak, with what activation checkpointing computes again.
         peak: What they are shares of.
         intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.
         passes_flops_per_second: Achieved over forward and backward passes alone.
@@ -150,7 +150,8 @@ def compute_figures(
 
 
 def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
-    """Of one device's passes: weights count once a pass, samples each."""
+    """Operations per byte moved in one device's passes: weights count once a pass, samples each.
+    ``None`` where the bytes are not known, or the model is split."""
     if flops.sample_bytes is None or flops.fixed_bytes is None or cell.degrees.model > 1:
         return None
     samples, passes = cell.copy_batch_size, cell.gradient_accumulation

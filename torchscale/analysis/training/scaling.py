@@ -22,15 +22,15 @@ Grade = Literal["excellent", "good", "low"]
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Of one cell against the smallest measured count of its series.
+    """Scaling efficiency of one cell against the smallest measured count of its series.
 
     Attributes:
         value: Ratio of the cells' throughputs, times n₀ ÷ n. 1 is ideal; above 1 is possible
             (caches) and shown as it is.
         baseline_world_size: n₀.
-        interval: 95 %, Welch's from launch to launch; ``None`` with fewer than two launches on
-            either side.
-        flags: Of this cell and of the baseline: an efficiency is only as good as both.
+        interval: 95 % interval, Welch's from launch to launch; ``None`` with fewer than two
+            launches on either side.
+        flags: Flags of this cell and of the baseline: an efficiency is only as good as both.
     """
 
     value: float

@@ -84,13 +84,13 @@ def digest_signals(
 
 @dataclass(frozen=True)
 class _Waits:
-    """Of the exchanges of each step, in seconds.
+    """Waiting and transfer in the exchanges of each step, in seconds.
 
     Attributes:
-        wait: By rank and step, for ranks that came later.
-        transfer: By step, once all had come.
-        blame: By rank, the others' waiting for it.
-        exposed: By step, waiting and transfer, mean over ranks.
+        wait: Waiting for ranks that came later, by rank and step.
+        transfer: Transfer once all ranks had come, by step.
+        blame: The others' waiting for each rank, by rank.
+        exposed: Waiting and transfer, mean over ranks, by step.
     """
 
     wait: Matrix
@@ -119,9 +119,9 @@ def _waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits:
 def _unsynchronized_windows(
     ranks: Sequence[Sequence[StepSample]], compute: Matrix
 ) -> StepWindows | None:
-    """Of ranks whose phases hold waits for other ranks, so that a pause of one would be seen in
-    all. In a pipeline waits are apart, but for those of copies that reduce gradients within the
-    last backward pass: the forward pass has none."""
+    """Windows of the steps of a pipeline, whose ranks measure waits apart; ``None`` for ranks whose
+    phases hold waits for other ranks, so that a pause of one would be seen in all. Copies that
+    reduce gradients within the last backward pass wait there too: the forward pass has no waits."""
     if any(step.bubble is None for steps in ranks for step in steps):
         return None
     # Clipping waits for all ranks.
@@ -138,7 +138,7 @@ def _quiet(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> Matrix:
 
 
 def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
-    """Per rank and step, the phases in which no gradient is in transfer."""
+    """Time of the phases in which no gradient is in transfer, per rank and step."""
     return np.array(
         [[step.forward + step.optimizer * optimizer for step in steps] for steps in ranks]
     )
@@ -167,7 +167,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     """What the rules judge of an ``ok`` launch; ``None`` where its ranks left no steps.
 
     Args:
-        result: Of the launch.
+        result: Result of the launch.
         cell: Whose launch it is; without it the stages of a pipeline are not known.
 
     Raises:
@@ -208,7 +208,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
 def _with_counters(
     signals: Signals, digest: SignalDigest, beside: Sequence[RankSignals | None]
 ) -> Signals:
-    """With what each rank recorded beside its steps."""
+    """Add what each rank recorded beside its steps."""
     counted = [item for item in beside if item is not None]
     if not counted:
         return replace(signals, pauses=_pauses(digest, None))
@@ -295,7 +295,8 @@ def _read_windows(windows: StepWindows | None) -> Windows | None:
 
 
 def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
-    """Of the rank that loses most; ``None`` on devices, and where a rank did not count."""
+    """Memory that the rank that loses most by it fetched anew in each step; ``None`` on devices,
+    and where a rank did not count."""
     found = []
     for rank in ranks:
         if rank.signals is None or rank.device.kind != "cpu":
@@ -317,7 +318,7 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
     steps = result.ranks[0].batches.steps
     if len(steps) != len(digest.compute[0]):
         raise ValueError(
-            f"signals of {len(digest.compute[0])} batches beside {len(steps)} that were timed"
+            f"signals of {len(digest.compute[0])} batches for {len(steps)} timed batches"
         )
     return np.array(steps, dtype=float)
 
@@ -331,7 +332,7 @@ def _check_form(digest: SignalDigest, ranks: int) -> None:
         raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")
     if digest.transfer is not None and {len(digest.transfer)} != counts:
         raise ValueError(
-            f"{len(digest.transfer)} batches of transfer beside {counts.pop()} of compute"
+            f"{len(digest.transfer)} batches of transfer for {counts.pop()} of compute"
         )
     if digest.blame is not None and len(digest.blame) != ranks:
         raise ValueError(f"{len(digest.blame)} shares of the blame for {ranks} ranks")

@@ -74,26 +74,26 @@ class Figures:
     cell*.
 
     Attributes:
-        samples_per_second: Of the group: global samples ÷ summed wall time of the batches;
+        samples_per_second: Rate of the group: global samples ÷ summed wall time of the batches;
             geometric mean over launches.
         samples_per_second_per_device: The same ÷ world size.
-        tokens_per_second: Of the group; ``None`` where samples have no tokens.
+        tokens_per_second: Rate of the group; ``None`` where samples have no tokens.
         step_mean: Seconds of the group's step: samples of a step ÷ ``samples_per_second``.
         steps: All group steps of all launches (per step the slowest rank); quantiles are over all
             of them.
         rank_step_means: Mean step of each rank, over launches.
         phases: Where a step goes.
-        half_width: Of the mean step, 95 %, relative, from the batches within a launch; the widest
-            launch's.
-        run_half_width: Of ``samples_per_second``, from launch to launch; ``None`` for a single
-            launch.
+        half_width: Half width of the interval of the mean step, 95 %, relative, from the batches
+            within a launch; the widest launch's.
+        run_half_width: Half width of the interval of ``samples_per_second``, from launch to launch;
+            ``None`` for a single launch.
         autocorrelation: Lag-1, of the first launch's batches; near 0 the interval holds, near 0.8
             it covers about 85 %.
         peak_memory_bytes: Largest over ranks and launches: allocator (CUDA) or growth of resident
             memory (CPU).
-        launch_samples_per_second: Of each launch.
+        launch_samples_per_second: Rate of each launch.
         stop_rule: What ended the first launch's measurement.
-        measured_steps: Of all launches together.
+        measured_steps: Number of steps of all launches together.
         first_loss, last_loss: Rank 0, first launch.
         startup_seconds: Mean wall time of a launch outside warm-up and measurement.
         parts: The mean step by what it is spent on; ``None`` where gradient sync was not measured.
@@ -101,15 +101,15 @@ class Figures:
         link: All-reduces of the gradients with nothing else running, a typical launch's; ``None``
             where the gradients are not sent in buckets.
         buckets: Their number.
-        bubble: Of a pipeline, as measured and as its schedule makes unavoidable.
+        bubble: Idle share of a pipeline, as measured and as its schedule makes unavoidable.
         compile_seconds: What torch's compiler took, the slowest rank's, mean over launches;
             ``None`` where nothing is compiled.
         device: Rank 0's, by name.
         on_cuda: Whether it is a GPU, so that ``peak_memory_bytes`` is the allocator's.
-        flops: Of the model, from any launch of the run that counted them.
-        joules_per_step, samples_per_joule: Of all GPUs, geometric mean over launches; ``None``
-            where the driver does not say.
-        telemetry: Of the first launch, on its first node.
+        flops: Operations of the model, from any launch of the run that counted them.
+        joules_per_step, samples_per_joule: Energy figures of all GPUs, geometric mean over
+            launches; ``None`` where the driver does not say.
+        telemetry: Telemetry of the first launch, on its first node.
         nodes: Host name and telemetry of each node of the first launch; empty for a single node.
     """
 
@@ -175,12 +175,14 @@ class Figures:
 
     @property
     def samples_per_second_ends(self) -> tuple[float | None, float | None]:
-        """Of its interval, as files have them: ``None`` where there is none."""
+        """Ends of the interval of :attr:`samples_per_second`, as files have them: ``None`` where
+        there is none."""
         return finite_ends(self.rate_interval(self.samples_per_second))
 
     @property
     def step_mean_ends(self) -> tuple[float | None, float | None]:
-        """The same of ``step_mean``."""
+        """Ends of the interval of :attr:`step_mean`, as files have them: ``None`` where there is
+        none."""
         return finite_ends(self.step_interval)
 
     @property
@@ -333,8 +335,8 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
 
 
 def _rank_step_means(launches: Sequence[TrainingResult], step: float) -> tuple[float, ...]:
-    """As shares of the group's step in each launch, times the cell's; none where launches have
-    other ranks."""
+    """Mean step of each rank: its share of the group's step in each launch, times the cell's step;
+    empty where launches have other ranks."""
     by_launch = []
     for result in launches:
         group = mean_step_seconds(result)

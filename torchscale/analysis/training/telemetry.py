@@ -1,4 +1,4 @@
-"""From readings of a machine to what its devices did over the measured steps."""
+"""What a machine's devices did over the measured steps, from readings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Tele
 from torchscale.util.optional import complete, optional
 
 _CLOCK_WENT_BACK = (
-    "the system clock was set back while measuring, so readings cannot be told to lie in the "
+    "the system clock was set back while measuring, so it is not known which readings are of the "
     "measured steps"
 )
 _NO_GPU = "the driver did not answer (NVML)"

@@ -30,7 +30,8 @@ def batch_half_width(result: TrainingResult) -> float | None:
 
 
 def samples_per_second(result: TrainingResult) -> float:
-    """Of the group: global samples ÷ summed wall time of the batches, so that stalls count."""
+    """Samples per second of the group: global samples ÷ summed wall time of the batches, so that
+    stalls count."""
     samples_per_step = sum(rank.samples_per_step for rank in result.ranks)
     return result.measured_steps * samples_per_step / math.fsum(result.batch_seconds)
 

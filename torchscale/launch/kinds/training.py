@@ -21,7 +21,7 @@ from torchscale.util.files import read_bounded
 M = TypeVar("M", bound=BaseModel)
 
 _MAX_LINES_BYTES = 4 << 30
-"""As much as a node may send of a launch."""
+"""Maximum number of bytes: as many as a node may send of a launch."""
 
 
 def environment(cell: TrainingCell) -> Mapping[str, str]:
@@ -42,7 +42,8 @@ def collect_payload(directory: Path, ranks: Sequence[RankRecord]) -> TrainingRes
 
 
 def measured_window(payload: TrainingResult) -> tuple[float, float] | None:
-    """From the last rank's first measured step to the first rank's last one."""
+    """Start and end of the time in which all ranks measured: from the last rank's first measured
+    step to the first rank's last one."""
     ranks = payload.ranks
     starts = [rank.measured_from for rank in ranks if rank.measured_from is not None]
     ends = [rank.measured_until for rank in ranks if rank.measured_until is not None]

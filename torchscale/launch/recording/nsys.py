@@ -32,7 +32,7 @@ MIN_VERSION = (2022, 1)
 NO_RECORDING = "--tool kineto records with torch.profiler instead"
 _VERSION = re.compile(r"\b(20\d\d)\.(\d+)")
 _REPORT_VERSION = re.compile(rb"Report (20\d\d)@(\d+)")
-"""In the first bytes of a report, from 2023 on."""
+"""The version in the first bytes of a report, from 2023 on."""
 _HEAD_BYTES = 256
 _VERSION_SECONDS = 30.0
 """`nsys --version` takes seconds where its files are not cached."""
@@ -57,7 +57,7 @@ class Nsys:
     """An nsys that can be used.
 
     Attributes:
-        path: Of the program.
+        path: Path of the program.
         version: Year and number.
         cuda_trace: The value of ``--trace`` for CUDA. ``cuda`` takes the GPU's own tracing on
             Blackwell from 2025.6 on, which hands kernels over when the process ends, so that a
@@ -71,7 +71,7 @@ class Nsys:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Path and version, for messages."""
         return f"{self.path} (Nsight Systems {_dotted(self.version)})"
 
 
@@ -303,7 +303,7 @@ def failed_to_start(output: str, seconds: float) -> bool:
 
     Args:
         output: All that was printed.
-        seconds: From its start to its end.
+        seconds: Seconds from its start to its end.
     """
     return seconds < _START_SECONDS and _OWN_FAILURE.match(output) is not None
 
@@ -391,7 +391,7 @@ def _by_hand(nsys: str, report: Path) -> str:
 
 
 def _report_version(report: Path) -> tuple[int, int] | None:
-    """Of the nsys that recorded it; ``None`` where the report does not say."""
+    """Version of the nsys that recorded a report; ``None`` where the report does not say."""
     try:
         with report.open("rb") as file:
             match = _REPORT_VERSION.search(file.read(_HEAD_BYTES))

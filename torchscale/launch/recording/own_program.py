@@ -38,8 +38,8 @@ from torchscale.util.logs import open_log
 from torchscale.util.process import tail
 
 _RETRY_SECONDS = 1.0
-"""Between two requests to end the recording: nsys refuses while its recording has not begun, which
-can be a little later than asked for."""
+"""Seconds between two requests to end the recording: nsys refuses while its recording has not
+begun, which can be a little later than asked for."""
 _LATE_SECONDS = 120.0
 """So much later it may begin: nsys starts hundreds of megabytes of libraries, perhaps from a
 network file system."""

@@ -151,8 +151,8 @@ def nsys_files(
 
     Args:
         nsys: Exports.
-        directory: Of the recording.
-        exit_code: Of nsys.
+        directory: Directory of the recording.
+        exit_code: Exit code of nsys.
         output: The last that it printed.
     """
     try:

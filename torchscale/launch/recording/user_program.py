@@ -30,7 +30,7 @@ from torchscale.util.units import format_seconds
 
 OUTPUT_LOG = "output.log"
 _TAIL_BYTES = 64 * 2**10
-"""Of the output: errors of several ranks and of their launcher."""
+"""Maximum number of bytes of the output: errors of several ranks and of their launcher."""
 _ERROR = re.compile(r"(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?)")
 _LAUNCHERS_OWN = "torch.distributed.elastic."
 """Begins what torchrun raises because a rank has failed."""
@@ -42,9 +42,9 @@ class UserRun:
 
     Attributes:
         command: argv.
-        delay_seconds: With nsys, before the recording starts.
+        delay_seconds: Seconds before the recording starts, with nsys.
         keep_running: Leave the program alone after the recording, instead of ending it.
-        timeout_seconds: Until it is recorded.
+        timeout_seconds: Longest time until it is recorded.
         env: Variables added to this process's environment.
         on_output: Called with what the program prints.
         on_recorded: Called once with a recording that can be analyzed; a program that is kept still

@@ -16,8 +16,8 @@ from torchscale.schema.cells.kinds import AnyCell
 C = TypeVar("C")
 
 START_SECONDS = (4.0, 30.0)
-"""From the launcher to the first step, and from the last one to the record: from small models to
-large ones."""
+"""Seconds from the launcher to the first step, and from the last one to the record: from small
+models to large ones."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ _COPY_BYTES_ELSEWHERE = 1 << 30
 longer."""
 _MATMUL_SIZES = {"cpu": (256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384)}
 _MATMUL_SIZES_ELSEWHERE = (1024, 2048, 4096)
-"""From small products, which latency limits, to large ones, which the multiplication rate
+"""Sizes from small products, which latency limits, to large ones, which the multiplication rate
 limits."""
 _MATMUL_DTYPES: dict[str, tuple[MatmulType, ...]] = {
     "cpu": ("fp32", "bf16"),

@@ -18,9 +18,9 @@ class Figure:
 
     Attributes:
         name: Words and ``_``, with the unit at the end where it has one: ``step_mean_seconds``.
-        unit: For people: ``samples/s``.
+        unit: Unit for people: ``samples/s``.
         definition: Over what, and how it is combined.
-        value: In SI units, bytes, or as a share.
+        value: Value in SI units, bytes, or as a share.
         bounds: Lower and upper end of the 95 % interval; ``None`` where there is none.
         higher_is_better: ``None`` where neither is.
         labels: What tells figures of one name within a cell apart.
@@ -40,12 +40,12 @@ class ExportedCell:
     """A cell: what it is, how it ended, what it measured.
 
     Attributes:
-        id: Of the cell.
-        labels: Its few properties that people select by: model, gpus.
-        properties: Its other settings.
+        id: Id of the cell.
+        labels: The few properties that people select by: model, gpus.
+        properties: Other settings of the cell.
         state, reason: How it ended.
-        flags: By name.
-        figures: In the order of the report.
+        flags: Names of the flags.
+        figures: Figures in the order of the report.
         parameters: Everything that was asked of the cell, and the machine it was measured on, by
             dotted name.
     """
@@ -66,11 +66,11 @@ class ExportedRun:
     """A run, or the checks of a node.
 
     Attributes:
-        name: Of the run.
-        cells: In plan order.
-        checks: Of ``validate``; empty for a run.
-        id: The same for every export of the run, also after its folder was moved or renamed; empty
-            for checks.
+        name: Name of the run.
+        cells: Cells in plan order.
+        checks: Checks of ``validate``; empty for a run.
+        id: Id that is the same for every export of the run, also after its folder was moved or
+            renamed; empty for checks.
     """
 
     name: str

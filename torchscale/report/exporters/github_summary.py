@@ -54,7 +54,7 @@ def render(run: ExportedRun) -> Exported:
 
 
 def _bounded(lines: Sequence[str], rows: Sequence[str]) -> Exported:
-    """As many rows as there is room for, and how many are left out."""
+    """Markdown with as many rows as there is room for, and a note on how many are left out."""
     left = (
         MAX_BYTES - sum(len(line.encode()) + 1 for line in lines) - 200
     )  # for the line that says what is missing

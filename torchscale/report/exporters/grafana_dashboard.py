@@ -26,7 +26,7 @@ from torchscale.report.text.figures import (
 )
 
 _SCHEMA_VERSION = 38
-"""Of Grafana 9.5; later versions migrate it when they load it."""
+"""Schema version of a dashboard of Grafana 9.5; later versions migrate it when they load it."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _COLUMNS, _HEIGHT = 2, 8
 _WIDTH = 24 // _COLUMNS
@@ -67,7 +67,7 @@ def _figure(
 
 
 def _panel_of(quantity: Quantity, *, interval: bool = False) -> _Panel:
-    """Of a figure of training cells."""
+    """The panel of a figure of training cells."""
     return _Panel(
         quantity.panel, _UNITS.get(quantity.unit, "none"), _figure(quantity.key, interval=interval)
     )

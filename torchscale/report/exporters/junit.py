@@ -68,7 +68,7 @@ def _cell_case(suite: Element, run: ExportedRun, cell: ExportedCell) -> None:
 
 
 def _tag(state: State) -> str:
-    """Of a cell that is not ``ok``."""
+    """XML tag of a cell that is not ``ok``."""
     if state in _FAILURES:
         return "failure"
     if state in _NOT_RUN:

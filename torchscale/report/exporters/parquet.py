@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, object]
 _ROWS = 65_536
-"""Of a row group: 5 MB of steps, so that memory does not grow with the run."""
+"""Number of rows of a row group: 5 MB of steps, so that memory does not grow with the run."""
 _MICROSECONDS = "timestamp[us, tz=UTC]"
 
 _TYPES: Mapping[type, str] = {str: "string", int: "int64", float: "double", bool: "bool"}

@@ -34,7 +34,7 @@ def render(run: ExportedRun) -> Exported:
 
 
 def render_openmetrics(run: ExportedRun) -> Exported:
-    """The same figures in OpenMetrics, which ends with a mark and escapes more."""
+    """The same figures in the OpenMetrics format, which ends with a mark and escapes more."""
     return Exported(f"{_text(run, escape_quotes_in_help=True)}# EOF\n")
 
 

@@ -74,7 +74,8 @@ def _cell(summary: AnySummary, parameters: Mapping[str, str]) -> ExportedCell:
 
 
 def _run_id(file: ExperimentFile) -> str:
-    """Of what began the folder and never changes in it: when, where, and the command."""
+    """Id of a run: a hash of what began the folder and never changes in it (when, where, the
+    command and the name of the experiment)."""
     first = [
         file.created_at,
         file.environment.hostname,

@@ -27,8 +27,8 @@ class RunToStore:
 
     Attributes:
         directory: The run folder.
-        summary: Of the run.
-        exported: Its cells with their parameters and figures.
+        summary: Summary of the run.
+        exported: The run's cells with their parameters and figures.
         report: Renders the HTML report; ``None`` while the run goes on.
     """
 
@@ -125,5 +125,6 @@ def outcome_tags(run: ExportedRun, cell: ExportedCell) -> dict[str, str]:
 
 
 def content_digest(*contents: Mapping[str, object]) -> str:
-    """The same for the same contents: what is stored under it need not be written again."""
+    """A digest that is equal for equal contents: what is stored under it need not be written
+    again."""
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:32]

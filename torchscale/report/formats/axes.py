@@ -16,11 +16,11 @@ _FEW_POINTS = 3
 _MAX_BYTE_TICKS = 6
 """Labels such as ``512 KiB`` that fit side by side."""
 _LEGEND_WIDTH = 0.45
-"""Of the plot: about what a legend covers."""
+"""Share of the plot: about what a legend covers."""
 _ENOUGH = 0.35
 """Room for a legend, of the plot's height: more is no better."""
 _CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "left"))
-"""In order of preference where several are equally empty."""
+"""Corners in order of preference where several are equally empty."""
 _ROOM_FOR_WHISKERS = 1.5
 """Height of an axis over its highest point. An interval that needs more says that the value is
 nearly unknown; drawn whole it would press all points into the lower half."""
@@ -154,7 +154,7 @@ def _room(corner: tuple[str, str], places: Sequence[tuple[float, float]]) -> flo
 
 
 def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
-    """Its points, the ends of their intervals, and places on the lines between them, in the
+    """Points of a series, the ends of their intervals, and places on the lines between them, in the
     coordinates of the axes."""
     points = [
         (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(y, log=chart.log_y))

@@ -107,7 +107,7 @@ def _with_ends(value: float, low: float, high: float) -> str:
 
 
 def _arrows(series: ChartSeries, style: int, limit: float) -> Figure:
-    """At the frame, where an interval goes on."""
+    """Arrows at the frame where an interval goes on beyond it."""
     cut = cut_points(series, limit)
     return {
         "type": "scatter",
@@ -246,8 +246,8 @@ _LEGEND_ABOVE: Figure = {
 _CORNER = {"left": 0.01, "right": 0.99, "bottom": 0.01, "top": 0.99}
 """Where a legend inside the plot ends, share of the plot."""
 _LEGEND_BESIDE: Figure = {"x": 1.02, "y": 1, "font": {"size": 11}}
-"""Of bars, which leave no corner free. Above are also the entries of a chart of names, whose points
-are scattered."""
+"""Place of the legend of bars, which leave no corner free. Above are also the entries of a chart of
+names, whose points are scattered."""
 
 
 def _legend(chart: Chart) -> Figure:

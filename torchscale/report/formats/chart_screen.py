@@ -25,7 +25,7 @@ to 10 on a phone; there, wide charts are scrolled."""
 _ROWS_FRAME, _ROW = 0.85, 0.22
 """Inches of a chart of rows: legend and axis, and each row."""
 _COLOURS = {"#000000": "var(--soft)", "#dddddd": "var(--line)", "#ffffff": "var(--paper)"}
-"""Of matplotlib's axes, grid and legend → of the page."""
+"""Colours of matplotlib's axes, grid and legend → of the page."""
 _DIGITS = 5
 """Significant digits of a value that is shown with four."""
 _KEPT = 128
@@ -46,8 +46,9 @@ class ScreenChart:
 
 @lru_cache(maxsize=_KEPT)
 def screen_chart(chart: AnyChart, prefix: str, width: str) -> ScreenChart:
-    """Its title, which the page has above the drawing, is left out; ``prefix`` keeps ids apart;
-    ``width`` as of :func:`screen_width`, or ``large`` on the first screen."""
+    """Draw a chart for the page. Its title, which the page has above the drawing, is left out;
+    ``prefix`` keeps ids apart; ``width`` as of :func:`screen_width`, or ``large`` on the first
+    screen."""
     svg, plot = draw_chart(replace(chart, title=""), _inches(chart, width), prefix)
     values = {**_frame(chart, plot), "points": _points(chart), "boxes": _boxes(chart)}
     return ScreenChart(_for_page(svg), script_json(values))
@@ -76,7 +77,7 @@ def script_json(content: object) -> str:
 
 
 def _finite(content: object) -> object:
-    """With ``None`` for what JSON has no number for."""
+    """A copy of the content, with ``None`` for numbers that JSON does not have."""
     if isinstance(content, float):
         if math.isfinite(content):
             return content
@@ -98,8 +99,8 @@ def _inches(chart: AnyChart, width: str) -> tuple[float, float]:
 
 
 def _for_page(svg: str) -> str:
-    """In the page's colours and fonts, and without what only an SVG file of its own needs: a third
-    of its size."""
+    """The drawing in the page's colours and fonts, without what only an SVG file of its own needs:
+    a third of its size."""
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<[^>]+>", lambda tag: _shorter_tag(tag.group()), svg)
     return re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
@@ -121,7 +122,7 @@ _NUMBER = r"(-?[\d.]+)"
 _RECTANGLE = re.compile(
     rf"M {_NUMBER} {_NUMBER} L {_NUMBER} \2 L \3 {_NUMBER} L \1 \4 (?:L \1 \2 )?z"
 )
-"""As bars are drawn."""
+"""Rectangles as bars are drawn."""
 
 
 def _shorter(found: re.Match[str]) -> str:

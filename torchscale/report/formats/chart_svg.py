@@ -52,8 +52,8 @@ BAR = 0.7
 _FEW_LINES = 5
 """Lines that are told apart in a third of a page's width."""
 _TITLE_CHARACTERS = 80
-"""Of a chart of half a page, at its font size: with a longer one (of long host names) no room is
-left for the axes."""
+"""Maximum number of characters of a chart of half a page, at its font size: with a longer one (of
+long host names) no room is left for the axes."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "torchscale",
@@ -72,8 +72,8 @@ class Plot:
     """Where the data are in a drawing.
 
     Attributes:
-        width, height: Of the drawing, points.
-        left, top, right, bottom: Of the axes in it.
+        width, height: Size of the drawing, points.
+        left, top, right, bottom: Edges of the axes in it.
         x, y: Limits of the axes, from left to right and from bottom to top.
     """
 
@@ -223,7 +223,7 @@ def _rectangle(left: float, right: float, low: float, high: float) -> list[tuple
 
 
 def _legend_above(axes: Any) -> None:  # noqa: ANN401 - see _draw
-    """Between title and bars, which leave no corner free."""
+    """Place the legend between title and bars, which leave no corner free."""
     handles, names = axes.get_legend_handles_labels()
     room = _WIDE_COLUMNS if axes.figure.get_figwidth() >= _INCHES["wide"] else _COLUMNS
     columns = min(len(names), room)
@@ -368,7 +368,7 @@ def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: 
 
 
 def _with_own_ids(svg: str, prefix: str) -> str:
-    """Without the XML prologue, and with ids that no other chart on the page has."""
+    """The SVG without the XML prologue, and with ids that no other chart on the page has."""
     element = svg[svg.index("<svg") :]
     element = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', element)
     element = re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{prefix}-\2"', element)

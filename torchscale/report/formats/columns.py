@@ -41,9 +41,9 @@ class SummaryColumn:
     """A column of ``summary.csv``.
 
     Attributes:
-        name: In the header.
-        kind: Of its values; text where a column holds text and switches.
-        value: Of a training cell; ``None`` was not measured.
+        name: Name in the header.
+        kind: Type of its values; text where a column holds text and switches.
+        value: Value of a training cell; ``None`` was not measured.
     """
 
     name: str
@@ -179,7 +179,7 @@ COLUMNS: tuple[SummaryColumn, ...] = (
     *_ends(STEP_MEAN),
     *_ends(EFFICIENCY),
 )
-"""In the order of the file; new ones go to the end."""
+"""Columns in the order of the file; new ones go to the end."""
 SUMMARY_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 """Their names."""
 

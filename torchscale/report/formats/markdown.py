@@ -22,9 +22,9 @@ from torchscale.report.text.labels import in_brackets
 from torchscale.util.text import strip_control
 
 MAX_SUMMARY_LINES = 60
-"""Of a summary: a screen of a pull request."""
+"""Maximum number of lines of a summary: a screen of a pull request."""
 _MAX_FIRST_LINES = 32
-"""Of them, before the table: half, so that the table has room."""
+"""Maximum number of them, before the table: half, so that the table has room."""
 _TABLE_FRAME = 8
 """Blank lines, heading, rule, the note on rows left out, and the line on the machine."""
 _MAX_FAILURES = 6
@@ -140,9 +140,9 @@ def _rows(table: Table, limit: int) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """On one line, with what Markdown or HTML would read as markup escaped, and without links or
-    mentions: an address and ``@name`` become ones in GitHub's Markdown, though nothing marks
-    them."""
+    """The text on one line, with what Markdown or HTML would read as markup escaped, and without
+    links or mentions: an address and ``@name`` become ones in GitHub's Markdown, though nothing
+    marks them."""
     line = strip_control(" ".join(text.split()))
     line = re.sub(r"([\\`*_{}\[\]<>|#~$&])", r"\\\1", line)
     return _LINKED.sub(_NO_LINK, line)

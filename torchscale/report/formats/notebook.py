@@ -19,7 +19,7 @@ from torchscale.report.text.figures import (
 from torchscale.report.text.labels import identity_columns, identity_values, plural
 
 _MOST_ROWS = 20
-"""Of a run: about a screen. Frames have all."""
+"""Maximum number of rows of a run: about a screen. Frames have all."""
 _FIGURES = (THROUGHPUT, STEP_MEAN)
 
 

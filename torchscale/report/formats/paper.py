@@ -18,8 +18,8 @@ _FIRST, _PROSE = 48.0, 85.0
 mm); as in the template."""
 _NARROW_EM, _WIDE_EM, _EM = 0.4, 0.95, 0.65
 _WIDTHS = {**dict.fromkeys(" .,:;()[]'|ijl-", _NARROW_EM), **dict.fromkeys("mwMW%@=+−×", _WIDE_EM)}
-"""Of DejaVu Sans' characters, shares of the size of the type: the largest of the narrow, of the
-wide and of all others that tables hold."""
+"""Widths of DejaVu Sans' characters, shares of the size of the type: the largest of the narrow, of
+the wide and of all others that tables hold."""
 _BOLD = 1.1
 """How much wider a heading's characters are."""
 

@@ -10,7 +10,7 @@ from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 
 _NO_LAUNCHES = (None, None)
-"""Of a cell that is skipped."""
+"""Launches of a cell that is skipped."""
 
 
 def plan_json(

@@ -34,7 +34,7 @@ class ReportKind(Protocol[C_contra, S_contra]):
         its reason where there are none."""
 
     def csv_row(self, summary: S_contra) -> dict[str, ColumnValue]:
-        """Its row of ``summary.csv``."""
+        """The cell's row of ``summary.csv``."""
 
     def figures(self, summary: S_contra) -> tuple[Figure, ...]:
         """What it measured, for other programs' formats; empty where it has no figures."""
@@ -42,7 +42,7 @@ class ReportKind(Protocol[C_contra, S_contra]):
     def sections(
         self, summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
     ) -> tuple[Section, ...]:
-        """Its sections of a run's report, some perhaps empty; arguments as of
+        """Sections of the kind in a run's report, some perhaps empty; arguments as of
         :func:`torchscale.report.build.build_document`."""
 
     def export(self, summary: S_contra) -> AnyCellExport:

@@ -13,7 +13,8 @@ from torchscale.report.text.labels import batch_label, chart_name, device_noun, 
 from torchscale.util.interval_text import Interval
 
 _MAX_POINTS = 120
-"""Of a distribution: a few pixels apart in a panel a third of the page wide."""
+"""Maximum number of points of a distribution: a few pixels apart in a panel a third of the page
+wide."""
 
 
 def throughput_charts(summary: RunSummary) -> list[Chart]:

@@ -240,7 +240,7 @@ def _busbw_value(point: CollectivePoint) -> TableValue:
 
 
 def _marked(text: str, value: float, point: CollectivePoint) -> TableValue:
-    """With ``*`` where the size has a warning; the notes say which."""
+    """A table value with ``*`` where the size has a warning; the notes say which."""
     if point.flags:
         return TableValue(f"{text}*", value, Tone.CAUTION)
     return TableValue(text, value)

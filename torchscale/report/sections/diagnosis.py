@@ -81,8 +81,9 @@ def diagnosis_section(summary: RunSummary) -> Section:
 
 
 def _clean_text(diagnosed: Sequence[TrainingSummary], groups: Sequence[CauseGroup]) -> str:
-    """In how many cells no cause was seen, apart from cells of one rank that others are compared
-    with: most rules are about several ranks. Empty where every cell is listed under a cause."""
+    """Says in how many cells no cause was seen, apart from cells of one rank that others are
+    compared with: most rules are about several ranks. Empty where every cell is listed under a
+    cause."""
     listed = {costly.cell.cell.id for group in groups for costly in group.cells}
     compared = {cell.cell.series for cell in diagnosed if cell.cell.world_size > 1}
     clean = [cell for cell in diagnosed if cell.cell.id not in listed]

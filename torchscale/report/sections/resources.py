@@ -44,7 +44,8 @@ from torchscale.util.units import (
 )
 
 _MAX_HOSTS = 16
-"""Of a cell over many: those that differ are on top, and more rows would bury the other cells."""
+"""Maximum number of hosts of a cell over many: those that differ are on top, and more rows would
+bury the other cells."""
 _MAX_BARS = 12
 """Bars in a chart: more are narrower than their labels."""
 
@@ -277,7 +278,7 @@ _COMPARED: tuple[Callable[[Telemetry], float | None], ...] = (
     _mean_of_gpus(lambda gpu: gpu.busy),
     lambda telemetry: telemetry.cpu_busy,
 )
-"""By which hosts of equal work are compared."""
+"""Values by which hosts of equal work are compared."""
 
 
 def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:

@@ -66,7 +66,7 @@ def detailed_cells(summary: RunSummary) -> tuple[TrainingSummary, ...]:
 
 
 def spread_out(items: Sequence[T], limit: int) -> list[T]:
-    """At most ``limit`` of them, from the first to the last at equal distances."""
+    """Up to ``limit`` of the items, from the first to the last at equal distances."""
     if len(items) <= limit:
         return list(items)
     return [items[round(number * (len(items) - 1) / (limit - 1))] for number in range(limit)]

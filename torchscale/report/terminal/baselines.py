@@ -16,11 +16,11 @@ class BaselineRow:
     """A baseline in a list.
 
     Attributes:
-        name: Of the baseline.
+        name: Name of the baseline.
         measured_at: UTC, ISO 8601.
         device: Names of its devices.
         cells: How many were measured.
-        launches: Of the measured cell with fewest.
+        launches: Number of launches of the measured cell with fewest.
         problem: Why it cannot be read; the other fields are then empty.
     """
 

@@ -23,7 +23,7 @@ def print_failures(
 
     Args:
         failed: One failed launch of each cell that failed.
-        cells: That were planned to run.
+        cells: Cells that were planned to run.
         directory: The run folder: logs are named with it.
         console: Where to.
     """

@@ -126,7 +126,7 @@ class LaunchLines:
             )
 
     def _print(self, text: str, *, failed: bool = False) -> None:
-        """On a terminal wrapped between words; in a log on one line."""
+        """Print a text: on a terminal wrapped between words, in a log on one line."""
         self._console.print(
             text, style="red" if failed else "", soft_wrap=not self._console.is_terminal
         )

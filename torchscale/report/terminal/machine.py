@@ -45,7 +45,7 @@ _HEADINGS = (
 
 
 def print_collectives(summaries: Sequence[CollectivesSummary], console: Console) -> None:
-    """Of each sweep a table for each operation and dtype, the link's fit, pairs, and the
+    """Print for each sweep a table of each operation and dtype, the link's fit, pairs, and the
     verdict."""
     for summary in summaries:
         _print_sweep(summary, console)

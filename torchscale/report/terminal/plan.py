@@ -39,8 +39,8 @@ def print_plan(
         device_label: The devices in words.
         folder: Where results are, or would go.
         forecast: Predicted memory.
-        progress: Of every cell to run.
-        estimate: Of the time of what is left.
+        progress: Progress of every cell to run.
+        estimate: Estimate of the time of what is left.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")

@@ -145,8 +145,8 @@ def format_verdict(one: Change | Overall) -> str:
 
 
 def format_possible(one: Change | Overall) -> str:
-    """Between which changes it lies without what disturbed a side: ``-24.1 to -12.3 %``, ``-12.3 %
-    or less``; empty where nothing bounds it."""
+    """Range of changes that are possible without what disturbed a side: ``-24.1 to -12.3 %``,
+    ``-12.3 % or less``; empty where nothing bounds it."""
     low, high = (None if end is None else end.interval for end in (one.low, one.high))
     if low is not None and high is not None:
         ends = [format_change(end - 1) for end in (low[0], high[1])]
@@ -193,7 +193,7 @@ def result_label(cell: ResultCell) -> str:
 
 
 def cell_text(cell: AnyCell) -> str:
-    """The same of a cell alone."""
+    """Everything that distinguishes a cell by itself from others, in one line."""
     return shortened(", ".join(_label_parts(cell)))
 
 

@@ -35,18 +35,19 @@ class Quantity:
     """A figure of a training cell: how it is computed, shown, and named in every format.
 
     Attributes:
-        heading: Of its column.
+        heading: Heading of the figure's column.
         definition: Over which steps, launches and ranks, and how they are combined.
-        value: In SI units, bytes or as a share; ``None`` was not measured.
+        value: Value in SI units, bytes or as a share; ``None`` was not measured.
         text: A value as people read it, with its unit unless the heading has it.
-        interval: Its 95 % interval; ``None`` for a figure that has none.
+        interval: 95 % interval of the figure; ``None`` for a figure that has none.
         end_text: Writes an end of it with so many digits; ``None`` where the value is shown without
             its interval, since another figure shows the same.
-        key: Its name in exporters, with the unit at the end; empty where they do not have it.
+        key: Name of the figure in exporters, with the unit at the end; empty where they do not have
+            it.
         unit: There; empty for a share.
         higher_is_better: There; ``None`` where neither is.
-        csv: Its column in ``summary.csv``; empty where it has none.
-        csv_scale: From the unit of ``value`` to that of the column.
+        csv: Column of the figure in ``summary.csv``; empty where it has none.
+        csv_scale: Factor from the unit of ``value`` to that of the column.
         panel: Title of its panel in a dashboard; empty where it has none.
         of_gpus: Whether it is of cells on GPUs, or on CPUs; ``None`` for both.
     """
@@ -84,7 +85,7 @@ class Quantity:
         return format_interval(value, ends, self.end_text)
 
     def ends(self, summary: TrainingSummary) -> Interval | None:
-        """Of the 95 % interval; ``None`` where there is none."""
+        """Ends of the 95 % interval; ``None`` where there is none."""
         if self.interval is None:
             return None
         return self.interval(summary)
@@ -326,7 +327,7 @@ DEFINED = (
     *PHASES,
     COMPILING,
 )
-"""Those that reports show with their definitions, in the order of ``docs/method.md``."""
+"""Figures that reports show with their definitions, in the order of ``docs/method.md``."""
 EXPORTED = (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
@@ -341,7 +342,7 @@ EXPORTED = (
     UTILIZATION,
     ENERGY,
 )
-"""Those that exporters give to other programs, in their order."""
+"""Figures that exporters give to other programs, in their order."""
 
 
 @dataclass(frozen=True)
@@ -349,10 +350,10 @@ class LostPart:
     """A part of the time that a device count adds to the mean step.
 
     Attributes:
-        heading: Of its column and of its layer in charts; ``+`` marks what is added to the ideal
-            step.
+        heading: Heading of the part's column and of its layer in charts; ``+`` marks what is added
+            to the ideal step.
         phrase: What costs this time, as a sentence names it.
-        seconds: Of a step; negative where the larger count is faster.
+        seconds: Seconds of a step; negative where the larger count is faster.
     """
 
     heading: str
@@ -365,7 +366,7 @@ class LostPart:
         return Column(self.heading, numeric=True)
 
     def share(self, lost: Decomposition) -> float:
-        """Of the measured step."""
+        """Share of the measured step."""
         return self.seconds(lost) / lost.step
 
     def of(self, lost: Decomposition) -> TableValue:

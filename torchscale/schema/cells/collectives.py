@@ -72,16 +72,17 @@ class CollectiveSample(Frozen):
     """One operation at one size, as one rank timed it; seconds.
 
     Attributes:
-        payload_bytes: As nccl-tests counts: the buffer; for all-gather and reduce-scatter n times
-            the shard; 0 for a barrier.
-        elements: Of that payload.
+        payload_bytes: Payload as nccl-tests counts it: the buffer; for all-gather and
+            reduce-scatter n times the shard; 0 for a barrier.
+        elements: Number of elements of that payload.
         in_place: Whether the result overwrites the input.
-        mean_seconds: Of a call: one timed loop, divided by its calls.
-        call_seconds: Of calls timed one by one, in a second pass.
-        wrong_elements: Of this rank's result that are not exactly what they should be; ``None``
-            where there is no result to check.
-        host_load: Of the stretch of time in which it was measured, with its neighbours where it
-            took too short to be read alone. ``None`` in records of versions that did not read it.
+        mean_seconds: Mean time of a call: one timed loop, divided by its calls.
+        call_seconds: Times of calls timed one by one, in a second pass.
+        wrong_elements: Elements of this rank's result that are not exactly what they should be;
+            ``None`` where there is no result to check.
+        host_load: Load of the host, that of the stretch of time in which it was measured, with its
+            neighbours where it took too short to be read alone. ``None`` in records of versions
+            that did not read it.
     """
 
     operation: Operation

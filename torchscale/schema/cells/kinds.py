@@ -52,8 +52,8 @@ KINDS: dict[CellKind, Kind] = {
         Kind("training", TrainingCell, RankRecord, TrainingResult),
     )
 }
-"""By name, in the order in which they are measured: peak rates before the training that is compared
-with them."""
+"""Kinds of cells by name, in the order in which they are measured: peak rates before the training
+that is compared with them."""
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def as_kind(value: object, kind_class: type[T]) -> T | None:
 
 
 def of_kind(values: Iterable[object], kind_class: type[T]) -> tuple[T, ...]:
-    """Those of ``values`` that are a ``kind_class``, in their order."""
+    """The ``values`` that are a ``kind_class``, in their order."""
     return tuple(value for value in values if isinstance(value, kind_class))
 
 

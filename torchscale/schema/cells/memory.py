@@ -25,12 +25,12 @@ class MemoryCell(Frozen):
 
     @property
     def world_size(self) -> int:
-        """Of the training cell."""
+        """World size of the training cell."""
         return self.training.world_size
 
     @property
     def device(self) -> DeviceRequest:
-        """Of the training cell."""
+        """Device of the training cell."""
         return self.training.device
 
     @cached_property
@@ -55,7 +55,7 @@ class MemoryCell(Frozen):
 
     @property
     def deterministic(self) -> bool:
-        """As the training cell asks."""
+        """Whether the training cell asks for deterministic algorithms."""
         return self.training.deterministic
 
 
@@ -74,8 +74,8 @@ class MemoryParts(Frozen):
 
 
 class PredictedMemory(Frozen):
-    """The same without running: from torch's memory tracker under fake tensors, for one device, and
-    arithmetic for what a strategy shares out.
+    """Memory of a training step, predicted without running it: from torch's memory tracker under
+    fake tensors, for one device, and arithmetic for what a strategy shares out.
 
     Attributes:
         parts: Where the peak's bytes are.

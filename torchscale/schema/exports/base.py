@@ -9,9 +9,9 @@ from pydantic import ConfigDict
 from torchscale.schema.base import Frozen
 
 RESULTS_SCHEMA_VERSION: Literal[1] = 1
-"""Of the JSON that commands print and write for other programs. It grows when a key is removed,
-renamed or changes its meaning, and not when one is added. The records in a run folder have a
-version of their own."""
+"""Schema version of the JSON that commands print and write for other programs. It grows when a key
+is removed, renamed or changes its meaning, and not when one is added. The records in a run folder
+have a version of their own."""
 
 
 class Export(Frozen):

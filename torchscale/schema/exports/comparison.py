@@ -43,7 +43,7 @@ class OverallExport(Export):
     """95 %; null with fewer than two launches on a side."""
     cells: int
     flagged: int
-    """Of these cells, those with flags."""
+    """Number of these cells that have flags."""
     withheld: int
     """Cells that do not count: with too few launches where others have enough, or one side was
     contended or throttled and nothing bounds what that did."""
@@ -95,11 +95,11 @@ class ChangeExport(Export):
     interval: tuple[float, float] | None = Field(validation_alias=AliasPath("ratio", "interval"))
     p: float | None = Field(validation_alias=AliasPath("ratio", "p"))
     p_corrected: float | None = Field(validation_alias="adjusted_p")
-    """After Holm's correction."""
+    """p-value after Holm's correction."""
     launches: tuple[int, int]
-    """On each side."""
+    """Number of launches on each side."""
     sessions: tuple[int, int]
-    """In how many sessions these were measured."""
+    """Number of sessions in which these were measured."""
     session_spread: float | None
     """Standard deviation of a session's level, as a share; null where it is not estimated."""
     conditions: tuple[str, ...]
@@ -143,7 +143,7 @@ class ComparedCellExport(Export):
     states: tuple[State | None, State | None]
     reasons: tuple[str | None, str | None]
     flags: tuple[str, ...]
-    """Of both sides."""
+    """Flags of both sides."""
     disturbances: tuple[DisturbanceExport, ...]
     """Launches that were contended or throttled, and a side whose machine itself was slower."""
     changes: tuple[ChangeExport, ...]
@@ -178,7 +178,7 @@ class RankedSideExport(Export):
 
     name: str
     price: float
-    """Of a device and hour."""
+    """Price of a device and hour."""
     cells: int | None
     speed_ratio: float | None
     """Samples per second."""
@@ -198,9 +198,9 @@ class ComparisonExport(Export):
     threshold: float
     """A change up to this share counts as none."""
     level: float
-    """Of significance."""
+    """Level of significance."""
     prices: tuple[float, ...] | None
-    """Of a device and hour on each side."""
+    """Prices of a device and hour on each side."""
     differences: tuple[DifferenceExport, ...]
     left_out: tuple[str, ...]
     """Sentences on sources that are not compared."""

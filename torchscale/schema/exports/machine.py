@@ -31,7 +31,7 @@ class MachineCellExport(Export):
     hosts: tuple[str, ...] = Field(validation_alias=AliasPath("facts", "hosts"))
     """Machines that its ranks ran on, by name."""
     autopsy: Autopsy | None = Field(validation_alias=AliasPath("facts", "autopsy"))
-    """Of a launch that made no progress, or whose ranks called collectives that do not fit
+    """Autopsy of a launch that made no progress, or whose ranks called collectives that do not fit
     together."""
     flags: tuple[str, ...]
     """Cautions about its figures; of collectives about the highest bandwidths, as each size has its
@@ -42,7 +42,7 @@ class CollectivePointExport(Export):
     """One collective at one size."""
 
     payload_bytes: int
-    """As nccl-tests counts them: the larger of input and output."""
+    """Payload as nccl-tests counts it: the larger of input and output."""
     elements: int
     in_place: bool
     seconds: float
@@ -98,7 +98,7 @@ class LinkCeilingExport(Export):
     """What the link between devices allows."""
 
     bytes_per_second: float
-    """In one direction."""
+    """Bandwidth in one direction."""
     link: str
     expected_share: float
     """Share of it that should be reached."""
@@ -116,7 +116,7 @@ class LinkVerdictExport(Export):
 
     text: str
     share: float | None
-    """Of the link's bandwidth; null where the two cannot be compared, for the reason in
+    """Share of the link's bandwidth; null where the two cannot be compared, for the reason in
     ``text``."""
     fits: bool | None
     causes: tuple[LinkCauseExport, ...]
@@ -131,7 +131,7 @@ class CollectivesExport(MachineCellExport):
     """Null unless the state is ``ok``."""
     verdict: LinkVerdictExport | None
     transports: tuple[str, ...]
-    """As NCCL logged them."""
+    """Transports that NCCL logged."""
 
 
 class MatmulRatesExport(Export):
@@ -139,11 +139,11 @@ class MatmulRatesExport(Export):
 
     dtype: MatmulType
     peak: float
-    """At the fastest shape."""
+    """Rate at the fastest shape."""
     peak_shape: tuple[int, int, int]
     """m, n, k."""
     cold: float | None
-    """At the same shape with the caches emptied before each product."""
+    """Rate at the same shape with the caches emptied before each product."""
     typical: float
     """Median over shapes."""
     slowest_device: float
@@ -190,7 +190,7 @@ class MemoryExport(MachineCellExport):
 
     cell: MemoryCell
     ranks: tuple[MemoryRank, ...]
-    """Of the first launch; empty unless the state is ``ok``."""
+    """Ranks of the first launch; empty unless the state is ``ok``."""
     prediction_error: float | None
     """Predicted peak over the fullest rank's measured peak, minus 1."""
 

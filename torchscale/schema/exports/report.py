@@ -80,11 +80,11 @@ class FiguresExport(Export):
     """What a cell measured."""
 
     samples_per_second: float
-    """Of all devices together, geometric mean over launches."""
+    """Rate of all devices together, geometric mean over launches."""
     samples_per_second_per_device: float
     tokens_per_second: float | None
     step_mean: float
-    """Of the group's step: samples of a step ÷ ``samples_per_second``."""
+    """Mean of the group's step: samples of a step ÷ ``samples_per_second``."""
     step_p50: float = Field(validation_alias=AliasPath("steps", "p50"))
     """Over all steps of all launches, per step the slowest rank; so are the other quantiles."""
     step_p95: float = Field(validation_alias=AliasPath("steps", "p95"))
@@ -96,7 +96,8 @@ class FiguresExport(Export):
     """Relative half width of the 95 % interval of the mean step, from the batches of a launch; the
     widest launch's."""
     run_half_width: float | None
-    """Of ``samples_per_second``, from launch to launch; null for a single launch."""
+    """Half width of the interval of ``samples_per_second``, from launch to launch; null for a
+    single launch."""
     samples_per_second_low: float | None = Field(
         validation_alias=AliasPath("samples_per_second_ends", 0)
     )
@@ -105,7 +106,7 @@ class FiguresExport(Export):
     samples_per_second_high: float | None = Field(
         validation_alias=AliasPath("samples_per_second_ends", 1)
     )
-    """Its upper end; null where it has none."""
+    """Upper end of the interval; null where it has none."""
     step_mean_low: float | None = Field(validation_alias=AliasPath("step_mean_ends", 0))
     """Lower end of the interval of ``step_mean``: that of ``samples_per_second``, inverted."""
     step_mean_high: float | None = Field(validation_alias=AliasPath("step_mean_ends", 1))
@@ -113,9 +114,9 @@ class FiguresExport(Export):
     """Lag 1, of the batches' means."""
     peak_memory_bytes: int | None
     launch_samples_per_second: tuple[float, ...]
-    """Of each launch."""
+    """Rate of each launch."""
     measured_steps: int
-    """Of all launches together."""
+    """Number of steps of all launches together."""
     first_loss: float | None
     last_loss: float | None
     startup_seconds: float
@@ -123,17 +124,17 @@ class FiguresExport(Export):
     compile_seconds: float | None
     device: str
     joules_per_step: float | None
-    """Of all GPUs, geometric mean over launches."""
+    """Energy of all GPUs, geometric mean over launches."""
     samples_per_joule: float | None
     stop_rule: StopRule
     """What ended the first launch's measurement."""
     phases: PhasesExport
     parts: PartsExport | None
     bubble: BubbleExport | None
-    """Of a pipeline."""
+    """Idle share of a pipeline."""
     flops: FlopCount | None
     telemetry: Telemetry | None
-    """Of the first launch, on its first node."""
+    """Telemetry of the first launch, on its first node."""
     nodes: tuple[NodeTelemetryExport, ...]
     """The same for each node of a launch over several."""
     steps: Digest
@@ -153,11 +154,11 @@ class ComputeExport(Export):
 
     flops_per_step: float
     flops_per_second: float
-    """Of one device."""
+    """Rate of one device."""
     mfu: float | None
     """Model FLOPs utilization, a share of the peak."""
     hfu: float | None
-    """The same with recomputed activations."""
+    """Share of the peak, with recomputed activations."""
     peak: PeakExport | None
     intensity: float | None
     """FLOPs for each byte that the operators read and write."""
@@ -183,7 +184,7 @@ class DecompositionExport(Export):
     exposed_communication: float
     unexplained: float
     step: float
-    """As measured: the sum of the others."""
+    """Measured step: the sum of the others."""
 
 
 class EfficiencyExport(Export):
@@ -194,7 +195,7 @@ class EfficiencyExport(Export):
     interval: tuple[float, float] | None
     """95 %, from launch to launch; null where a side has a single launch."""
     flags: tuple[str, ...]
-    """Of the baseline's measurement."""
+    """Flags of the baseline's measurement."""
 
 
 class TrainingCellExport(Export):
@@ -210,14 +211,14 @@ class TrainingCellExport(Export):
     hosts: tuple[str, ...] = Field(validation_alias=AliasPath("facts", "hosts"))
     """Machines that its ranks ran on, by name."""
     sessions: int
-    """In how many sessions these lie: commands that measured, such as a sweep and its
+    """Number of sessions that these are from: commands that measured, such as a sweep and its
     resumption."""
     planned_launches: int | None
     """Launches that were asked for: more than ``launches`` where the state is ``partial``."""
     flags: tuple[str, ...]
     """Cautions of the measurement, such as ``noisy``."""
     autopsy: Autopsy | None = Field(validation_alias=AliasPath("facts", "autopsy"))
-    """Of a launch that made no progress, or whose ranks called collectives that do not fit
+    """Autopsy of a launch that made no progress, or whose ranks called collectives that do not fit
     together."""
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
@@ -246,7 +247,7 @@ class ReportExport(Export):
     headline: str
     """The result in one sentence, as the report begins."""
     environment: Environment
-    """As it was when the run began."""
+    """The environment as it was when the run began."""
     sessions: tuple[SessionExport, ...]
     """Commands that measured, oldest first."""
     problems: tuple[str, ...]

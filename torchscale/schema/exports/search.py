@@ -18,7 +18,7 @@ class TrialExport(Export):
     state: State = Field(validation_alias=AliasPath("record", "state"))
     reason: str = Field(validation_alias=AliasPath("record", "reason"))
     peak_bytes: int | None
-    """Of the fullest rank."""
+    """Peak memory of the fullest rank."""
 
 
 class SearchExport(Export):
@@ -30,4 +30,4 @@ class SearchExport(Export):
     problem: str
     """Why the search was cut short; empty where it was not."""
     trials: tuple[TrialExport, ...]
-    """In the order in which they ran."""
+    """Trials in the order in which they ran."""

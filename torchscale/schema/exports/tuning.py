@@ -25,14 +25,14 @@ class RatioExport(Export):
     low: float
     high: float
     launches: int
-    """Of the side that has fewer."""
+    """Number of launches of the side that has fewer."""
 
 
 class TuningTrialExport(Export):
     """One setting and how its launches ended."""
 
     changes: tuple[ChangeExport, ...]
-    """Of the start; empty for the start itself."""
+    """Changes of the start; empty for the start itself."""
     cell_id: str
     state: str
     """``ok``, ``skipped``, or how its last launch failed."""

@@ -14,13 +14,13 @@ class CollectiveCall:
 
     Attributes:
         group: Name of the process group.
-        sequence: Its number in the group; the same on every rank that calls it.
-        operation: Without the backend's prefix: ``all_reduce``, ``recv 0<-1``.
+        sequence: Number of the call in the group; the same on every rank that calls it.
+        operation: Name without the backend's prefix: ``all_reduce``, ``recv 0<-1``.
         is_p2p: Whether it is a send or a receive.
         is_done: Whether it has completed on this rank.
         created_ns: When it was called, in nanoseconds since the epoch.
         input_sizes, output_sizes: Shapes of the tensors.
-        input_dtypes, output_dtypes: As torch writes them: ``float32``.
+        input_dtypes, output_dtypes: Types as torch writes them: ``float32``.
         backend: ``gloo``, ``nccl``; empty where the recorder does not say.
         frames: Python frames of the call, outermost first, where the recorder kept them.
     """

@@ -27,7 +27,7 @@ class RankFailure(Frozen):
         rank: Who.
         kind: What it was.
         type: The exception's class.
-        message: Its text.
+        message: Text of the error.
         traceback: The last lines of it.
         time: Seconds since the epoch: the earliest failure is the cause.
     """

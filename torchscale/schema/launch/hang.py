@@ -11,7 +11,7 @@ from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
 from torchscale.schema.profiles.finding import Confidence
 
 REQUEST_FILE = "autopsy-request"
-"""In a launch directory: asks every rank for a :class:`RankDump`."""
+"""File in a launch directory that asks every rank for a :class:`RankDump`."""
 
 
 def dump_file(rank: int | str) -> str:
@@ -32,7 +32,7 @@ class ThreadStack(Frozen):
     """Python stack of one thread.
 
     Attributes:
-        name: Of the thread.
+        name: Name of the thread.
         is_main: Whether it is the main thread, which trains.
         frames: Outermost first.
     """
@@ -46,7 +46,7 @@ class RankDump(Frozen):
     """``autopsy-rank-R.json``: what a rank knows about itself while it hangs.
 
     Attributes:
-        schema_version: Of this file.
+        schema_version: Schema version of this file.
         rank: Global rank.
         pid: Process id.
         time: When it was written, in seconds since the epoch.
@@ -96,8 +96,8 @@ class HangFacts(Frozen):
     """``hang.json``: what the launcher saw before it ended a launch that made no progress.
 
     Attributes:
-        schema_version: Of this file.
-        processes: Of every rank.
+        schema_version: Schema version of this file.
+        processes: Processes of every rank.
         stacks: Main thread of ranks that did not answer, from py-spy.
         notes: What NCCL's RAS service said, a line each.
         moved_seconds_ago: When the last progress was, of a launch that may be slow and not hang.
@@ -148,14 +148,14 @@ class StuckCollective(Frozen):
     """A collective that did not complete.
 
     Attributes:
-        operation: As torch names it: ``all_reduce``.
-        sequence: Its number in the group, as the flight recorder counts; ``None`` where only stacks
-            are known.
+        operation: Operation as torch names it: ``all_reduce``.
+        sequence: Number of the collective in the group, as the flight recorder counts; ``None``
+            where only stacks are known.
         group: Name of the process group; empty for the default group.
         group_ranks: Global ranks of that group.
-        payload_bytes: Of the tensors that a rank passed; ``None`` where unknown or different
+        payload_bytes: Bytes of the tensors that a rank passed; ``None`` where unknown or different
             between ranks.
-        dtype: Of these tensors; ``None`` where unknown or different between ranks.
+        dtype: Type of these tensors; ``None`` where unknown or different between ranks.
         purpose: What it is for, where the stacks tell: ``gradients``, ``barrier``.
     """
 
@@ -173,8 +173,8 @@ class RankPosition(Frozen):
 
     Attributes:
         rank: Global rank.
-        condition: Of its process.
-        place: Its Python line, as ``dataset.py:88 `read```; empty where unknown.
+        condition: Condition of its process.
+        place: The rank's Python line, as ``dataset.py:88 `read```; empty where unknown.
         collective: The collective it waits in, as ``all_reduce #57``; empty where it waits in none
             or that is unknown.
     """
@@ -189,12 +189,14 @@ class Autopsy(Frozen):
     """Why a job made no progress.
 
     Attributes:
-        schema_version: Of this document.
+        schema_version: Schema version of this document.
         cause: What kind.
-        ranks: At fault; both sides where the evidence does not say which one is wrong; empty for an
-            unknown cause.
-        collective: That the others wait in; ``None`` where no rank is known to wait in one.
-        confidence: That ``ranks`` are the right ones: low where the flight recorder is missing.
+        ranks: Ranks at fault; both sides where the evidence does not say which one is wrong; empty
+            for an unknown cause.
+        collective: The collective that the others wait in; ``None`` where no rank is known to wait
+            in one.
+        confidence: Confidence that ``ranks`` are the right ones: low where the flight recorder is
+            missing.
         summary: One line.
         evidence: What it rests on, a line each.
         positions: Every rank's.

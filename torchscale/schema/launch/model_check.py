@@ -14,7 +14,8 @@ class ModelCheck(Frozen):
         heads: Attention heads that tensor parallelism splits; ``None`` where its layers cannot be
             split.
         takes_sequence: Whether the rest of its layers can be split along the sequence.
-        layers: That can be cut into pipeline stages; ``None`` where it cannot be cut.
+        layers: Number of layers that can be cut into pipeline stages; ``None`` where it cannot be
+            cut.
     """
 
     problem: str = ""

@@ -17,7 +17,7 @@ from torchscale.schema.base import Count, Frozen, Real
 from torchscale.schema.node.environment import Versions
 
 Name = Annotated[str, Field(max_length=255)]
-"""Of a host, an address, a file: as long as a file system or DNS allows."""
+"""Name of a host, an address, a file: as long as a file system or DNS allows."""
 Text = Annotated[str, Field(max_length=2000)]
 """A reason in words."""
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
@@ -27,17 +27,18 @@ MAX_CLOCK_OFFSET_SECONDS = 5.0
 rank fails within a few seconds of another; clocks that NTP keeps differ by milliseconds."""
 Number = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 ExitStatus = Annotated[int, Field(gt=-(1 << 15), lt=1 << 15, strict=True)]
-"""Of a process: 0 to 255, or a signal's number below 0; wide enough for every system."""
+"""Exit status of a process: 0 to 255, or a signal's number below 0; wide enough for every
+system."""
 
 
 class NodeDescription(Frozen):
     """What must be equal on all nodes of a sweep, and who says so.
 
     Attributes:
-        hostname: Of the machine.
+        hostname: Hostname of the machine.
         versions: Software.
         device: What the device request resolved to.
-        device_names: Of the devices in use, each name once.
+        device_names: Names of the devices in use, each name once.
         devices_per_node: Ranks of a launch on this node.
         threads_per_rank: CPU threads of every rank.
         plan_hash: Over the ids of all cells.
@@ -55,11 +56,11 @@ class NodeDescription(Frozen):
 
 
 class CheckDescription(Frozen):
-    """The same for ``validate``, where nodes may differ: what differs is its result. Only the
-    command must be equal.
+    """Description of a node for ``validate``, where nodes may differ: what differs is its result.
+    Only the command must be equal.
 
     Attributes:
-        hostname: Of the machine.
+        hostname: Hostname of the machine.
         settings: Option → value, of those that all nodes must share.
     """
 
@@ -194,9 +195,9 @@ class Start(Frozen):
         cell_id: A cell of the plan that both have.
         launch: Which repeat, from 0.
         node_rank: The node's place in this launch, from 0.
-        nodes: Of this launch.
-        master_port: Of torchrun's store, at the first node's address.
-        counts_flops: As in the task of the first node.
+        nodes: Number of nodes of this launch.
+        master_port: Port of torchrun's store, at the first node's address.
+        counts_flops: Whether operations are counted, as in the task of the first node.
     """
 
     type: Literal["start"] = "start"
@@ -217,13 +218,12 @@ class CheckStep(Frozen):
         kind: The node's own checks, one collective over all nodes, or collectives of two nodes
             each.
         node_rank: The node's place in this step, from 0.
-        nodes: Of this step.
+        nodes: Number of nodes of this step.
         backend: ``nccl`` or ``gloo``; empty for the node's own checks.
-        ranks: On each node.
-        master_port: Of the ranks' store, at the first node's address; 1 where there is none.
-        partners: For pairs, the place of the other node in each round; ``None`` in a round without
-            one.
-        repeats: Of each pair.
+        ranks: Number of ranks on each node.
+        master_port: Port of the ranks' store, at the first node's address; 1 where there is none.
+        partners: The other node's place in each round, for pairs; ``None`` in a round without one.
+        repeats: Number of repeats of each pair.
     """
 
     type: Literal["check"] = "check"
@@ -280,8 +280,8 @@ class LaunchNode(Frozen):
     """A node of a launch: ranks ``first_rank`` to ``first_rank + ranks - 1`` ran there.
 
     Attributes:
-        node_rank: Of the sweep; the first has the run folder.
-        hostname, address: Of the node.
+        node_rank: Rank of the node in the sweep; the first has the run folder.
+        hostname, address: Hostname and address of the node.
         first_rank, ranks: Which ranks.
         clock_offset_seconds: How far its clock is ahead of the first node's; ``None`` for that one.
     """

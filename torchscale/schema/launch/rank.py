@@ -31,8 +31,8 @@ class RunQueue(Frozen):
     """Time in which threads of a rank could have run and had no core, as the kernel counts it.
 
     Attributes:
-        seconds: Of all threads of the rank and of its loader's processes, added up.
-        main_seconds: Of the rank's main thread.
+        seconds: Seconds of all threads of the rank and of its loader's processes, added up.
+        main_seconds: Seconds of the rank's main thread.
         main_cpu_seconds: Time that the main thread spent on a core.
     """
 
@@ -45,14 +45,15 @@ class HostLoad(Frozen):
     """Processor time over the measurement.
 
     Attributes:
-        wall_seconds: From the first batch's start to the last one's end.
-        busy_seconds: Of the cores in ``cores``: everything that was not idle, stolen time included.
-        process_seconds: Of this rank's process and its loader's.
+        wall_seconds: Wall time from the first batch's start to the last one's end.
+        busy_seconds: Busy time of the cores in ``cores``: everything that was not idle, stolen time
+            included.
+        process_seconds: CPU time of this rank's process and its loader's.
         cores: Cores that ``busy_seconds`` covers.
         pinned: Whether this rank was bound to those cores, so that the rest of their time went to
             other processes.
-        interrupted_seconds: Of ``busy_seconds``: stolen by the hypervisor, or in interrupts;
-            ``None`` in records of earlier versions.
+        interrupted_seconds: The part of ``busy_seconds`` that was stolen by the hypervisor, or in
+            interrupts; ``None`` in records of earlier versions.
         run_queue: Time that the rank's threads waited for a core; ``None`` where the kernel does
             not count it.
         fixed_work_seconds: Processor time of a fixed piece of work between batches, on CPUs: median
@@ -87,9 +88,9 @@ class DataUse(Frozen):
     """The files that batches came from.
 
     Attributes:
-        source: As in the config.
-        path: Of the file or directory.
-        size_bytes: Of all its data.
+        source: Source as in the config.
+        path: Path of the file or directory.
+        size_bytes: Size of all its data.
         epochs: How often the launch went through it, all steps counted: beyond 1, pages come from
         memory where they fit. shards_written, shards_repaired, shards_reused: What had to be done
         before it could be used.
@@ -117,8 +118,8 @@ class FlopCount(Frozen):
         sample_bytes: What all operators of both passes read and write for each sample, as if
             nothing stayed in a cache and all were in fp32; ``None`` where it is not known.
         fixed_bytes: The same for each pass, whatever the batch: weights and their gradients.
-        blocks_forward: Of ``forward``, what the repeated blocks take: full activation checkpointing
-            computes it again.
+        blocks_forward: The part of ``forward`` that the repeated blocks take: full activation
+            checkpointing computes it again.
     """
 
     forward: NotNegative

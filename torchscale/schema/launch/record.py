@@ -19,8 +19,8 @@ class LaunchRecord(Frozen):
     never changed.
 
     Attributes:
-        schema_version: Of this file.
-        cell_id: Of the cell.
+        schema_version: Schema version of this file.
+        cell_id: Id of the cell.
         launch: Which repeat, from 0.
         state: How it ended.
         reason: One line for people; empty when ``ok``.
@@ -38,7 +38,7 @@ class LaunchRecord(Frozen):
         log_tail: Last lines that the ranks and torchrun printed; kept only when not ``ok``.
         telemetry: Readings of the machine over the measured steps, of the first node where there
             are several; ``None`` where nothing was read.
-        node_telemetry: The same for each of ``nodes``, in their order; empty for a launch on a
+        node_telemetry: Telemetry of each of ``nodes``, in their order; empty for a launch on a
             single node.
         autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None``
             for other ends.
@@ -67,7 +67,7 @@ class LaunchRecord(Frozen):
 
     @property
     def machine_telemetry(self) -> tuple[Telemetry | None, ...]:
-        """Of each machine that the launch ran on."""
+        """Telemetry of each machine that the launch ran on."""
         if not self.nodes:
             return (self.telemetry,)
         return self.node_telemetry or (self.telemetry, *(None for _ in self.nodes[1:]))

@@ -14,8 +14,8 @@ class LinkSample(Frozen):
 
     Attributes:
         payload_bytes: Gradients of a step.
-        as_bucketed_seconds: In the buckets that training uses.
-        merged_seconds: In buckets of :data:`MERGED_BYTES`.
+        as_bucketed_seconds: Seconds in the buckets that training uses.
+        merged_seconds: Seconds in buckets of :data:`MERGED_BYTES`.
         repeats: How often each was timed.
         interface: The network interface, where it is known.
         rated_bytes_per_second: What its driver says it is rated at.
@@ -36,7 +36,8 @@ class MinorFaults(Frozen):
         per_step: Number of them, the median over batches.
         grown_pages_per_step: Pages by which resident memory grew: those stay, and are not fetched
             again.
-        seconds_each: Of a page of the smallest size, measured in the same process after the steps.
+        seconds_each: Seconds for the fault of a page of the smallest size, measured in the same
+            process after the steps.
         kernel_seconds_per_step: All time that the rank spent in the kernel.
     """
 
@@ -63,7 +64,7 @@ class RankSignals(Frozen):
         longest_collection_seconds: The longest of them.
         page_faults: Pages read back from disk while measuring.
         minor_faults: Pages that came from the kernel without a disk.
-        allocation_retries: Of the CUDA allocator.
+        allocation_retries: Retries of the CUDA allocator.
         throttle_reasons: What the driver gave between batches.
     """
 
@@ -87,7 +88,7 @@ class StepWindows(Frozen):
     stays small.
 
     Attributes:
-        steps: Of each window.
+        steps: Number of steps of each window.
         wall_us: Mean step of each window, all phases; mean over ranks.
         compute_us: Per rank and window: mean compute of a step (in a pipeline without the
             optimizer).
@@ -113,7 +114,7 @@ class SignalDigest(Frozen):
         transfer: Per batch: exposed sync of the step's last rank.
         blame: Per rank: share of all waiting for which it was the last to arrive; sums to 1, or all
             0.
-        exposed_p50, exposed_p95: Of the mean over ranks, over steps.
+        exposed_p50, exposed_p95: Quantiles of the mean over ranks, over steps.
         long_steps: Per rank: steps over 1.5 times its median, where they are rare.
         long_step_seconds: What they exceed the median by, per step, for the rank with most.
         long_step_seconds_by_rank: The same for each rank; ``None`` in older records.

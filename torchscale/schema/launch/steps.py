@@ -35,7 +35,7 @@ class BatchTimes(Frozen):
     are read often.
 
     Attributes:
-        steps: Of each batch.
+        steps: Number of steps of each batch.
         seconds: Wall time of each batch.
     """
 
@@ -62,12 +62,12 @@ class BatchTimes(Frozen):
 
     @property
     def total_seconds(self) -> float:
-        """Of all batches."""
+        """Seconds of all batches together."""
         return sum(self.seconds)
 
     @property
     def total_steps(self) -> int:
-        """Of all batches."""
+        """Steps of all batches together."""
         return sum(self.steps)
 
 
@@ -86,16 +86,16 @@ class StepSample(Frozen):
 
     Attributes:
         step: Counted from the launch's first.
-        seconds: From the end of the step before to the end of this one.
-        data_wait: Until the batch is there.
+        seconds: Seconds from the end of the step before to the end of this one.
+        data_wait: Seconds until the batch is there.
         forward: The forward pass.
         backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is
             computed.
         optimizer: The optimizer's step.
-        bubble: In a pipeline, the time in which this rank's stages computed nothing: waiting for
+        bubble: Time, in a pipeline, in which this rank's stages computed nothing: waiting for
             others, and transfers that nothing hides; ``None`` elsewhere.
-        exposed_sync: From the last gradient until all gradients are exchanged; ``None`` where it is
-            not measured and ``backward`` contains it.
+        exposed_sync: Seconds from the last gradient until all gradients are exchanged; ``None``
+            where it is not measured and ``backward`` contains it.
         buffer_sync: Sending the module's buffers (batch-norm statistics) before the forward pass;
             ``None`` without any.
         blocked: Waiting for collectives within the passes and the optimizer's step, where the
@@ -132,10 +132,10 @@ class EpochSample(Frozen):
     """One epoch, a line of ``epochs.jsonl``.
 
     Attributes:
-        epoch: Its number; 0 is the first that was measured.
+        epoch: Number of the epoch; 0 is the first that was measured.
         steps: Optimizer steps.
         seconds: Wall time of its steps on rank 0, without what lies between batches of steps.
-        samples: Of all ranks.
+        samples: Samples of all ranks.
         samples_per_second: ``samples`` ÷ ``seconds``.
         mean_loss: Over its steps on rank 0; ``None`` where no loss was read.
     """

@@ -13,7 +13,8 @@ from torchscale.schema.profiles.request import RecordRequest
 
 
 def ended_file(number: int) -> str:
-    """In the directory that hands over launches to forks: the exit status of the agent of one."""
+    """Name of the file with the exit status of the agent of one launch, in the directory that hands
+    over launches to forks."""
     return f"ended-{number}"
 
 
@@ -21,7 +22,7 @@ class LaunchTask(Frozen):
     """The task of one launch: the file ``task.json`` that every rank reads.
 
     Attributes:
-        schema_version: Of this file.
+        schema_version: Schema version of this file.
         cell: What to run.
         launch: Which repeat, from 0.
         device: What the cell's device request resolved to.
@@ -39,9 +40,10 @@ class LaunchTask(Frozen):
         collective_timeout_seconds: torch's own bound on one collective; above the launcher's, which
             decides first.
         log_step_times: Whether the step files are kept (they are always written).
-        recording: To be recorded with a profiler instead of measured.
-        gpu_uuids: Of the devices, where the driver tells.
-        telemetry_seconds: Between two readings of the machine; ``None`` for none.
+        recording: The recording to make, if the cell is to be recorded with a profiler instead of
+            measured.
+        gpu_uuids: UUIDs of the devices, where the driver tells.
+        telemetry_seconds: Seconds between two readings of the machine; ``None`` for none.
         counts_flops: Whether rank 0 counts the model's operations once it has measured.
     """
 

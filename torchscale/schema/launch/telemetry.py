@@ -9,20 +9,20 @@ class GpuReading(Frozen):
     """One GPU at one moment; what it does not answer is ``None``. Shares are of 1.
 
     Attributes:
-        uuid: Of the GPU.
+        uuid: UUID of the GPU.
         time: Seconds since the epoch; ``None`` in readings of older versions, which have the line's
             time.
         busy: Share of the last sampling period in which a kernel ran.
-        memory_busy: The same for its memory.
-        memory_used_bytes: By all processes.
+        memory_busy: Share of that period in which its memory was read or written.
+        memory_used_bytes: Memory used by all processes.
         power_watts: Now.
         energy_joules: Since the driver was loaded.
-        temperature_celsius: Of the chip.
+        temperature_celsius: Temperature of the chip.
         sm_clock_hertz: Now.
         throttle_reasons: Why clocks are lowered; empty where they are not.
         ecc_errors: Uncorrected, since the last reboot.
         pcie_bytes_per_second, nvlink_bytes_per_second: Both directions together.
-        processes: That compute on it.
+        processes: Number of processes that compute on it.
     """
 
     uuid: str
@@ -47,9 +47,9 @@ class Reading(Frozen):
     Attributes:
         time: Seconds since the epoch.
         cpu_busy: Share of all logical CPUs' time since the reading before.
-        memory_used_bytes: Of the host: what is not available.
+        memory_used_bytes: Used memory of the host: what is not available.
         sent_bytes, received_bytes: Over all network interfaces, since boot.
-        gpus: Those of the launch.
+        gpus: GPUs of the launch.
     """
 
     time: float
@@ -85,10 +85,10 @@ class Telemetry(Frozen):
 
     Attributes:
         seconds: How long the measured steps took.
-        readings: That lie in them.
+        readings: Number of readings that lie in them.
         sampler_cpu_seconds: Processor time of the reading process, start-up included.
         cpu_busy: Mean share of all logical CPUs.
-        memory_used_peak_bytes: Of the host.
+        memory_used_peak_bytes: Peak memory of the host.
         sent_bytes_per_second, received_bytes_per_second: Over all network interfaces.
         gpus: One entry for each of the launch's GPUs.
         problem: Why there is nothing of GPUs where there should be.

@@ -10,8 +10,9 @@ class WrongValue(Frozen):
     """The first wrong element of a part.
 
     Attributes:
-        offset_bytes: From the start of the buffer.
-        address: Of the element, in the address space of the process; for a GPU, a device address.
+        offset_bytes: Distance from the start of the buffer.
+        address: Address of the element, in the address space of the process; for a GPU, a device
+            address.
         expected, seen: The bytes of the element as hexadecimal numbers.
     """
 
@@ -79,9 +80,9 @@ class BurnIn(Frozen):
     """A whole burn-in.
 
     Attributes:
-        backend: Of the collective.
-        seconds: From the first to the last round.
-        rounds: That every rank finished.
+        backend: Backend of the collective.
+        seconds: Time from the first to the last round.
+        rounds: Number of rounds that every rank finished.
         interrupted: Ended by the user before its time.
         error: Why it ended without being asked to; ``None`` where it did not.
         wrong_results: How many parts gave wrong elements; ``wrong`` holds the first of them.

@@ -25,7 +25,7 @@ class DeviceInfo(Frozen):
 
 
 class Versions(Frozen):
-    """Of everything that can change a figure; ``None`` where it is not there."""
+    """Versions of everything that can change a figure; ``None`` for what is not there."""
 
     torchscale: str
     python: str
@@ -43,9 +43,9 @@ class HostAllocator(Frozen):
 
     Attributes:
         name: ``glibc 2.36``, or the file name of the library that took its place.
-        setting: Of glibc. ``keep``: torchscale made it keep freed memory; ``system``: its defaults;
-            ``environment``: as variables say (MALLOC_*, GLIBC_TUNABLES). ``None`` for other
-            allocators.
+        setting: Setting of glibc. ``keep``: torchscale made it keep freed memory; ``system``: its
+            defaults; ``environment``: as variables say (MALLOC_*, GLIBC_TUNABLES). ``None`` for
+            other allocators.
     """
 
     name: str
@@ -75,16 +75,16 @@ class Environment(Frozen):
     """The machine of a sweep.
 
     Attributes:
-        hostname: Of the machine.
+        hostname: Hostname of the machine.
         system: Kernel name and release.
         cpu: Processor name.
         cores: Usable physical cores.
-        memory_bytes: Of the host.
+        memory_bytes: Memory of the host.
         versions: Software.
         devices: What torch can use besides the CPU.
         cuda_available: Whether torch can compute on CUDA here.
         env: Variables that matter (NCCL_*, CUDA_*, OMP_*, TORCH_*, GLOO_* …), secrets redacted.
-        git_commit: Of the directory the command was started in; ``None`` outside a checkout.
+        git_commit: Commit of the directory the command was started in; ``None`` outside a checkout.
         git_branch: The branch that is checked out there; of a commit checked out by CI, the branch
             that CI names; ``None`` where neither is known.
         command: The full command line, secrets redacted.

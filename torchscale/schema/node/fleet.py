@@ -27,11 +27,11 @@ class PairTask(Frozen):
     """What a node's process for pairs does.
 
     Attributes:
-        place: Of this node among those that take part, from 0; ``nodes`` of them.
-        master_address, master_port: Of the store, on place 0.
+        place: Place of this node among those that take part, from 0; ``nodes`` of them.
+        master_address, master_port: Address and port of the store, on place 0.
         partners: The other node's place in each round, ``None`` in a round without one.
         backend: ``nccl`` or ``gloo``.
-        message_bytes: Of an all-reduce, in fp32.
+        message_bytes: Size of an all-reduce, in fp32.
         repeats: All-reduces that are timed, after one that is not.
         timeout_seconds: Bound on each step of a pair.
     """
@@ -57,7 +57,8 @@ class PartnerTimes(Frozen):
 
 
 class PairTimes(Frozen):
-    """Of one node, a partner a round; the lower place of each pair reports it."""
+    """Times that one node measured, with a partner in each round; the lower place of each pair
+    reports them."""
 
     partners: Annotated[tuple[PartnerTimes, ...], Field(max_length=MAX_NODES)]
 
@@ -96,7 +97,7 @@ class Pairwise(Frozen):
     """All pairs of nodes, and what their times say.
 
     Attributes:
-        backend, message_bytes: Of the all-reduce.
+        backend, message_bytes: Backend and size of the all-reduce.
         status, verdict: What is bad, if anything.
         pairs: What was measured.
         nodes, links: The slowest first.

@@ -13,7 +13,7 @@ class Machine:
     """The machine of a sweep.
 
     Attributes:
-        environment: As a worker process sees it.
+        environment: Environment as a worker process sees it.
         cores: One logical CPU per usable physical core, in the order in which ranks get them.
         node_cores: Usable logical CPUs of each NUMA node.
     """

@@ -144,8 +144,8 @@ class SystemFacts(Frozen):
     """Limits of the container, and settings of the kernel and of this user.
 
     Attributes:
-        memory_available_bytes: Without swapping, within the container's limit.
-        memory_limit_bytes: Of the container or job; ``None`` without one.
+        memory_available_bytes: Available memory, without swapping, within the container's limit.
+        memory_limit_bytes: Limit of the container or job; ``None`` without one.
         cpu_limit: CPUs that the container or job may use; ``None`` without a limit.
         tasks_limit: Processes and threads, of the user or container; −1 is unlimited.
         load: Processes that ran or waited for a CPU, mean of the last minute.
@@ -156,7 +156,7 @@ class SystemFacts(Frozen):
         time: Seconds since the epoch.
         clock_synchronized: Whether the kernel's clock follows a reference, such as NTP.
         local_ports: Ports for outgoing connections.
-        governors: Of the CPUs' frequency, with the preference of drivers that have one.
+        governors: Governors of the CPUs' frequency, with the preference of drivers that have one.
         huge_page_defrag: Whether an allocation waits until huge pages are made: the kernel's word.
         numa_balancing: Whether the kernel moves pages to the node that uses them.
     """

@@ -16,7 +16,7 @@ class WindowKind(str, Enum):
     STEPS = "steps"
     """The recorded steps, from the start of the first to the end of the last."""
     DEVICE_SPAN = "device_span"
-    """From each rank's first to its last device span (on CPU: operator or collective)."""
+    """Time from each rank's first to its last device span (on CPU: operator or collective)."""
 
 
 class Window(Frozen):
@@ -27,7 +27,7 @@ class Window(Frozen):
         steps: Recorded steps in the window; ``None`` without step annotations.
         seconds: Summed over ranks.
         first_step_left_out: The first step carries the skew of the profiler's start.
-        confidence: Of every share.
+        confidence: Confidence of every share.
         reasons: Why it is not high.
     """
 
@@ -58,13 +58,13 @@ class RankBreakdown(Frozen):
         window_seconds: Length of its window.
         compute_seconds: Union of its compute spans.
         communication_seconds: Union of its communication.
-        exposed_communication_seconds: Of that, what no compute hides: stall and transfer.
+        exposed_communication_seconds: The part of that which no compute hides: stall and transfer.
         overlap: Share of communication under compute; ``None`` without communication.
         sync_stall_seconds: Exposed waiting for ranks that arrive later.
         transfer_seconds: Exposed communication once all had arrived.
         copy_seconds: Union of its copies, device traces alone.
-        exposed_copy_seconds: Of that, what neither compute nor communication hides; ``None`` in
-            analyses of versions that did not tell.
+        exposed_copy_seconds: The part of that which neither compute nor communication hides;
+            ``None`` in analyses of versions that did not measure it.
         idle: The rest, split.
         blame_percent: Share of all waiting for which it was the last to arrive; ``None`` without
             waiting.
@@ -97,14 +97,17 @@ class CollectiveSummary(Frozen):
     Attributes:
         op: ``all_reduce`` …
         group: Process group; empty where the recording has none.
-        payload_bytes: As nccl-tests counts them; ``None`` where the recording does not have it.
+        payload_bytes: Payload as nccl-tests counts it; ``None`` where the recording does not have
+            it.
         count: How many, over the group.
         mean_seconds: Mean duration over ranks.
-        wait_seconds: Mean over collectives and ranks; ``None`` where they could not be paired.
-        transfer_seconds: The same.
-        bus_bytes_per_second: From the transfer time; ``None`` without size, pairing or factor.
-        last_rank: Who arrived last most often.
-        last_percent: In how many of them.
+        wait_seconds: Mean wait over collectives and ranks; ``None`` where they could not be paired.
+        transfer_seconds: Mean transfer over collectives and ranks; ``None`` where they could not be
+            paired.
+        bus_bytes_per_second: Bus bandwidth from the transfer time; ``None`` without size, pairing
+            or factor.
+        last_rank: The rank that arrived last most often.
+        last_percent: Percentage of them in which it arrived last.
     """
 
     op: str

@@ -51,7 +51,7 @@ class FindingKind(str, Enum):
 
     @property
     def label(self) -> str:
-        """For tables and sentences."""
+        """The title for tables and sentences."""
         return _TITLES[self]
 
 
@@ -101,12 +101,12 @@ class Finding(Frozen):
     Attributes:
         kind: What.
         rank: Whose; ``None`` where it is nobody's in particular.
-        hosts: In a launch over several machines, those that it concerns: the rank's, or both ends
-            of a link.
+        hosts: Machines that it concerns, in a launch over several: the rank's, or both ends of a
+            link.
         cost_percent: Share of the group's step time that would go with it, at most.
-        cost_seconds: The same per step.
+        cost_seconds: That share in seconds per step.
         cost_basis: Where the cost comes from.
-        confidence: How sure.
+        confidence: How sure the finding is.
         doubts: Flags of the launches whose conditions alone can make what was found; the confidence
             is low then.
         summary: One sentence with the figures.

@@ -10,7 +10,7 @@ NVTX_PACKAGE = "nvtx==0.2.11"
 """What ranks on CPUs mark with. Nsight Systems up to 2024.2 records nothing of 0.2.12 and newer
 ("NVTX payload extension is incompatible")."""
 CAPTURE = "torchscale.capture"
-"""On CPUs the range around what is recorded; CUDA has cudaProfilerStart and -Stop."""
+"""The range, on CPUs, around what is recorded; CUDA has cudaProfilerStart and -Stop."""
 DATA_WAIT = "torchscale.data_wait"
 COLLECTION = "torchscale.gc"
 COMPUTE_PHASES = ("torchscale.forward", "torchscale.backward", "torchscale.optimizer")
@@ -28,10 +28,11 @@ class CollectiveName(NamedTuple):
     """A collective of gloo, from its call to its completion.
 
     Attributes:
-        op: As the dispatcher of torch names it: ``allreduce_``, ``_allgather_base_`` …
+        op: Operation as the dispatcher of torch names it: ``allreduce_``, ``_allgather_base_`` …
         payload_bytes: The larger of what it reads and writes on this rank.
         group: Name and ranks of the process group.
-        sequence: Of the group's collectives since they are marked; -1 for sends and receives.
+        sequence: Number of the collective among those of the group since they are marked; -1 for
+            sends and receives.
         peer: Global rank that a send or a receive concerns; -1 for others.
     """
 
@@ -51,7 +52,7 @@ class CollectiveName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> CollectiveName | None:
-        """From the text of a range; ``None`` for other texts."""
+        """Read the text of a range; ``None`` for other texts."""
         match = _COLLECTIVE.fullmatch(text)
         if match is None:
             return None

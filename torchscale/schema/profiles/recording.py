@@ -7,8 +7,8 @@ from torchscale.schema.base import SCHEMA_VERSION, Frozen
 from torchscale.schema.state import State
 
 CPU_INFO_KEY = "torchscale_cpu"
-"""Of what torchscale adds to a trace of torch.profiler: the number of threads, and the logical CPUs
-of the process."""
+"""Key of what torchscale adds to a trace of torch.profiler: the number of threads, and the logical
+CPUs of the process."""
 
 
 class RecordedRank(Frozen):
@@ -16,7 +16,7 @@ class RecordedRank(Frozen):
 
     Attributes:
         rank, world_size: Who.
-        pid: Its process: what an nsys report knows it by.
+        pid: PID of the rank's process: what an nsys report knows it by.
         trace: File name of its trace; ``None`` where nsys writes one for all.
         steps: Recorded.
         seconds: They took, with the profiler at work.
@@ -34,16 +34,16 @@ class Recording(Frozen):
     """``recording.json``: how a recording ended.
 
     Attributes:
-        schema_version: Of this file.
-        tool, target: As asked, ``auto`` resolved.
+        schema_version: Schema version of this file.
+        tool, target: Tool and target as asked, ``auto`` resolved.
         state: ``ok`` when there is something to analyze.
-        reason: For people; empty when ``ok``.
+        reason: Reason for people; empty when ``ok``.
         started_at: UTC, ISO 8601.
         seconds: Wall time.
         command: argv that ran, secrets left out.
         files: What can be analyzed, relative to the directory.
         ranks: What the ranks said.
-        exit_code: Of the user's program where it ended by itself; else ``None``.
+        exit_code: Exit code of the user's program where it ended by itself; else ``None``.
         failure: The error that it printed, where that is not 0.
     """
 

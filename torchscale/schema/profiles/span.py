@@ -44,7 +44,7 @@ class SpanKind(IntEnum):
 
 
 class SpanCopyKind(IntEnum):
-    """Between which memories a :attr:`SpanKind.COPY` went."""
+    """The memories between which a :attr:`SpanKind.COPY` went."""
 
     OTHER = 0
     HOST_TO_DEVICE = 1
@@ -55,7 +55,7 @@ class SpanCopyKind(IntEnum):
     WITHIN_DEVICE = 6
     BETWEEN_DEVICES = 7
     HOST_TO_DEVICE_UNKNOWN = 8
-    """From memory of the host, of which it is not known whether it is pinned."""
+    """Copy from memory of the host, of which it is not known whether it is pinned."""
     DEVICE_TO_HOST_UNKNOWN = 9
 
 
@@ -116,7 +116,7 @@ class CollectiveSpans:
         end: When it was done here.
         op: Index into ``ops``, int32.
         group: Index into ``groups``, int32.
-        payload_bytes: As nccl-tests counts them; -1 where the trace does not say.
+        payload_bytes: Payload as nccl-tests counts it; -1 where the trace does not say.
         sequence: Number within the group that all its ranks share; -1 where the trace has none.
         lane: Stream, or the thread that called it.
         step: Number of the recorded step in which it was launched; -1 where that is not known or in
@@ -185,7 +185,7 @@ class CpuUse:
     """What a rank may compute on.
 
     Attributes:
-        threads: That work on one operator.
+        threads: Number of threads that work on one operator.
         cpus: Logical CPUs of the host that the process may run on.
     """
 
@@ -198,9 +198,10 @@ class RankTrace:
     """Everything recorded of one rank.
 
     Attributes:
-        rank: Its global rank, or its place among the recorded processes where the trace has none.
+        rank: Global rank of the process, or its place among the recorded processes where the trace
+            has none.
         host: Name of its host; ``None`` where the trace does not say.
-        pid: Its process.
+        pid: PID of the process.
         on_device: Whether there is a device timeline; else the host's operators are the work.
         backend: ``nccl``, ``gloo`` …; ``None`` where the trace does not say.
         world_size: ``None`` where the trace does not say.

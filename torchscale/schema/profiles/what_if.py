@@ -46,10 +46,11 @@ class WhatIfRow(Frozen):
 
     Attributes:
         change: What.
-        label: The same in words.
+        label: The change in words.
         ranks: Whose time is changed; empty for all.
         step_seconds: The predicted step.
-        gain_percent: Of the measured step; below 0 where the step would be longer.
+        gain_percent: Gain as a percentage of the measured step; below 0 where the step would be
+            longer.
         assumption: What the prediction rests on beyond the replay; empty for nothing.
     """
 
@@ -67,8 +68,8 @@ class WhatIf(Frozen):
     Attributes:
         rows: Empty where the recording cannot be replayed.
         measured_step_seconds: What was measured, with nothing changed; ``None`` without a replay.
-        replay_error_percent: By how much the replay as recorded misses a rank's mean step at most,
-            with its sign.
+        replay_error_percent: Largest error by which the replay as recorded misses a rank's mean
+            step, with its sign.
         refused: Why there is no replay; ``None`` where there is one.
         notes: Changes that could not be predicted, and why.
     """

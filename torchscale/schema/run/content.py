@@ -36,7 +36,7 @@ class Run:
     Attributes:
         name: The directory's name.
         experiment: What was asked, the plan, the machine.
-        cells: In plan order.
+        cells: Cells in plan order.
         problems: What could not be read and was left out, one line each.
     """
 

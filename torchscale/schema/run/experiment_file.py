@@ -73,8 +73,8 @@ def refuse_repeated(key: str, ids: Sequence[str]) -> None:
     one.
 
     Args:
-        key: Of the list, for the message.
-        ids: Of its cells, in order.
+        key: Key of the list, for the message.
+        ids: Ids of its cells, in order.
 
     Raises:
         ValueError: an id is there twice.

@@ -23,7 +23,7 @@ class MetricKey(Frozen):
         metric: Which metric.
         operation: The collective of a bus bandwidth.
         dtype: Element type of a bus bandwidth, or of a matrix product's rate.
-        copy_kind: Between which memories a copy went.
+        copy_kind: The memories between which a copy went.
         pinned: Whether the copy's host memory was pinned; ``None`` for copies that touch no host
             memory.
 
@@ -45,7 +45,7 @@ class MetricKey(Frozen):
 
     @property
     def text(self) -> str:
-        """As files have it: ``throughput``, ``busbw/all_reduce/fp32``,
+        """The key as files have it: ``throughput``, ``busbw/all_reduce/fp32``,
         ``copy/host_to_device/pinned``."""
         return "/".join((self.metric.value, *self._details()))
 

@@ -74,14 +74,14 @@ class ResultSet(Frozen):
     """One side of a comparison.
 
     Attributes:
-        schema_version: Of this file.
+        schema_version: Schema version of this file.
         name: What tables call it.
         tool_version: torchscale that measured it.
         created_at: When its measurement began, UTC.
-        environment, config, threads_per_rank: Of the run, the environment as it was at first;
-            ``None`` for a record on its own.
+        environment, config, threads_per_rank: Settings of the run, the environment as it was at
+            first; ``None`` for a record on its own.
         later: Commands that went on with it and measured, oldest first.
-        cells: In plan order.
+        cells: Cells in plan order.
         problems: What could not be read of the run.
     """
 

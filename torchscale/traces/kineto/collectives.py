@@ -29,7 +29,8 @@ _ELEMENT_BYTES = {
     "c10::half": 2, "signed char": 1,
 }  # fmt: skip
 _MAX_DIMENSIONS = 64
-"""Of a tensor in torch. The product of many numbers takes time without end."""
+"""Maximum number of dimensions of a tensor in torch. The product of many numbers takes time without
+end."""
 
 
 class NcclKernel(NamedTuple):
@@ -136,8 +137,8 @@ def gloo_rows(
 
 
 def _group_name(args: EventArgs) -> str:
-    """With its ranks where they are recorded: groups along one dimension of a mesh can share a
-    name."""
+    """Name of a process group, with its ranks where they are recorded: groups along one dimension
+    of a mesh can share a name."""
     ranks = bytes(args.group_ranks).decode(errors="replace").strip('"')
     if args.group and ranks.startswith("["):
         return f"{args.group} {ranks}".strip()

@@ -72,8 +72,8 @@ _MAX_KEPT = 1_000_000
 collectives have half."""
 _MAX_NAMES = 1_000_000
 _MAX_NAME_CHARACTERS = 1 << 28
-"""Of all different names. A recording has some hundreds to thousands, the longest of ten thousand
-characters."""
+"""Maximum number of characters of all different names. A recording has some hundreds to thousands,
+the longest of ten thousand characters."""
 _MAX_LANES = 100_000
 """Threads and streams that have names in place of numbers."""
 

@@ -62,7 +62,7 @@ class EventArgs(msgspec.Struct, gc=False):
 
 
 NO_ARGS = EventArgs()
-"""Of an event without arguments."""
+"""Arguments of an event without arguments."""
 
 
 class Event(msgspec.Struct, gc=False):
@@ -268,7 +268,7 @@ class EventStream:
         try:
             self.header = _decode_header(self._before + b'"traceEvents": []' + after)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(f"what stands around traceEvents: {error}") from error
+            raise self._error(f"the text around traceEvents cannot be read: {error}") from error
 
     def _error(self, what: str) -> TraceError:
         return TraceError(

@@ -39,8 +39,8 @@ def renumber(identifiers: NDArray[np.int64], numbers: dict[int, int]) -> NDArray
 
 
 def copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
-    """From columns copyKind, srcKind, dstKind: the memory of the host that a copy reads or writes,
-    where it is told."""
+    """What is known of the host memory that each copy reads or writes. ``kinds``: columns copyKind,
+    srcKind, dstKind."""
     copy, source, target = kinds[:, 0], kinds[:, 1], kinds[:, 2]
     detail = np.full(len(kinds), SpanCopyKind.OTHER, dtype=np.int8)
     for number, kind in _COPY_KINDS.items():
@@ -53,7 +53,7 @@ def copy_details(kinds: NDArray[np.int64]) -> NDArray[np.int8]:
 
 
 def copy_spans(table: NDArray[np.int64], base: int, name: int, detail: NDArray[np.int8]) -> Spans:
-    """From columns start, end, lane, link, size."""
+    """Spans of copies. ``table``: columns start, end, lane, link, size."""
     return replace(
         spans_of(table, base, SpanKind.COPY, _filled(table, name)),
         detail=detail,
@@ -64,7 +64,7 @@ def copy_spans(table: NDArray[np.int64], base: int, name: int, detail: NDArray[n
 def spans_of(
     table: NDArray[np.int64], base: int, kind: SpanKind, names: NDArray[np.int32]
 ) -> Spans:
-    """From columns start, end, lane, link."""
+    """Spans of one kind. ``table``: columns start, end, lane, link."""
     count = len(table)
     return Spans(
         start=table[:, 0] + base,

@@ -24,10 +24,10 @@ class NcclSpan:
 
     Attributes:
         start, end: When it ran.
-        name: Of the kernel; of copies, the operation.
+        name: Name of the kernel; of copies, the operation.
         stream: It ran on.
         link: Correlates it with its launch.
-        step: That launched it; -1 where none did.
+        step: The step that launched it; -1 where none did.
         call: What was called there; ``None`` where NCCL's ranges do not tell.
         is_launched: Whether the launch was recorded.
     """
@@ -48,7 +48,7 @@ class Process:
 
     Attributes:
         trace: All but the collectives of NCCL.
-        communication: Those.
+        communication: Collectives of NCCL.
         lacks_payloads: Whether NCCL attached values to its ranges that were not exported.
     """
 
@@ -137,7 +137,8 @@ class Communicators:
         return whole_number(call.message_bytes * len(self._members[call.communicator]))
 
     def _global_rank(self, call: NcclCall) -> int:
-        """Of the partner: torch numbers the ranks of a group in their global order."""
+        """Global rank of the partner, -1 where it is not known: torch numbers the ranks of a group
+        in their global order."""
         if (
             call.peer < 0
             or call.communicator is None

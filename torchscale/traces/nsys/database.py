@@ -23,15 +23,15 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH, which the module names from Python 3.11 on."""
 _MAX_VALUE_BYTES = 64 * 2**20
-"""Of one value: the longest names of kernels have some ten thousand characters, and the output of a
-program is one value too."""
+"""Maximum size of one value: the longest names of kernels have some ten thousand characters, and
+the output of a program is one value too."""
 _MAX_TABLES = 1_000
 """nsys writes less than two hundred."""
 _LEAST_ROW_BYTES = 6
-"""Of a row on a page of SQLite: a pointer of two bytes and a cell of four."""
+"""Minimum size of a row on a page of SQLite: a pointer of two bytes and a cell of four."""
 _STEPS_PER_BYTE = 20
-"""Of SQLite's machine, in one query. A row takes about 8 of them a column, and a column at least
-a byte of the file."""
+"""Maximum number of steps of SQLite's machine, in one query. A row takes about 8 of them a column,
+and a column at least a byte of the file."""
 _LEAST_STEPS = 10_000_000
 """Half a second, for files of a few pages."""
 _STEPS_BETWEEN = 100_000
@@ -112,7 +112,7 @@ class Database:
             )
 
     def tables(self) -> tuple[str, ...]:
-        """Its true tables whose names are words, as all of nsys's are; by name."""
+        """Names of the database's true tables that are words, as all of nsys's are; sorted."""
         return tuple(sorted(name for name in self._columns if _WORD.fullmatch(name)))
 
     def columns(self, table: str) -> tuple[str, ...]:
@@ -272,8 +272,8 @@ def open_database(path: Path) -> Iterator[Database]:
 
 
 def harden(connection: sqlite3.Connection) -> None:
-    """For a database whose author is not known: its schema calls no function that acts, the cells
-    of its pages are looked at before they are read, and no value fills memory."""
+    """Guard a connection to a database whose author is not known: its schema calls no function that
+    acts, the cells of its pages are checked before they are read, and no value fills memory."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     if hasattr(connection, "setlimit"):  # from Python 3.11
@@ -288,8 +288,8 @@ def _check_is_complete(path: Path) -> None:
         with contextlib.suppress(OSError):  # a link in a circle is no companion
             if companion.is_file() and companion.stat().st_size > 0:
                 raise TraceError(
-                    f"{path}: {companion.name} beside it holds a part of it; another program "
-                    "writes it, or was ended while it did",
+                    f"{path}: {companion.name} beside it holds a part of it; another program is "
+                    "writing it, or was ended before it had finished",
                     hint=f"wait until it is written, or {AGAIN}",
                 )
 

@@ -55,7 +55,7 @@ class Launches:
         ]
 
     def are_recorded(self, links: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which launches were."""
+        """Whether each launch was recorded."""
         return self._places(links)[1]
 
 

@@ -45,14 +45,15 @@ class NcclCall:
 
     Attributes:
         op: ``all_reduce`` …
-        communicator: Its id, equal on all of its ranks; ``None`` where the recording lacks it.
+        communicator: Id of the communicator, equal on all of its ranks; ``None`` where the
+            recording lacks it.
         message_bytes: -1 where the recording lacks it.
         is_part: Whether they are one rank's part of the buffer, as NCCL is called with for
             all-gather, reduce-scatter and others; else they are the buffer.
         peer: Rank within the communicator that a send or receive concerns, -1 where it is not
             known.
         direction: 1 for a send, -1 for a receive, 0 for both, others and where it is not known.
-        number: Of the range around the launch, within the process.
+        number: Number of the range around the launch, within the process.
     """
 
     op: str
@@ -97,7 +98,7 @@ class NcclCalls:
         Args:
             thread: globalTid.
             moment: The launch, in nanoseconds of the export.
-            kernel: Its name; empty for a copy, which names no operation.
+            kernel: Name of the kernel; empty for a copy, which names no operation.
         """
         call = self._api_call(thread, moment, kernel)
         place = None

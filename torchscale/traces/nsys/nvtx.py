@@ -15,21 +15,22 @@ from torchscale.errors import TraceError
 from torchscale.traces.nsys.database import AGAIN, STRINGS, Database
 
 PID_UNIT = 0x1000000
-"""In globalPid and globalTid the process is above 24 bits for the thread."""
+"""Unit of a process: in globalPid and globalTid the process is above 24 bits for the thread."""
 _TABLE = "NVTX_EVENTS"
 _SCHEMAS, _ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _PUSH_POP, _START_END = 59, 60
 """Event types: ranges of a thread, and of a process."""
 _HEADER = struct.Struct("<IIIIQQ")
-"""Before each payload in ``binaryData``: domain, flags, schema, flags, bytes of the payload, bytes
-with this header. As exports of 2025 and 2026 have it; anything else is not decoded."""
+"""Header before each payload in ``binaryData``: domain, flags, schema, flags, bytes of the payload,
+bytes with this header. As exports of 2025 and 2026 have it; anything else is not decoded."""
 _INTEGERS = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 """Payload entry types of NVTX: int, unsigned, int32, uint32, int64, uint64, size_t."""
 
 _MAX_ENTRIES = 100_000
-"""Of all payloads of all processes: a library registers some tens."""
+"""Maximum number of entries of all payloads of all processes: a library registers some tens."""
 _MAX_FIELDS = 100
-"""Of one payload, which is decoded for each range: those of NCCL have less than ten."""
+"""Maximum number of fields of one payload, which is decoded for each range: those of NCCL have less
+than ten."""
 _MAX_TEXT = 8_192
 """Characters of a text that are read, more than those of any range that is looked for: any number
 of ranges can have one text."""

@@ -64,7 +64,7 @@ _STEP = re.compile(
     r"(?:seq|op_id|sizes)\b.*)?",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
-"""With what torch.autograd.profiler.emit_nvtx adds to a name."""
+"""Names of steps, with what torch.autograd.profiler.emit_nvtx adds to a name."""
 _STEP_PATTERNS = ("%step%", "iter%")
 _WAIT_PATTERNS = ("enumerate(DataLoader)%", DATA_WAIT)
 _LAUNCH = re.compile(r"(?:cuda|cu)(?:Launch|GraphLaunch|MemcpyAsync|MemsetAsync|Memcpy\w*Async)")
@@ -72,7 +72,8 @@ _HOST_WAIT = re.compile(
     r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize|cudaMemcpy(?:_v\d+)?$"
 )
 _MAX_PROCESSES = 1024
-"""Of one export: a node has some tens of ranks. All tables are gone through for each."""
+"""Maximum number of processes of one export: a node has some tens of ranks. All tables are gone
+through for each."""
 _MAX_SHOWN = 60
 """Characters of a name in a message."""
 _MAX_LISTED = 16
@@ -126,7 +127,7 @@ class _Identity:
 
     @property
     def short(self) -> int:
-        """Its pid."""
+        """PID of the process."""
         return self.pid // PID_UNIT % PID_UNIT
 
 
@@ -373,7 +374,7 @@ class _Export:
         return Process(trace)
 
     def _on_clock(self, item: NvtxRange) -> NvtxRange:
-        """Its times in nanoseconds since the epoch."""
+        """The range with its times in nanoseconds since the epoch."""
         checked = self._checked(item)
         return checked._replace(start=checked.start + self._base, end=checked.end + self._base)
 
@@ -490,7 +491,8 @@ class _Export:
         return [self._checked(item) for item in self._nvtx.ranges(pid, _WAIT_PATTERNS)]
 
     def _checked(self, item: NvtxRange) -> NvtxRange:
-        """Within the 62 bits that a recording may have: times beyond are refused later."""
+        """The range, limited to the 62 bits that a time in a recording may have: times beyond are
+        refused later."""
         return item._replace(
             start=max(-MAX_NS, min(item.start, MAX_NS)), end=max(-MAX_NS, min(item.end, MAX_NS))
         )

@@ -289,7 +289,7 @@ class _Copy:
 
 
 def _of_bytes(codec: str, function: Callable[[str], str]) -> Callable[[object], str | None]:
-    """For SQL: the function of a text that is given as its bytes."""
+    """An SQL function that applies ``function`` to a text that is given as its bytes."""
 
     def call(value: object) -> str | None:
         if isinstance(value, bytes):

@@ -27,10 +27,10 @@ _SIZE = 32
 _RECORD_BYTES = 2 + 3 * _SIZE * _SIZE
 _URL = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
 _MD5 = "03b5dce01913d631647c71ecec9e9cb8"
-"""Of the archive, as its page gives it."""
+"""MD5 sum of the archive, as its page gives it."""
 _MEMBER = "cifar-100-binary/train.bin"
 _DOWNLOAD_SECONDS = 60.0
-"""Without any data from the server; not a bound on the whole download of 161 MB."""
+"""Time limit without any data from the server; not a bound on the whole download of 161 MB."""
 _MEAN, _DEVIATION = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 """Mean and standard deviation of each colour over the training images, on a scale from 0 to 1."""
 

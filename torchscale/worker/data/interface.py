@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 class NoSource:
-    """For ranks in the middle of a pipeline, which take no batch."""
+    """A source without batches, for ranks in the middle of a pipeline."""
 
     epoch_samples: int | None = None
 

@@ -180,9 +180,9 @@ class _EndlessSampler(Sampler[list[int]]):
 
 
 def _prepare_process(number: int) -> None:
-    """In a loader process: it ends with its rank (torch's own look at its parent takes seconds),
-    and when a batch cannot be handed over, as where /dev/shm is full. Python's queue drops that
-    batch, and the rank would wait for it for ever."""
+    """Set up a loader process: it ends with its rank (torch's own look at its parent takes
+    seconds), and when a batch cannot be handed over, as where /dev/shm is full. Python's queue
+    drops that batch, and the rank would wait for it for ever."""
     del number
     rank = multiprocessing.parent_process()
     if rank is not None and rank.pid is not None:

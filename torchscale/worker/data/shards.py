@@ -42,8 +42,8 @@ from torchscale.worker.process_group import Ranks, local_world_size
 
 _FORMAT = 1
 _SHARD_BYTES = 128_000_000
-"""In the range that is usual for shards of training data: read sequentially, and enough of them to
-deal out over ranks."""
+"""Size of a shard, in the range that is usual for shards of training data: read sequentially, and
+enough of them to deal out over ranks."""
 _CHUNK_SAMPLES = 64
 """Samples that are drawn and written at once: 64 images of 224 pixels take 39 MB as floats."""
 _READ_BYTES = 4 << 20
@@ -156,8 +156,8 @@ def open_dataset(
 
 
 def plan_layout(workload: Workload, cell: TrainingCell, settings: Loader) -> Layout:
-    """As many samples as ``data.total_mb`` takes, in files of about 128 MB unless their number is
-    given.
+    """Layout of a dataset with as many samples as ``data.total_mb`` takes, in files of about 128 MB
+    unless their number is given.
 
     Raises:
         ValueError: not even one sample fits in each file.

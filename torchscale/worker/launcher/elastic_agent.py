@@ -38,10 +38,11 @@ from torchscale.worker.launcher.rank_process import name_process, run_item, stat
 
 _LOOPBACK = "127.0.0.1"
 _STORE_SECONDS = 30
-"""To reach the store in this very process, which takes milliseconds; torch's own is ten minutes, and
-out of descriptors it is tried all that time."""
+"""Time limit to reach the store in this very process, which takes milliseconds; torch's own is ten
+minutes, and out of descriptors it is tried all that time."""
 _MONITOR_SECONDS = 0.1
-"""Between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a core."""
+"""Seconds between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a
+core."""
 _AGENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The agent handles these, and its forks would as well."""
 _FIRST = 1_000_000

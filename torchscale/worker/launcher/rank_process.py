@@ -23,8 +23,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _LIBC = ctypes.CDLL(None)
 _POLL_SECONDS = 0.01
-"""Between two looks for the next launch: short against a launch, long enough to take no measurable
-share of a core."""
+"""Seconds between two looks for the next launch: short against a launch, long enough to take no
+measurable share of a core."""
 _HANDOVER_SECONDS = 600.0
 """Ranks of a group that get no launch for this long leave. The launcher needs seconds between two
 launches; ten minutes mean that it has gone."""

@@ -35,10 +35,10 @@ _MATRIX = {"cpu": 512, "cuda": 8192}
 """Even. On a GPU large enough for its full rate; on a CPU some milliseconds."""
 _FACTORS = (-3, -2, -1, 1, 2, 3)
 _SEED = 20_240_101
-"""Of what is random; the same in every run, so that a wrong result can be repeated."""
+"""Seed of what is random; the same in every run, so that a wrong result can be repeated."""
 _MEMORY_SHARE = {"cpu": 0.1, "cuda": 0.5}
-"""Of the free memory, over all ranks: most of a GPU's memory is worth testing; a host has other
-users."""
+"""Share of the free memory, over all ranks: most of a GPU's memory is worth testing; a host has
+other users."""
 _MAX_MEMORY = {"cpu": 64 * 2**20, "cuda": 64 * 2**30}
 """A round has to stay in seconds: a CPU fills and reads 64 MiB in about 0.05 s per pattern, a GPU
 64 GiB in 0.05 s."""
@@ -66,7 +66,7 @@ class Place:
     device: torch.device
 
     def wait(self) -> None:
-        """Until the device has done what it was given."""
+        """Wait until the device has done what it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
-    """At least one round; the ranks agree after each whether another follows."""
+    """Run at least one round; the ranks agree after each whether another follows."""
     parts = make_parts(place)
     for part in parts:
         part()  # first calls allocate and choose kernels: not timed
@@ -288,7 +288,7 @@ def _timed(place: Place, action: Callable[[], T]) -> tuple[float, T]:
 
 
 def _memory_bytes(place: Place) -> int:
-    """Of the buffer for patterns: a share of the free memory, in whole elements."""
+    """Size of the buffer for patterns: a share of the free memory, in whole elements."""
     kind = place.device.type
     if kind == "cuda":
         free = torch.cuda.mem_get_info(place.device)[0]

@@ -40,7 +40,7 @@ class Collective(ABC):
     """One operation on one payload. ``elements`` is rounded so that every rank's part is equal.
 
     Attributes:
-        payload_bytes: As nccl-tests counts it.
+        payload_bytes: Payload as nccl-tests counts it.
         in_place: Whether the result overwrites the input.
     """
 

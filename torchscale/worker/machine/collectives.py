@@ -31,7 +31,7 @@ from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 
 _PAIR_CALLS = 10
-"""At most this many messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
+"""Maximum number of messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
 _STRETCH_SECONDS = 0.5
 """Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other
 processes is known to 2 %, a fifth of the share that counts as contention. Small messages take
@@ -196,7 +196,8 @@ class _Sweep:
         self._first_of_stretch, self._meter = len(self.samples), self._new_meter()
 
     def _end_long_stretch(self) -> None:
-        """On all ranks after the same sample: their times on shared cores are added up."""
+        """Close a stretch that took long enough, on all ranks after the same sample: their times on
+        shared cores are added up."""
         if self._ranks.broadcast_scalar(self._meter.seconds) >= _STRETCH_SECONDS:
             self.close_stretch()
 

@@ -51,7 +51,7 @@ _DISK_CHUNK = 8 << 20
 """Large enough that system calls do not limit a fast disk, small against any file that is
 measured."""
 _HOST_COPY_BYTES = 256 << 20
-"""At most this much memory is pinned: a transfer reaches its full rate far below it."""
+"""Maximum memory that is pinned: a transfer reaches its full rate far below it."""
 _DTYPES: dict[MatmulType, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,

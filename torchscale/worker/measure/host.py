@@ -39,13 +39,13 @@ class HostLoadMeter:
         self._run_queue = RunQueueMeter()
 
     def between(self) -> None:
-        """Between two batches."""
+        """Do the fixed work between two batches, where it is asked for."""
         if self._fixed_work is not None:
             self._fixed_work.sample()
 
     @property
     def seconds(self) -> float:
-        """Since construction."""
+        """Wall time since construction."""
         return perf_counter() - self._wall
 
     def read(self) -> HostLoad:

@@ -29,11 +29,11 @@ _VARIABLES = (
 _TUNABLES = "glibc.malloc."
 
 _MOST_RESERVED = 3 * 2**30
-"""By a rank for a recording. To touch a GiB takes 0.1 to 0.5 s, and some seconds where a hypervisor
-has to find it."""
+"""Maximum memory reserved by a rank for a recording. To touch a GiB takes 0.1 to 0.5 s, and some
+seconds where a hypervisor has to find it."""
 _RESERVED_SHARE = 0.4
-"""Of the available memory, by all ranks of a node: without a reserve the recording would take as
-much, step by step."""
+"""Share of the available memory, by all ranks of a node: without a reserve the recording would take
+as much, step by step."""
 _LARGE_BYTES = 128 * 1024
 """glibc's own threshold at the start; it would rise with every mapped block that is freed."""
 _MOST_MAPPED = 65_536

@@ -24,7 +24,7 @@ class ImageInputs:
     Attributes:
         pixels: Keyword of the images: float, (batch, 3, ``image_size``, ``image_size``).
         labels: Keyword of the classes: int64, (batch,).
-        image_size: In pixels.
+        image_size: Size in pixels.
         num_classes: Labels are 0 to ``num_classes - 1``.
     """
 
@@ -79,8 +79,8 @@ class Workload:
     """A module and how to feed it.
 
     Attributes:
-        module: On CPU. ``forward(**batch)`` returns the loss: a scalar tensor, or an object or
-            mapping with ``loss``.
+        module: The module, on CPU. ``forward(**batch)`` returns the loss: a scalar tensor, or an
+            object or mapping with ``loss``.
         make_batch: ``(batch_size, generator) → batch`` of CPU tensors drawn from ``generator``
             alone.
         tokens_per_sample: Length of a sequence; ``None`` where samples have no tokens.

@@ -65,7 +65,8 @@ class ReadyTimes:
         self._steps[-1].append(perf_counter())
 
     def medians(self) -> tuple[float, ...]:
-        """Over the last steps of as many buckets as the last one had; empty before any."""
+        """Median times over the last steps of as many buckets as the last one had; empty before
+        any."""
         if not self._steps:
             return ()
         whole = [step for step in self._steps if len(step) == len(self._steps[-1])]

@@ -102,8 +102,8 @@ class Stages:
         return self.is_first or self.is_last
 
     def around_passes(self, forward: ContextMaker, backward: ContextMaker) -> None:
-        """From now on run each stage's forward and backward pass of a micro-batch within these
-        contexts."""
+        """Run each stage's forward and backward pass of a micro-batch within these contexts from
+        now on."""
         for stage in self._stages:
             stage.forward_one_chunk = _within(forward, stage.forward_one_chunk)  # type: ignore[method-assign]
             stage.backward_one_chunk = _within(backward, stage.backward_one_chunk)  # type: ignore[method-assign]

@@ -32,7 +32,7 @@ _BRANCH_VARIABLES = (
     "CI_COMMIT_BRANCH",
     "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
 )
-"""Of GitHub and GitLab, in this order."""
+"""Variables of GitHub and GitLab, in this order."""
 _MAX_BRANCH = 250
 """Characters: about what a file system allows for the name of a branch."""
 _RELEVANT_NAME = re.compile(
@@ -64,7 +64,7 @@ def collect_environment() -> Environment:
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those environment variables that can change a figure, by name, secrets redacted."""
+    """Environment variables that can change a figure, by name, secrets redacted."""
     return {
         shown_bytes(name): redact(name, shown_bytes(variables[name]))
         for name in sorted(variables)

@@ -221,7 +221,7 @@ def _memory(driver: Driver, handle: Any) -> dict[str, Any]:
 
 
 def _current_mode(modes: tuple[int, int]) -> bool:
-    """Of the current and the pending mode."""
+    """The current one of a current and a pending mode."""
     return bool(modes[0])
 
 

@@ -149,7 +149,7 @@ def _local_ports(path: Path) -> int | None:
 
 
 def _governors(cpus: Path) -> tuple[str, ...]:
-    """Those in use, each once; ``powersave (balance_performance)`` where the driver has a
+    """Governors in use, each once; ``powersave (balance_performance)`` where the driver has a
     preference besides."""
     found = []
     for directory in cpus.glob("cpu[0-9]*/cpufreq"):

@@ -79,8 +79,8 @@ class _Marker:
         self._is_within = False
 
     def kernel(self, name: str) -> Callable[..., object]:
-        """What runs in the place of an operator of ``c10d``: it marks, and calls the operator's
-        next kernel."""
+        """A kernel that replaces an operator of ``c10d``: it marks the call, and calls the
+        operator's next kernel."""
         operator = getattr(torch.ops.c10d, name).default
         below = torch._C._after_autograd_keyset
 
@@ -100,7 +100,7 @@ class _Marker:
         return marked
 
     def functional_kernel(self, name: str) -> Callable[..., object]:
-        """The same for an operator of ``_c10d_functional``."""
+        """A kernel that marks an operator of ``_c10d_functional`` with a range."""
         operator = getattr(torch.ops._c10d_functional, name).default
 
         def marked(*arguments: object) -> object:
@@ -167,7 +167,7 @@ def _group(argument: object) -> ProcessGroup | None:
 
 
 def _bytes(argument: object) -> int:
-    """Of a tensor, or of tensors in lists; 0 for anything else."""
+    """Bytes of a tensor, or of tensors in lists; 0 for anything else."""
     if isinstance(argument, torch.Tensor):
         return argument.numel() * argument.element_size()
     if isinstance(argument, list | tuple):

@@ -18,7 +18,7 @@ _NAMES = {
     Phase.BUBBLE: "torchscale.bubble",
     Phase.OPTIMIZER: "torchscale.optimizer",
 }
-"""Of the wait for data there is a range around the loader's call."""
+"""Names of ranges by phase; the wait for data has a range around the loader's call."""
 
 
 class PhaseRanges:

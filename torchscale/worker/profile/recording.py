@@ -47,8 +47,8 @@ _MIN_SETTLE_STEPS, _MAX_SETTLE_STEPS = 3, 500
 """Also for slow steps, so that each process has launched; and no more than enlarges the report
 needlessly."""
 _BYTES_OF_PARAMETER = 5
-"""That a recorded step takes: 4 of its gradient in fp32, and a quarter more for activations and the
-profiler's own records."""
+"""Bytes per parameter that a recorded step takes: 4 of its gradient in fp32, and a quarter more for
+activations and the profiler's own records."""
 _STEPS_IN_FLIGHT = 2
 """One that the device works on, and one that waits, so that it is never idle for want of work."""
 
@@ -136,7 +136,7 @@ class _Capture(Protocol):
 
 
 class _CudaCapture:
-    """Between cudaProfilerStart and -Stop.
+    """The stretch of a recording between cudaProfilerStart and cudaProfilerStop.
 
     Every process asks for the start: the first one starts the session, and each starts its own
     tracing. Only one process ends the recording: the first cudaProfilerStop ends it for all.
@@ -160,8 +160,8 @@ class _CudaCapture:
 
 
 class _RangeCapture:
-    """Within an NVTX range of one process, which starts and ends the recording of all. A range in
-    each process would end it with the first."""
+    """A recording within an NVTX range of one process, which starts and ends the recording of all.
+    A range in each process would end it with the first."""
 
     settle_seconds = 0.5
     """All processes are recorded some ten milliseconds after the range begins."""
@@ -271,11 +271,11 @@ class _MarkedSource:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Those of the wrapped source."""
+        """Samples of an epoch of the wrapped source."""
         return self._source.epoch_samples
 
     def use(self) -> DataUse | None:
-        """Those of the wrapped source."""
+        """Data that the wrapped source used."""
         return self._source.use()
 
     def close(self) -> None:

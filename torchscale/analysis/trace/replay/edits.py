@@ -34,14 +34,15 @@ class Edits:
         self._on_device = any(rank.trace.on_device for rank in replay.ranks)
 
     def without(self, part: Part, ranks: Iterable[int] | None = None) -> Times:
-        """Without one part of the ranks' time (columns; all by default)."""
+        """Edge times without one part of the time of ``ranks`` (columns; all by default)."""
         chosen = np.isin(
             self._edges.rank, list(range(len(self.replay.ranks)) if ranks is None else ranks)
         )
         return np.asarray(self.recorded - np.where(chosen, self._parts[:, part], 0.0))
 
     def without_common(self, part: Part) -> Times:
-        """Without what of one part every rank has; what a rank has more of is left to it."""
+        """Edge times without the share of one part that every rank has; what a rank has more of is
+        left to it."""
         spent = self._table((part,)).sum(axis=(1, 2))
         shares = np.divide(spent.min(), spent, out=np.zeros_like(spent), where=spent > 0)
         removed = np.where(self._edges.rank >= 0, shares[self._edges.rank], 0.0)
@@ -89,8 +90,8 @@ class Edits:
         return weights
 
     def balanced_work(self) -> Times:
-        """In every step and between two collectives, ranks of equal work take the mean of what they
-        took."""
+        """Edge times where ranks of equal work take, in every step and between two collectives, the
+        mean of what they took."""
         weights: Times = self.recorded.copy()
         for parts in self._groups():
             table = self._table(parts)
@@ -134,7 +135,7 @@ class Edits:
 
     @cached_property
     def micro_batches(self) -> MicroBatches | None:
-        """Those of a pipeline; ``None`` without one, or where they cannot be told."""
+        """Micro-batches of a pipeline; ``None`` without one, or where they cannot be identified."""
         return find_micro_batches(self.replay.ranks, self.replay.layout)
 
     def larger_buckets(self, most_bytes: float) -> Times | None:

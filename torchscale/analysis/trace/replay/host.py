@@ -26,7 +26,7 @@ _LONG_WAIT_NS = 200_000
 """Python takes microseconds to some tens of them from one operator to the next: time without
 operators that lasts so long before a collective ends, and ends after it, was a wait for it."""
 _MAX_LAG_SHARE = 0.5
-"""Of a wait: a thread goes on within microseconds, and on busy cores within a fraction of a
+"""Share of a wait: a thread goes on within microseconds, and on busy cores within a fraction of a
 millisecond. Where more time without operators follows, the thread did something else, and the
 operation ended meanwhile."""
 _WAITS = "wait_tensor"

@@ -28,7 +28,8 @@ from torchscale.schema.profiles.span import SEND_RECV
 from torchscale.util.units import format_change, format_percent
 
 MAX_ERROR = 0.05
-"""Of a step. A replay that misses what was measured by more says nothing of what was not."""
+"""Largest error, as a share of a step. A replay that misses what was measured by more says nothing
+of what was not."""
 _MIN_STEPS = 3
 """Fewer do not tell what a step takes when nothing is changed."""
 _MAX_OPERATIONS = 300_000
@@ -51,9 +52,10 @@ class Replay:
         boundaries: Starts of the steps and the end of the last, a row a rank.
         layout: The stages of a pipeline.
         origin: Nanoseconds on the first clock at which the times of the graph begin.
-        offsets: Of the ranks' clocks, nanoseconds.
+        offsets: Offsets of the ranks' clocks, nanoseconds.
         measured: Seconds: mean over steps of the group's step.
-        error: Of the replay as recorded: the rank and share by which its mean step is missed most.
+        error: Error of the replay as recorded: the rank and share by which its mean step is missed
+            most.
     """
 
     ranks: Sequence[RankWindow]
@@ -94,7 +96,7 @@ def build_replay(
         ranks: All ranks, with steps.
         paired: Their collectives, on one clock.
         layout: The stages of a pipeline.
-        offsets: Of the ranks' clocks, nanoseconds.
+        offsets: Offsets of the ranks' clocks, nanoseconds.
 
     Raises:
         ReplayError: it has too few steps, its communication cannot be tied, or what it gives back

@@ -18,8 +18,8 @@ from torchscale.schema.profiles.span import SEND_RECV
 from torchscale.util.units import format_percent
 
 _TIED_SHARE = 0.9
-"""Of the time of communication: with more of it untied, a rank's waits would be taken for its own
-time."""
+"""Share of the time of communication: with more of it untied, a rank's waits would be taken for its
+own time."""
 
 
 @dataclass(frozen=True)

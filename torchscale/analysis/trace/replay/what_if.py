@@ -17,24 +17,25 @@ from torchscale.schema.profiles.span import RankTrace
 from torchscale.schema.profiles.what_if import Change, WhatIf, WhatIfRow
 
 _LINK_FACTOR = 2.0
-"""Of the link that is asked about: twice the bandwidth, such as the next generation of a network
-has."""
+"""Factor on the bandwidth of the link that is asked about: twice the bandwidth, such as the next
+generation of a network has."""
 _MAX_RANKS = 16
 """Ranks that are replayed one by one: of more, those that take longest beside their peers."""
 _AT_ONCE = 16
 """Variants that are evaluated together: of a large recording each takes some megabytes."""
-_BYTES_ASSUMED = "no latency: sizes too alike to tell it"
+_BYTES_ASSUMED = "no latency: sizes too alike to measure it"
 _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
 _BUCKETS_ASSUMED = "buckets joined whole"
 _HOST_WORK = (Part.HOST_GAP, Part.PAUSE)
-"""Of all ranks at once, on CPUs. A wait for data may be a wait for anything."""
+"""Parts of the host's time of all ranks at once, on CPUs. A wait for data may be a wait for
+anything."""
 _BUCKET_FACTORS = (
     (2.0, "gradient buckets 2x as large"),
     (4.0, "gradient buckets 4x as large"),
     (np.inf, "one bucket"),
 )
-"""Of the largest recorded bucket."""
+"""Factors on the size of the largest recorded bucket."""
 
 
 class _Variant(NamedTuple):

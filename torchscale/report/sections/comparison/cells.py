@@ -40,7 +40,8 @@ from torchscale.report.text.comparison import (
 from torchscale.report.text.labels import plural
 
 _MAX_BRIEF_ROWS = 15
-"""With headline, statuses and differences at most 60 lines: a screen of a pull request."""
+"""Maximum number of rows: with headline, statuses and differences at most 60 lines: a screen of a
+pull request."""
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
 
 

@@ -53,11 +53,12 @@ class ComparisonReport:
 
     Attributes:
         pairs: Each other side against the reference.
-        differences: Of cells that are compared, machines, software and settings, over all sides.
-        names: Of the sides, the reference first.
+        differences: Differences of cells that are compared, machines, software and settings, over
+            all sides.
+        names: Names of the sides, the reference first.
         metrics: What decides; empty for the headline of each cell.
         threshold: A change up to this share counts as no change.
-        prices: Of a device and hour on each side; empty where none was given.
+        prices: Prices of a device and hour on each side; empty where none was given.
         matched_by_name: Whether cells that differ were asked to be compared, so that what differs
             comes first.
         left_out: Sentences on sources that are not compared.
@@ -100,7 +101,8 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
 
 
 def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
-    """Of two sides; more of them have a paragraph and key figures each."""
+    """The first screen of a comparison of two sides; ``None`` for more of them, which have a
+    paragraph and key figures each."""
     if len(comparison.pairs) > 1:
         return None
     (pair,) = comparison.pairs

@@ -53,8 +53,8 @@ _GROUPS = (
     "interval cut: too wide to draw",
     "no interval: too few launches",
 )
-"""Of points, from the most to the least certain; each has its own marker, and the last two are
-crosses."""
+"""Groups of points, from the most to the least certain; each has its own marker, and the last two
+are crosses."""
 
 
 def overall_section(
@@ -167,7 +167,7 @@ def change_charts(
 
 
 def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
-    """Those of a group; the uncertain ones are crosses."""
+    """Points of one group; the uncertain ones are crosses."""
     drawn = [
         (place, change, _drawn_interval(change))
         for place, change in changes

@@ -21,8 +21,8 @@ class RankedSide:
     """A side with its price.
 
     Attributes:
-        name: Of the side.
-        price: Of a device and hour.
+        name: Name of the side.
+        price: Price of a device and hour.
         speed, cost: Samples per second, and per dollar, against the reference over the cells that
             both measured; ``None`` for the reference, and where nothing was compared.
     """
@@ -48,8 +48,8 @@ def ranked_sides(
 
     Args:
         pairs: Each other side against the reference.
-        names: Of the sides, the reference first.
-        prices: Of a device and hour on each of them.
+        names: Names of the sides, the reference first.
+        prices: Prices of a device and hour on each of them.
     """
     if len(prices) != len(names):
         return []

@@ -85,7 +85,7 @@ def cause_groups(summary: RunSummary) -> tuple[CauseGroup, ...]:
 
 
 def _findings(cell: TrainingSummary) -> tuple[Finding, ...]:
-    """Of its launches; of a cell that was only profiled, of the recording."""
+    """Findings of a cell's launches; of a cell that was only profiled, those of the recording."""
     if cell.figures is not None:
         if cell.diagnosis:
             return cell.diagnosis.findings
@@ -96,7 +96,7 @@ def _findings(cell: TrainingSummary) -> tuple[Finding, ...]:
 
 
 def top_groups(groups: Sequence[CauseGroup]) -> tuple[CauseGroup, ...]:
-    """Those of the first screen."""
+    """Groups of causes on the first screen."""
     return tuple(group for group in groups if group.largest >= COST_FLOOR)[:MAX_TOP]
 
 

@@ -37,8 +37,8 @@ def _rerun(summary: RunSummary) -> str:
 
 
 def verdict(summary: RunSummary) -> tuple[str, ...]:
-    """The same as lines of text, for the terminal and for other programs: the result, then a line
-    per question."""
+    """The verdict as lines of text, for the terminal and for other programs: the result, then a
+    line per question."""
     groups = cause_groups(summary)
     lines = [
         f"{status.question} {status.answer}: {status.text}." for status in statuses(summary, groups)

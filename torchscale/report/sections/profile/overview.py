@@ -20,7 +20,7 @@ COSTLY = 0.10
 """Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the
 devices."""
 _MAX_CAUSES = 3
-"""On the first screen, side by side."""
+"""Maximum number of causes on the first screen, side by side."""
 _NEXT = 2
 """Causes that are named after the costliest."""
 
@@ -53,7 +53,7 @@ def recorded_statuses(analyses: Sequence[ProfileAnalysis], anchor: str) -> tuple
 
 
 def profile_overview(analysis: ProfileAnalysis, anchor: str) -> Overview:
-    """Of one recording of a program of the user's own."""
+    """The first screen of one recording of a program of the user's own."""
     findings = [item for item in _findings([analysis]) if item.cost_percent >= COST_FLOOR * 100]
     return Overview(
         headline=recorded_headline([analysis]),
@@ -72,7 +72,7 @@ def first_timeline(analysis: ProfileAnalysis) -> AnyChart | None:
 
 
 def _findings(analyses: Sequence[ProfileAnalysis]) -> list[Finding]:
-    """Of all recordings, the costliest first."""
+    """Findings of all recordings, the costliest first."""
     every = (finding for analysis in analyses for finding in analysis.findings)
     return sorted(every, key=lambda finding: -finding.cost_percent)
 
@@ -140,7 +140,7 @@ def _certain(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
     if shortest < LASTING_SECONDS:
         least = format_seconds(LASTING_SECONDS)
         reasons.append(
-            f"less than {least} were recorded, which cannot tell what lasts from what passes"
+            f"less than {least} were recorded, too little to tell lasting effects from passing ones"
         )
     if reasons:
         return Status(

@@ -16,7 +16,8 @@ from torchscale.worker.measure.blocked import BlockedMeter
 @pytest.fixture
 def alone() -> Iterator[None]:
     """A process group of this process."""
-    dist.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    store = torch._C._distributed_c10d.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 

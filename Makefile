@@ -44,9 +44,10 @@ demo: install
 	$(BIN)/torchscale benchmark benchmark_config.yaml --output-dir $(DEMO)
 	$(BIN)/torchscale report $(DEMO) --format html --format pdf
 
-# What is soon done comes first. Type checks, and after them the tests on other Pythons, run beside the tests, which
-# often wait, but not beside those that judge times.
-test: lint contracts
+# What is soon done comes first, beside the download of the profiler. Type checks, and after them the tests on other
+# Pythons, run beside the tests, which often wait, but not beside those that judge times.
+test: $(VENV)/.installed-dev
+	$(MAKE) --jobs=3 lint contracts nsight
 	$(MAKE) --jobs=2 types unit pythons
 	$(MAKE) unit-quiet
 
@@ -74,8 +75,9 @@ unit: $(VENV)/.installed-dev nsight
 unit-fast: $(VENV)/.installed-dev
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow" --ignore=tests/worker --ignore=tests/integration
 
+# In the slow directories alone (tests/conftest.py): of all others, to collect the tests takes seconds.
 unit-quiet: $(VENV)/.installed-dev
-	$(BIN)/pytest -m quiet
+	$(BIN)/pytest -m quiet tests/integration tests/worker
 
 # Other than the Python of .venv; none is no failure.
 pythons: $(VENV)/.installed-dev

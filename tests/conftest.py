@@ -35,13 +35,16 @@ HERE = Path(__file__).parent
 SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")
 """Their tests import torch or start launches; ``make fast`` does not even collect them."""
 SLOW_FIXTURES = {"browser"}
-SHARED_LAUNCHES = (
-    "tests/hang/test_hanging_ranks.py",
-    "tests/launch/test_torchrun.py",
-    "tests/worker/parallel/test_gradients.py",
-    "tests/worker/machine/test_collective_operations.py",
-)
-"""Several tests of these files read what one launch left, so one worker runs them all."""
+ONE_BY_ONE = "tests/integration/"
+"""Tests here take long and share nothing."""
+_FORKS = "forked ranks"
+SHARED = {
+    "tests/worker/machine/test_collective_operations.py": _FORKS,
+    "tests/worker/parallel/test_correctness.py": _FORKS,
+    "tests/worker/parallel/test_ddp.py": _FORKS,
+    "tests/worker/parallel/test_gradients.py": _FORKS,
+}
+"""Files that share the process that forks their ranks (``tests/worker/forks.py``)."""
 pytest_plugins = ["tests.fake_launches"]
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = [
@@ -71,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
         if "record_property" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.faults)
+        if item.get_closest_marker("quiet") and not in_slow_directory:
+            raise pytest.UsageError(f"{item.nodeid}: `make unit-quiet` does not collect it there")
         if in_slow_directory or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     items.sort(
@@ -100,18 +105,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"The whole texts: {FAULT_TABLE}")
 
 
-class _OneByOne(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands tests to workers one by one, those of :data:`SHARED_LAUNCHES` file by file. (xdist's
-    own groups have no effect under pytest 9.2.)"""
+class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands tests to workers file by file, so that what the tests of a file share is made once;
+    those of :data:`ONE_BY_ONE` each by itself, and files of :data:`SHARED` together. (xdist's own
+    groups have no effect under pytest 9.2.)"""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return path if path in SHARED_LAUNCHES else nodeid
+        return nodeid if path.startswith(ONE_BY_ONE) else SHARED.get(path, path)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneByOne | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile | None:
     """``--dist loadscope`` is the one above."""
-    return _OneByOne(config, log) if config.getvalue("dist") == "loadscope" else None
+    return _ByFile(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.integration.conftest import Program
+from tests.integration.conftest import CATALOGUED, Program
 
 ENDED_SECONDS = 20.0
 SHORTEST_SECONDS, MOST_SECONDS = 0.1, 60.0
 LONGER, SHORTER = 1.15, 0.9
 NET = {"name": "faulty:build", "fault": "none"}
 SWEEPS: dict[str, dict[str, Any]] = {
-    "training": {"models": NET, "batch_sizes": [4, 8], "gpu_counts": [2]},
+    "training": {"models": CATALOGUED, "batch_sizes": [4, 8], "gpu_counts": [2]},
     "every kind": {
         "models": NET,
         "batch_sizes": [4, 8],

@@ -357,7 +357,10 @@ def test_a_report_to_standard_output_or_a_file(tmp_path: Path, run_folder: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_validate(tmp_path: Path) -> None:
+    """Also with a burn-in in tests/integration/test_burn_in.py, and on two nodes in
+    test_fleet.py."""
     done = torchscale(tmp_path, "validate", "--json")
     content = json.loads(done.stdout)
     assert done.returncode == (0 if content["fit"] else 1)

@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cli.program import torchscale
+
 MODELS = Path(__file__).parent / "models"
 FAST = {
     "preset": "quick",
@@ -26,6 +28,9 @@ FAST = {
     "max_seconds": 0.5,
 }
 """A measurement of well under a second, for tests that are about what surrounds it."""
+CATALOGUED = {"name": "tiny-decoder", "seq_len": 16}
+"""A small model for tests whose model is not the point: one of the user would be built once more, in
+a process of its own, before the sweep."""
 RUN_SECONDS = 180
 
 
@@ -47,6 +52,11 @@ class Program:
             timeout=RUN_SECONDS,
             check=False,
         )
+
+    def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run to the end in this process, which has imported what a command needs that starts no
+        ranks, as to report on a run."""
+        return torchscale(self.directory, *arguments, columns=120)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start and return at once."""

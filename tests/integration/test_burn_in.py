@@ -50,6 +50,9 @@ def test_a_short_burn_in(program: Program) -> None:
     assert "burn_in_results" in {
         check["id"] for check in validation["checks"] if check["status"] == "pass"
     }
+    assert {check["status"] for check in validation["checks"]} <= {"pass", "warn", "fail", "n/a"}
+    assert validation["facts"]["collective"]["wrong_elements"] == 0
+    assert not list(program.directory.iterdir())
 
 
 @pytest.mark.campaign

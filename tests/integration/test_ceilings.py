@@ -75,11 +75,11 @@ def test_one_config_measures_the_machine_and_the_training(
     assert [bool(row["mfu"]) for row in rows] == [False] * len(kinds) + [True] * counts
 
     # The same command goes on: nothing is left to do, and the report has it all.
-    again = program.run("benchmark", config)
+    again = program.here("benchmark", config)
     assert again.returncode == 0
     assert f"{len(kinds) + counts} done before" in again.stderr
     formats = [part for kind in ("html", "pdf", "md") for part in ("--format", kind)]
-    assert program.run("report", "--source", "results/run", *formats).returncode == 0
+    assert program.here("report", "--source", "results/run", *formats).returncode == 0
     assert (program.directory / "results/run/report.pdf").read_bytes().startswith(b"%PDF")
     page = (program.directory / "results/run/report.md").read_text()
     for title in ("Compute", "Memory", "Peak rates", "Collectives"):
@@ -127,7 +127,7 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
         "here",
     )
     assert joined.returncode == 0, joined.stderr
-    report = program.run("report", "--source", "here", "--format", "json", "--output", "-")
+    report = program.here("report", "--source", "here", "--format", "json", "--output", "-")
     kinds = [cell["cell"]["kind"] for cell in json.loads(report.stdout)["machine"]]
     assert kinds == ["hardware", "collectives"]
     assert program.leftovers() == []
@@ -175,7 +175,7 @@ def test_wrong_input_is_said_in_a_line(
 
 
 def test_one_device_is_too_few_for_a_collective(program: Program) -> None:
-    done = program.run("measure", "collectives", "-n", "1")
+    done = program.here("measure", "collectives", "-n", "1")
     assert done.returncode == 2
     assert "-n 1: a collective needs at least two devices" in done.stderr
 
@@ -288,7 +288,7 @@ def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
     )
     assert none.returncode == 1
     assert "No batch of tiny-decoder fits" in none.stdout
-    unlimited = program.run(
+    unlimited = program.here(
         "measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--device", "cpu"
     )
     assert unlimited.returncode == 3
@@ -320,7 +320,7 @@ def test_batches_beyond_one_that_ran_out_of_memory_are_skipped_where_asked(
 
 def test_a_dry_run_predicts_memory(program: Program) -> None:
     config = program.config(models="tiny-decoder", batch_sizes=[2, 1_000_000], gpu_counts=[1])
-    done = program.run("benchmark", config, "--dry-run", "--json")
+    done = program.here("benchmark", config, "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
     small, huge = json.loads(done.stdout)["cells"]
     assert small["predicted_to_fit"] is True

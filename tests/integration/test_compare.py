@@ -29,7 +29,7 @@ def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program
         assert done.returncode == 0, done.stderr
     # Other processes on the machine do not hide a difference of this size.
     compare = ("compare", "--accept", "flags")
-    done = program.run(
+    done = program.here(
         *compare, "results/before", "results/after", "--format", "json", "--output", "-"
     )
     assert done.returncode == 1, done.stderr
@@ -42,6 +42,6 @@ def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program
     throughput = next(change for change in cell["changes"] if change["metric"] == "throughput")
     assert throughput["launches"] == [3, 3]
     assert throughput["interval"][1] < 0.5
-    again = program.run(*compare, "results/after", "results/before")
+    again = program.here(*compare, "results/after", "results/before")
     assert again.returncode == 0, again.stderr
     assert "better" in again.stdout

@@ -156,7 +156,7 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
     assert again.returncode == 0
     assert "Sync stall time" not in again.stderr
     assert program.records() == before
-    shown = program.run(
+    shown = program.here(
         "report", "--source", "results/run", "--format", "md", "--output", "-"
     ).stdout
     assert "## Profiles" in shown
@@ -185,7 +185,7 @@ def test_a_workload_of_ours_is_profiled_into_a_run_folder(program: Program) -> N
     assert analysis["world_size"] == 2
     assert {item["op"] for item in analysis["collectives"]} == {"all_reduce", "broadcast"}
     assert all(item["payload_bytes"] for item in analysis["collectives"])
-    report = program.run("report", "--source", "out", "--format", "md", "--output", "-")
+    report = program.here("report", "--source", "out", "--format", "md", "--output", "-")
     assert "no throughput is taken from it" in report.stdout
     assert "Sync stall time" in report.stdout
     assert program.leftovers() == []
@@ -219,13 +219,13 @@ def test_a_users_own_training_is_recorded_and_ended(program: Program) -> None:
     )
     assert straggler["rank"] == 1
     assert straggler["cost_seconds"] == pytest.approx(0.02, rel=0.25)
-    shown = program.run("report", "--source", "out", "--format", "md", "--output", "-")
+    shown = program.here("report", "--source", "out", "--format", "md", "--output", "-")
     assert "# Training profile: out" in shown.stdout
     assert "Straggler: rank 1" in shown.stdout
-    rows = program.run("report", "--source", "out", "--format", "csv")
+    rows = program.here("report", "--source", "out", "--format", "csv")
     assert rows.returncode == 2
     assert "no rows for a spreadsheet" in rows.stderr
-    again = program.run("profile", "-o", "out", "--", "true")
+    again = program.here("profile", "-o", "out", "--", "true")
     assert again.returncode == 2
     assert "holds a recording already" in again.stderr
 
@@ -252,7 +252,7 @@ def test_a_program_that_goes_on_and_one_that_records_nothing(program: Program) -
     assert broken.returncode == 1
     assert "exited with 1" in broken.stderr
     assert "ValueError: mine" in broken.stderr
-    absent = program.run("profile", "-o", "absent", "--", "no-such-program")
+    absent = program.here("profile", "-o", "absent", "--", "no-such-program")
     assert absent.returncode == 3
     assert "cannot start no-such-program" in absent.stderr
 

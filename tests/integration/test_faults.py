@@ -41,14 +41,20 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("isolation", "kinds"),
     [
-        ("cell", ["kill", "oom", *cases(["leave"], ["raise", "segfault", "exit", "uneven"])]),
-        (
-            "group",
-            ["nan", "no_reduction"],
-        ),  # they end like sound ones, and what they found is in the record
-        ("cell", ["hang", *cases([], ["deaf"])]),
+        # That a rank leaves, or finds no memory, is in tests/launch/test_elastic.py and
+        # test_ceilings.py as well.
+        pytest.param("cell", ["kill", "hang", *cases([], ["deaf"])], id="end"),
+        # They end like sound ones, and what they found is in the record.
+        pytest.param("group", ["nan", "no_reduction"], id="mislead"),
+        *cases(
+            [],
+            [
+                pytest.param(
+                    "cell", ["oom", "leave", "raise", "segfault", "exit", "uneven"], id="die"
+                )
+            ],
+        ),
     ],
-    ids=["die", "mislead", "hang"],
 )
 def test_a_fault_on_one_of_two_ranks(
     program: Program,

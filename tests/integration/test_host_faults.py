@@ -16,7 +16,7 @@ import pytest
 from tests.campaign import cases, tell_fault
 from tests.store.test_run_folder import measured
 
-from .conftest import FAST, Program
+from .conftest import CATALOGUED, FAST, Program
 from .faults import Done, Fault, can_unshare, exit_code, injected
 
 pytestmark = pytest.mark.integration
@@ -38,6 +38,11 @@ def config(program: Program, **content: Any) -> None:
     program.config(**{"models": {"name": "faulty:build"}, "gpu_counts": [1], **content})
 
 
+def catalogued(program: Program) -> None:
+    """One of a catalogued model."""
+    config(program, models=CATALOGUED)
+
+
 def loading(program: Program) -> None:
     """One with processes that load data."""
     data = {"source": "shards", "data_dir": "data", "workers": 2, "total_mb": 1, "num_samples": 64}
@@ -57,7 +62,11 @@ def bounded(program: Program) -> None:
         "target_half_width": 1e-6,
         "warmup_seconds": 3.0,
     }
-    config(program, benchmark={"preset": "quick", "cell_seconds": 12.0, **endless})
+    config(
+        program,
+        models=CATALOGUED,
+        benchmark={"preset": "quick", "cell_seconds": 12.0, **endless},
+    )
 
 
 def raising(program: Program) -> None:
@@ -182,6 +191,7 @@ ALWAYS = [
         r"torchrun\.log",
         (3,),
         r"cannot write .*torchrun\.log: No space left on device",
+        prepare=catalogued,
     ),
     swept(
         "the wall clock goes back while a budget bounds a launch",
@@ -190,7 +200,7 @@ ALWAYS = [
         prepare=bounded,
         look=ended_by_its_budget,
     ),
-    full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}"),
+    full("logs of ranks", r"stderr\.log", (1,), f"OSError: .*{NO_SPACE}", prepare=catalogued),
 ]
 CAMPAIGN = [
     Fault(

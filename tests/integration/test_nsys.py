@@ -114,7 +114,8 @@ def test_a_workload_on_cpu_ranks_is_recorded_and_the_late_rank_named(nsight: Nsi
     assert {item.name for item in directory.glob("recording.*")} == {
         "recording.json", "recording.nsys-rep", "recording.sqlite"
     }  # fmt: skip
-    shown = nsight.run("report", "--source", "out", "--format", "md", "--output", "-").stdout
+    report = ("report", "--source", "out", "--format", "md", "--output", "-")
+    shown = nsight.program.here(*report).stdout
     assert "recorded with nsys" in shown
     nsight.assert_nothing_is_left()
     # The report by itself, as on another machine: exported there, and beside it nothing is written.
@@ -126,6 +127,7 @@ def test_a_workload_on_cpu_ranks_is_recorded_and_the_late_rank_named(nsight: Nsi
     assert len(list(alone.iterdir())) == 1
 
 
+@pytest.mark.campaign
 def test_a_sweep_records_its_cells_with_it(nsight: Nsight) -> None:
     profiling = {
         "enabled": True,
@@ -167,7 +169,8 @@ def test_an_own_program_is_recorded_and_ended_and_its_copy_holds_no_secret(nsigh
     assert json.loads(done.stdout)["window"]["steps"] > 20
     nsight.assert_nothing_is_left()
 
-    stripped = nsight.run("profile", "strip", "out/recording.sqlite", "--output", "share.sqlite")
+    strip = ("profile", "strip", "out/recording.sqlite", "--output", "share.sqlite")
+    stripped = nsight.program.here(*strip)
     assert stripped.returncode == 0, stripped.stderr
     whole, copy = (
         nsight.program.directory / name for name in ("out/recording.sqlite", "share.sqlite")
@@ -176,7 +179,7 @@ def test_an_own_program_is_recorded_and_ended_and_its_copy_holds_no_secret(nsigh
     assert canary.encode() not in copy.read_bytes()
     assert "TARGET_INFO_SYSTEM_ENV" in stripped.stderr
     assert (
-        nsight.run("profile", "analyze", "share.sqlite", "--json").stdout.replace(
+        nsight.program.here("profile", "analyze", "share.sqlite", "--json").stdout.replace(
             "share", "recording"
         )
         == done.stdout

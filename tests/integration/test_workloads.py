@@ -238,5 +238,5 @@ def test_ready_files_are_plans(program: Program) -> None:
     for path in configs:
         plan = make_plan(load_experiment(path, ["--device=cpu"]), machine())
         assert plan.cells, path.name
-    done = program.run("benchmark", str(configs[0]), "--dry-run", "--no-predict", "--device=cpu")
+    done = program.here("benchmark", str(configs[0]), "--dry-run", "--no-predict", "--device=cpu")
     assert done.returncode == 0, done.stderr

@@ -202,10 +202,12 @@ def test_ranks_find_what_a_torchrun_command_sets(tmp_path: Path) -> None:
 
 @contextmanager
 def once_at_work(directory: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Acts while the launch in ``directory`` is in its steps."""
+    """Acts while the launch in ``directory`` is in its steps: a second after the first of its
+    warm-up."""
+    reached: list[bool] = []
 
     def wait_and_act() -> None:
-        wait_until((directory / "steps-rank-1.jsonl").exists, timeout_seconds=60)
+        reached.append(wait_until((directory / "progress.jsonl").exists, timeout_seconds=60))
         time.sleep(1.0)
         act()
 
@@ -215,6 +217,7 @@ def once_at_work(directory: Path, act: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         thread.join()
+    assert reached == [True]
 
 
 def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(

@@ -31,7 +31,7 @@ def comparison() -> Document:
 
 DOCUMENTS: dict[str, Callable[[], Document]] = {
     "some cells": lambda: build_document(summarize(mixed_run()), price=2.5),
-    "many cells": lambda: build_document(many_cells(10 if WHOLE else 3)),
+    "many cells": lambda: build_document(many_cells(10 if WHOLE else 2)),
     "the machine": lambda: build_document(machine_summary()),
     "over time": over_time_document,
     "hostile": lambda: build_document(summarize(hostile_run())),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +12,7 @@ import pytest
 import torch
 
 from tests.factories import VERSIONS
+from tests.worker.forks import Forks
 from torchscale.config.choices import OPERATIONS
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.judge import Ending, EndingKind
@@ -83,8 +81,8 @@ class Sweep:
     place: int = 0
 
 
-def measured(directory: Path, sweeps: Sequence[Sweep]) -> list[LaunchRecord]:
-    """The record of each sweep, all on the same ranks of one torchrun."""
+def measured(forks: Forks, directory: Path, sweeps: Sequence[Sweep]) -> list[LaunchRecord]:
+    """The record of each sweep, all on the same ranks."""
     (directory / "script.py").write_text(_SCRIPT)
     tasks, arguments = [], []
     for number, sweep in enumerate(sweeps):
@@ -101,17 +99,7 @@ def measured(directory: Path, sweeps: Sequence[Sweep]) -> list[LaunchRecord]:
         tasks.append(task)
         arguments.append(f"{number},{sweep.spoiled},{sweep.place}")
     (world_size,) = {sweep.cell.world_size for sweep in sweeps}
-    local = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={world_size}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *local, "script.py", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        cwd=directory,
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    forks.run(directory / "script.py", *arguments, ranks=world_size)
     ending = Ending(EndingKind.FINISHED, 0, "")
     return [
         collect_launch(
@@ -128,8 +116,9 @@ def measured(directory: Path, sweeps: Sequence[Sweep]) -> list[LaunchRecord]:
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> LaunchRecord:
-    (record,) = measured(tmp_path_factory.mktemp("right"), [Sweep(cell(dtypes=tuple(DTYPES)))])
+def right(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> LaunchRecord:
+    sweep = Sweep(cell(dtypes=tuple(DTYPES)))
+    (record,) = measured(forks, tmp_path_factory.mktemp("right"), [sweep])
     return record
 
 
@@ -189,14 +178,17 @@ SPOILED = (
 )
 
 
-def test_one_wrong_element_on_one_rank_makes_the_sweep_invalid(tmp_path: Path) -> None:
+def test_one_wrong_element_on_one_rank_makes_the_sweep_invalid(
+    forks: Forks, tmp_path: Path
+) -> None:
     # Enough elements that the ranks' own words to each other, a few numbers each, stay whole.
     options: dict[str, Any] = {"dtypes": ("fp32",), "min_bytes": 4096, "world_size": 2}
     sweeps = [
         Sweep(cell(operations=(operation,), **options), name, place)
         for name, operation, place in SPOILED
     ]
-    for (_, operation, _), record in zip(SPOILED, measured(tmp_path, sweeps), strict=True):
+    records = measured(forks, tmp_path, sweeps)
+    for (_, operation, _), record in zip(SPOILED, records, strict=True):
         assert record.state is State.INVALID, operation
         assert f"{operation} of 4.00 KiB in fp32: 1 wrong elements on rank 1" in record.reason
 

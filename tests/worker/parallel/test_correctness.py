@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.campaign import WHOLE, cases
-from tests.worker.torchruns import STEPS, cell, run_trainers
+from tests.worker.forks import Forks
+from tests.worker.trainers import STEPS, cell, run_trainers
 from torchscale.config.strategy import STRATEGIES
 
 TOLERANCE = 2e-5
@@ -110,9 +111,10 @@ LOOSER = {"bf16": 2e-3, "fp16": 2e-4}
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+def alone(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of a single process."""
-    losses: list[float] = run_trainers(tmp_path_factory.mktemp("alone"), [cell(1)])[0]["losses"]
+    (found,) = run_trainers(forks, tmp_path_factory.mktemp("alone"), [cell(1)])
+    losses: list[float] = found["losses"]
     assert losses[0] - losses[8] > 0.1  # the same samples, twice updated
     return losses
 
@@ -121,14 +123,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     ("world_size", "strategies"), [(2, STRATEGIES_ON_TWO), (4, STRATEGIES_ON_FOUR)]
 )
 def test_every_strategy_trains_what_one_process_trains(
-    tmp_path: Path, alone: list[float], world_size: int, strategies: list[Any]
+    forks: Forks, tmp_path: Path, alone: list[float], world_size: int, strategies: list[Any]
 ) -> None:
     if world_size == 2:
         assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(
             STRATEGIES
         ) - {"none"}
     wanted = [cell(world_size, strategy) for strategy in strategies]
-    for one, found in zip(wanted, run_trainers(tmp_path, wanted), strict=True):
+    for one, found in zip(wanted, run_trainers(forks, tmp_path, wanted), strict=True):
         assert found["losses"] == pytest.approx(alone, abs=TOLERANCE), one.id
         assert all(rank["changed"] for rank in found["ranks"]), one.id
         assert found["differing"] is None, one.id
@@ -146,7 +148,7 @@ def test_every_strategy_trains_what_one_process_trains(
                 assert phases == pytest.approx(seconds, rel=1e-6), one.id
 
 
-def test_settings_of_a_step_change_no_result(tmp_path: Path) -> None:
+def test_settings_of_a_step_change_no_result(forks: Forks, tmp_path: Path) -> None:
     """Against one process with the same settings: recomputation, accumulation, clipping, fused
     updates, precisions."""
     (tmp_path / "one").mkdir()
@@ -154,10 +156,10 @@ def test_settings_of_a_step_change_no_result(tmp_path: Path) -> None:
     variations = [(strategy, {"models": TWO_LAYERS, **content}) for strategy, content in VARIATIONS]
     alone = [cell(1, "none", **content) for _, content in variations]
     wanted = {one.id: one for one in alone}  # several strategies are held against the same one
-    single = dict(zip(wanted, run_trainers(tmp_path / "one", list(wanted.values())), strict=True))
-    several = run_trainers(
-        tmp_path / "two", [cell(2, strategy, **content) for strategy, content in variations]
-    )
+    losses = run_trainers(forks, tmp_path / "one", list(wanted.values()))
+    single = dict(zip(wanted, losses, strict=True))
+    on_two = [cell(2, strategy, **content) for strategy, content in variations]
+    several = run_trainers(forks, tmp_path / "two", on_two)
     for (strategy, content), one, two in zip(
         variations, [single[one.id] for one in alone], several, strict=True
     ):
@@ -169,7 +171,7 @@ def test_settings_of_a_step_change_no_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_a_compiled_model_trains_the_same(tmp_path: Path) -> None:
+def test_a_compiled_model_trains_the_same(forks: Forks, tmp_path: Path) -> None:
     """Whole under DDP and split matrices, block by block elsewhere, also with recomputation."""
     layers = 2 if WHOLE else 1  # half as much to compile
     small = {"models": {"name": "tiny-decoder", "num_layers": layers}, "model": {"compile": True}}
@@ -186,21 +188,25 @@ def test_a_compiled_model_trains_the_same(tmp_path: Path) -> None:
     plain = {key: value for key, value in small.items() if key != "model"}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    (single,) = run_trainers(tmp_path / "one", [cell(1, "none", **plain)])
+    (single,) = run_trainers(forks, tmp_path / "one", [cell(1, "none", **plain)])
     # The C++ compiler takes most of the time, and most of that is optimization, which this test
     # does not need.
     compiler = tmp_path / "g++-O0"
     compiler.write_text('#!/bin/sh\nexec g++ "$@" -O0\n')
     compiler.chmod(0o755)
-    variables = {"CXX": str(compiler), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    for one, found in zip(
-        wanted, run_trainers(tmp_path / "two", wanted, variables=variables), strict=True
-    ):
+    compiling = Forks({"CXX": str(compiler), "TORCHINDUCTOR_COMPILE_THREADS": "1"})
+    try:
+        several = run_trainers(compiling, tmp_path / "two", wanted)
+    finally:
+        compiling.end()
+    for one, found in zip(wanted, several, strict=True):
         assert found["losses"] == pytest.approx(single["losses"], abs=1e-4), one.id
 
 
 @pytest.mark.quiet
-def test_a_bubble_shrinks_with_more_micro_batches_and_is_whole_for_one(tmp_path: Path) -> None:
+def test_a_bubble_shrinks_with_more_micro_batches_and_is_whole_for_one(
+    forks: Forks, tmp_path: Path
+) -> None:
     """(p - 1) ÷ (m + p - 1) of a pass is bubble: with two stages, half for one micro-batch, a ninth
     for eight."""
     wide = {
@@ -208,7 +214,7 @@ def test_a_bubble_shrinks_with_more_micro_batches_and_is_whole_for_one(tmp_path:
         "batch_sizes": 16,
     }
     wanted = [cell(2, "model", **wide), cell(2, {"name": "pipeline", "microbatches": 8}, **wide)]
-    one, eight = run_trainers(tmp_path, wanted, steps=6)
+    one, eight = run_trainers(forks, tmp_path, wanted, steps=6)
     share = [
         sum(sum(rank["bubble"][1:]) for rank in found["ranks"])
         / sum(sum(seconds for _, seconds in rank["phases"][1:]) for rank in found["ranks"])

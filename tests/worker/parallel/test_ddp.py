@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.torchruns import cell, run_trainers
+from tests.worker.forks import Forks
+from tests.worker.trainers import cell, run_trainers
 from torchscale.worker.parallel.ddp import ReadyTimes
 
 
@@ -25,13 +26,15 @@ def test_ready_times_are_medians_over_steps_of_as_many_buckets(
     assert times.medians() == pytest.approx((0.0, 0.15, 0.4))
 
 
-def test_compressed_gradients_in_many_buckets_keep_ranks_equal(tmp_path: Path) -> None:
+def test_compressed_gradients_in_many_buckets_keep_ranks_equal(
+    forks: Forks, tmp_path: Path
+) -> None:
     """PowerSGD begins after ten steps. Its all-reduces of several buckets at once would meet in
     another order on each rank, which hangs or crashes within a few steps."""
     found = [
         cell(2, {"name": "ddp", "comm_hook": hook, "bucket_cap_mb": 0.002})
         for hook in ("powersgd", "fp16")
     ]
-    for result in run_trainers(tmp_path, found, steps=30):
+    for result in run_trainers(forks, tmp_path, found, steps=30):
         assert result["differing"] is None
         assert result["losses"][-1] < result["losses"][0] - 0.1

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 import torch
 
 from tests.factories import cells
+from tests.worker.forks import Forks
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.task import LaunchTask
@@ -145,9 +143,9 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The three scripts, one after the other on the two ranks of one torchrun; the one that breaks
-    them comes last."""
+def ran(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The three scripts, one after the other on the same two ranks; the one that breaks them comes
+    last."""
     directory = tmp_path_factory.mktemp("ranks")
     (directory / "small_net.py").write_text(MODEL)
     (directory / "steep_net.py").write_text(MODEL.replace("SCALE = 1.0", "SCALE = 1000.0"))
@@ -190,19 +188,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     arguments = [[name, f"{name}.json", *outputs[name]] for name in wanted]
     (directory / "scripts.json").write_text(json.dumps(arguments))
     (directory / "driver.py").write_text(DRIVER)
-    local = [
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        "--nproc-per-node=2",
-        f"--log-dir={directory / 'logs'}",
-    ]
-    subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *local, "driver.py"],
-        check=True,
-        timeout=240,
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(directory), "GLOO_SOCKET_IFNAME": "lo"},
-    )
+    forks.run(directory / "driver.py", ranks=2)
     return Ran(directory, wanted)
 
 

@@ -1,16 +1,14 @@
-"""Trainers on real gloo ranks, several cells one after the other in one torchrun."""
+"""Trainers on real gloo ranks, several cells one after the other in the same processes."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.factories import cells
+from tests.worker.forks import Forks
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.task import LaunchTask
 
@@ -25,7 +23,6 @@ from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 
 torch.set_num_threads(1)
-gc.freeze()  # what was imported need not be looked through after every cell
 found = []
 for number, content in enumerate(json.load(open(sys.argv[1]))):
     task = LaunchTask.model_validate(content)
@@ -77,13 +74,10 @@ def cell(world_size: int, strategy: object = "none", **content: Any) -> Training
 
 
 def run_trainers(
-    directory: Path,
-    found: Sequence[TrainingCell],
-    steps: int = STEPS,
-    variables: Mapping[str, str] | None = None,
+    forks: Forks, directory: Path, found: Sequence[TrainingCell], steps: int = STEPS
 ) -> list[dict[str, Any]]:
     """What each cell's trainer gave over its first ``steps`` steps, on as many ranks as the cells
-    ask for, in an environment with these variables."""
+    ask for."""
     (world_size,) = {one.world_size for one in found}
     (directory / "script.py").write_text(_SCRIPT)
     tasks = [
@@ -100,31 +94,7 @@ def run_trainers(
     (directory / "tasks.json").write_text(
         json.dumps([task.model_dump(mode="json") for task in tasks])
     )
-    local = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        f"--nproc-per-node={world_size}",
-    ]
-    arguments = [str(directory / name) for name in ("script.py", "tasks.json", "found.json")]
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(directory),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
-    if world_size == 1:  # needs no process group, and no torchrun to start it
-        local, env = [], {**env, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    done = subprocess.run(
-        [sys.executable, *local, *arguments, str(steps)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        cwd=directory,
-        env={**env, **(variables or {})},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    files = [str(directory / name) for name in ("tasks.json", "found.json")]
+    forks.run(directory / "script.py", *files, str(steps), ranks=world_size, tasks=tasks)
     results: list[dict[str, Any]] = json.loads((directory / "found.json").read_text())
     return results

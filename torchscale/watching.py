@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_FOLLOWER = ("-m", "torchscale", "watch", "--follow")
+from torchscale.util.interpreter import module_command
 
 
 def watch(directory: str | os.PathLike[str] | None = None) -> Path:
@@ -33,7 +33,7 @@ def watch(directory: str | os.PathLike[str] | None = None) -> Path:
     install(str(folder))
     if os.environ.get("LOCAL_RANK", "0") == "0":
         subprocess.Popen(
-            [sys.executable, *_FOLLOWER, str(os.getpid()), str(folder)],
+            module_command("torchscale", "watch", "--follow", str(os.getpid()), str(folder)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

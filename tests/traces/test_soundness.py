@@ -253,7 +253,10 @@ NSYS: dict[str, tuple[str, str | None]] = {
         "whole number",
     ),
     "a name without a string": ("UPDATE {kernel} SET shortName = 99999 WHERE rowid = 1", None),
-    "a process that is text": ("UPDATE {kernel} SET globalPid = 'x' WHERE rowid = 1", "whole number"),
+    "a process that is text": (
+        "UPDATE {kernel} SET globalPid = 'x' WHERE rowid = 1",
+        "whole number",
+    ),
     "a process that is a blob": (
         "UPDATE {kernel} SET globalPid = x'00ff' WHERE rowid = 1",
         "whole number",

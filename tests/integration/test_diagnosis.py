@@ -165,7 +165,10 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
     assert program.leftovers() == []
 
 
+@pytest.mark.campaign
 def test_a_workload_of_ours_is_profiled_into_a_run_folder(program: Program) -> None:
+    """A sweep records with torch.profiler above, and `profile` a workload with nsys in
+    test_nsys.py."""
     arguments = [
         "--model",
         "tiny-resnet",

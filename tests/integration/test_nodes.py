@@ -195,8 +195,22 @@ def start_held(nodes: NodesOfProgram, **content: Any) -> tuple[Started, Started]
 def test_a_node_that_is_killed_loses_its_cell_and_the_sweep_goes_on(
     two_nodes: NodesOfProgram,
 ) -> None:
-    """The cell of one node, which comes last, is measured; the same commands measure the lost one
-    again."""
+    """The cell of one node, which comes last, is measured."""
+    lose_a_node(two_nodes)
+
+
+@pytest.mark.campaign
+def test_the_same_commands_measure_what_a_lost_node_cost(two_nodes: NodesOfProgram) -> None:
+    """As a requeued job does in test_slurm.py."""
+    lose_a_node(two_nodes)
+    again, second = two_nodes.start(0, "config.json"), two_nodes.start(1, "config.json")
+    assert (again.end(), second.end()) == (0, 0), again.output + second.output
+    assert "1 done before" in again.output
+    check_folder(two_nodes)
+
+
+def lose_a_node(two_nodes: NodesOfProgram) -> None:
+    """A sweep whose second node is killed in the middle of a launch over both."""
     first, second = start_held(two_nodes)
     second.process.kill()
     wait_for(lambda: "node_lost" in first.output, "the end of the cell", LOST_SECONDS)
@@ -207,10 +221,6 @@ def test_a_node_that_is_killed_loses_its_cell_and_the_sweep_goes_on(
     assert (records[2]["state"], records[1]["state"]) == ("node_lost", "ok")
     assert records[2]["reason"].startswith("node 1 (n1): ")
     assert two_nodes.program.leftovers() == []
-    again, second = two_nodes.start(0, "config.json"), two_nodes.start(1, "config.json")
-    assert (again.end(), second.end()) == (0, 0), again.output + second.output
-    assert "1 done before" in again.output
-    check_folder(two_nodes)
 
 
 @pytest.mark.campaign

@@ -253,7 +253,15 @@ def check_resumed(sweep: Submitted) -> None:
     """The job was stopped cleanly and queued once more, and has measured its cell then; its secret
     has gone."""
     assert sweep.end() == 0, sweep.output
-    assert sweep.states() == ["ok"]
+    (record,) = sweep.program.records().values()
+    assert record["state"] == "ok"
+    ranks = record["payload"]["ranks"]
+    assert [(rank["hostname"], rank["node_rank"], rank["local_rank"]) for rank in ranks] == [
+        ("n0", 0, 0),
+        ("n1", 1, 0),
+    ]
+    (steps,) = sweep.program.directory.glob("results/run/cells/*/launch-0/steps-rank-1.jsonl")
+    assert steps.stat().st_size > 0
     assert sweep.cluster.restarts(sweep.job) == 1
     assert "interrupted" in sweep.output
     assert (sweep.state_directory / f"exit-{sweep.job}").read_text() == "0\n"

@@ -169,6 +169,8 @@ ALWAYS = [
         (3,),
         "cannot write",
         results,
+        # Python would write truncated bytecode of what nobody has imported yet, and stumble over it.
+        variables={"PYTHONDONTWRITEBYTECODE": "1"},
         limits={resource.RLIMIT_FSIZE: 100},
     ),
     Fault(

@@ -329,6 +329,7 @@ def test_a_run_that_does_not_use_the_fixture_loads_nothing_of_ours(project: Proj
         "torchscale.pytest_plugin",
         "torchscale.step_profiler",
         "torchscale.version",
+        "torchscale.watching",
     }
     assert {"numpy", "pydantic", "torch", "typer"} & loaded == set()
 

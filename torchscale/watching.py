@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torchscale.util.interpreter import module_command
-
 
 def watch(directory: str | os.PathLike[str] | None = None) -> Path:
     """Watch this process from now on, as ``torchscale watch -- PROGRAM`` does for a whole program.
@@ -27,6 +25,7 @@ def watch(directory: str | os.PathLike[str] | None = None) -> Path:
         return Path(os.environ["TORCHSCALE_WATCH"])
     name = Path(sys.argv[0]).stem or "python"
     folder = Path(directory or Path("results") / f"watch-{name}-{os.getppid()}").absolute()
+    from torchscale.util.interpreter import module_command  # noqa: PLC0415 - the root is imported alone
     from torchscale.worker.watch.collector import install  # noqa: PLC0415 - it imports torch
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ def script() -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for path in ("analysis/stats/change_points.py", "hang/explain.py"):
+    for path in ("history/change_points.py", "hang/explain.py"):
         module = tmp_path / "torchscale" / path
         module.parent.mkdir(parents=True)
         module.write_text(SOURCE)

@@ -27,8 +27,9 @@ import resource
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
+from time import monotonic
+from time import time as wall_clock
 from typing import Any
 
 import torch
@@ -163,7 +164,7 @@ class Collector:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "start_ns": self.marks.start_ns,
-            "began": time.time(),
+            "began": wall_clock(),
             "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0),
             "torch": torch.__version__,
             "python": sys.version.split()[0],
@@ -175,13 +176,13 @@ class Collector:
 
     def _run(self) -> None:
         """The thread: samples, reads what is urgent, writes."""
-        since = time.monotonic()
+        since = monotonic()
         while not self._is_over.wait(_FLUSH_SECONDS / _SAMPLES_A_FLUSH):
             self._guarded(self._sampler.sample)
             if self._recorder.exists and self._recorder.is_urgent():
                 self._guarded(self._drain)
-            if time.monotonic() - since >= _FLUSH_SECONDS:
-                since = time.monotonic()
+            if monotonic() - since >= _FLUSH_SECONDS:
+                since = monotonic()
                 self._guarded(self._flush)
                 self._guarded(self._answer)
 
@@ -229,7 +230,7 @@ class Collector:
             "schema_version": DUMP_VERSION,
             "rank": rank,
             "pid": os.getpid(),
-            "time": time.time(),
+            "time": wall_clock(),
             "since": 0.0,
             "threads": stacks(),
             "groups": _groups(),

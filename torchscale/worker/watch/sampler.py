@@ -7,9 +7,9 @@ import os
 import sys
 import sysconfig
 import threading
-import time
 from collections import Counter
 from pathlib import Path
+from time import time_ns
 from types import FrameType
 from typing import Any
 
@@ -55,7 +55,7 @@ class Sampler:
                 ran, waited, _ = file.read().split()
         except (OSError, ValueError):
             return
-        self.shares += (time.time_ns(), int(ran), int(waited))
+        self.shares += (time_ns(), int(ran), int(waited))
 
     def take_shares(self) -> list[int]:
         """The rows since the last call."""

@@ -29,8 +29,8 @@ FACTS: dict[str, Any] = {
 }
 USE: dict[str, Any] = {
     "lines": [
-        ["/work/train.py", 12, "main", "backward", 60],
-        ["/work/train.py", 20, "main", "", 40],
+        ["/home/me/train.py", 12, "main", "backward", 60],
+        ["/home/me/train.py", 20, "main", "", 40],
     ],
     "samples": 100,
     "cpu_seconds": 12.5,

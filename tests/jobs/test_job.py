@@ -24,7 +24,11 @@ def _job(directory: Path, command: tuple[str, ...] = ("torchrun", "train.py")) -
 
 def test_a_slow_rank_is_reported_with_the_collective_and_the_line(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 200, lambda rank, _: 4.0 * rank))
-    slow = {**USE, "lines": [["/work/train.py", 31, "log", "", 40], *USE["lines"]], "samples": 140}
+    slow = {
+        **USE,
+        "lines": [["/home/me/train.py", 31, "log", "", 40], *USE["lines"]],
+        "samples": 140,
+    }
     (tmp_path / "ranks" / "1.0" / "lines.json").write_text(json.dumps(slow))
 
     report = _job(tmp_path).report(STARTED + 60)

@@ -123,3 +123,25 @@ def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:
 
     assert done.stdout == "True\n"
     assert done.stderr == ""
+
+
+def test_what_cannot_be_read_or_written_leaves_the_exit_code(tmp_path: Path) -> None:
+    rank = "import os, pathlib; d = pathlib.Path(os.environ['TORCHSCALE_WATCH'])"
+    damaged = f"{rank}; (d / 'ranks' / '0.0').mkdir(parents=True); "
+    damaged += "(d / 'ranks' / '0.0' / 'rank.json').write_text('{'); exit(4)"
+    request = WatchRequest([sys.executable, "-c", damaged], tmp_path / "damaged")
+    report = watch_program(request)
+    assert report.exit_code == 4
+    assert any("rank.json" in note for note in report.notes)
+
+    gone = f"{rank}; import shutil; shutil.rmtree(d); d.write_text(''); exit(5)"
+    report = watch_program(WatchRequest([sys.executable, "-c", gone], tmp_path / "gone"))
+    assert report.exit_code == 5
+    assert report.notes
+
+
+def test_a_collector_that_could_not_start_is_noted(tmp_path: Path) -> None:
+    code = "import os; open(os.environ['TORCHSCALE_WATCH'] + '/problem-1', 'w').write('no luck')"
+    report = watch_program(WatchRequest([sys.executable, "-c", code], tmp_path / "job"))
+
+    assert "a collector failed: no luck" in report.notes

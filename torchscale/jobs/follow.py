@@ -53,6 +53,8 @@ class _Held:
         was read."""
         new = self.stream.read()
         self.events = _joined(self.events, new)
+        if len(self.events.moments.time) > _MAX_HELD:
+            self.drop_before(int(self.events.moments.time[-_MAX_HELD // 2]))
         drains = new.moments.at(Kind.DRAIN)
         if len(drains):
             self.read_until = int(drains[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -14,9 +14,10 @@ import numpy as np
 from torchscale.analysis.job.step_log import StepLog
 from torchscale.analysis.job.steps import StepTimes, Waited
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
+from torchscale.errors import TorchscaleError
 from torchscale.jobs.follow import JobFollower, Stretch
 from torchscale.jobs.hang import job_autopsy
-from torchscale.jobs.stream import rank_folders
+from torchscale.jobs.stream import failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.rank import ProgramLine
@@ -45,13 +46,13 @@ class _Attempt:
     Attributes:
         follower: Its files.
         log: Its steps, as soon as there are some.
-        began, first_step, last_step: Seconds since the epoch.
-        saving, evaluating: Seconds, by rank.
+        first_step, last_step: Seconds since the epoch.
+        in_steps, saving, evaluating, collector: Seconds; of the slowest rank, the collector's mean.
+        waits: (Row that came last, collective) → seconds that others waited.
     """
 
     follower: JobFollower
     log: StepLog | None = None
-    began: float = 0.0
     first_step: float = 0.0
     last_step: float = 0.0
     in_steps: float = 0.0
@@ -100,6 +101,7 @@ class WatchedJob:
     Attributes:
         verdict: As of the last :meth:`judge`.
         autopsy: Why it made no progress, as of the last :meth:`look_why`.
+        problem: What could not be read, judged or written last; empty where all could.
     """
 
     def __init__(self, directory: Path, command: Sequence[str], started: float) -> None:
@@ -107,6 +109,17 @@ class WatchedJob:
         self._attempts = [_Attempt(JobFollower(directory))]
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
+        self.problem = ""
+
+    def guarded(self, action: Callable[[], object]) -> None:
+        """Do it, and keep what fails as a note: the program that is watched goes on, and its exit
+        code is passed on, whatever fails here."""
+        try:
+            action()
+        except TorchscaleError as error:
+            self.problem = error.message
+        except Exception as error:  # noqa: BLE001 - see above
+            self.problem = f"not judged: {type(error).__name__}: {error}"
 
     @property
     def steps(self) -> int:
@@ -165,8 +178,6 @@ class WatchedJob:
             now: Seconds since the epoch.
             exit_code: Of the program; ``None`` while it runs.
 
-        Raises:
-            StoreError: a file of a rank is damaged.
         """
         report = WatchReport(
             tool_version=__version__,
@@ -185,7 +196,7 @@ class WatchedJob:
         if attempt is None or table is None:
             return report
         for stream in attempt.follower.streams.values():
-            stream.read_use()
+            self.guarded(stream.read_use)
         facts = next(iter(attempt.follower.streams.values())).facts
         steps = max(1, attempt.follower.steps)
         return report.model_copy(
@@ -225,12 +236,15 @@ class WatchedJob:
     def _notes(self) -> list[str]:
         attempt = self._judged
         streams = self._attempts[-1].follower.streams
+        notes = [self.problem] * bool(self.problem)
+        notes += [f"a collector failed: {text}" for text in failures(self._directory)]
         if not streams:
             return [
+                *notes,
                 "no rank reported: the program imported no torch, trained nothing, or runs in a "
-                "Python that ignores PYTHONPATH (python -I, or a container of its own)"
+                "Python that ignores PYTHONPATH (python -I, or a container of its own)",
             ]
-        notes = [
+        notes += [
             f"rank {rank}: {stream.facts.problem}"
             for rank, stream in streams.items()
             if stream.facts.problem

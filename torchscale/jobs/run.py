@@ -10,12 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
-from torchscale.errors import MachineError, OutputError, StoreError
+from torchscale.errors import MachineError
 from torchscale.jobs.job import WatchedJob
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
@@ -140,26 +141,24 @@ def _follow(
         if now - read_at < _READ_SECONDS:
             continue
         read_at = now
-        with contextlib.suppress(StoreError):
-            job.advance()
+        job.guarded(job.advance)
         if job.moments > moments:
             moments, moved_at, is_stalled = job.moments, now, False
         elif moments and not is_stalled and now - moved_at > request.stall_seconds:
             is_stalled = True
-            _look_why(job, request, directory, now - moved_at)
+            job.guarded(partial(_look_why, job, request, directory, now - moved_at))
         if now - judged_at >= pause:
-            _judge(job, seen, request, directory)
+            job.guarded(partial(_judge, job, seen, request, directory))
             judged_at = time.monotonic()
             pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
 
 
 def _look_why(job: WatchedJob, request: WatchRequest, directory: Path, seconds: float) -> None:
     """Say why the job makes no progress, and write it down: it may never end."""
-    with contextlib.suppress(OutputError, StoreError):
-        autopsy = job.look_why()
-        if autopsy is not None:
-            request.on_hang(autopsy, seconds)
-        atomic_write_model(directory / REPORT, job.report(time.time()))
+    autopsy = job.look_why()
+    if autopsy is not None:
+        request.on_hang(autopsy, seconds)
+    atomic_write_model(directory / REPORT, job.report(time.time()))
 
 
 def _judge(
@@ -173,8 +172,7 @@ def _judge(
         if key not in seen:
             seen.add(key)
             request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
-    with contextlib.suppress(StoreError):
-        atomic_write_model(directory / REPORT, job.report(time.time()))
+    atomic_write_model(directory / REPORT, job.report(time.time()))
 
 
 def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -194,14 +192,14 @@ def _finished(
     exit_code = status
     if status is not None and status < 0:
         exit_code = 128 - status
-    job.advance()
-    job.judge()
-    report = job.report(ended, exit_code)
-    atomic_write_model(directory / REPORT, report)
+    job.guarded(job.advance)
+    job.guarded(job.judge)
+    job.guarded(lambda: atomic_write_model(directory / REPORT, job.report(ended, exit_code)))
     if not request.keeps_events:
-        for path in directory.glob("ranks/*/*.bin"):
-            path.unlink(missing_ok=True)
-    return report
+        with contextlib.suppress(OSError):
+            for path in directory.glob("ranks/*/*.bin"):
+                path.unlink(missing_ok=True)
+    return job.report(ended, exit_code)
 
 
 @contextlib.contextmanager

@@ -14,14 +14,19 @@ from pydantic import ValidationError
 from torchscale.analysis.job.events import Calls, CoreTime, Moments, RankEvents
 from torchscale.errors import StoreError
 from torchscale.schema.watch.rank import RankFacts, RankUse
+from torchscale.util.files import read_end
 
 _FOLDER = re.compile(r"(\d{1,7})\.(\d{1,7})")
 _READ_BYTES = 16 << 20
 """Of each file at a time: four segments, all that a collector keeps."""
 _MAX_TEXT = 4 << 20
 """Of ``rank.json`` and ``lines.json``, which have some kilobytes."""
+_MAX_REASON, _MAX_REASONS = 500, 3
+"""Characters of why a collector could not start, and how many are shown: all ranks have the same
+one."""
 _INTEGER = 8
 _CALL = 3 * _INTEGER
+_SHARE = 2 * _INTEGER
 
 
 @dataclass
@@ -80,13 +85,13 @@ class RankStream:
         """
         self.facts = self._read_facts()
         calls = np.frombuffer(self._calls.read(_CALL), np.int64).reshape(-1, 3)
-        shares = np.frombuffer(self._shares.read(_CALL), np.int64).reshape(-1, 3)
+        shares = np.frombuffer(self._shares.read(_SHARE), np.int64).reshape(-1, 2)
         marks = np.frombuffer(self._marks.read(_INTEGER), np.int64)
         self._read_names()
         return RankEvents(
             Moments.unpacked(marks, self.facts.start_ns),
             self._numbered(calls),
-            CoreTime(shares[:, 0], shares[:, 2]),
+            CoreTime(shares[:, 0], shares[:, 1]),
         )
 
     def read_use(self) -> None:
@@ -199,6 +204,14 @@ def rank_folders(directory: Path) -> dict[tuple[int, int], Path]:
         if match is not None and (folder / "rank.json").is_file():
             found[int(match[1]), int(match[2])] = folder
     return found
+
+
+def failures(directory: Path) -> list[str]:
+    """Why collectors could not start, a line each."""
+    return [
+        read_end(path, _MAX_REASON).decode(errors="replace").strip()
+        for path in sorted(directory.glob("problem-*"))[:_MAX_REASONS]
+    ]
 
 
 def _text(path: Path) -> bytes:

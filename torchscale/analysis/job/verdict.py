@@ -385,9 +385,11 @@ def _with_periods(diagnosis: Diagnosis, table: StepTimes, log: StepLog) -> Diagn
         large = _large_pauses(log.long_steps)
         rows = {item.row for item in large}
         update: dict[str, object] = {}
+        told: list[str] = []
         if finding.rank is None and len(rows) == 1 and len(large) >= CERTAIN_PAUSES:
             update["rank"] = log.ranks[rows.pop()]
-        evidence = (*finding.evidence, *_period_lines(large))
+            told.append(f"all {len(large)} large ones are on rank {update['rank']}")
+        evidence = (*finding.evidence, *told, *_period_lines(large))
         findings.append(finding.model_copy(update={**update, "evidence": evidence}))
     return diagnosis.model_copy(update={"findings": tuple(findings)})
 

@@ -6,8 +6,8 @@ reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and att
 ``rank.json``
     Who it is, the clock that marks count from, and at last how it ended.
 ``marks-N.bin``, ``calls-N.bin``, ``shares-N.bin``
-    Moments (int64, ``marks.py``), collectives (three int64 each, ``recorder.py``), the core's time
-    (three int64 each, ``sampler.py``), in segments of 2 MB; the last four are kept.
+    Moments (int64, ``marks.py``), collectives (three int64 each, ``recorder.py``), time without a
+    core (two int64 each, ``sampler.py``), in segments of 2 MB; the last four are kept.
 ``names.jsonl``
     The keys of the collectives, and process groups with their ranks.
 ``lines.json``
@@ -105,6 +105,7 @@ class Collector:
         self._flushes = 0
         self._facts: dict[str, Any] = {}
         self._answered = 0.0
+        self._has_stepped = False
 
     def start_with_groups(self) -> None:
         """Start as soon as the job makes its first process group."""
@@ -130,6 +131,9 @@ class Collector:
             self._start()
         if self._is_over.is_set():
             return
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._sampler.counts.clear()  # what came before is no part of a step
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
 
@@ -264,8 +268,8 @@ class Collector:
             content.append({"sends": sends, "receives": receives})
         if not content or self._folder is None:
             return
-        with (self._folder / "names.jsonl").open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in content)
+        text = "".join(json.dumps(line) + "\n" for line in content)
+        _append_whole(self._folder / "names.jsonl", text.encode())
         self._keys_written += len(lines)
         self._groups_written |= set(groups)
         self._peers_written = partners
@@ -324,19 +328,29 @@ class _Segments:
             self._number, self._size = self._number + 1, 0
             with contextlib.suppress(OSError):
                 self._path(self._number - _SEGMENTS).unlink(missing_ok=True)
-        with self._path(self._number).open("ab") as file:
-            written = file.tell()
-            try:
-                file.write(content)
-                file.flush()
-            except OSError:
-                with contextlib.suppress(OSError):
-                    file.truncate(written)
-                raise
+        _append_whole(self._path(self._number), content)
         self._size += len(content)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}-{number:06d}.bin"
+
+
+def _append_whole(path: Path, content: bytes) -> None:
+    """Append all of it, or nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with path.open("ab", buffering=0) as file:
+        written = file.tell()
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(written)
+            raise
 
 
 def _claim(ranks: Path, rank: int) -> Path:

@@ -1,5 +1,5 @@
 """What a rank's main thread does, looked at some times a second: which line of the user's program
-it is at, how long it ran, and how long it was ready to run and had no core."""
+it is at, and how long it was ready to run and had no core."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Sampler:
 
     Attributes:
         counts: (file, line, function, function that it had called) → samples.
-        shares: Rows of three: when (nanoseconds since the epoch), how long the thread had run, and
-            how long it had been ready without a core (both in nanoseconds since its start).
+        shares: Rows of two: when (nanoseconds since the epoch), and how long the thread had been
+            ready without a core (nanoseconds since its start).
     """
 
     def __init__(self) -> None:
@@ -52,10 +52,10 @@ class Sampler:
         process."""
         try:
             with open(f"/proc/self/task/{self._pid}/schedstat", "rb") as file:  # noqa: PTH123 - 20 times a second
-                ran, waited, _ = file.read().split()
+                _, waited, _ = file.read().split()
         except (OSError, ValueError):
             return
-        self.shares += (time_ns(), int(ran), int(waited))
+        self.shares += (time_ns(), int(waited))
 
     def take_shares(self) -> list[int]:
         """The rows since the last call."""

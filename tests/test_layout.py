@@ -32,6 +32,7 @@ TESTED_BY: dict[str, str] = {
     "hang/verdict.py": "hang/test_explain.py",
     "hang/without_recorder.py": "hang/test_explain.py",
     "analysis/job/signals.py": "analysis/job/test_verdict.py",
+    "worker/watch/dump.py": "worker/test_hang.py",
     "worker/watch/hooks.py": "worker/watch/test_collector.py",
     "analysis/kinds/training.py": "analysis/summary/test_run.py",
     "analysis/machine/link_verdict.py": "analysis/machine/test_collectives.py",

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torchscale.hang.evidence import log_of
 from torchscale.hang.flight_recorder import read_flight_recorder
 from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, dump_file
-from torchscale.worker import hang
 from torchscale.worker.hang import answering_requests, write_dump
+from torchscale.worker.watch import dump as module
 
 SECONDS = 20.0
 
@@ -126,7 +126,7 @@ def test_a_torch_without_a_usable_recorder_is_said(
     private = SimpleNamespace(
         _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)), __version__="2.6.0"
     )
-    monkeypatch.setattr(hang, "torch", private)
+    monkeypatch.setattr(module, "torch", private)
     write_dump(tmp_path, 0, 0.0)
     dump = dump_of(tmp_path)
     assert problem in dump.problem
@@ -139,7 +139,7 @@ def test_a_rank_that_called_nothing_says_so(
 ) -> None:
     recorder = SimpleNamespace(_dump_nccl_trace_json=lambda: b'{"version": "2.4"}')
     private = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=recorder), __version__="2.6.0")
-    monkeypatch.setattr(hang, "torch", private)
+    monkeypatch.setattr(module, "torch", private)
     write_dump(tmp_path, 0, 0.0)
     log, problem = log_of(dump_of(tmp_path))
     assert log is not None and log.calls == ()

@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 
+from .dump import flight_recorder, groups, stacks
 from .hooks import (
     Peers,
     watch_checkpoints,
@@ -46,7 +47,7 @@ from .hooks import (
 )
 from .marks import Marks
 from .recorder import Call, Recorder, enlarge_ring
-from .sampler import Sampler, stacks
+from .sampler import Sampler
 
 FORMAT = 1
 DUMP_VERSION = 2
@@ -228,7 +229,7 @@ class Collector:
         if asked == self._answered:
             return
         self._answered = asked
-        recorder, problem = self._recorder.content()
+        recorder, problem = flight_recorder()
         rank = self._facts["rank"]
         dump = {
             "schema_version": DUMP_VERSION,
@@ -237,7 +238,7 @@ class Collector:
             "time": wall_clock(),
             "since": 0.0,
             "threads": stacks(),
-            "groups": _groups(),
+            "groups": groups(),
             "flight_recorder": recorder,
             "problem": problem,
         }
@@ -258,10 +259,8 @@ class Collector:
                 self._recorder.keys[self._keys_written :], start=self._keys_written
             )
         ]
-        groups = {
-            name: ranks for name, ranks in _groups().items() if name not in self._groups_written
-        }
-        content = [*({"name": name, "ranks": ranks} for name, ranks in groups.items()), *lines]
+        new = {name: ranks for name, ranks in groups().items() if name not in self._groups_written}
+        content = [*({"name": name, "ranks": ranks} for name, ranks in new.items()), *lines]
         partners = len(self.peers.sends) + len(self.peers.receives)
         if partners > self._peers_written:
             sends, receives = sorted(self.peers.sends), sorted(self.peers.receives)
@@ -271,7 +270,7 @@ class Collector:
         text = "".join(json.dumps(line) + "\n" for line in content)
         _append_whole(self._folder / "names.jsonl", text.encode())
         self._keys_written += len(lines)
-        self._groups_written |= set(groups)
+        self._groups_written |= set(new)
         self._peers_written = partners
 
     def _write_lines(self) -> None:
@@ -389,15 +388,3 @@ def _device() -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "cpu"
-
-
-def _groups() -> dict[str, list[int]]:
-    """Name → global ranks of the process groups of this rank."""
-    groups: dict[str, list[int]] = {}
-    try:
-        world = torch.distributed.distributed_c10d._world
-        for group, name in list(world.pg_names.items()):
-            groups[str(name)] = sorted(world.pg_group_ranks.get(group, {}))
-    except Exception:  # noqa: BLE001 - private to torch: another version may name or fill it differently
-        return {}
-    return groups

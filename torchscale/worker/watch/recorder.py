@@ -6,7 +6,6 @@ is read when it is nearly full of new entries, so that each is read little more 
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 from collections.abc import Callable
@@ -90,16 +89,6 @@ class Recorder:
         calls = self._new_calls(content.get("entries") or [])
         self._marks.note(DRAIN_END)
         return calls
-
-    def content(self) -> tuple[dict[str, Any] | None, str]:
-        """All that the ring holds, as torch writes it, or why there is nothing."""
-        module = getattr(torch._C, "_distributed_c10d", None)
-        for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-            function = getattr(module, name, None)
-            if function is not None:
-                content: dict[str, Any] = json.loads(function())
-                return content, "" if content.get("entries") else "torch's flight recorder is empty"
-        return None, f"torch {torch.__version__} has no flight recorder for this backend"
 
     def _new_calls(self, entries: list[dict[str, Any]]) -> list[Call]:
         now = monotonic()

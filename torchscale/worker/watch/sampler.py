@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 from time import time_ns
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -75,31 +74,3 @@ class Sampler:
                 called = code.co_name
             frame = frame.f_back
         return None
-
-
-def stacks() -> list[dict[str, Any]]:
-    """Python stacks of all threads, the main thread first, the innermost frame last."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    main = threading.main_thread().ident
-    found = [
-        {
-            "name": names.get(ident, f"thread {ident}"),
-            "is_main": ident == main,
-            "frames": _frames(frame),
-        }
-        for ident, frame in sys._current_frames().items()
-        if ident != threading.get_ident()
-    ]
-    return sorted(found, key=lambda stack: not stack["is_main"])
-
-
-def _frames(innermost: FrameType | None) -> list[dict[str, Any]]:
-    frames: list[dict[str, Any]] = []
-    frame = innermost
-    while frame is not None and len(frames) < _MAX_DEPTH:
-        code = frame.f_code
-        frames.append(
-            {"file": code.co_filename, "line": frame.f_lineno or 0, "function": code.co_name}
-        )
-        frame = frame.f_back
-    return frames[::-1]

@@ -142,8 +142,11 @@ def test_two_nodes_of_one_rank_at_the_same_moment(two: Nodes) -> None:
     two.meet()
     assert two.leader.available == 2
     assert wait_until(lambda: len(two.leader._roster._notes) >= 3, timeout_seconds=SOON)
-    told = sum(not follower.orders.empty() for follower in two.followers)
-    assert told == 3
+
+    def told() -> int:
+        return sum(not follower.orders.empty() for follower in two.followers)
+
+    assert wait_until(lambda: told() == 3, timeout_seconds=SOON)
 
 
 @pytest.mark.parametrize("keys", [30, 5000])

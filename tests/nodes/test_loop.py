@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import socket
+import threading
 import warnings
 
 import pytest
@@ -13,6 +15,7 @@ from torchscale.nodes.channel import answer_pair
 from torchscale.nodes.loop import LoopThread
 from torchscale.nodes.network import listen
 from torchscale.nodes.strangers import Strangers
+from torchscale.util.process import wait_until
 
 TOKEN = b"correct horse battery staple"
 SOON = 30.0
@@ -29,6 +32,29 @@ def test_connections_that_arrive_at_the_end_are_closed_without_a_word(
         gc.collect()
     assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
     assert [record.message for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+def test_tasks_end_where_their_time_limit_passes_before_they_can_run(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that was suspended: all timers are due at once."""
+    thread = LoopThread("nodes")
+    ended = threading.Event()
+
+    async def wait_long() -> None:
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), SOON)
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    thread.start(wait_long())
+    monkeypatch.setattr("torchscale.nodes.loop._END_SECONDS", 0.0)
+    thread.close()
+    assert wait_until(thread.loop.is_closed, timeout_seconds=SOON)
+    assert ended.is_set()
+    gc.collect()
+    assert [record.message for record in caplog.records] == []
 
 
 def end_with_strangers(connections: int) -> None:

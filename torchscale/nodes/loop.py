@@ -102,6 +102,8 @@ class LoopThread:
         while running := [task for task in asyncio.all_tasks() if task is not ending]:
             for task in running:
                 task.cancel()
+            # The time limit of a machine that was suspended has passed before a task could run.
+            await _settle()
             done, _ = await asyncio.wait(running, timeout=_END_SECONDS)
             for task in done:
                 with contextlib.suppress(asyncio.CancelledError):

@@ -6,7 +6,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.program import torchscale
+from torchscale.schema.watch.attempt import CommandRun, JobRuns
 from torchscale.schema.watch.report import WatchReport
 
 
@@ -39,6 +42,37 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "is not empty" in done.stderr
+    assert "--append" not in done.stderr  # it holds no job
+    appended = torchscale(tmp_path, "watch", "-o", "out", "--append", "--", "true")
+    assert appended.returncode == 2
+    assert "holds no watched job" in appended.stderr
+
+
+def test_a_job_is_added_to_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    run = CommandRun(started=1.0, ended=2.0)
+    (tmp_path / "out" / "runs.json").write_text(JobRuns(runs=(run,)).model_dump_json())
+    refused = torchscale(tmp_path, "watch", "-o", "out", "--", "true")
+    assert refused.returncode == 2
+    assert "--append" in refused.stderr
+    assert torchscale(tmp_path, "watch", "-o", "out", "--append", "--", "true").returncode == 0
+    report = json.loads((tmp_path / "out" / "watch.json").read_text())
+    assert report["runs"] == 2
+
+
+def test_without_a_folder_there_is_nothing_to_add_to(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "watch", "--append", "--", "true")
+
+    assert done.returncode == 2
+    assert "-o results/tuesday" in done.stderr
+
+
+@pytest.mark.parametrize("price", ["0", "-1", "1e9"])
+def test_a_price_that_is_none_is_refused(tmp_path: Path, price: str) -> None:
+    done = torchscale(tmp_path, "watch", "--cost", price, "--", "true")
+
+    assert done.returncode == 2
+    assert "--cost" in done.stderr
 
 
 def test_the_folder_of_a_job_is_shown_and_printed_as_json(tmp_path: Path) -> None:
@@ -50,8 +84,9 @@ def test_the_folder_of_a_job_is_shown_and_printed_as_json(tmp_path: Path) -> Non
 
     shown = torchscale(tmp_path, "watch", "results/mine")
     assert "No step was seen in 3 s" in shown.stdout
-    printed = torchscale(tmp_path, "watch", "results/mine", "--json")
+    printed = torchscale(tmp_path, "watch", "results/mine", "--json", "--cost", "2.5")
     assert json.loads(printed.stdout)["kind"] == "watch"
+    assert json.loads(printed.stdout)["cost"]["price"] == 2.5
 
 
 def test_another_folder_is_an_error(tmp_path: Path) -> None:

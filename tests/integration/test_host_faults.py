@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,27 @@ CGROUP = Path("/sys/fs/cgroup/memory")
 MARKDOWN = ("report", "results/run", "--format", "md", "--output", "out.md")
 TERMINAL = ("report", "results/run", "--format", "terminal")
 SWEEP = ("benchmark", "config.json")
+TRAINING = """
+import sys, time, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+until = time.monotonic() + 4
+while time.monotonic() < until:
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+sys.exit(7)
+"""
 NO_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 def results(program: Program) -> None:
     """A measured run."""
     measured(program.directory / "results" / "run")
+
+
+def trained(program: Program) -> None:
+    """A program that trains for four seconds and exits with 7."""
+    (program.directory / "train.py").write_text(TRAINING)
 
 
 def config(program: Program, **content: Any) -> None:
@@ -219,6 +235,17 @@ CAMPAIGN = [
         prepare=results,
         limits={resource.RLIMIT_NOFILE: 32},
         leaves=("out.md",),
+    ),
+    Fault(
+        "a disk of 200k for what watch collects",
+        "tmpfs in a private mount namespace",
+        ("watch", "--output-dir", "disk/job", "--", sys.executable, "train.py"),
+        (7,),
+        "[1-9][0-9,]* steps on 1 rank in .*the disk is full",
+        trained,
+        namespace="-rm",
+        script='mkdir "$D/disk"; mount -t tmpfs -o size=200k none "$D/disk"',
+        leaves=("disk",),
     ),
     Fault(
         "an argument that is no text",

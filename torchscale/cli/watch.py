@@ -13,7 +13,7 @@ import typer
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, result_console
-from torchscale.cli.parsing import parse_seconds
+from torchscale.cli.parsing import is_price, parse_seconds
 from torchscale.errors import UsageError
 
 app = typer.Typer(
@@ -35,6 +35,14 @@ def watch(
             help="New folder for what is collected. Default: results/watch-<program>-<time>",
         ),
     ] = None,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Add to the job in --output-dir, if there is one: a job that is requeued or "
+            "started again is one job.",
+        ),
+    ] = False,
     live: Annotated[
         bool | None,
         typer.Option(
@@ -54,6 +62,14 @@ def watch(
             help="Look why the job hangs after so long without a step or a collective.",
         ),
     ] = "2m",
+    cost: Annotated[
+        float | None,
+        typer.Option(
+            "--cost",
+            metavar="DOLLARS",
+            help="Price of a device and hour: what each part of the wall time cost, and findings.",
+        ),
+    ] = None,
     follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,8 +92,11 @@ def watch(
 
     [cyan]torchscale watch -o results/tuesday -- python train.py --epochs 3[/cyan]
 
-    [cyan]torchscale watch results/tuesday --json[/cyan]
+    [cyan]torchscale watch --append -o results/big-job -- srun torchrun … train.py[/cyan]
+
+    [cyan]torchscale watch results/tuesday --cost 2.50[/cyan]
     """
+    _check_price(cost)
     command: list[str] | None = context.meta.get(COMMAND_KEY)
     if follow is not None:
         from torchscale.jobs.run import follow_job  # noqa: PLC0415 - `--help` does not need it
@@ -85,7 +104,7 @@ def watch(
         follow_job(Path(words_of(context)[0]), follow)
         return
     if command is None:
-        _show_job(words_of(context), as_json=as_json)
+        _show_job(words_of(context), cost, as_json=as_json)
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
@@ -93,8 +112,7 @@ def watch(
     from torchscale.report.terminal.watch import print_hang, print_watch  # noqa: PLC0415 - `--help` does not need it
 
     directory = output_dir if output_dir is not None else _default_folder(command)
-    if directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"{directory} is not empty", hint="name a new folder with --output-dir")
+    _check_folder(directory, append=append, is_named=output_dir is not None)
     is_live = live if live is not None else sys.stderr.isatty()
     report = watch_program(
         WatchRequest(
@@ -104,6 +122,7 @@ def watch(
             on_hang=lambda verdict, seconds: print_hang(verdict, seconds, message_console()),
             stall_seconds=parse_seconds("--stall", stall),
             keeps_events=keep_events,
+            price=cost,
         )
     )
     if as_json:
@@ -114,7 +133,38 @@ def watch(
     raise typer.Exit(report.exit_code or 0)
 
 
-def _show_job(words: list[str], *, as_json: bool) -> None:
+def _check_price(price: float | None) -> None:
+    if price is not None and not is_price(price):
+        raise UsageError(
+            f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50"
+        )
+
+
+def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
+    """That the folder is new, or with ``--append`` that of a job."""
+    from torchscale.jobs.runs import is_job  # noqa: PLC0415 - `--help` does not need it
+
+    if append and not is_named:
+        raise UsageError(
+            "--append has no job to add to: every run without --output-dir has a new folder",
+            hint="torchscale watch --append -o results/tuesday -- PROGRAM",
+        )
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if append and is_job(directory):
+        return
+    if append:
+        raise UsageError(
+            f"{directory} is not empty and holds no watched job that a run can be added to",
+            hint="name a new folder with --output-dir",
+        )
+    other = "name a new folder with --output-dir"
+    if is_job(directory):
+        other = "add this run to the job in it with --append, or " + other
+    raise UsageError(f"{directory} is not empty", hint=other)
+
+
+def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> None:
     """What is known of the job in a folder."""
     if len(words) != 1:
         raise UsageError(
@@ -125,7 +175,7 @@ def _show_job(words: list[str], *, as_json: bool) -> None:
     from torchscale.read.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.watch import print_watch  # noqa: PLC0415
 
-    report = read_watch(run_by_name(Path(words[0])))
+    report = read_watch(run_by_name(Path(words[0])), cost)
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:

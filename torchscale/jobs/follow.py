@@ -15,6 +15,7 @@ from torchscale.analysis.job.events import Calls, CoreTime, Kind, Moments, RankE
 from torchscale.analysis.job.rounds import Round, find_round
 from torchscale.analysis.job.stages import stages_of
 from torchscale.analysis.job.steps import StepTimes, Waited, step_edges, step_times
+from torchscale.analysis.job.wall_time import Spans, find_spans
 from torchscale.jobs.stream import Names, RankStream, rank_folders
 
 _NO_TIMES: Times = np.zeros(0, np.int64)
@@ -30,10 +31,31 @@ class Stretch:
     Attributes:
         steps: Their times.
         waited: What each rank was blocked for.
+        begin_ns: When the first of them began.
+        spans: What of them was no step.
     """
 
     steps: StepTimes
     waited: tuple[Waited, ...]
+    begin_ns: int
+    spans: Spans
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What was written of steps that are not complete on all ranks.
+
+    Attributes:
+        events: Of each rank.
+        edges: When further steps ended, on the rank that has the most of them.
+        last_seen: Last sign of life of any rank, in nanoseconds since the epoch.
+        in_order: Whether all ranks left the program by themselves.
+    """
+
+    events: tuple[RankEvents, ...]
+    edges: Times
+    last_seen: int
+    in_order: bool
 
 
 class _Held:
@@ -47,12 +69,15 @@ class _Held:
             CoreTime(_NO_TIMES, _NO_TIMES),
         )
         self.read_until = 0
+        self.last_seen = round(stream.facts.began * 1e9)
 
     def read(self) -> int:
         """Read on; how much there was. Collectives are known up to the last time that the recorder
         was read."""
         new = self.stream.read()
         self.events = _joined(self.events, new)
+        for times in (new.moments.time, new.calls.time, new.core_time.time):
+            self.last_seen = max(self.last_seen, int(times[-1]) if len(times) else 0)
         if len(self.events.moments.time) > _MAX_HELD:
             self.drop_before(int(self.events.moments.time[-_MAX_HELD // 2]))
         drains = new.moments.at(Kind.DRAIN)
@@ -147,6 +172,19 @@ class JobFollower:
             return None
         return self._complete_steps()
 
+    def remainder(self) -> Remainder | None:
+        """What is left after the steps of all stretches; ``None`` where no rank has reported."""
+        held = [self._held[rank] for rank in self.ranks]
+        if not held:
+            return None
+        edges = max(self._edges(held), key=len)
+        return Remainder(
+            tuple(one.events for one in held),
+            edges[1:] if self.steps else edges,  # the first one is that of the last complete step
+            max(one.last_seen for one in held),
+            all(one.stream.facts.state == "ended" for one in held),
+        )
+
     def _find_ranks(self) -> None:
         if self._is_complete:
             return
@@ -202,7 +240,8 @@ class JobFollower:
         events = [one.events for one in held]
         arrivals = find_arrivals([one.events.calls for one in held], groups)
         steps, waited = step_times(events, arrivals, edges, self.steps)
+        spans = find_spans(events, edges[0])
         self.steps += len(steps)
         for one, edge in zip(held, edges, strict=True):
             one.drop_before(int(edge[-1]))
-        return Stretch(steps, waited)
+        return Stretch(steps, waited, int(edges[0][0]), spans)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from torchscale.analysis.job.goodput import with_price
 from torchscale.analysis.job.step_log import StepLog
-from torchscale.analysis.job.steps import StepTimes, Waited
+from torchscale.analysis.job.steps import StepTimes
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
 from torchscale.errors import TorchscaleError
-from torchscale.jobs.follow import JobFollower, Stretch
+from torchscale.jobs.attempts import Attempt
+from torchscale.jobs.follow import JobFollower
 from torchscale.jobs.hang import job_autopsy
+from torchscale.jobs.history import History
+from torchscale.jobs.runs import Past
 from torchscale.jobs.stream import failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Finding, FindingKind
+from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.rank import ProgramLine
-from torchscale.schema.watch.report import JobTime, WatchedRank, WatchFinding, WatchReport
+from torchscale.schema.watch.report import WatchedRank, WatchFinding, WatchReport
 from torchscale.util.redaction import redact_arguments
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
@@ -34,65 +38,10 @@ _SHORTEST_JOB = 4 * LEFT_OUT
 _LINE_FLOOR = 0.02
 """Share of a step that a rank is longer at a line than the others, for the line to be named."""
 _MAX_LINES = 3
+_MOST_RANKS = 8
 _MOST = 0.5
 """Share of what a rank is longer that a line takes, to be looked at first."""
 _ON_HOST = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES)
-
-
-@dataclass
-class _Attempt:
-    """One attempt of the job.
-
-    Attributes:
-        follower: Its files.
-        log: Its steps, as soon as there are some.
-        first_step, last_step: Seconds since the epoch.
-        in_steps, saving, evaluating, collector: Seconds; of the slowest rank, the collector's mean.
-        waits: (Row that came last, collective) → seconds that others waited.
-    """
-
-    follower: JobFollower
-    log: StepLog | None = None
-    first_step: float = 0.0
-    last_step: float = 0.0
-    in_steps: float = 0.0
-    saving: float = 0.0
-    evaluating: float = 0.0
-    collector: float = 0.0
-    waits: Counter[tuple[int, int]] = field(default_factory=Counter)
-
-    @property
-    def steps(self) -> int:
-        """Steps that have ended. The first one has no step before it that says when it began, and
-        no times; rounds begin where others end."""
-        measured = self.follower.steps
-        if measured and self.follower.round is None:
-            return measured + 1
-        return measured
-
-    def add(self, stretch: Stretch) -> None:
-        """The steps of a stretch."""
-        steps = stretch.steps
-        if self.log is None:
-            self.log = StepLog(self.follower.ranks)
-            self.first_step = float(steps.end_ns[0]) * 1e-9
-        self.log.stages = self.follower.stages
-        self.last_step = float(steps.end_ns[-1]) * 1e-9
-        self.in_steps += float(steps.wall[0].sum())
-        self.saving += float(steps.saving.sum(axis=1).max())
-        self.evaluating += float(steps.evaluating.sum(axis=1).max())
-        self.collector += float(steps.collector.mean(axis=0).sum())
-        self._note_waits(stretch.waited)
-        self.log.add(steps)
-
-    def _note_waits(self, waited: Sequence[Waited]) -> None:
-        """Who is waited for, and at what: seconds of all waits."""
-        for waits in waited:
-            known = waits.last >= 0
-            pairs = zip(waits.last[known].tolist(), waits.what[known].tolist(), strict=True)
-            seconds = ((waits.until - waits.start)[known] * 1e-9).tolist()
-            for pair, time in zip(pairs, seconds, strict=True):
-                self.waits[pair] += time
 
 
 class WatchedJob:
@@ -104,9 +53,20 @@ class WatchedJob:
         problem: What could not be read, judged or written last; empty where all could.
     """
 
-    def __init__(self, directory: Path, command: Sequence[str], started: float) -> None:
-        self._directory, self._command, self._started = directory, tuple(command), started
-        self._attempts = [_Attempt(JobFollower(directory))]
+    def __init__(
+        self,
+        directory: Path,
+        command: Sequence[str],
+        started: float,
+        *,
+        past: Past | None = None,
+        price: float | None = None,
+    ) -> None:
+        """Of the run of the command that began at ``started``, in seconds since the epoch, after
+        those of ``past``; ``price`` is in dollars for a device and hour."""
+        self._directory, self._command, self._price = directory, tuple(command), price
+        self._history = History(directory, past or Past((CommandRun(started=started),)))
+        self._attempts = [self._attempt(self._history.next_attempt)]
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -121,10 +81,8 @@ class WatchedJob:
         except Exception as error:  # noqa: BLE001 - see above
             self.problem = f"not judged: {type(error).__name__}: {error}"
 
-    @property
-    def steps(self) -> int:
-        """Of all attempts."""
-        return sum(attempt.steps for attempt in self._attempts)
+    def _attempt(self, number: int) -> Attempt:
+        return Attempt(number, JobFollower(self._directory, number))
 
     @property
     def moments(self) -> int:
@@ -148,12 +106,28 @@ class WatchedJob:
         Raises:
             StoreError: a file of a rank is damaged.
         """
-        attempt = self._attempts[-1]
-        while (stretch := attempt.follower.advance()) is not None:
-            attempt.add(stretch)
-        following = len(self._attempts)
-        if any(number == following for _, number in rank_folders(self._directory)):
-            self._attempts.append(_Attempt(JobFollower(self._directory, following)))
+        self._attempts[-1].advance()
+        while (number := self._following()) is not None:
+            over, following = self._attempts[-1], self._attempt(number)
+            over.advance()  # what it wrote before its last rank ended
+            following.advance()
+            self._attempts.append(following)
+            self._history.keep(over, following.process_began or time.time(), is_last=False)
+
+    def _following(self) -> int | None:
+        """Number of the next attempt that has ranks. One whose ranks ended before they reported
+        leaves nothing."""
+        last = self._attempts[-1]
+        numbers = {number for _, number in rank_folders(self._directory)}
+        return min((number for number in numbers if number > last.number), default=None)
+
+    def close(self, now: float) -> None:
+        """The job has ended: keep what is known of its last attempt.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        self._history.keep(self._attempts[-1], now, is_last=True)
 
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
@@ -167,7 +141,7 @@ class WatchedJob:
         return self.verdict
 
     @property
-    def _judged(self) -> _Attempt | None:
+    def _judged(self) -> Attempt | None:
         with_steps = [attempt for attempt in self._attempts if attempt.log is not None]
         return with_steps[-1] if with_steps else None
 
@@ -179,33 +153,33 @@ class WatchedJob:
             exit_code: Of the program; ``None`` while it runs.
 
         """
+        started = self._history.started
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
-            started_at=datetime.fromtimestamp(self._started, timezone.utc).isoformat(
-                timespec="seconds"
-            ),
-            seconds=max(0.0, now - self._started),
+            started_at=datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
+            seconds=max(0.0, now - started),
             exit_code=exit_code,
-            restarts=len(self._attempts) - 1,
-            notes=tuple(self._notes()),
             autopsy=self.autopsy,
         )
+        timed = [report]
+        self.guarded(lambda: timed.append(self._history.with_time(report, self._attempts[-1], now)))
+        notes = (*self._notes(), *timed[-1].notes)
+        report = timed[-1].model_copy(update={"notes": notes})
         attempt = self._judged
         table = None if attempt is None else _table(attempt)
         if attempt is None or table is None:
-            return report
+            return with_price(report, self._price)
         for stream in attempt.follower.streams.values():
             self.guarded(stream.read_use)
         facts = next(iter(attempt.follower.streams.values())).facts
         steps = max(1, attempt.follower.steps)
-        return report.model_copy(
+        judged = report.model_copy(
             update={
                 "world_size": facts.world_size,
                 "torch": facts.torch,
                 "backend": facts.backend,
                 "device": facts.device,
-                "steps": self.steps,
                 "left_out_steps": table.first,
                 "step_seconds": float(table.wall.mean()),
                 "findings": tuple(
@@ -214,24 +188,10 @@ class WatchedJob:
                 "abstentions": self.verdict.abstentions,
                 "changes": self.verdict.changes,
                 "per_rank": tuple(_per_rank(attempt, table)),
-                "time": self._time(now),
                 "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
             }
         )
-
-    def _time(self, now: float) -> JobTime:
-        done = [attempt for attempt in self._attempts if attempt.log is not None]
-        saving = sum(attempt.saving for attempt in done)
-        evaluating = sum(attempt.evaluating for attempt in done)
-        gaps = [later.first_step - earlier.last_step for earlier, later in pairwise(done)]
-        return JobTime(
-            start=max(0.0, done[0].first_step - self._started),
-            steps=max(0.0, sum(attempt.in_steps for attempt in done) - saving - evaluating),
-            saving=saving,
-            evaluating=evaluating,
-            restarts=max(0.0, sum(gaps)),
-            end=max(0.0, now - done[-1].last_step),
-        )
+        return with_price(judged, self._price)
 
     def _notes(self) -> list[str]:
         attempt = self._judged
@@ -249,6 +209,7 @@ class WatchedJob:
             for rank, stream in streams.items()
             if stream.facts.problem
         ]
+        notes += self._torn_notes()
         hosts = {stream.facts.host for stream in streams.values()}
         facts = next(iter(streams.values())).facts
         if attempt is None:
@@ -281,6 +242,20 @@ class WatchedJob:
             notes.append("some steps were removed before they were read")
         return notes
 
+    def _torn_notes(self) -> list[str]:
+        """Of a job that is over: ranks whose end nobody has written."""
+        if not self._history.is_over:
+            return []
+        streams = self._attempts[-1].follower.streams
+        torn = [rank for rank, stream in streams.items() if stream.facts.state == "running"]
+        if not torn:
+            return []
+        which = ", ".join(map(str, torn[:_MOST_RANKS])) + ", …" * (len(torn) > _MOST_RANKS)
+        return [
+            f"the end of these ranks was not written (they were killed, or the disk is full): "
+            f"{which}; their last half second, or what the disk had no room for, is missing"
+        ]
+
 
 def _settled(log: StepLog | None) -> StepLog | None:
     """Without the first steps of a job that has enough."""
@@ -292,12 +267,12 @@ def _settled(log: StepLog | None) -> StepLog | None:
     return log.without(table)
 
 
-def _table(attempt: _Attempt) -> StepTimes | None:
+def _table(attempt: Attempt) -> StepTimes | None:
     log = _settled(attempt.log)
     return None if log is None else log.table
 
 
-def _per_rank(attempt: _Attempt, table: StepTimes) -> list[WatchedRank]:
+def _per_rank(attempt: Attempt, table: StepTimes) -> list[WatchedRank]:
     blame = table.blame.sum(axis=1)
     shares = blame / max(float(blame.sum()), 1e-12)
     return [
@@ -320,7 +295,7 @@ def _per_rank(attempt: _Attempt, table: StepTimes) -> list[WatchedRank]:
     ]
 
 
-def _with_places(item: JobFinding, attempt: _Attempt, table: StepTimes) -> WatchFinding:
+def _with_places(item: JobFinding, attempt: Attempt, table: StepTimes) -> WatchFinding:
     """With the lines at which the rank is longer, and the collective at which it is waited for."""
     finding = item.finding
     lines: tuple[tuple[ProgramLine, float], ...] = ()
@@ -348,7 +323,7 @@ def _with_line(finding: Finding, lines: Sequence[tuple[ProgramLine, float]]) -> 
 
 
 def _longer_lines(
-    attempt: _Attempt, row: int, step_seconds: float
+    attempt: Attempt, row: int, step_seconds: float
 ) -> tuple[tuple[ProgramLine, float], ...]:
     """Lines at which the rank's samples say that it spends more of a step than the others."""
     uses = [stream.use for stream in attempt.follower.streams.values()]
@@ -378,7 +353,7 @@ def _longer_lines(
     return tuple(found[:_MAX_LINES])
 
 
-def _awaited_at(attempt: _Attempt, row: int) -> str:
+def _awaited_at(attempt: Attempt, row: int) -> str:
     """``all_reduce of 1.2 MB``: where the others wait for the rank most."""
     mine = {what: seconds for (last, what), seconds in attempt.waits.items() if last == row}
     if not mine:

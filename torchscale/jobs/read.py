@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from torchscale.analysis.job.goodput import with_price
 from torchscale.errors import StoreError
 from torchscale.jobs.run import REPORT
 from torchscale.schema.watch.report import WatchReport
@@ -15,15 +16,16 @@ _MAX_BYTES = 64 << 20
 """Of a report of 10,000 ranks: 5 MB."""
 
 
-def read_watch(directory: Path) -> WatchReport:
-    """The report of the job in ``directory``; of a job that runs, as of the last judgement.
+def read_watch(directory: Path, price: float | None = None) -> WatchReport:
+    """The report of the job in ``directory``; of a job that runs, as of the last judgement. With
+    ``price``, in dollars for a device and hour, with what it cost.
 
     Raises:
         StoreError: there is none, or it is damaged.
     """
     path = directory / REPORT
     try:
-        return WatchReport.model_validate_json(read_bounded(path, _MAX_BYTES))
+        report = WatchReport.model_validate_json(read_bounded(path, _MAX_BYTES))
     except FileNotFoundError as error:
         raise StoreError(
             f"{directory} holds no watched job: it has no {REPORT}",
@@ -32,3 +34,4 @@ def read_watch(directory: Path) -> WatchReport:
     except (ValidationError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise StoreError(f"{path}: not the report of a watched job: {reason}") from error
+    return with_price(report, price)

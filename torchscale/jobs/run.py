@@ -18,6 +18,7 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.jobs.job import WatchedJob
+from torchscale.jobs.runs import Past, begin_run, end_run
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.files import atomic_write_model, make_directory
@@ -44,11 +45,12 @@ class WatchRequest:
 
     Attributes:
         command: argv.
-        directory: New folder for what is collected.
+        directory: Folder for what is collected; with a job in it, this is another run of it.
         on_finding: Called with each finding when it first appears.
         on_hang: Called with why the job makes no progress, and for how many seconds.
         stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
         keeps_events: Whether the ranks' moments are kept after the end.
+        price: Dollars for a device and hour; ``None`` where no cost is wanted.
     """
 
     command: Sequence[str]
@@ -57,6 +59,7 @@ class WatchRequest:
     on_hang: Callable[[Autopsy, float], None] = field(default=lambda *_: None)
     stall_seconds: float = STALL_SECONDS
     keeps_events: bool = False
+    price: float | None = None
 
 
 def watch_program(request: WatchRequest) -> WatchReport:
@@ -66,14 +69,16 @@ def watch_program(request: WatchRequest) -> WatchReport:
     Raises:
         MachineError: the program cannot be started.
         OutputError: the folder cannot be written.
+        StoreError, UsageError: the folder has a job that no run can be added to.
     """
     if shutil.which(request.command[0]) is None:
         raise MachineError(f"cannot start {request.command[0]}: no such program")
     directory = request.directory.absolute()
     make_directory(directory)
     started = time.time()
-    job = WatchedJob(directory, request.command, started)
-    environment = watching_environment(directory, os.environ)
+    past = begin_run(directory, started)
+    job = WatchedJob(directory, request.command, started, past=past, price=request.price)
+    environment = watching_environment(directory, os.environ, past.next_attempt)
     with _forwarding() as forward:
         try:
             process = subprocess.Popen(list(request.command), env=environment)
@@ -82,7 +87,7 @@ def watch_program(request: WatchRequest) -> WatchReport:
             raise MachineError(f"cannot start {request.command[0]}: {reason}") from error
         forward.append(process)
         _follow(job, lambda seconds: _ends(process, seconds), request, directory)
-    return _finished(job, process.returncode, request, directory)
+    return _finished(job, process.returncode, request, past)
 
 
 def follow_job(directory: Path, pid: int) -> None:
@@ -92,9 +97,11 @@ def follow_job(directory: Path, pid: int) -> None:
         OutputError: the folder cannot be written.
     """
     request = WatchRequest(_command_of(pid), directory)
-    job = WatchedJob(directory, request.command, time.time())
+    started = time.time()
+    past = begin_run(directory, started, starts_program=False)
+    job = WatchedJob(directory, request.command, started, past=past)
     _follow(job, lambda seconds: _has_ended(pid, seconds), request, directory)
-    _finished(job, None, request, directory)
+    _finished(job, None, request, past)
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
@@ -119,13 +126,16 @@ def _has_ended(pid: int, seconds: float) -> bool:
     return True
 
 
-def watching_environment(directory: Path, variables: Mapping[str, str]) -> dict[str, str]:
+def watching_environment(
+    directory: Path, variables: Mapping[str, str], first_attempt: int = 0
+) -> dict[str, str]:
     """``variables`` with those that have each Python of the program load the collector."""
     path = [str(_SITE), *filter(None, [variables.get("PYTHONPATH")])]
     return {
         **variables,
         "PYTHONPATH": os.pathsep.join(path),
         "TORCHSCALE_WATCH": str(directory),
+        "TORCHSCALE_WATCH_FIRST_ATTEMPT": str(first_attempt),
     }
 
 
@@ -185,15 +195,17 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _finished(
-    job: WatchedJob, status: int | None, request: WatchRequest, directory: Path
+    job: WatchedJob, status: int | None, request: WatchRequest, past: Past
 ) -> WatchReport:
     """The last judgement; ``status`` is ``None`` where the program is not ours."""
-    ended = time.time()
+    directory, ended = request.directory.absolute(), time.time()
     exit_code = status
     if status is not None and status < 0:
         exit_code = 128 - status
     job.guarded(job.advance)
     job.guarded(job.judge)
+    job.guarded(partial(job.close, ended))
+    job.guarded(partial(end_run, directory, past, ended))
     job.guarded(lambda: atomic_write_model(directory / REPORT, job.report(ended, exit_code)))
     if not request.keeps_events:
         with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from torchscale.analysis.job.events import Calls, CoreTime, Moments, RankEvents
 from torchscale.errors import StoreError
+from torchscale.schema.watch.attempt import RankCheckpoints
 from torchscale.schema.watch.rank import RankFacts, RankUse
 from torchscale.util.files import read_end
 
@@ -93,6 +94,20 @@ class RankStream:
             self._numbered(calls),
             CoreTime(shares[:, 0], shares[:, 1]),
         )
+
+    def read_checkpoints(self) -> RankCheckpoints:
+        """What the rank saved, and loaded before its first step.
+
+        Raises:
+            StoreError: the file is damaged.
+        """
+        path = self._folder / "checkpoints.json"
+        if not path.exists():
+            return RankCheckpoints()
+        try:
+            return RankCheckpoints.model_validate_json(_text(path))
+        except (ValidationError, OSError) as error:
+            raise _damaged(path, error) from error
 
     def read_use(self) -> None:
         """Read what the process used."""

@@ -82,6 +82,14 @@ class Moments:
         count = min(len(starts), len(ends))
         return IntervalSet(starts[:count], ends[:count])
 
+    @property
+    def evaluations(self) -> IntervalSet:
+        """From each switch to evaluation to the next one to training."""
+        begins, ends = self.at(Kind.EVALUATION), self.at(Kind.TRAINING)
+        place = np.searchsorted(ends, begins)
+        closed = place < len(ends)
+        return IntervalSet(begins[closed], ends[place[closed]])
+
 
 @dataclass(frozen=True)
 class Calls:

@@ -143,7 +143,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
         "data": data,
         "collection": collection,
         "saving": rank.moments.between(Kind.SAVE, Kind.SAVE_END),
-        "evaluating": _evaluating(rank.moments),
+        "evaluating": rank.moments.evaluations,
         "collector": collector,
         "wait": IntervalSet(waits.start, waits.until),
         "transfer": IntervalSet(waits.until[known], waits.end[known]),
@@ -216,14 +216,6 @@ def _tails(rank: RankEvents, noted: IntervalSet) -> IntervalSet:
     tails = IntervalSet(last_call[inside], passes.end[inside])
     free = noted.within(tails.start, tails.end) == 0
     return IntervalSet(tails.start[free], tails.end[free])
-
-
-def _evaluating(moments: Moments) -> IntervalSet:
-    """From each switch to evaluation to the next one to training."""
-    begins, ends = moments.at(Kind.EVALUATION), moments.at(Kind.TRAINING)
-    place = np.searchsorted(ends, begins)
-    closed = place < len(ends)
-    return IntervalSet(begins[closed], ends[place[closed]])
 
 
 def _under_way(rank: RankEvents, waits: Waited, finish: Times) -> IntervalSet:

@@ -10,7 +10,7 @@ from rich.table import Table
 from torchscale.report.terminal.autopsy import print_autopsy
 from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged
-from torchscale.report.text.watch import headline, time_line
+from torchscale.report.text.watch import format_dollars, headline, time_rows
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import (
@@ -22,15 +22,16 @@ from torchscale.util.units import (
 
 
 def print_watch(report: WatchReport, console: Console) -> None:
-    """What limits the job, then where each rank's step goes."""
+    """What limits the job, then where the wall time and each rank's step went."""
     console.print(headline(report), markup=False, soft_wrap=True, style="bold")
-    if report.steps:
-        console.print(time_line(report), markup=False, soft_wrap=True)
     _print_findings(report, console)
     if report.autopsy is not None:
         print_autopsy(report.autopsy, console)
     for note in report.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
+    if report.time.total:
+        console.print()
+        console.print(_time_table(report))
     if report.per_rank:
         console.print()
         console.print(_ranks_table(report))
@@ -47,7 +48,7 @@ def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
 
 
 def _print_findings(report: WatchReport, console: Console) -> None:
-    if not report.steps:
+    if report.step_seconds is None:
         return
     if not report.findings:
         console.print("No bottleneck found.")
@@ -63,9 +64,10 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     """A finding, its evidence and what to do."""
     finding = item.finding
     span = f", {item.span}" if item.span else ""
+    money = "" if item.cost_dollars is None else f", {format_dollars(item.cost_dollars)} in all"
     lines = [
         f"  {number}. {finding.kind.label}{span}: {finding.summary}; costs up to "
-        f"{format_percent(finding.cost_percent / 100)} of a step "
+        f"{format_percent(finding.cost_percent / 100)} of a step{money} "
         f"({finding.confidence.value} confidence)"
     ]
     lines += [f"     evidence: {text}" for text in finding.evidence]
@@ -80,15 +82,29 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     return lines
 
 
-def _ranks_table(report: WatchReport) -> Table:
-    table = Table(
-        title="Mean step of each rank",
+def _table(title: str) -> Table:
+    return Table(
+        title=title,
         title_justify="left",
         title_style="bold",
         box=None,
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
+
+
+def _time_table(report: WatchReport) -> Table:
+    table = _table("Where the wall time went")
+    table.add_column("part", no_wrap=True)
+    for heading in ("time", "share", *["cost"] * (report.cost is not None)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in time_rows(report):
+        table.add_row(*row)
+    return table
+
+
+def _ranks_table(report: WatchReport) -> Table:
+    table = _table("Mean step of each rank")
     has_bubble = any(rank.bubble_seconds for rank in report.per_rank)
     headings = ["rank", "own", "data", "waits for ranks", "transfer"]
     headings += ["bubble"] * has_bubble

@@ -1,35 +1,100 @@
-"""Sentences on a watched job."""
+"""Sentences on a watched job, and the parts of its wall time."""
 
 from __future__ import annotations
 
+import math
+
 from torchscale.report.text.labels import plural
-from torchscale.schema.watch.report import WatchReport
+from torchscale.schema.watch.report import JobTime, WatchReport
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
+
+_PARTS = {
+    "steps": "productive steps",
+    "recomputed": "recomputed steps",
+    "start": "start-up",
+    "saving": "checkpoints",
+    "evaluating": "evaluations",
+    "stalls": "stalls",
+    "restarts": "between attempts",
+    "idle": "idle between runs",
+    "end": "after the last step",
+}
+_WHOLE_DOLLARS, _TENTH = 100, 0.1
+_LEAST_SHOWN = 0.5
+"""Seconds of a part that has a row: what is less would be 0 s."""
 
 
 def headline(report: WatchReport) -> str:
-    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step``."""
+    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``."""
     lasted = format_coarse_seconds(report.seconds)
-    if not report.steps or report.step_seconds is None:
+    if not report.steps:
         return f"No step was seen in {lasted}"
+    share = goodput_text(report)
+    if report.step_seconds is None:
+        return f"{plural(report.steps, 'step')} in {lasted}, goodput {share}"
     ranks = plural(report.world_size, "rank")
     step = format_seconds(report.step_seconds)
-    return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step"
+    return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step, goodput {share}"
 
 
-def time_line(report: WatchReport) -> str:
-    """Where the wall time went."""
-    time = report.time
-    parts = [
-        (time.start, "start"),
-        (time.saving, "checkpoints"),
-        (time.evaluating, "evaluations"),
-        (time.restarts, "restarts"),
-        (time.end, "end"),
+def goodput_text(report: WatchReport) -> str:
+    """``83.1 %``; ``at most 83.1 %`` where it is not known how many steps repeat others."""
+    bound = "at most " * (report.repeated_steps is None)
+    return f"{bound}{format_percent(report.goodput)}"
+
+
+def time_rows(report: WatchReport) -> list[tuple[str, ...]]:
+    """Part, time, share of the wall time and, with a price, dollars; the last row is of all."""
+    total = report.time.total
+    rows = [
+        _row(report, _label(report, name), name, total)
+        for name in _PARTS
+        if _is_shown(report, name)
     ]
-    others = ", ".join(
-        f"{what} {format_coarse_seconds(seconds)}" for seconds, what in parts if seconds >= 1
-    )
-    share = format_percent(time.goodput)
-    beside = f" ({others})" if others else ""
-    return f"{share} of the wall time in steps{beside}"
+    if report.repeated_steps is None:
+        rows.insert(1, ("recomputed steps", "not known", "", *[""] * (report.cost is not None)))
+    whole = ("all", format_coarse_seconds(total), format_percent(1.0))
+    if report.cost is None:
+        return [*rows, whole]
+    return [*rows, (*whole, format_dollars(report.cost.parts.total))]
+
+
+def _is_shown(report: WatchReport, name: str) -> bool:
+    """Steps are shown always, and steps again where there are some."""
+    if name == "recomputed" and report.repeated_steps:
+        return True
+    return name == "steps" or _part(report.time, name) >= _LEAST_SHOWN
+
+
+def _label(report: WatchReport, name: str) -> str:
+    """``recomputed steps (1,200)``, ``between attempts (3)``, ``idle between runs (2)``."""
+    label = _PARTS[name]
+    if name == "recomputed" and report.repeated_steps:
+        return f"{label} ({report.repeated_steps:,})"
+    if name == "idle":
+        return f"{label} ({report.runs})"
+    if name == "steps" and report.repeated_steps is None:
+        return "steps"
+    return label
+
+
+def _row(report: WatchReport, label: str, name: str, total: float) -> tuple[str, ...]:
+    seconds = _part(report.time, name)
+    row = (label, format_coarse_seconds(seconds), format_percent(seconds / total if total else 0.0))
+    if report.cost is None:
+        return row
+    return (*row, format_dollars(_part(report.cost.parts, name)))
+
+
+def _part(time: JobTime, name: str) -> float:
+    return float(getattr(time, name))
+
+
+def format_dollars(amount: float) -> str:
+    """``$1,250``, ``$12.30``, ``$0.0042``: cents, and below ten cents two digits."""
+    if amount >= _WHOLE_DOLLARS:
+        return f"${amount:,.0f}"
+    if amount >= _TENTH or amount == 0:
+        return f"${amount:.2f}"
+    digits = 1 - math.floor(math.log10(amount))
+    return f"${amount:.{digits}f}"

@@ -22,6 +22,7 @@ class RankFacts(Frozen):
         pid, host: Where it runs.
         start_ns: What its moments count from, on the wall clock.
         began: When the collector started, in seconds since the epoch.
+        process_began: When the process did; 0 where not known.
         restart: How often torchrun had restarted the job.
         torch, python: Versions.
         backend: Of torch.distributed; empty without.
@@ -39,6 +40,7 @@ class RankFacts(Frozen):
     host: str
     start_ns: Count
     began: NotNegative
+    process_began: NotNegative = 0.0
     restart: Count
     torch: str
     python: str

@@ -36,6 +36,7 @@ class WatchFinding(Frozen):
         lines: Lines of the program at which the rank is longer than the others, with the seconds a
             step that it is longer.
         collective: What the others wait for it at most.
+        cost_dollars: Of all devices over the steps that it is about; ``None`` without a price.
     """
 
     finding: Finding
@@ -43,6 +44,7 @@ class WatchFinding(Frozen):
     last_step: Count | None = None
     lines: tuple[tuple[ProgramLine, float], ...] = ()
     collective: str = ""
+    cost_dollars: NotNegative | None = None
 
     @property
     def span(self) -> str:
@@ -83,28 +85,88 @@ class WatchedRank(Frozen):
 
 
 class JobTime(Frozen):
-    """Where the wall time of a job went; seconds.
+    """Where the wall time of a job went: seconds, device-seconds or dollars. The parts add up to
+    all of it (docs/watch.md, "Goodput").
 
     Attributes:
-        start: Until the end of the first step.
-        steps: In steps, without what is below.
-        saving, evaluating: Of the slowest rank.
-        restarts: Between the last step of an attempt and the first one of the next.
-        end: After the last step.
+        start: Of each attempt, until the end of its first step.
+        steps: In steps that no earlier attempt had done, without what is below.
+        recomputed: In steps that repeat those of an earlier attempt; 0 where not known.
+        saving: Between the first and the last step, while a rank writes a checkpoint.
+        evaluating: The same for evaluations, while no rank writes a checkpoint.
+        stalls: Without a sign of progress on any rank, beyond what a step takes.
+        end: Of each attempt, after its last step.
+        restarts: Between two attempts.
+        idle: Between two runs of the command.
     """
 
     start: NotNegative = 0.0
     steps: NotNegative = 0.0
+    recomputed: NotNegative = 0.0
     saving: NotNegative = 0.0
     evaluating: NotNegative = 0.0
-    restarts: NotNegative = 0.0
+    stalls: NotNegative = 0.0
     end: NotNegative = 0.0
+    restarts: NotNegative = 0.0
+    idle: NotNegative = 0.0
+
+    @property
+    def total(self) -> float:
+        """All parts."""
+        return float(sum(getattr(self, name) for name in type(self).model_fields))
 
     @property
     def goodput(self) -> float:
-        """Share of the wall time in steps."""
-        total = sum(getattr(self, name) for name in type(self).model_fields)
-        return self.steps / total if total else 0.0
+        """Share of the wall time in productive steps."""
+        return self.steps / self.total if self.total else 0.0
+
+    def __add__(self, other: JobTime) -> JobTime:
+        return JobTime(
+            **{name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}
+        )
+
+    def times(self, factor: float) -> JobTime:
+        """Each part multiplied."""
+        return JobTime(**{name: getattr(self, name) * factor for name in type(self).model_fields})
+
+
+class WatchedAttempt(Frozen):
+    """One attempt of a job.
+
+    Attributes:
+        number: From 0 on, over all runs of the command.
+        run: Of the command, from 0 on.
+        world_size: Ranks.
+        began, last_seen: Seconds since the epoch.
+        steps: Steps that ended on any rank.
+        first_step: Steps of the job before it; ``None`` where not known.
+        repeated_steps: Steps that an earlier attempt had done; ``None`` where not known.
+        origin: From where it went on, or why that is not known.
+        time: Where its time went.
+    """
+
+    number: Count
+    run: Count = 0
+    world_size: int = Field(default=1, ge=1)
+    began: NotNegative
+    last_seen: NotNegative
+    steps: Count = 0
+    first_step: Count | None = 0
+    repeated_steps: Count | None = 0
+    origin: str = ""
+    time: JobTime = JobTime()
+
+
+class JobCost(Frozen):
+    """What a job cost.
+
+    Attributes:
+        price: Dollars for a device and hour.
+        parts: Dollars.
+    """
+
+    price: NotNegative
+    parts: JobTime
 
 
 class WatchReport(Frozen):
@@ -125,7 +187,14 @@ class WatchReport(Frozen):
         abstentions: What could not be judged.
         changes: Steps at which a level changed.
         per_rank: By rank.
-        time: Where the wall time went.
+        time: Where the wall time went, in seconds.
+        device_time: The same times the ranks of each attempt.
+        goodput: Share of the wall time in productive steps; the most that it can be where
+            ``repeated_steps`` is not known.
+        repeated_steps: Steps that repeat those of an earlier attempt; ``None`` where not known.
+        attempts: The last ones.
+        runs: Runs of the command.
+        cost: ``None`` without a price.
         collector_share: Share of the steps that the collector took in the main threads.
         notes: What could not be seen, a line each.
         autopsy: Why the job made no progress, when it last did not.
@@ -151,6 +220,12 @@ class WatchReport(Frozen):
     changes: tuple[Count, ...] = ()
     per_rank: tuple[WatchedRank, ...] = ()
     time: JobTime = JobTime()
+    device_time: JobTime = JobTime()
+    goodput: NotNegative = 0.0
+    repeated_steps: Count | None = 0
+    attempts: tuple[WatchedAttempt, ...] = ()
+    runs: int = Field(default=1, ge=1)
+    cost: JobCost | None = None
     collector_share: NotNegative = 0.0
     notes: tuple[str, ...] = ()
     autopsy: Autopsy | None = None

@@ -12,6 +12,8 @@ reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and att
     The keys of the collectives, and process groups with their ranks.
 ``lines.json``
     Lines of the user's program by samples, and what this rank's process used.
+``checkpoints.json``
+    The files that it saved, and those that it loaded before its first step (``checkpoints.py``).
 
 A request in ``hang/`` is answered there with the stacks of this process and its flight recorder.
 """
@@ -28,16 +30,16 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from time import monotonic
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from time import time as wall_clock
 from typing import Any
 
 import torch
 
+from .checkpoints import Checkpoints
 from .dump import flight_recorder, groups, stacks
 from .hooks import (
     Peers,
-    watch_checkpoints,
     watch_collections,
     watch_loader,
     watch_modes,
@@ -57,8 +59,16 @@ _FLUSH_SECONDS = 0.5
 _SAMPLES_A_FLUSH = 10
 """20 samples a second of 30 µs each: less than 0.1 % of a core, and 1,200 in a minute."""
 _SEGMENT_BYTES = 2 << 20
+_UNWRITTEN_BYTES = _SEGMENT_BYTES // 48 * 48
+"""Of each file, while its disk is full; whole rows of any of them."""
 _SEGMENTS = 4
 """Of each file, the last ones: what has been read by the command is of no more use."""
+FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
+"""Variable with the number of the first attempt of this run of the command."""
+_RANK_VARIABLE = "TORCHSCALE_WATCH_RANK"
+"""Variable with ``pid:rank`` of the rank's process, for those that it starts."""
+_STARTTIME = 19
+"""Field of ``/proc/PID/stat`` after the name in parentheses, in ticks since the boot."""
 _LINES_EVERY = 10
 """Flushes between two writes of the lines: 5 s."""
 
@@ -73,7 +83,7 @@ def install(directory: str) -> None:
     watch_loader(collector.marks)
     watch_waits(collector.marks)
     collector.peers.watch()
-    watch_checkpoints(collector.marks)
+    collector.checkpoints.watch()
     watch_modes(collector.marks)
     watch_collections(collector.marks)
     collector.start_with_groups()
@@ -86,11 +96,13 @@ class Collector:
     Attributes:
         marks: What the hooks note.
         peers: Ranks that this rank sends to and receives from.
+        checkpoints: What it saves and loads.
     """
 
     def __init__(self, directory: Path) -> None:
         self.marks = Marks()
         self.peers = Peers()
+        self.checkpoints = Checkpoints(self.marks)
         self._peers_written = 0
         self._root = directory
         self._recorder = Recorder(self.marks)
@@ -126,8 +138,10 @@ class Collector:
         distributed_c10d.init_process_group = starting
         torch.distributed.init_process_group = starting
 
-    def on_step(self) -> None:
-        """After an optimizer's step, in the main thread."""
+    def on_step(self, optimizer: int) -> None:
+        """After a step of an optimizer, the first one being 0, in the main thread."""
+        if optimizer == 0:
+            self.checkpoints.on_step()
         if self._folder is None:
             self._start()
         if self._is_over.is_set():
@@ -146,9 +160,13 @@ class Collector:
     def _stop(self) -> None:
         self._is_over.set()
         self.marks.stop()
+        self.checkpoints.stop()
 
     def _start(self) -> None:
         if self._folder is not None:
+            return
+        if _belongs_to_a_rank():
+            self.leave()
             return
         self._guarded(self._open)
         if not self._facts:
@@ -160,7 +178,8 @@ class Collector:
 
     def _open(self) -> None:
         rank = _rank()
-        self._folder = _claim(self._root / "ranks", rank)
+        self._folder = _claim(self._root / "ranks", rank, _attempt())
+        os.environ[_RANK_VARIABLE] = f"{os.getpid()}:{rank}"
         self._facts = {
             "format": FORMAT,
             "rank": rank,
@@ -170,7 +189,8 @@ class Collector:
             "host": socket.gethostname(),
             "start_ns": self.marks.start_ns,
             "began": wall_clock(),
-            "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0),
+            "process_began": _process_began(),
+            "restart": _restart(),
             "torch": torch.__version__,
             "python": sys.version.split()[0],
             "backend": _backend(),
@@ -211,10 +231,13 @@ class Collector:
         end before the last of them were read."""
         with self._lock:
             calls, self._calls = self._calls, []
+        self._add("calls", [value for call in calls for value in call])
+        self._add("shares", self._sampler.take_shares())
+        self._add("marks", self.marks.take())
         self._write_names()
-        self._append("calls", array.array("q", [value for call in calls for value in call]))
-        self._append("shares", array.array("q", self._sampler.take_shares()))
-        self._append("marks", array.array("q", self.marks.take()))
+        for segments in self._written.values():
+            segments.write()
+        self._write_checkpoints()
         self._flushes += 1
         if self._flushes % _LINES_EVERY == 0:
             self._write_lines()
@@ -246,11 +269,11 @@ class Collector:
         part.write_text(json.dumps(dump))
         part.replace(request.with_name(f"autopsy-rank-{rank}.json"))
 
-    def _append(self, name: str, values: array.array[int]) -> None:
+    def _add(self, name: str, values: list[int]) -> None:
         if self._folder is None or not values:
             return
         segments = self._written.setdefault(name, _Segments(self._folder, name))
-        segments.append(values.tobytes())
+        segments.add(array.array("q", values).tobytes())
 
     def _write_names(self) -> None:
         lines = [
@@ -272,6 +295,16 @@ class Collector:
         self._keys_written += len(lines)
         self._groups_written |= set(new)
         self._peers_written = partners
+
+    def _write_checkpoints(self) -> None:
+        content = self.checkpoints.take()
+        if content is None:
+            return
+        try:
+            self._replace("checkpoints.json", content)
+        except OSError:
+            self.checkpoints.take_again()
+            raise
 
     def _write_lines(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -311,24 +344,34 @@ class Collector:
 
 
 class _Segments:
-    """Files ``name-1.bin``, ``name-2.bin`` …, of which the last are kept."""
+    """Files ``name-1.bin``, ``name-2.bin`` …, of which the last are kept. What cannot be written is
+    kept for the next time, the last of it."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._number, self._size = 1, 0
+        self._unwritten = b""
 
-    def append(self, content: bytes) -> None:
-        """Write ``content`` whole, or nothing.
+    def add(self, content: bytes) -> None:
+        """What to write next."""
+        self._unwritten = (self._unwritten + content)[-_UNWRITTEN_BYTES:]
+
+    def write(self) -> None:
+        """Write what there is, whole, or nothing.
 
         Raises:
             OSError: it cannot be written.
         """
+        content = self._unwritten
+        if not content:
+            return
         if self._size > _SEGMENT_BYTES:
             self._number, self._size = self._number + 1, 0
             with contextlib.suppress(OSError):
                 self._path(self._number - _SEGMENTS).unlink(missing_ok=True)
         _append_whole(self._path(self._number), content)
         self._size += len(content)
+        self._unwritten = b""
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}-{number:06d}.bin"
@@ -352,10 +395,10 @@ def _append_whole(path: Path, content: bytes) -> None:
             raise
 
 
-def _claim(ranks: Path, rank: int) -> Path:
-    """A new folder for this rank: a job that restarts has several."""
+def _claim(ranks: Path, rank: int, attempt: int) -> Path:
+    """A new folder for this rank, of this attempt or a later one: all ranks of an attempt have the
+    same number, also where some of an earlier one never wrote."""
     ranks.mkdir(parents=True, exist_ok=True)
-    attempt = 0
     while True:
         folder = ranks / f"{rank}.{attempt}"
         try:
@@ -364,6 +407,33 @@ def _claim(ranks: Path, rank: int) -> Path:
             attempt += 1
         else:
             return folder
+
+
+def _belongs_to_a_rank() -> bool:
+    """Whether this process was started by the rank that it stands for, such as the one that writes
+    its checkpoints."""
+    pid, _, rank = os.environ.get(_RANK_VARIABLE, "").partition(":")
+    return pid not in ("", str(os.getpid())) and rank == str(_rank())
+
+
+def _restart() -> int:
+    """How often torchrun has restarted the job."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0)
+
+
+def _attempt() -> int:
+    """Which attempt of the job this is: after those of earlier runs of the command."""
+    return int(os.environ.get(FIRST_ATTEMPT, "0") or 0) + _restart()
+
+
+def _process_began() -> float:
+    """When this process was started, in seconds since the epoch; 0 where the kernel does not say."""
+    try:
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        began = int(fields[_STARTTIME]) / os.sysconf("SC_CLK_TCK")
+        return wall_clock() - (clock_gettime(CLOCK_BOOTTIME) - began)
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _rank() -> int:

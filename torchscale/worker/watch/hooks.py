@@ -7,12 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,8 +26,6 @@ from .marks import (
     EVALUATION,
     OPTIMIZER,
     REPLICATED,
-    SAVE,
-    SAVE_END,
     STEP,
     TRAINING,
     WAIT,
@@ -44,8 +37,8 @@ _MAX_OPTIMIZERS = 7
 """Told apart; further ones count as the last."""
 
 
-def watch_optimizers(marks: Marks, on_step: Callable[[], None]) -> None:
-    """Note the steps of all optimizers; ``on_step`` is called after each. An optimizer that steps
+def watch_optimizers(marks: Marks, on_step: Callable[[int], None]) -> None:
+    """Note the steps of all optimizers; ``on_step`` is called with its number after each. An optimizer that steps
     within the step of another one (ZeRO's) is a part of it."""
     numbers: dict[int, int] = {}
     depth = 0
@@ -61,8 +54,9 @@ def watch_optimizers(marks: Marks, on_step: Callable[[], None]) -> None:
         nonlocal depth
         depth = max(0, depth - 1)
         if depth == 0:
-            marks.note(STEP, numbers.get(id(optimizer), 0))
-            on_step()
+            number = numbers.get(id(optimizer), 0)
+            marks.note(STEP, number)
+            on_step(number)
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
@@ -127,16 +121,6 @@ class Peers:
         operation.__init__ = noting  # type: ignore[assignment, method-assign]
 
 
-def watch_checkpoints(marks: Marks) -> None:
-    """Note the writing of checkpoints: ``torch.save`` and ``torch.distributed.checkpoint.save``,
-    once a program has imported it."""
-    _surround(torch, "save", marks, SAVE, SAVE_END)
-    _after_import(
-        "torch.distributed.checkpoint",
-        lambda module: _surround(module, "save", marks, SAVE, SAVE_END),
-    )
-
-
 def watch_modes(marks: Marks) -> None:
     """Note when a module is switched to evaluation, and back: only that of the outermost call, since
     a module switches its parts."""
@@ -180,42 +164,3 @@ def _surround(owner: Any, name: str, marks: Marks, begin: int, end: int) -> None
 
     noting._torchdynamo_disable = True  # type: ignore[attr-defined] # what torch._dynamo.disable sets, without its import
     setattr(owner, name, noting)
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls ``action`` with a module after its import."""
-
-    def __init__(self, name: str, action: Callable[[Any], None]) -> None:
-        self._name, self._action = name, action
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        """The module's own spec, whose loader goes on to the action."""
-        del path, target
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, action = spec.loader, self._action
-        execute = loader.exec_module
-
-        def executing(module: Any) -> None:  # noqa: ANN401 - a module
-            execute(module)
-            action(module)
-
-        loader.exec_module = executing  # type: ignore[method-assign]
-        return spec
-
-
-def _after_import(name: str, action: Callable[[Any], None]) -> None:
-    module = sys.modules.get(name)
-    if module is not None:
-        action(module)
-    else:
-        sys.meta_path.insert(0, _AfterImport(name, action))

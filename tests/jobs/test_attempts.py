@@ -128,6 +128,15 @@ def test_ranks_whose_end_was_not_written_are_named(tmp_path: Path) -> None:
     assert any("was not written" in note and "0, 1" in note for note in notes)
 
 
+def test_time_that_a_rank_could_not_write_is_not_seen_and_no_stall(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 49), problem="OSError: No space left on device")
+    report = _report(tmp_path, 30.0)
+
+    assert report.time.unseen == pytest.approx(26.0 - 49 * STEP, abs=0.05)
+    assert report.time.end == report.time.stalls == 0
+    assert report.time.total == pytest.approx(30.0)
+
+
 def test_steps_that_only_one_rank_has_written_count(tmp_path: Path) -> None:
     events = job(2, 49)
     cut = events[1].moments.time < events[1].moments.time[-1] - 200_000_000

@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,10 @@ from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, result_console
 from torchscale.cli.parsing import is_price, parse_seconds
-from torchscale.errors import UsageError
+from torchscale.errors import TorchscaleError, UsageError
+
+if TYPE_CHECKING:
+    from torchscale.schema.watch.report import WatchReport
 
 app = typer.Typer(
     cls=WithProgram,
@@ -129,8 +132,19 @@ def watch(
         typer.echo(report.model_dump_json(indent=1))
     else:
         print_watch(report, message_console())
-        TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
+        if _is_written(report, directory):
+            TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
     raise typer.Exit(report.exit_code or 0)
+
+
+def _is_written(report: WatchReport, directory: Path) -> bool:
+    """Whether this report is in the folder, and not one from before the disk was full."""
+    from torchscale.jobs.read import read_watch  # noqa: PLC0415 - `--help` does not need it
+
+    try:
+        return read_watch(directory).seconds == report.seconds
+    except TorchscaleError:
+        return False
 
 
 def _check_price(price: float | None) -> None:

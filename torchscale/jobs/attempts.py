@@ -108,7 +108,8 @@ class Attempt:
         steps = 0 if clock is None else clock.steps
         origin, saves = self._origin(earlier)
         repeated = repeated_steps(origin, steps, earlier)
-        seen = max(began, min(until, remainder.last_seen * _NS))
+        seen = until if remainder.is_torn else min(until, remainder.last_seen * _NS)
+        seen = max(began, seen)
         return AttemptRecord(
             attempt=WatchedAttempt(
                 number=self.number,
@@ -163,6 +164,8 @@ def _parts(
         return JobTime(start=seen - began)
     first, last = clock.first_end * _NS, clock.last_end * _NS
     start = JobTime(start=max(0.0, first - began))
+    if remainder.is_torn:
+        return start + clock.parts(repeated) + JobTime(unseen=max(0.0, seen - last))
     tail = tail_parts(
         remainder.events,
         clock.last_end,

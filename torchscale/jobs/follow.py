@@ -50,12 +50,14 @@ class Remainder:
         edges: When further steps ended, on the rank that has the most of them.
         last_seen: Last sign of life of any rank, in nanoseconds since the epoch.
         in_order: Whether all ranks left the program by themselves.
+        is_torn: Whether a rank could not write what came then.
     """
 
     events: tuple[RankEvents, ...]
     edges: Times
     last_seen: int
     in_order: bool
+    is_torn: bool
 
 
 class _Held:
@@ -183,6 +185,7 @@ class JobFollower:
             edges[1:] if self.steps else edges,  # the first one is that of the last complete step
             max(one.last_seen for one in held),
             all(one.stream.facts.state == "ended" for one in held),
+            any(one.stream.facts.problem for one in held),
         )
 
     def _find_ranks(self) -> None:

@@ -40,8 +40,8 @@ class History:
         return self._past.next_attempt
 
     def keep(self, attempt: Attempt, ended: float, *, is_last: bool) -> None:
-        """Keep what is known of an attempt that is over. One whose ranks never reported leaves
-        nothing.
+        """Keep what is known of an attempt that is over, and what could not be written before. One
+        whose ranks never reported leaves nothing.
 
         Args:
             attempt: Read to its end.
@@ -51,12 +51,11 @@ class History:
         Raises:
             OutputError: the folder cannot be written.
         """
-        if self.is_over or not attempt.follower.streams:
-            return
-        record = self._record(attempt, ended)
-        self._records.append(record)
-        self._unwritten.append(record)
-        self.is_over = is_last
+        if attempt.follower.streams and not self.is_over:
+            record = self._record(attempt, ended)
+            self._records.append(record)
+            self._unwritten.append(record)
+            self.is_over = is_last
         while self._unwritten:
             write_record(self._directory, self._unwritten[0])
             del self._unwritten[0]

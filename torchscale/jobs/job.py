@@ -71,15 +71,18 @@ class WatchedJob:
         self.autopsy: Autopsy | None = None
         self.problem = ""
 
-    def guarded(self, action: Callable[[], object]) -> None:
+    def guarded(self, action: Callable[[], object]) -> bool:
         """Do it, and keep what fails as a note: the program that is watched goes on, and its exit
-        code is passed on, whatever fails here."""
+        code is passed on, whatever fails here. Whether nothing did."""
         try:
             action()
         except TorchscaleError as error:
             self.problem = error.message
         except Exception as error:  # noqa: BLE001 - see above
             self.problem = f"not judged: {type(error).__name__}: {error}"
+        else:
+            return True
+        return False
 
     def _attempt(self, number: int) -> Attempt:
         return Attempt(number, JobFollower(self._directory, number))

@@ -204,14 +204,28 @@ def _finished(
         exit_code = 128 - status
     job.guarded(job.advance)
     job.guarded(job.judge)
-    job.guarded(partial(job.close, ended))
-    job.guarded(partial(end_run, directory, past, ended))
-    job.guarded(lambda: atomic_write_model(directory / REPORT, job.report(ended, exit_code)))
+    kept = partial(_keep, job, past, directory, ended, exit_code)
+    is_kept = job.guarded(kept)
     if not request.keeps_events:
         with contextlib.suppress(OSError):
             for path in directory.glob("ranks/*/*.bin"):
                 path.unlink(missing_ok=True)
+        if not is_kept:
+            job.guarded(kept)  # a full disk has room now
     return job.report(ended, exit_code)
+
+
+def _keep(
+    job: WatchedJob, past: Past, directory: Path, ended: float, exit_code: int | None
+) -> None:
+    """Write what stays of a job that has ended.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    job.close(ended)
+    end_run(directory, past, ended)
+    atomic_write_model(directory / REPORT, job.report(ended, exit_code))
 
 
 @contextlib.contextmanager

@@ -39,6 +39,10 @@ def test_the_headline_has_goodput_and_its_bound() -> None:
     assert headline(REPORT) == "100 steps on 2 ranks in 40 s, 200 ms a step, goodput 50.0 %"
     unknown = REPORT.model_copy(update={"repeated_steps": None})
     assert headline(unknown).endswith("goodput at most 50.0 %")
+    torn = REPORT.model_copy(update={"time": JobTime(steps=20.0, unseen=20.0)})
+    assert headline(torn).endswith("goodput at least 50.0 %")
+    both = torn.model_copy(update={"repeated_steps": None})
+    assert headline(both).endswith("goodput not known")
     earlier = REPORT.model_copy(update={"step_seconds": None})
     assert headline(earlier) == "100 steps in 40 s, goodput 50.0 %"
 

@@ -138,6 +138,16 @@ def test_what_a_full_disk_had_no_room_for_is_written_later(
     content = (tmp_path / "marks-000001.bin").read_bytes()
     assert content.startswith(b"a" * 48 + b"c")
     assert len(content) == 48 + collector._UNWRITTEN_BYTES
+    assert segments.has_lost
+
+
+def test_a_reason_fits_where_a_full_disk_takes_no_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "rank.json"
+    path.write_text('{"problem": ""}'.ljust(100))
+    collector._overwrite(path, '{"problem": "full"}')
+
+    assert json.loads(path.read_text()) == {"problem": "full"}
+    assert path.stat().st_size == 100
 
 
 def test_all_ranks_of_an_attempt_have_its_number(

@@ -15,6 +15,7 @@ _PARTS = {
     "saving": "checkpoints",
     "evaluating": "evaluations",
     "stalls": "stalls",
+    "unseen": "not seen",
     "restarts": "between attempts",
     "idle": "idle between runs",
     "end": "after the last step",
@@ -38,9 +39,12 @@ def headline(report: WatchReport) -> str:
 
 
 def goodput_text(report: WatchReport) -> str:
-    """``83.1 %``; ``at most 83.1 %`` where it is not known how many steps repeat others."""
-    bound = "at most " * (report.repeated_steps is None)
-    return f"{bound}{format_percent(report.goodput)}"
+    """``83.1 %``; ``at most 83.1 %`` where it is not known how many steps repeat others, and ``at
+    least`` where some of the time was not seen."""
+    share = format_percent(report.goodput)
+    if report.time.unseen < _LEAST_SHOWN:
+        return f"at most {share}" if report.repeated_steps is None else share
+    return "not known" if report.repeated_steps is None else f"at least {share}"
 
 
 def time_rows(report: WatchReport) -> list[tuple[str, ...]]:

@@ -95,6 +95,7 @@ class JobTime(Frozen):
         saving: Between the first and the last step, while a rank writes a checkpoint.
         evaluating: The same for evaluations, while no rank writes a checkpoint.
         stalls: Without a sign of progress on any rank, beyond what a step takes.
+        unseen: After the last step that was written, where a rank could not write any more.
         end: Of each attempt, after its last step.
         restarts: Between two attempts.
         idle: Between two runs of the command.
@@ -106,6 +107,7 @@ class JobTime(Frozen):
     saving: NotNegative = 0.0
     evaluating: NotNegative = 0.0
     stalls: NotNegative = 0.0
+    unseen: NotNegative = 0.0
     end: NotNegative = 0.0
     restarts: NotNegative = 0.0
     idle: NotNegative = 0.0
@@ -190,7 +192,7 @@ class WatchReport(Frozen):
         time: Where the wall time went, in seconds.
         device_time: The same times the ranks of each attempt.
         goodput: Share of the wall time in productive steps; the most that it can be where
-            ``repeated_steps`` is not known.
+            ``repeated_steps`` is not known, the least where some of the time was not seen.
         repeated_steps: Steps that repeat those of an earlier attempt; ``None`` where not known.
         attempts: The last ones.
         runs: Runs of the command.

@@ -61,6 +61,8 @@ _SAMPLES_A_FLUSH = 10
 _SEGMENT_BYTES = 2 << 20
 _UNWRITTEN_BYTES = _SEGMENT_BYTES // 48 * 48
 """Of each file, while its disk is full; whole rows of any of them."""
+_LEAST_BYTES = 1024
+"""Of a file that is replaced: room for a reason that a full disk would not take."""
 _SEGMENTS = 4
 """Of each file, the last ones: what has been read by the command is of no more use."""
 FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
@@ -238,6 +240,9 @@ class Collector:
         for segments in self._written.values():
             segments.write()
         self._write_checkpoints()
+        if self._problem and not any(segments.has_lost for segments in self._written.values()):
+            self._problem = ""  # there is room again, and nothing is missing
+            self._write_facts("running")
         self._flushes += 1
         if self._flushes % _LINES_EVERY == 0:
             self._write_lines()
@@ -320,14 +325,23 @@ class Collector:
         self._replace("lines.json", content)
 
     def _write_facts(self, state: str) -> None:
-        self._replace("rank.json", {**self._facts, "state": state, "problem": self._problem})
+        facts = {**self._facts, "state": state, "problem": self._problem}
+        try:
+            self._replace("rank.json", facts)
+        except OSError:
+            if self._folder is not None:
+                _overwrite(self._folder / "rank.json", json.dumps(facts))
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         if self._folder is None:
             return
         part = self._folder / f"{name}.part"
-        part.write_text(json.dumps(content))
-        part.replace(self._folder / name)
+        try:
+            part.write_text(json.dumps(content).ljust(_LEAST_BYTES))
+            part.replace(self._folder / name)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
     def _guarded(self, action: Any) -> None:  # noqa: ANN401 - a function without arguments
         """Do it. A full disk loses what could not be written; whatever else fails ends the
@@ -335,7 +349,11 @@ class Collector:
         try:
             action()
         except OSError as error:
+            is_new = not self._problem
             self._problem = f"{type(error).__name__}: {error}"
+            if is_new and self._facts:
+                with contextlib.suppress(OSError):
+                    self._write_facts("running")
         except Exception as error:  # noqa: BLE001 - a job runs on whatever fails here
             self._problem = f"{type(error).__name__}: {error}"
             self._stop()
@@ -345,16 +363,23 @@ class Collector:
 
 class _Segments:
     """Files ``name-1.bin``, ``name-2.bin`` …, of which the last are kept. What cannot be written is
-    kept for the next time, the last of it."""
+    kept for the next time, the last of it.
+
+    Attributes:
+        has_lost: Whether some of it was dropped.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._number, self._size = 1, 0
         self._unwritten = b""
+        self.has_lost = False
 
     def add(self, content: bytes) -> None:
         """What to write next."""
-        self._unwritten = (self._unwritten + content)[-_UNWRITTEN_BYTES:]
+        content = self._unwritten + content
+        self.has_lost |= len(content) > _UNWRITTEN_BYTES
+        self._unwritten = content[-_UNWRITTEN_BYTES:]
 
     def write(self) -> None:
         """Write what there is, whole, or nothing.
@@ -375,6 +400,17 @@ class _Segments:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}-{number:06d}.bin"
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Write over a file that has the room: a full disk takes that.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    content = text.encode()
+    with path.open("r+b", buffering=0) as file:
+        file.write(content.ljust(path.stat().st_size))
 
 
 def _append_whole(path: Path, content: bytes) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, result_console
 from torchscale.cli.parsing import is_price, parse_seconds
 from torchscale.errors import TorchscaleError, UsageError
-
-if TYPE_CHECKING:
-    from torchscale.schema.watch.report import WatchReport
 
 app = typer.Typer(
     cls=WithProgram,
@@ -132,17 +129,18 @@ def watch(
         typer.echo(report.model_dump_json(indent=1))
     else:
         print_watch(report, message_console())
-        if _is_written(report, directory):
+        if _is_written(directory, report.seconds):
             TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
     raise typer.Exit(report.exit_code or 0)
 
 
-def _is_written(report: WatchReport, directory: Path) -> bool:
-    """Whether this report is in the folder, and not one from before the disk was full."""
+def _is_written(directory: Path, seconds: float) -> bool:
+    """Whether the report of so long a job is in the folder, and not one from before the disk was
+    full."""
     from torchscale.jobs.read import read_watch  # noqa: PLC0415 - `--help` does not need it
 
     try:
-        return read_watch(directory).seconds == report.seconds
+        return read_watch(directory).seconds == seconds
     except TorchscaleError:
         return False
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,8 @@ CAUSES = ("none", "forward", "backward", "loader", "host", "checkpoint", "evalua
 SHAPES = ("always", "middle", "growing", "spells")
 SPELL_SECONDS = 1.2
 MICRO_BATCHES = 4
+around_step: Callable[[nn.Module], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
+"""What a tool asks users to put around a step."""
 
 
 @dataclass
@@ -254,9 +258,11 @@ def main() -> None:
         if step == skipped:
             began = time.perf_counter()
         cause.step = step
-        _passes(model, schedule, next(batches), options.strategy)
-        _update(model, optimizer)
-        cause.lose("host")
+        batch = next(batches)
+        with around_step(model):
+            _passes(model, schedule, batch, options.strategy)
+            _update(model, optimizer)
+            cause.lose("host")
         cause.lose("checkpoint")
         with contextlib.ExitStack() as stack:
             if options.cause == "evaluation" and step % options.every == options.every - 1:

@@ -71,6 +71,26 @@ PREDICTION_ERROR = 0.15
 """CPU predictions were within 6 % (docs/tested-on.md); kernels on GPUs keep other things."""
 SAME_LOSS = 0.01
 """First losses of a compiled and an uncompiled model in fp32 differ in the order of sums alone."""
+WATCHED_STEPS = 200
+WATCHED = f"""
+import os
+import torch
+import torch.distributed as dist
+
+on_device = torch.cuda.is_available()
+device = torch.device("cuda" if on_device else "cpu", int(os.environ["LOCAL_RANK"]) * on_device)
+if on_device:
+    torch.cuda.set_device(device)
+dist.init_process_group("nccl" if on_device else "gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512).to(device))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range({WATCHED_STEPS}):
+    model(torch.randn(64, 512, device=device)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+"""A program of a user's own; it prints nothing, since the report goes to standard output."""
 WATTS = (10.0, 1500.0)
 CELSIUS = (5.0, 110.0)
 
@@ -553,6 +573,33 @@ def recorded(tool: str) -> Callable[[Session, float], Outcome]:
     return check
 
 
+def watched(session: Session, seconds: float) -> Outcome:
+    """A program that knows nothing of torchscale is watched: all its steps and collectives are
+    seen, and its device."""
+    program = session.directory / "watched.py"
+    program.write_text(WATCHED)
+    ranks = str(max(1, session.facts["software"].get("cuda_devices") or 1))
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks)
+    folder = ("-o", str(session.directory / "watched"))
+    ran = session.run(
+        "watch", *folder, "--json", "--", sys.executable, *launcher, str(program), seconds=seconds
+    )
+    if ran.document is None or ran.code != 0:
+        return Outcome(FAIL, ran.problem())
+    found = ran.document
+    device = "cuda" if session.cuda else "cpu"
+    lost = sum(rank["lost_calls"] for rank in found["per_rank"])
+    right = found["steps"] == WATCHED_STEPS and found["device"] == device and not lost
+    figure = (
+        f"{found['steps']} of {WATCHED_STEPS} steps on {found['device']} over {found['backend']}, "
+        f"{found['collector_share']:.2%} of a step for the collector"
+    )
+    problems = [rank["problem"] for rank in found["per_rank"] if rank["problem"]]
+    if lost or problems:
+        figure += "; " + "; ".join([f"{lost} collectives lost", *problems])
+    return Outcome(PASS if right and not problems else FAIL, figure[:300])
+
+
 def report(session: Session, seconds: float) -> Outcome:
     """The report of the training cells is written."""
     folder = session.directory / "training"
@@ -584,6 +631,7 @@ CHECKS = (
     Check("torch.profiler", 60, recorded("kineto")),
     Check("nsys", 90, recorded("nsys")),
     Check("FSDP over NCCL", 60, sharded),
+    Check("watch", 60, watched, on_cpu=True),
     Check("collectives", 90, collectives),
     Check("compile", 100, compiled("default")),
     Check("compile reduce-overhead", 100, compiled("reduce-overhead")),

@@ -333,6 +333,38 @@ def test_recordings(tmp_path: Path) -> None:
     )
 
 
+def watch_report(**changes: Any) -> dict[str, Any]:
+    rank = {"lost_calls": 0, "problem": ""}
+    whole = {
+        "steps": 200, "device": "cuda", "backend": "nccl", "collector_share": 0.0021, "per_rank": [rank],
+    }  # fmt: skip
+    return {**whole, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "result", "figure"),
+    [
+        ({}, "pass", "200 of 200 steps on cuda over nccl, 0.21% of a step"),
+        ({"steps": 140}, "fail", "140 of 200 steps"),
+        ({"device": "cpu"}, "fail", "on cpu over nccl"),
+        ({"per_rank": [{"lost_calls": 7, "problem": ""}]}, "fail", "7 collectives lost"),
+        ({"per_rank": [{"lost_calls": 0, "problem": "KeyError: 'x'"}]}, "fail", "KeyError"),
+    ],
+)
+def test_a_watched_program_is_seen_whole(
+    changes: dict[str, Any], result: str, figure: str, tmp_path: Path
+) -> None:
+    outcome = script.watched(session(tmp_path, document=watch_report(**changes)), 5)
+    assert outcome.result == result
+    assert figure in outcome.figure
+    compile((tmp_path / "watched.py").read_text(), "watched.py", "exec")
+
+
+def test_a_watched_program_that_fails_is_no_pass(tmp_path: Path) -> None:
+    outcome = script.watched(session(tmp_path, document=watch_report(), code=1), 5)
+    assert outcome.result == "fail"
+
+
 def test_wheels_that_a_machine_has_in_newer_versions_stay_packed() -> None:
     wheels = [
         Path(f"{name}-py3-none-any.whl")
@@ -433,7 +465,7 @@ def is_running(pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.campaign
 def test_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
-    names = ("MFU below 100 %", "training in fp32", "report")
+    names = ("MFU below 100 %", "training in fp32", "report", "watch")
     only = [word for name in names for word in ("--only", name)]
     done = subprocess.run(
         [ROOT / "scripts" / "gpu_check.sh", "run", tmp_path / "out", "--wheels", tmp_path, *only],
@@ -448,7 +480,8 @@ def test_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
     results = {
         name.strip(): row.partition(" | ") for name, row in rows.items() if name.strip() != "check"
     }
-    assert list(results) == ["validate", "training in fp32", "MFU below 100 %", "report"]
+    assert list(results) == ["validate", "training in fp32", "MFU below 100 %", "report", "watch"]
+    assert "200 of 200 steps on cpu over gloo" in results["watch"][2]
     assert {row[0].strip() for row in results.values()} == {"not applicable"}
     assert "on the CPU: " in results["training in fp32"][2]
     assert "samples/s" in results["training in fp32"][2]

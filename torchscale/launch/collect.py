@@ -24,6 +24,7 @@ from torchscale.launch.rank_records import (
 )
 from torchscale.launch.telemetry import READINGS, read_readings
 from torchscale.schema.cells.kinds import KINDS, AnyPayload, AnyRank, as_kind
+from torchscale.schema.launch.exchanges import exchanges_file
 from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.nodes import LaunchNode
@@ -125,8 +126,9 @@ def collect_launch(
         running = f"still running: {', '.join(ending.survivors)}"
         reason = "; ".join(filter(None, (reason, running)))
     if not task.log_step_times:
-        for path in directory.glob("steps-rank-*.jsonl"):
-            path.unlink()
+        for pattern in ("steps-rank-*.jsonl", exchanges_file("*")):
+            for path in directory.glob(pattern):
+                path.unlink()
     telemetry = _telemetry(
         task, directory, kind.measured_window(_on_one_clock(payload, nodes)), nodes
     )

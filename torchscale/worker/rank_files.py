@@ -8,6 +8,7 @@ from time import monotonic
 
 from pydantic import BaseModel
 
+from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file
 from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.steps import EpochSample, StepSample
@@ -38,6 +39,10 @@ class RankFiles:
     def steps(self, samples: Iterable[StepSample]) -> None:
         """Append measured steps of this rank."""
         self._append(f"steps-rank-{self._rank}.jsonl", samples)
+
+    def exchanges(self, batch: ExchangeBatch) -> None:
+        """Append the collectives of a batch of measured steps."""
+        self._append(exchanges_file(self._rank), [batch])
 
     def epoch(self, sample: EpochSample) -> None:
         """Append an epoch that has ended."""

@@ -214,6 +214,8 @@ class _Launch:
             collector.between(steps)
             load.between()
             self._files.steps(timed.samples)
+            if timed.exchanges is not None:
+                self._files.exchanges(timed.exchanges)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)
             ended_by = self._broadcast_rule(rule.ended_by(batches))

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.exchanges import ExchangeBatch
 from torchscale.schema.launch.steps import Batch, StepSample
 from torchscale.worker.data import make_source
 from torchscale.worker.data.interface import Source
 from torchscale.worker.fp8 import use_fp8
-from torchscale.worker.measure.blocked import BlockedMeter
 from torchscale.worker.measure.clock import make_clock
+from torchscale.worker.measure.exchanges import ExchangeMeter, blocked_seconds
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import BatchOfTensors
 from torchscale.worker.optimizer import clip_gradients, make_optimizer
@@ -46,10 +47,18 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class TimedBatch:
-    """A batch of contiguous steps: its wall time, and each step with its phases and its loss."""
+    """A batch of contiguous steps.
+
+    Attributes:
+        batch: Its wall time.
+        samples: Each step with its phases and its loss.
+        exchanges: Its collectives and the waits for them; ``None`` where these pass no Python, and
+            once there were very many.
+    """
 
     batch: Batch
     samples: tuple[StepSample, ...]
+    exchanges: ExchangeBatch | None = None
 
     @property
     def losses_finite(self) -> bool:
@@ -95,7 +104,7 @@ class Trainer:
         self.optimizer = make_optimizer(cell, self._parallel)
         self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
         self._marked: list[Phase] = []
-        self._waited: list[float] = []
+        self._noted: list[int] = []
         self.on_phase: Callable[[Phase], None] | None = None
         self._captures_graphs = captures_graphs(cell, ranks.device)
         stages = self._parallel.stages
@@ -106,11 +115,11 @@ class Trainer:
             self._workload, cell, ranks, needed=needed, on_progress=on_progress
         )
         self.watch: GradientSyncWatch | None = None
-        self._blocked: BlockedMeter | None = None
+        self._exchanges: ExchangeMeter | None = None
         if self._parallel.waits_in_python and _passes_python(cell, ranks):
-            self._blocked = BlockedMeter()
-            self._blocked.start()
-        is_apart = not self._parallel.updates_together or self._blocked is not None
+            self._exchanges = ExchangeMeter()
+            self._exchanges.start()
+        is_apart = not self._parallel.updates_together or self._exchanges is not None
         # A mark of the synchronizing clock would stop the device in the middle of the backward
         # pass.
         if self._parallel.gradients_first and is_apart and not cell.measurement.sync_cuda:
@@ -153,6 +162,7 @@ class Trainer:
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         self._mark(Phase.OPTIMIZER, Phase.DATA)
+        self._note_edge()
         return loss
 
     def _forward_backward(self) -> Tensor:
@@ -223,8 +233,9 @@ class Trainer:
         the last step."""
         self._ranks.barrier()
         self._mark(Phase.START, Phase.DATA)
+        self._note_edge()
         losses = [self.step() for _ in range(steps)]
-        times, parts = self._read()
+        times, parts, moments = self._read()
         values: list[float] = torch.stack(losses).float().tolist()
         if self._parallel.stages is not None:
             values = self._parallel.stages.share_losses(values)
@@ -236,7 +247,10 @@ class Trainer:
             self.watch.settle()
         self._steps_done += steps
         self.last_step_seconds = times[-1] / steps
-        return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples)
+        exchanges = None
+        if self._exchanges is not None:
+            exchanges = self._exchanges.read_batch(moments)
+        return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples, exchanges)
 
     def run_unsynchronized(self, steps: int) -> UnsynchronizedWindow | None:
         """Run ``steps`` forward and backward passes without gradient sync, to time this rank's
@@ -256,7 +270,7 @@ class Trainer:
                 self._forward_backward()
                 self.optimizer.zero_grad(set_to_none=True)
                 self._mark(Phase.OPTIMIZER, Phase.DATA)
-        _, parts = self._read()
+        _, parts, _ = self._read()
         self._ranks.barrier()
         self.run_batch(1)
         compute = tuple(_compute_seconds(part) for part in parts[1:])
@@ -266,8 +280,8 @@ class Trainer:
         """Stop the loader's processes and free the model: ranks that still hold DDP's reducer at
         exit can abort."""
         self.source.close()
-        if self._blocked is not None:
-            self._blocked.stop()
+        if self._exchanges is not None:
+            self._exchanges.stop()
         del (
             self.model,
             self.module,
@@ -281,28 +295,35 @@ class Trainer:
     def _mark(self, ended: Phase, begun: Phase) -> None:
         self._clock.mark()
         self._marked.append(ended)
-        if self._blocked is not None:
-            self._waited.append(self._blocked.seconds)
+        if self._exchanges is not None:
+            self._noted.append(self._exchanges.count)
         if self.on_phase is not None:
             self.on_phase(begun)
 
-    def _read(self) -> tuple[list[float], list[dict[Phase, float]]]:
-        """Seconds of all marks since the first one, and each step's seconds by phase."""
+    def _note_edge(self) -> None:
+        if self._exchanges is not None:
+            self._exchanges.end_step()
+
+    def _read(self) -> tuple[list[float], list[dict[Phase, float]], list[int]]:
+        """Seconds of all marks since the first one, each step's seconds by phase, and the moments
+        of the waits in them."""
         times, marked = self._clock.read(), self._marked
-        waited, self._marked, self._waited = self._waited, [], []
+        noted, self._marked, self._noted = self._noted, [], []
+        moments = [] if self._exchanges is None else self._exchanges.take()
         steps: list[dict[Phase, float]] = [{}]
         for number, (phase, since, until) in enumerate(
             zip(marked[1:], times, times[1:], strict=False)
         ):
             seconds = until - since
-            if waited and phase in self._waiting_phases:
-                blocked = waited[number + 1] - waited[number]
+            if noted and phase in self._waiting_phases:
+                waits = moments[noted[number] : noted[number + 1]]
+                blocked = min(blocked_seconds(waits), seconds)
                 steps[-1][Phase.BLOCKED] = steps[-1].get(Phase.BLOCKED, 0.0) + blocked
                 seconds -= blocked
             steps[-1][phase] = steps[-1].get(phase, 0.0) + seconds
             if phase is Phase.OPTIMIZER:
                 steps.append({})
-        return times, steps[:-1]
+        return times, steps[:-1], moments
 
     @property
     def _waiting_phases(self) -> tuple[Phase, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.factories import cells, launch_record, rank_record, summarize_cell, training_result
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import FetchedMemory
 from torchscale.analysis.training.decomposition import decompose, step_parts
-from torchscale.analysis.training.signals import digest_signals, launch_signals
+from torchscale.analysis.training.signals import PairedWaits, digest_signals, launch_signals
 from torchscale.config.choices import DeviceKind
 from torchscale.schema.launch.signals import LinkSample, MinorFaults, RankSignals, SignalDigest
 from torchscale.schema.launch.steps import StepSample
@@ -104,6 +105,40 @@ def test_waits_within_the_passes_are_compared_like_those_after_them() -> None:
     # Each exchange is waited for at once, so that nothing disturbs any compute.
     assert digest.windows.quiet_us == digest.windows.compute_us
     assert other.windows.quiet_us != other.windows.compute_us
+
+
+def paired_waits(complete: Sequence[bool]) -> PairedWaits:
+    """Of two ranks that are each late to other collectives of a step by 3 ms, as both wait 4 ms."""
+    shape = (2, len(complete))
+    return PairedWaits(
+        wait=np.full(shape, 0.003),
+        transfer=np.full(shape, 0.001),
+        blame=np.full(shape, 0.003),
+        complete=np.array(complete),
+    )
+
+
+def test_ranks_that_are_late_to_different_collectives_wait_for_each_other() -> None:
+    """By their totals neither waits for the other."""
+    series = blocked_ranks([0.0, 0.0])
+    totals = digest_signals(series, [10] * 10)
+    pairs = digest_signals(series, [10] * 10, paired_waits([True] * STEPS))
+
+    assert totals.wait is not None and pairs.wait is not None
+    assert totals.transfer is not None and pairs.transfer is not None
+    assert totals.wait[0] == pytest.approx([0.0] * 10)
+    assert totals.transfer == pytest.approx([0.004] * 10)
+    assert pairs.wait[0] == pytest.approx([0.003] * 10)
+    assert pairs.transfer == pytest.approx([0.001] * 10)
+    assert pairs.blame == pytest.approx([0.5, 0.5])
+    assert pairs.exposed_p50 == totals.exposed_p50
+
+
+def test_steps_whose_collectives_were_lost_are_judged_by_their_totals() -> None:
+    """In the middle, and at the end of a launch that had too many to note."""
+    known = [True] * 20 + [False] * 10 + [True] * 20
+    digest = digest_signals(blocked_ranks([0.0, 0.0]), [10] * 10, paired_waits(known))
+    assert digest.transfer == pytest.approx([0.001] * 2 + [0.004] + [0.001] * 2 + [0.004] * 5)
 
 
 def test_the_rank_that_waits_least_came_last() -> None:

@@ -35,15 +35,36 @@ _DECIMALS = 9
 """Nanoseconds, below what any clock here resolves: half the digits of a record of many ranks."""
 
 
+@dataclass(frozen=True)
+class PairedWaits:
+    """What ranks waited for within the phases of a step, by the moments at which each of them called
+    each collective; seconds, a row a rank and a column a step.
+
+    Attributes:
+        wait: For ranks that called it later.
+        transfer: Blocked once all had.
+        blame: The others' waiting for this rank.
+        complete: Whether all collectives of a step are known, by step.
+    """
+
+    wait: Matrix
+    transfer: Matrix
+    blame: Matrix
+    complete: NDArray[np.bool_]
+
+
 def digest_signals(
-    ranks: Sequence[Sequence[StepSample]], batch_steps: Sequence[int]
+    ranks: Sequence[Sequence[StepSample]],
+    batch_steps: Sequence[int],
+    paired: PairedWaits | None = None,
 ) -> SignalDigest:
     """What the diagnosis needs of the steps of all ranks.
 
-    No clock is shared: the rank that waits least for an exchange is the one that came last to it,
-    so its exposed time is the transfer, and what the others' exceed it by is waiting. The exchanges
-    of a step are taken apart: that of the buffers before the forward pass, that of the gradients,
-    and all that is waited for within the phases.
+    The rank that waits least for an exchange is the one that came last to it, so its exposed time
+    is the transfer, and what the others' exceed it by is waiting: no clock needs to be shared. The
+    exchanges of a step are taken apart: that of the buffers before the forward pass, that of the
+    gradients, and all that is waited for within the phases. The last are many, and each may have
+    another last rank: where it is known who called each when (``paired``), that decides.
     """
     compute = np.array([[step.compute for step in steps] for steps in ranks])
     data = np.array([[step.data_wait for step in steps] for steps in ranks])
@@ -69,7 +90,7 @@ def digest_signals(
         )
     if len(ranks) < 2:
         return digest
-    waits = _waits(ranks)
+    waits = _waits(ranks, paired)
     return digest.model_copy(
         update={
             "wait": by_batch(waits.wait),
@@ -99,21 +120,47 @@ class _Waits:
     exposed: SignalSeries
 
 
-def _waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits:
-    exchanges = [
-        np.array([[getattr(step, name) or 0.0 for step in steps] for steps in ranks])
+def _waits(ranks: Sequence[Sequence[StepSample]], paired: PairedWaits | None) -> _Waits:
+    exchanges = {
+        name: np.array([[getattr(step, name) or 0.0 for step in steps] for steps in ranks])
         for name in ("exposed_sync", "buffer_sync", "blocked")
-    ]
-    wait = np.zeros_like(exchanges[0])
+    }
+    wait = np.zeros_like(exchanges["blocked"])
     transfer = np.zeros(wait.shape[1])
-    blame = np.zeros(len(ranks))
-    for synchronization in exchanges:
-        least = synchronization.min(axis=0)
-        waited = synchronization - least
-        wait += waited
-        transfer += least
-        np.add.at(blame, synchronization.argmin(axis=0), waited.sum(axis=0))
-    return _Waits(wait, transfer, blame, np.sum(exchanges, axis=0).mean(axis=0))
+    blame = np.zeros_like(wait)
+    for name, synchronization in exchanges.items():
+        parts = _by_least(synchronization)
+        if name == "blocked" and paired is not None:
+            parts = _where_paired(parts, paired)
+        wait += parts.wait
+        transfer += parts.transfer.mean(axis=0)
+        blame += parts.blame
+    exposed = np.sum(list(exchanges.values()), axis=0).mean(axis=0)
+    return _Waits(wait, transfer, blame.sum(axis=1), exposed)
+
+
+def _by_least(synchronization: Matrix) -> PairedWaits:
+    """One exchange in each step, by rank and step: who waited least came last."""
+    least = synchronization.min(axis=0)
+    waited = synchronization - least
+    blame = np.zeros_like(waited)
+    blame[synchronization.argmin(axis=0), np.arange(len(least))] = waited.sum(axis=0)
+    known = np.ones(len(least), dtype=np.bool_)
+    return PairedWaits(waited, np.broadcast_to(least, waited.shape), blame, known)
+
+
+def _where_paired(totals: PairedWaits, paired: PairedWaits) -> PairedWaits:
+    """The pairs in the steps for which all are known, which may be the first ones alone."""
+    count = len(totals.complete)
+    known = np.zeros(count, dtype=np.bool_)
+    known[: len(paired.complete)] = paired.complete[:count]
+
+    def chosen(name: str) -> Matrix:
+        values = np.array(getattr(totals, name))
+        values[:, known] = getattr(paired, name)[:, paired.complete]
+        return values
+
+    return PairedWaits(chosen("wait"), chosen("transfer"), chosen("blame"), known)
 
 
 def _unsynchronized_windows(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.analysis.stats.series import digest
 from torchscale.analysis.training.signals import digest_signals
+from torchscale.launch.exchanges import paired_waits
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import SignalDigest
@@ -91,7 +92,7 @@ def _digests(
     batch_steps = ranks[0].batches.steps
     signals = None
     if sum(batch_steps) == len(slowest):
-        signals = digest_signals(series, batch_steps)
+        signals = digest_signals(series, batch_steps, paired_waits(directory, ranks))
     return _step_digest(everything, slowest), per_rank, signals
 
 

@@ -5,6 +5,7 @@ Each replaced function does what it did. None is seen by torch's compiler as a f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable
@@ -84,15 +85,17 @@ def watch_loader(marks: Marks) -> None:
     _surround(dataloader._BaseDataLoaderIter, "__next__", marks, DATA, DATA_END)
 
 
-def watch_waits(marks: Marks) -> None:
+def watch_waits(marks: Marks) -> Callable[[], None]:
     """Note waits for collectives: of those that return a handle, and of functional ones (DTensor's).
-    Waits within torch's C++ (DistributedDataParallel's) pass neither."""
+    Waits within torch's C++ (DistributedDataParallel's) pass neither. Returns what ends it."""
     if not torch.distributed.is_available():
-        return
-    _surround(torch.distributed.Work, "wait", marks, WAIT, WAIT_END)
+        return lambda: None
     from torch.distributed import _functional_collectives as functional  # noqa: PLC0415
 
-    _surround(functional, "wait_tensor", marks, WAIT, WAIT_END)
+    undo = contextlib.ExitStack()
+    undo.callback(_surround(torch.distributed.Work, "wait", marks, WAIT, WAIT_END))
+    undo.callback(_surround(functional, "wait_tensor", marks, WAIT, WAIT_END))
+    return undo.close
 
 
 class Peers:
@@ -150,8 +153,8 @@ def watch_collections(marks: Marks) -> None:
     gc.callbacks.append(note)
 
 
-def _surround(owner: Any, name: str, marks: Marks, begin: int, end: int) -> None:  # noqa: ANN401 - a class or a module
-    """Have ``owner.name`` note a moment before and one after it."""
+def _surround(owner: Any, name: str, marks: Marks, begin: int, end: int) -> Callable[[], None]:  # noqa: ANN401 - a class or a module
+    """Have ``owner.name`` note a moment before and one after it. Returns what ends it."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -164,3 +167,4 @@ def _surround(owner: Any, name: str, marks: Marks, begin: int, end: int) -> None
 
     noting._torchdynamo_disable = True  # type: ignore[attr-defined] # what torch._dynamo.disable sets, without its import
     setattr(owner, name, noting)
+    return functools.partial(setattr, owner, name, original)

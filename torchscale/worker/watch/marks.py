@@ -57,3 +57,11 @@ class Marks:
         taken = self._noted[:count]
         del self._noted[:count]  # notes that came meanwhile lie behind it
         return taken
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+
+def moment(mark: int) -> tuple[int, int]:
+    """Its kind, and its nanoseconds since the start."""
+    return mark & (1 << KIND_BITS) - 1, mark >> _SHIFT

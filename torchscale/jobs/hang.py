@@ -16,9 +16,12 @@ FOLDER = "hang"
 """Below the folder of the job: where ranks look for a request, and answer it."""
 
 
-def job_autopsy(directory: Path, streams: Mapping[int, RankStream]) -> Autopsy:
+def job_autopsy(
+    directory: Path, streams: Mapping[int, RankStream], moved_seconds_ago: float | None = None
+) -> Autopsy:
     """Ask the ranks for their stacks and collectives, and conclude from them. Takes some seconds,
-    and changes nothing in the ranks.
+    and changes nothing in the ranks. ``moved_seconds_ago``: when the last progress was, if the job
+    may be slow and not hang.
 
     Raises:
         OutputError: the folder cannot be written.
@@ -27,7 +30,8 @@ def job_autopsy(directory: Path, streams: Mapping[int, RankStream]) -> Autopsy:
     make_directory(folder)
     for old in folder.glob("autopsy-rank-*"):
         old.unlink(missing_ok=True)
-    ask_ranks(folder, {rank: _process(stream) for rank, stream in streams.items()})
+    processes = {rank: _process(stream) for rank, stream in streams.items()}
+    ask_ranks(folder, processes, moved_seconds_ago)
     size = max(stream.facts.world_size for stream in streams.values())
     return hang_autopsy(folder, size)
 

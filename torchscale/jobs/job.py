@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -17,7 +17,7 @@ from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
 from torchscale.errors import TorchscaleError
 from torchscale.jobs.follow import JobFollower, Stretch
 from torchscale.jobs.hang import job_autopsy
-from torchscale.jobs.stream import failures, rank_folders
+from torchscale.jobs.stream import RankStream, failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.rank import ProgramLine
@@ -104,9 +104,26 @@ class WatchedJob:
         problem: What could not be read, judged or written last; empty where all could.
     """
 
-    def __init__(self, directory: Path, command: Sequence[str], started: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        command: Sequence[str],
+        started: float,
+        *,
+        on_steps: Callable[[StepTimes], None] = lambda _: None,
+        has_optimizer: bool = False,
+    ) -> None:
+        """
+        Args:
+            directory: Below which its ranks write.
+            command: argv.
+            started: Seconds since the epoch.
+            on_steps: Called with the steps of the first attempt as they become complete.
+            has_optimizer: Whether nothing but steps of an optimizer counts.
+        """
         self._directory, self._command, self._started = directory, tuple(command), started
-        self._attempts = [_Attempt(JobFollower(directory))]
+        self._on_steps, self._has_optimizer = on_steps, has_optimizer
+        self._attempts = [_Attempt(JobFollower(directory, has_optimizer=has_optimizer))]
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -131,15 +148,26 @@ class WatchedJob:
         """Moments and collectives of all ranks so far: grows while the job makes progress."""
         return sum(attempt.follower.moments for attempt in self._attempts)
 
-    def look_why(self) -> Autopsy | None:
+    @property
+    def restarts(self) -> int:
+        """Attempts before the last."""
+        return len(self._attempts) - 1
+
+    @property
+    def streams(self) -> Mapping[int, RankStream]:
+        """Rank → its files, of the last attempt."""
+        return self._attempts[-1].follower.streams
+
+    def look_why(self, moved_seconds_ago: float | None = None) -> Autopsy | None:
         """Ask the ranks why they make no progress; ``None`` where none reports.
+        ``moved_seconds_ago``: when the last progress was, if the job may be slow and not hang.
 
         Raises:
             OutputError: the folder cannot be written.
         """
         streams = self._attempts[-1].follower.streams
         if streams:
-            self.autopsy = job_autopsy(self._directory, streams)
+            self.autopsy = job_autopsy(self._directory, streams, moved_seconds_ago)
         return self.autopsy
 
     def advance(self) -> None:
@@ -151,9 +179,14 @@ class WatchedJob:
         attempt = self._attempts[-1]
         while (stretch := attempt.follower.advance()) is not None:
             attempt.add(stretch)
+            if len(self._attempts) == 1:
+                self._on_steps(stretch.steps)
         following = len(self._attempts)
         if any(number == following for _, number in rank_folders(self._directory)):
-            self._attempts.append(_Attempt(JobFollower(self._directory, following)))
+            follower = JobFollower(
+                self._directory, following, has_optimizer=self._has_optimizer
+            )
+            self._attempts.append(_Attempt(follower))
 
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
@@ -187,7 +220,7 @@ class WatchedJob:
             ),
             seconds=max(0.0, now - self._started),
             exit_code=exit_code,
-            restarts=len(self._attempts) - 1,
+            restarts=self.restarts,
             notes=tuple(self._notes()),
             autopsy=self.autopsy,
         )

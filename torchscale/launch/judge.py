@@ -17,6 +17,8 @@ from torchscale.schema.state import State
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 """Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's
 watchdog aborts. They count as the cause only if there is no other."""
+_OUT_OF_MEMORY = "OutOfMemoryError"
+"""What torch raises; a user's script writes no other record of it than its log."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
 
@@ -33,13 +35,15 @@ class EndingKind(Enum):
 @dataclass(frozen=True)
 class Ending:
     """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes
-    of the launch that could not be terminated."""
+    of the launch that could not be terminated. ``shortfall``: what a user's script that ended in
+    order lacks for a measurement; ``None`` for launches of built-in models."""
 
     kind: EndingKind
     exit_code: int | None
     detail: str
     survivors: tuple[str, ...] = ()
     program: str = "torchrun"
+    shortfall: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ def classify(evidence: Evidence) -> tuple[State, str]:
         return State.CRASHED, evidence.ending.detail
     if kind is EndingKind.TIMEOUT:
         return State.TIMEOUT, evidence.ending.detail
+    if evidence.ending.shortfall:
+        return State.INVALID, evidence.ending.shortfall
     state, reason = _judge_failures(evidence)
     if evidence.damage and evidence.damage not in reason:
         reason += f"; {evidence.damage}"
@@ -118,6 +124,8 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
     for rank in silent:
         if (code := evidence.exit_codes.get(rank, 0)) > 0:
             logged = evidence.logged_errors.get(rank, "")
+            if _OUT_OF_MEMORY in logged:
+                return State.OOM, f"rank {rank}: {logged[:300]}"
             left = "wrote no error"
             if logged:
                 left = f"its log ends with {logged[:300]}"
@@ -143,7 +151,10 @@ def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, 
         and evidence.torchrun_error
         and not evidence.exit_codes
     ):
-        return State.CRASHED, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
+        state = State.OOM if _OUT_OF_MEMORY in evidence.torchrun_error else State.CRASHED
+        return state, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
+    if evidence.ending.shortfall is not None and code:
+        return State.CRASHED, f"{evidence.ending.program} exited with {code}"
     departed = left_early or [rank for rank in silent if rank not in evidence.damaged_ranks]
     if not departed and evidence.damaged_ranks:
         return State.INCOMPLETE, evidence.damage

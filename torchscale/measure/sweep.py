@@ -227,6 +227,8 @@ def _without_other_ranks(settings: ProfilingSettings) -> ProfilingSettings:
 def _calls_for_profile(summary: TrainingSummary, settings: ProfilingSettings) -> bool:
     if summary.figures is None or not settings.enabled or settings.trigger == "never":
         return False
+    if summary.cell.script is not None:  # ``profile -- COMMAND`` records a user's program
+        return False
     if settings.trigger == "always":
         return True
     if settings.trigger == "sync_stall_detection":
@@ -240,4 +242,4 @@ def _batch_series(cell: AnyCell) -> tuple[int, str]:
     training = training_workload(cell)
     if training is None:
         return 0, cell.id
-    return training.batch_size, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"
+    return training.batch_size or 0, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"

@@ -75,6 +75,8 @@ class RankUse(Frozen):
         peak_memory_bytes: Resident.
         major_faults, minor_faults: Page faults.
         lost_calls: Collectives that the flight recorder had overwritten before they were read.
+        peak_allocated_bytes, peak_reserved_bytes: Of the CUDA allocator; ``None`` without CUDA.
+        device_index, device_name, device_uuid: The CUDA device in use.
     """
 
     lines: tuple[tuple[str, int, str, str, int], ...] = ()
@@ -84,6 +86,11 @@ class RankUse(Frozen):
     major_faults: Count = 0
     minor_faults: Count = 0
     lost_calls: Count = 0
+    peak_allocated_bytes: Count | None = None
+    peak_reserved_bytes: Count | None = None
+    device_index: Count | None = None
+    device_name: str = ""
+    device_uuid: str = ""
 
     @property
     def program_lines(self) -> tuple[ProgramLine, ...]:

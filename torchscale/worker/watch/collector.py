@@ -216,7 +216,7 @@ class Collector:
         self._append("shares", array.array("q", self._sampler.take_shares()))
         self._append("marks", array.array("q", self.marks.take()))
         self._flushes += 1
-        if self._flushes % _LINES_EVERY == 0:
+        if self._flushes % _LINES_EVERY == 1:
             self._write_lines()
 
     def _answer(self) -> None:
@@ -283,6 +283,7 @@ class Collector:
             "major_faults": usage.ru_majflt,
             "minor_faults": usage.ru_minflt,
             "lost_calls": self._recorder.lost,
+            **_of_cuda(),
         }
         self._replace("lines.json", content)
 
@@ -382,6 +383,21 @@ def _backend() -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_backend()
     return ""
+
+
+def _of_cuda() -> dict[str, Any]:
+    """The device and the allocator's peaks, once the program has started CUDA; does not start it."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return {}
+    index = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
+        "device_index": index,
+        "device_name": properties.name,
+        "device_uuid": str(getattr(properties, "uuid", "")),
+    }
 
 
 def _device() -> str:

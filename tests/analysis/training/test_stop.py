@@ -12,7 +12,7 @@ from torchscale.analysis.stats.series import relative_half_width
 from torchscale.config.sections import PRESETS
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import Batch, StopRule
-from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
+from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
 
 
 def measurement(**changes: Any) -> Measurement:

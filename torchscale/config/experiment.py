@@ -272,7 +272,7 @@ def _need_no_batch(data: Mapping[str, Any]) -> bool:
     models = data.get("models")
     entries = models if isinstance(models, list | tuple) else [models]
     texts = [
-        [str(entry[form]) for form in FORMS if form in entry]
+        [str(entry[form]) for form in FORMS if form in entry and form != "watched"]
         for entry in entries
         if isinstance(entry, dict) and _entry_kind(entry) == _A_SCRIPT
     ]

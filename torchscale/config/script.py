@@ -15,14 +15,14 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from torchscale.catalog.models import OptionValue
 from torchscale.config.base import ConfigSection, PositiveInt, as_axis
 
-ScriptForm = Literal["script", "module", "command"]
+ScriptForm = Literal["script", "module", "command", "watched"]
 ScriptSteps = Literal["auto", "all"] | PositiveInt
-FORMS: tuple[ScriptForm, ...] = ("script", "module", "command")
+FORMS: tuple[ScriptForm, ...] = ("script", "module", "command", "watched")
 BATCH, PRECISION, WORLD_SIZE, SEED = "batch_size", "precision", "world_size", "seed"
 PLACEHOLDERS = (BATCH, WORLD_SIZE, "gpus", PRECISION, SEED)
 """What every script may name; ``gpus`` is short for ``world_size``."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_MAX_CHARACTERS = 8192
+MAX_CHARACTERS = 8192
 """Of a command line: far more than a person writes, and a part of each cell's file."""
 
 
@@ -59,6 +59,9 @@ class ScriptChoice(ConfigSection):
     command: str | None = Field(
         None, description="A whole command with its own launcher, which starts {world_size} ranks."
     )
+    watched: str | None = Field(
+        None, description="A program that `torchscale watch` ran; a benchmark does not start it."
+    )
     steps: ScriptSteps = Field(
         "auto",
         description="auto: measured by the rules of `benchmark`, then ended; a number: so many "
@@ -67,13 +70,13 @@ class ScriptChoice(ConfigSection):
 
     __pydantic_extra__: dict[str, Annotated[tuple[OptionValue, ...], BeforeValidator(as_axis)]]
 
-    @field_validator("script", "module", "command")
+    @field_validator("script", "module", "command", "watched")
     @classmethod
     def _can_be_split(cls, text: str | None) -> str | None:
         if text is None:
             return text
-        if len(text) > _MAX_CHARACTERS or "\0" in text:
-            raise ValueError(f"expected a command line of at most {_MAX_CHARACTERS:,} characters")
+        if len(text) > MAX_CHARACTERS or "\0" in text:
+            raise ValueError(f"expected a command line of at most {MAX_CHARACTERS:,} characters")
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -87,13 +90,13 @@ class ScriptChoice(ConfigSection):
         given = [form for form in FORMS if getattr(self, form) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"expected one of script, module and command; got {' and '.join(given) or 'none'}"
+                f"expected one of script, module and command; got {' and '.join(given)}"
             )
         return self
 
     @model_validator(mode="after")
     def _placeholders_fit(self) -> ScriptChoice:
-        used, given = placeholders(self.text), self.axes
+        used, given = self.placeholders, self.axes
         reserved = [name for name in given if name in PLACEHOLDERS]
         if reserved:
             raise ValueError(
@@ -136,7 +139,7 @@ class ScriptChoice(ConfigSection):
         words = shlex.split(self.text)
         if self.form == "module":
             return words[0]
-        if self.form == "command":
+        if self.form in ("command", "watched"):
             return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[2]
         return PurePath(words[0]).name
 
@@ -145,6 +148,13 @@ class ScriptChoice(ConfigSection):
         """Axes with a single value."""
         return {name: values[0] for name, values in self.axes.items() if len(values) == 1}
 
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """Those of the command line; of a watched program braces are text."""
+        if self.form == "watched":
+            return ()
+        return placeholders(self.text)
+
     def uses(self, name: str) -> bool:
         """Whether the command line has this placeholder."""
-        return name in placeholders(self.text)
+        return name in self.placeholders

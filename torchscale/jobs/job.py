@@ -154,6 +154,11 @@ class WatchedJob:
         return len(self._attempts) - 1
 
     @property
+    def counts_rounds(self) -> bool:
+        """Whether its steps are rounds of collectives, for want of an optimizer."""
+        return self._attempts[0].follower.round is not None
+
+    @property
     def streams(self) -> Mapping[int, RankStream]:
         """Rank → its files, of the last attempt."""
         return self._attempts[-1].follower.streams

@@ -18,6 +18,7 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.jobs.job import WatchedJob
+from torchscale.jobs.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.files import atomic_write_model, make_directory
@@ -59,7 +60,24 @@ class WatchRequest:
     keeps_events: bool = False
 
 
-def watch_program(request: WatchRequest) -> WatchReport:
+@dataclass(frozen=True)
+class Watched:
+    """A job that has ended.
+
+    Attributes:
+        directory: Its folder.
+        job: What was read of it.
+        report: What is known of it.
+        run: Its steps, as those of a launch.
+    """
+
+    directory: Path
+    job: WatchedJob
+    report: WatchReport
+    run: WatchedRun
+
+
+def watch_program(request: WatchRequest) -> Watched:
     """Run the program with its own input and output, and return what was seen of it; the report is
     also in ``watch.json``.
 
@@ -72,7 +90,8 @@ def watch_program(request: WatchRequest) -> WatchReport:
     directory = request.directory.absolute()
     make_directory(directory)
     started = time.time()
-    job = WatchedJob(directory, request.command, started)
+    run = WatchedRun(request.command)
+    job = WatchedJob(directory, request.command, started, on_steps=run.take)
     environment = watching_environment(directory, os.environ)
     with _forwarding() as forward:
         try:
@@ -81,20 +100,22 @@ def watch_program(request: WatchRequest) -> WatchReport:
             reason = error.strerror or error
             raise MachineError(f"cannot start {request.command[0]}: {reason}") from error
         forward.append(process)
-        _follow(job, lambda seconds: _ends(process, seconds), request, directory)
-    return _finished(job, process.returncode, request, directory)
+        _follow(job, run, lambda seconds: _ends(process, seconds), request, directory)
+    report = _finished(job, process.returncode, request, directory)
+    return Watched(directory, job, report, run)
 
 
-def follow_job(directory: Path, pid: int) -> None:
+def follow_job(directory: Path, pid: int) -> Watched:
     """Follow a job that is not ours until the process ``pid``, one of its ranks, has ended.
 
     Raises:
         OutputError: the folder cannot be written.
     """
     request = WatchRequest(_command_of(pid), directory)
-    job = WatchedJob(directory, request.command, time.time())
-    _follow(job, lambda seconds: _has_ended(pid, seconds), request, directory)
-    _finished(job, None, request, directory)
+    run = WatchedRun(request.command)
+    job = WatchedJob(directory, request.command, time.time(), on_steps=run.take)
+    _follow(job, run, lambda seconds: _has_ended(pid, seconds), request, directory)
+    return Watched(directory, job, _finished(job, None, request, directory), run)
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
@@ -130,7 +151,11 @@ def watching_environment(directory: Path, variables: Mapping[str, str]) -> dict[
 
 
 def _follow(
-    job: WatchedJob, ends: Callable[[float], bool], request: WatchRequest, directory: Path
+    job: WatchedJob,
+    run: WatchedRun,
+    ends: Callable[[float], bool],
+    request: WatchRequest,
+    directory: Path,
 ) -> None:
     """Read and judge until the program has ended. Nothing that fails here ends the program."""
     seen: set[tuple[str, int | None, int | None]] = set()
@@ -142,6 +167,7 @@ def _follow(
             continue
         read_at = now
         job.guarded(job.advance)
+        job.guarded(partial(run.look, job))
         if job.moments > moments:
             moments, moved_at, is_stalled = job.moments, now, False
         elif moments and not is_stalled and now - moved_at > request.stall_seconds:

@@ -19,7 +19,7 @@ from torchscale.hang.evidence import inspect_hang
 from torchscale.jobs.host_load import HostLoadSamples
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.run import REPORT, watching_environment
-from torchscale.jobs.script_records import MeasuredScript
+from torchscale.jobs.script_records import WATCHED, MeasuredScript
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import Ending, EndingKind
@@ -36,8 +36,6 @@ from torchscale.util.interpreter import module_command
 from torchscale.util.process import ManagedProcess, inherited_environment
 from torchscale.util.redaction import redact_arguments
 
-WATCHED = "watch"
-"""Below the directory of a launch: what the collectors wrote, and ``watch.json``."""
 _READ_SECONDS = 0.5
 """Between two looks at the ranks' files, which are written as often."""
 

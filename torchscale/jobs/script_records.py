@@ -23,6 +23,8 @@ from torchscale.util.cpu import cpu_name
 from torchscale.util.files import atomic_write_model, atomic_write_text
 from torchscale.version import __version__
 
+WATCHED = "watch"
+"""Below the directory of a launch: what the collectors wrote, and ``watch.json``."""
 FLOPS_UNKNOWN = "the model of a script of your own is not known, and its operations not counted"
 _STAGED_SHARE = 0.5
 """Of the time that ranks are blocked in sends and receives: beyond it they are stages of a
@@ -75,6 +77,10 @@ class MeasuredScript:
         return table, float(table.end_ns[0]) * 1e-9 - float(table.wall[0, 0])
 
     @property
+    def _hosts(self) -> list[str]:
+        return [stream.facts.host for stream in self.streams]
+
+    @property
     def _knows_waits(self) -> bool:
         """Whether arrivals at collectives were seen: with a flight recorder, and where a call is an
         arrival."""
@@ -124,19 +130,21 @@ class MeasuredScript:
     ) -> RankRecord:
         facts, use, task = stream.facts, stream.use, self.task
         end = float(table.end_ns[-1]) * 1e-9
-        cpus = task.cpu_sets[row] if task.cpu_sets is not None else ()
+        cpus = facts.cpus
+        asked = task.cpu_sets[row] if task.cpu_sets is not None else None
         samples, samples_unknown = self._samples_per_step(table, cell)
         batches, rule = self.measurement.batches_of(row), self.measurement.ended_by
         assert rule is not None  # noqa: S101 - only a measurement that has ended is written
         return RankRecord(
             rank=row,
-            local_rank=row,
+            local_rank=self._hosts[:row].count(facts.host),
+            node_rank=list(dict.fromkeys(self._hosts)).index(facts.host),
             world_size=facts.world_size,
             pid=facts.pid,
             hostname=facts.host,
             device=self._device(row, stream, cpus),
             backend=facts.backend or None,
-            threads=task.threads_per_rank,
+            threads=facts.threads or task.threads_per_rank,
             cpus=cpus,
             versions=Versions(torchscale=__version__, python=facts.python, torch=facts.torch),
             parameters=None,
@@ -152,7 +160,7 @@ class MeasuredScript:
                 resident_peak_bytes=use.peak_memory_bytes or None,
             ),
             host_load=self.load.between(
-                start, end, pid=facts.pid, cpus=cpus, pinned=task.cpu_sets is not None
+                start, end, pid=facts.pid, cpus=cpus, pinned=_is(cpus, asked)
             ),
             first_loss=None,
             last_loss=None,
@@ -193,3 +201,8 @@ class MeasuredScript:
         indices = self.task.device_indices
         index = indices[row] if row < len(indices) else row
         return DeviceInfo(kind=self.task.device, index=index, name=self.task.device)
+
+
+def _is(cpus: Sequence[int], asked: Sequence[int] | None) -> bool:
+    """Whether a rank is bound to the cores that it was given."""
+    return asked is not None and sorted(cpus) == sorted(asked)

@@ -143,6 +143,8 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
 
 def _script_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
     """A launch of a script runs on one node, and is told a batch that divides."""
+    if cell.script is not None and cell.script.form == "watched":
+        return "a benchmark starts no program that was watched; name it as script or command"
     per_node = target.devices_per_node
     if per_node is not None and cell.world_size > per_node:
         return (

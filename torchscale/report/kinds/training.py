@@ -23,6 +23,7 @@ from torchscale.report.sections.profile.section import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
+from torchscale.report.sections.watched import watched_section
 from torchscale.report.sections.workloads import data_section
 from torchscale.report.text.figures import throughput_text
 from torchscale.report.text.labels import batch_label
@@ -81,6 +82,7 @@ def sections(
         lost_time_section(summary),
         diagnosis_section(summary),
         profile_section(summary),
+        watched_section(summary, details),
         step_times_section(summary),
         over_time_section(summary, details),
         frontier_section(summary),

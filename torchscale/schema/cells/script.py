@@ -27,7 +27,8 @@ class Script(Frozen):
     """A program of the user's own, as a config asks for it.
 
     Attributes:
-        form: Whether the text names a file, a module or a whole command.
+        form: Whether the text names a file, a module or a whole command; ``watched`` for a program
+            that ``watch`` ran.
         text: The command line with its placeholders.
         steps: ``auto``: measured until a rule of the measurement ends it; a number: so many
             measured steps; ``all``: to its own end.
@@ -40,12 +41,15 @@ class Script(Frozen):
     @property
     def knows_batch(self) -> bool:
         """Whether it is told its batch size, so that samples can be counted."""
-        return BATCH in placeholders(self.text)
+        return self._has(BATCH)
 
     @property
     def knows_precision(self) -> bool:
         """Whether it is told its precision."""
-        return PRECISION in placeholders(self.text)
+        return self._has(PRECISION)
+
+    def _has(self, name: str) -> bool:
+        return self.form != "watched" and name in placeholders(self.text)
 
     def arguments(self, values: Mapping[str, object]) -> list[str]:
         """argv of the program with these values of its placeholders.

@@ -27,6 +27,8 @@ class RankFacts(Frozen):
         backend: Of torch.distributed; empty without.
         device: ``cpu`` or ``cuda``.
         has_recorder: Whether this torch has a flight recorder.
+        threads: Of torch, as the rank started; ``None`` in files of earlier versions.
+        cpus: Logical CPUs that it may use.
         state: ``ended`` where the program left it behind in order.
         problem: What ended the collection early, or could not be written.
     """
@@ -45,6 +47,8 @@ class RankFacts(Frozen):
     backend: str
     device: str
     has_recorder: bool
+    threads: Count | None = None
+    cpus: tuple[Count, ...] = ()
     state: Literal["running", "ended", "failed"]
     problem: str = ""
 

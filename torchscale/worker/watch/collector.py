@@ -176,6 +176,8 @@ class Collector:
             "backend": _backend(),
             "device": _device(),
             "has_recorder": self._recorder.exists,
+            "threads": torch.get_num_threads(),
+            "cpus": _cpus(),
         }
         self._write_facts("running")
 
@@ -383,6 +385,13 @@ def _backend() -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_backend()
     return ""
+
+
+def _cpus() -> list[int]:
+    """Logical CPUs that this process may use; empty where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return []
 
 
 def _of_cuda() -> dict[str, Any]:

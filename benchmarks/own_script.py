@@ -23,7 +23,7 @@ from torchscale.config.load import load_experiment_from
 from torchscale.measure.benchmark import benchmark
 from torchscale.util.units import format_rate
 
-_MODEL = '''
+_MODEL = """
 import torch
 from torch import nn
 
@@ -45,8 +45,8 @@ class Network(nn.Module):
 
 def build(width=512, depth=6):
     return Network(width, depth)
-'''
-_SCRIPT = '''
+"""
+_SCRIPT = """
 import argparse, itertools, os
 import torch
 import torch.distributed as dist
@@ -74,7 +74,7 @@ for batch in itertools.cycle(batches):
     model(**batch).backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-'''
+"""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The Trainer of transformers on a small GPT-2 and random tokens; needs transformers and accelerate.
 
-    torchrun --standalone --nproc-per-node 2 examples/own_scripts/hf_trainer.py --batch-size 8
+torchrun --standalone --nproc-per-node 2 examples/own_scripts/hf_trainer.py --batch-size 8
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Lightning's Trainer on a small network and random samples; needs lightning.
 
-    torchrun --standalone --nproc-per-node 2 examples/own_scripts/lightning_fit.py --batch-size 32
+torchrun --standalone --nproc-per-node 2 examples/own_scripts/lightning_fit.py --batch-size 32
 """
 
 import argparse

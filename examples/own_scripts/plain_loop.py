@@ -1,6 +1,6 @@
 """A training loop of one's own, as people write it: nothing in it knows torchscale.
 
-    torchrun --standalone --nproc-per-node 2 examples/own_scripts/plain_loop.py --batch-size 32
+torchrun --standalone --nproc-per-node 2 examples/own_scripts/plain_loop.py --batch-size 32
 """
 
 import argparse

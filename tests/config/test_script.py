@@ -8,7 +8,7 @@ import pytest
 
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
-from torchscale.config.load import load_experiment_from, load_experiment
+from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.script import ScriptChoice, filled_arguments
 from torchscale.errors import ConfigError
 
@@ -97,10 +97,10 @@ def test_what_is_shown_loads_to_the_same_experiment(tmp_path: Any) -> None:
 
 
 def test_a_secret_in_the_command_line_is_kept_apart() -> None:
-    secret = "https://me:hunter2-hunter2@host/data"
-    experiment = _experiment({"script": f"a.py --data {secret}"})
+    address = "https://me:hunter2-hunter2@host/data"
+    experiment = _experiment({"script": f"a.py --data {address}"})
 
     (choice,) = experiment.models
     assert isinstance(choice, ScriptChoice)
     assert "hunter2" not in choice.text
-    assert secret in str(experiment.hidden[choice.text])
+    assert address in str(experiment.hidden[choice.text])

@@ -12,7 +12,8 @@ import pytest
 
 from tests import factories
 from torchscale.config.experiment import Experiment
-from torchscale.jobs.script_launch import WATCHED, run_script, script_command
+from torchscale.jobs.script_launch import run_script, script_command
+from torchscale.jobs.script_records import WATCHED
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress

@@ -119,7 +119,13 @@ def test_a_program_without_ranks_leaves_no_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("./run",), ("python", "x" * 20_000), ("python", "\udcff.py", "'"), ("a", "--token", "s3")],
+    [
+        (),
+        ("./run",),
+        ("python", "x" * 20_000),
+        ("python", "\udcff.py", "'"),
+        ("a", "--token", "s3"),
+    ],
 )
 def test_any_command_can_be_watched(command: tuple[str, ...]) -> None:
     WatchedRun(command)

@@ -375,9 +375,7 @@ def test_a_script_is_told_a_share_of_the_global_batch_that_is_whole() -> None:
 
 def test_a_script_over_several_nodes_is_refused() -> None:
     plan = make_plan(
-        experiment(
-            models=[{"script": "train.py"}], gpu_counts=[2, 4], launch={"nodes": 2}
-        ),
+        experiment(models=[{"script": "train.py"}], gpu_counts=[2, 4], launch={"nodes": 2}),
         machine(cores=2),
     )
 

@@ -208,9 +208,7 @@ class Experiment(ConfigSection):
             if isinstance(choice, ScriptChoice):
                 same, what = repr((choice.form, choice.text)), "runs the same program as"
             if same in seen:
-                raise KeyProblems(
-                    {("models", index): f"{what} models[{seen[same]}]; keep one"}
-                )
+                raise KeyProblems({("models", index): f"{what} models[{seen[same]}]; keep one"})
             seen[same] = index
         return self
 
@@ -237,7 +235,10 @@ class Experiment(ConfigSection):
     @model_validator(mode="after")
     def _no_epochs_of_scripts(self) -> Experiment:
         training = self.training
-        for name, epochs in (("epochs", training.epochs), ("warmup_epochs", training.warmup_epochs)):
+        for name, epochs in (
+            ("epochs", training.epochs),
+            ("warmup_epochs", training.warmup_epochs),
+        ):
             if epochs is not None and any(isinstance(one, ScriptChoice) for one in self.models):
                 text = "the epochs of a script of your own are not seen; use the keys of benchmark"
                 raise KeyProblems({("training", name): text})

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -140,8 +139,10 @@ class ScriptChoice(ConfigSection):
         if self.form == "module":
             return words[0]
         if self.form in ("command", "watched"):
-            return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[2]
-        return PurePath(words[0]).name
+            return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[
+                2
+            ]
+        return words[0].rpartition("/")[2]
 
     @property
     def options(self) -> dict[str, OptionValue]:

@@ -103,9 +103,7 @@ class JobFollower:
         round: What steps are counted by in a program without an optimizer of torch.
     """
 
-    def __init__(
-        self, directory: Path, attempt: int = 0, *, has_optimizer: bool = False
-    ) -> None:
+    def __init__(self, directory: Path, attempt: int = 0, *, has_optimizer: bool = False) -> None:
         self._directory, self._attempt = directory, attempt
         self._has_optimizer = has_optimizer
         self.names = Names()

@@ -188,9 +188,7 @@ class WatchedJob:
                 self._on_steps(stretch.steps)
         following = len(self._attempts)
         if any(number == following for _, number in rank_folders(self._directory)):
-            follower = JobFollower(
-                self._directory, following, has_optimizer=self._has_optimizer
-            )
+            follower = JobFollower(self._directory, following, has_optimizer=self._has_optimizer)
             self._attempts.append(_Attempt(follower))
 
     def judge(self) -> JobVerdict:

@@ -92,14 +92,16 @@ class MeasuredScript:
         waited = float(table.wait.sum() + table.transfer.sum())
         bubble = float(table.bubble.sum())
         staged = bubble > _STAGED_SHARE * (bubble + waited)
-        calm = table.calm
+        calm, compute = table.calm, table.own
+        if not self._knows_waits:
+            compute = compute + table.wait + table.transfer + table.bubble
 
         def value(matrix: Matrix, step: int) -> float:
             return round(max(0.0, float(matrix[row, step])), _DECIMALS)
 
         samples = []
         for step in range(len(table)):
-            own = OwnStep(compute=value(table.own, step), calm=value(calm, step))
+            own = OwnStep(compute=value(compute, step), calm=value(calm, step))
             if self._knows_waits:
                 transfer = value(table.transfer, step)
                 if not staged:
@@ -173,9 +175,7 @@ class MeasuredScript:
             measured_until=end,
         )
 
-    def _samples_per_step(
-        self, table: StepTimes, cell: TrainingCell
-    ) -> tuple[int | None, str]:
+    def _samples_per_step(self, table: StepTimes, cell: TrainingCell) -> tuple[int | None, str]:
         """A rank's samples of a step, or why they are not known."""
         if cell.batch_size is None:
             return None, "the script is not told its batch size ({batch_size})"

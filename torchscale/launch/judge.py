@@ -123,18 +123,21 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
         return _judge_signal(rank, number, evidence.oom_kills)
     for rank in silent:
         if (code := evidence.exit_codes.get(rank, 0)) > 0:
-            logged = evidence.logged_errors.get(rank, "")
-            if _OUT_OF_MEMORY in logged:
-                return State.OOM, f"rank {rank}: {logged[:300]}"
-            left = "wrote no error"
-            if logged:
-                left = f"its log ends with {logged[:300]}"
-            elif evidence.torchrun_error:  # it could not begin, as without space for its log
-                left += (
-                    f"; {evidence.ending.program}'s log ends with {evidence.torchrun_error[:300]}"
-                )
-            return State.CRASHED, f"rank {rank} exited with {code} and {left}"
+            return _judge_exit(evidence, rank, code)
     return _judge_departure(evidence, silent)
+
+
+def _judge_exit(evidence: Evidence, rank: int, code: int) -> tuple[State, str]:
+    """The state where a rank exited with ``code`` and left nothing but its log."""
+    logged = evidence.logged_errors.get(rank, "")
+    if _OUT_OF_MEMORY in logged:
+        return State.OOM, f"rank {rank}: {logged[:300]}"
+    left = "wrote no error"
+    if logged:
+        left = f"its log ends with {logged[:300]}"
+    elif evidence.torchrun_error:  # it could not begin, as without space for its log
+        left += f"; {evidence.ending.program}'s log ends with {evidence.torchrun_error[:300]}"
+    return State.CRASHED, f"rank {rank} exited with {code} and {left}"
 
 
 def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, str]:

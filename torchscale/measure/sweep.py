@@ -262,4 +262,7 @@ def _batch_series(cell: AnyCell) -> tuple[int, str]:
     training = training_workload(cell)
     if training is None:
         return 0, cell.id
-    return training.batch_size or 0, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"
+    return (
+        training.batch_size or 0,
+        f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}",
+    )

@@ -13,6 +13,7 @@ from torchscale.config.choices import TuningAxis
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
+from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
@@ -28,7 +29,6 @@ from torchscale.schema.exports.tuning import (
     TuningExport,
     TuningTrialExport,
 )
-from torchscale.config.script import ScriptChoice
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RESULTS, RunFolder
@@ -329,7 +329,7 @@ def _only_cell(planned: PlannedRun) -> TrainingCell:
     if any(isinstance(choice, ScriptChoice) for choice in planned.experiment.models):
         raise UsageError(
             "tune changes settings of built-in models; a script of your own sets its own",
-            hint="measure its variants as axes: models: [{script: \"train.py --lr {lr}\", lr: [1, 2]}]",
+            hint='measure its variants as axes: models: [{script: "train.py --lr {lr}", lr: [1, 2]}]',
         )
     (cell,) = of_kind([cells[0].cell], TrainingCell)
     if isinstance(cell.strategy, Ddp) and not cell.strategy.exchanges_gradients:

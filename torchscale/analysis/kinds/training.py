@@ -112,7 +112,8 @@ def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
-    """Throughput, or steps per second where samples are not known, p95 of the step, memory of the fullest rank, samples per joule."""
+    """Throughput, or steps per second where samples are not known; p95 of the step, memory of the
+    fullest rank, samples per joule."""
     result = payload(record, TrainingResult)
     peaks = [peak for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
     energy, steps = joules(record.machine_telemetry), result.measured_steps

@@ -175,6 +175,4 @@ class ScriptMeasurement:
         """The rule, where the script asks for a number of steps with that number."""
         if not isinstance(self._steps, int):
             return self._rule
-        return self._rule.model_copy(
-            update={"measure_steps": self._steps, "measure_seconds": None}
-        )
+        return self._rule.model_copy(update={"measure_steps": self._steps, "measure_seconds": None})

@@ -396,7 +396,7 @@ def _cpus() -> list[int]:
 
 def _of_cuda() -> dict[str, Any]:
     """The device and the allocator's peaks, once the program has started CUDA; does not start it."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {}
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)

@@ -15,7 +15,7 @@ from torchscale.analysis.job.steps import StepTimes
 from torchscale.analysis.training.script_measurement import ScriptMeasurement
 from torchscale.catalog.models import OptionValue
 from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
-from torchscale.hang.evidence import inspect_hang
+from torchscale.jobs.hang import ask_starting_ranks
 from torchscale.jobs.host_load import HostLoadSamples
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.run import REPORT, watching_environment
@@ -192,8 +192,7 @@ class _ScriptLaunch:
     def inspect(self, process: ManagedProcess, moved_seconds_ago: float | None) -> None:
         """Ask the ranks where they are; what they say goes to where other launches have it."""
         if not self._job.streams:
-            ranks = range(self._cell.world_size)
-            inspect_hang(self._directory, process.pid, ranks, moved_seconds_ago)
+            ask_starting_ranks(self._directory, process.pid, self._cell.world_size)
             return
         self._job.guarded(lambda: self._job.look_why(moved_seconds_ago))
         for path in sorted((self._watched / "hang").glob("*")):

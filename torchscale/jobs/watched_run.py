@@ -92,17 +92,17 @@ class WatchedRun:
         )
         atomic_write_model(launch / "task.json", task, durable=False)
         self._measurement.end()
-        shortfall = self._shortfall(job, report, facts.world_size)
-        if not shortfall:
+        failed = bool(report.exit_code) and report.exit_code not in _STOPPED
+        shortfall = "" if failed else self._shortfall(job, facts.world_size)
+        if not failed and not shortfall:
             for stream in streams.values():
                 stream.read_use()
             MeasuredScript(
                 task, self._measurement, self._steps, tuple(streams.values()), self._load
             ).write(launch, cell)
-        exit_code = report.exit_code
         ending = Ending(
             EndingKind.FINISHED,
-            None if exit_code in _STOPPED else exit_code,
+            report.exit_code if failed else 0,
             "",
             program=self._name,
             shortfall=shortfall,
@@ -158,10 +158,8 @@ class WatchedRun:
         )
         return redact_model(file)
 
-    def _shortfall(self, job: WatchedJob, report: WatchReport, world_size: int) -> str:
+    def _shortfall(self, job: WatchedJob, world_size: int) -> str:
         """Why the steps make no figures; empty where they do."""
-        if report.exit_code and report.exit_code not in _STOPPED:
-            return ""
         if job.restarts:
             return (
                 f"the job was started again {job.restarts} times, and its steps are not of one "

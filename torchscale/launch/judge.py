@@ -119,11 +119,12 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
             )
         if failure.kind is FailureKind.LEFT_EARLY:
             return _judge_departure(evidence, silent)
+    exited = next((rank for rank in silent if evidence.exit_codes.get(rank, 0) > 0), None)
+    # Ranks of a user's script write no errors: one that exited is the cause of what torchrun sent.
+    if exited is not None and (not signals or evidence.ending.shortfall is not None):
+        return _judge_exit(evidence, exited, evidence.exit_codes[exited])
     for rank, number in sorted(signals.items(), key=lambda item: item[1] == signal.SIGTERM):
         return _judge_signal(rank, number, evidence.oom_kills)
-    for rank in silent:
-        if (code := evidence.exit_codes.get(rank, 0)) > 0:
-            return _judge_exit(evidence, rank, code)
     return _judge_departure(evidence, silent)
 
 

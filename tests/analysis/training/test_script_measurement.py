@@ -104,8 +104,8 @@ def test_what_a_program_that_ends_early_made_counts() -> None:
 
 def test_a_warm_up_that_never_settles_ends_at_its_cap() -> None:
     measurement = ScriptMeasurement(_rule(warmup_max_seconds=1.0), "auto")
-    for number in range(20):
-        measurement.add(_steps(10, 0.01 * (1 + number % 2)))
+    for number in range(100):
+        measurement.add(_steps(1, 0.01 * 1.02**number))
 
     assert measurement.first is not None
     assert not measurement.warmup_of(0).steady

@@ -50,7 +50,9 @@ def ask_starting_ranks(directory: Path, parent_pid: int, world_size: int) -> Non
         for process in sorted(below, key=lambda one: one.create_time()):
             rank = _rank_of(process)
             if rank is not None:
-                found.setdefault(rank, process)  # what a rank starts has its variables, and is later
+                found.setdefault(
+                    rank, process
+                )  # what a rank starts has its variables, and is later
     ask_ranks(directory, {rank: found.get(rank) for rank in range(world_size)})
 
 

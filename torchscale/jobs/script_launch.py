@@ -26,6 +26,7 @@ from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import sampling
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, Watch, flatten_logs
+from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.script import Script
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Phase, Progress
@@ -121,9 +122,9 @@ def script_command(
 
 
 def _script_of(task: LaunchTask) -> tuple[TrainingCell, Script]:
-    cell = task.cell
-    if not isinstance(cell, TrainingCell) or cell.script is None:
-        raise ValueError(f"{cell.id} has no script")
+    cell = as_kind(task.cell, TrainingCell)
+    if cell is None or cell.script is None:
+        raise ValueError(f"{task.cell.id} has no script")
     return cell, cell.script
 
 

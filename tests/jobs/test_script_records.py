@@ -32,7 +32,7 @@ def _written(
     directory: Path, cell: TrainingCell, passes: float = 1.0, **facts: object
 ) -> TrainingResult:
     """The payload of a script of 200 steps, each of so many backward passes."""
-    write_job(directory, job(cell.world_size, 200), **facts)
+    write_job(directory, job(cell.world_size, 200), 0, **facts)
     steps: list[StepTimes] = []
     watched = WatchedJob(directory, ("train.py",), START_NS * 1e-9, on_steps=steps.append)
     watched.advance()
@@ -117,7 +117,9 @@ def test_a_rank_says_where_it_ran_and_not_what_nobody_saw(tmp_path: Path) -> Non
     assert (first.node_rank, second.local_rank) == (0, 1)
     assert first.memory.resident_peak_bytes == USE["peak_memory_bytes"]
     assert first.memory.peak_bytes is None
-    assert first.parameters is first.setup is first.losses_finite is None
+    assert first.parameters is None
+    assert first.setup is None
+    assert first.losses_finite is None
     assert first.measured_from is not None and first.measured_until is not None
     assert first.measured_until - first.measured_from == pytest.approx(
         first.batches.total_seconds, rel=0.01

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -22,11 +25,13 @@ def _rows(directory: Path) -> list[dict[str, str]]:
 
 
 def test_a_script_is_a_cell_like_any_other(program: Program) -> None:
-    script = {"script": f"{_EXAMPLE} --batch-size {{batch_size}} --width 64"}
+    train = program.directory / "train.py"
+    shutil.copy(_EXAMPLE, train)
+    script = {"script": "train.py --batch-size {batch_size} --width 64"}
     config = program.config(models=[script], gpu_counts=[1, 2])
 
     planned = program.run("benchmark", config, "--dry-run")
-    assert "plain_loop.py" in planned.stdout
+    assert "train.py" in planned.stdout
     assert planned.returncode == 0
 
     done = program.run("benchmark", config, *_QUICK)
@@ -39,8 +44,10 @@ def test_a_script_is_a_cell_like_any_other(program: Program) -> None:
     assert (two["precision"], two["optimizer"], two["compile"]) == ("own", "own", "")
     assert two["mfu"] == ""
 
+    os.utime(train, (time.time() + 60, time.time() + 60))
     again = program.run("benchmark", config, *_QUICK)
     assert "2 done before" in again.stdout + again.stderr
+    assert "train.py was changed after launches that are kept" in again.stdout + again.stderr
 
     program.here("report", "results/run", "--format", "json", "-o", "report.json")
     report = json.loads((program.directory / "report.json").read_text())

@@ -169,7 +169,7 @@ def judge(run: Path, fitted: Path, kinds: Sequence[str]) -> list[dict[str, Any]]
             payload(record, TrainingResult) for record in entry.launches if record.state is State.OK
         ]
         measured[float(cell.model_options["width"]), cell.world_size] = [
-            samples_per_second(one) for one in results
+            rate for one in results if (rate := samples_per_second(one)) is not None
         ]
     for one in answer["predictions"]:
         names.setdefault(

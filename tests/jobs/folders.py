@@ -49,7 +49,7 @@ def write_job(
         folder = directory / "ranks" / f"{number}.{attempt}"
         folder.mkdir(parents=True)
         sizes = {"world_size": len(ranks), "local_world_size": len(ranks)}
-        known = {**FACTS, "rank": number, **sizes, **facts}
+        known = {**FACTS, "rank": number, "pid": 1 + number, **sizes, **facts}
         (folder / "rank.json").write_text(json.dumps(known))
         (folder / "lines.json").write_text(json.dumps(USE))
         write_names(folder, len(ranks))

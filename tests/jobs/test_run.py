@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def _watch(directory: Path, code: str) -> int | None:
     request = WatchRequest([sys.executable, "-c", code], directory / "job")
-    return watch_program(request).exit_code
+    return watch_program(request).report.exit_code
 
 
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
@@ -130,18 +130,18 @@ def test_what_cannot_be_read_or_written_leaves_the_exit_code(tmp_path: Path) -> 
     damaged = f"{rank}; (d / 'ranks' / '0.0').mkdir(parents=True); "
     damaged += "(d / 'ranks' / '0.0' / 'rank.json').write_text('{'); exit(4)"
     request = WatchRequest([sys.executable, "-c", damaged], tmp_path / "damaged")
-    report = watch_program(request)
+    report = watch_program(request).report
     assert report.exit_code == 4
     assert any("rank.json" in note for note in report.notes)
 
     gone = f"{rank}; import shutil; shutil.rmtree(d); d.write_text(''); exit(5)"
-    report = watch_program(WatchRequest([sys.executable, "-c", gone], tmp_path / "gone"))
+    report = watch_program(WatchRequest([sys.executable, "-c", gone], tmp_path / "gone")).report
     assert report.exit_code == 5
     assert report.notes
 
 
 def test_a_collector_that_could_not_start_is_noted(tmp_path: Path) -> None:
     code = "import os; open(os.environ['TORCHSCALE_WATCH'] + '/problem-1', 'w').write('no luck')"
-    report = watch_program(WatchRequest([sys.executable, "-c", code], tmp_path / "job"))
+    report = watch_program(WatchRequest([sys.executable, "-c", code], tmp_path / "job")).report
 
     assert "a collector failed: no luck" in report.notes

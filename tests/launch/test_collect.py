@@ -274,6 +274,47 @@ def torchrun_told(directory: Path, rank: int, exit_code: int) -> None:
     (directory / "torchrun.log").write_text(text)
 
 
+def script(exit_code: int | None, shortfall: str = "") -> Ending:
+    return Ending(EndingKind.FINISHED, exit_code, "", program="train.sh", shortfall=shortfall)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "state", "reason"),
+    [
+        ({"ending": script(0, "too few steps")}, State.INVALID, "too few steps"),
+        ({"ending": script(7)}, State.CRASHED, "train.sh exited with 7"),
+        ({"ending": script(-9)}, State.KILLED, "train.sh was killed by SIGKILL"),
+        (
+            {
+                "ending": script(1),
+                "exit_codes": {0: -15, 1: 1},
+                "logged_errors": {1: "KeyError: x"},
+            },
+            State.CRASHED,
+            "rank 1 exited with 1 and its log ends with KeyError: x",
+        ),
+        (
+            {
+                "ending": script(1),
+                "exit_codes": {1: 1},
+                "logged_errors": {1: "OutOfMemoryError: y"},
+            },
+            State.OOM,
+            "rank 1: OutOfMemoryError: y",
+        ),
+        (
+            {"ending": script(1), "torchrun_error": "torch.OutOfMemoryError: y"},
+            State.OOM,
+            "train.sh failed: torch.OutOfMemoryError: y",
+        ),
+    ],
+)
+def test_the_true_cause_of_a_script_that_writes_no_errors(
+    evidence: dict[str, Any], state: State, reason: str
+) -> None:
+    assert judge(**evidence) == (state, reason)
+
+
 @pytest.mark.parametrize(
     ("exit_code", "log", "reason"),
     [
@@ -288,6 +329,11 @@ def torchrun_told(directory: Path, rank: int, exit_code: int) -> None:
             1,
             "Traceback (most recent call last):\n  File x\nOSError: [Errno 28] No space left on device: 'y'\n",
             "rank 1 exited with 1 and its log ends with OSError: [Errno 28] No space left on device: 'y'",
+        ),
+        (
+            1,
+            "[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: no more\n",
+            "rank 1 exited with 1 and its log ends with ValueError: no more",
         ),
         (1, "Error without a colon\nfine\n", "rank 1 exited with 1 and wrote no error"),
     ],

@@ -139,6 +139,7 @@ def test_each_launch_has_processes_of_its_own_and_one_imports_for_all(tmp_path: 
         )
     # What starting costs is paid once.
     setups = [launch[0].setup for launch in ranks]
+    assert setups[0] is not None and setups[3] is not None
     assert setups[0].import_seconds > 3 * setups[3].import_seconds
     assert all((tmp_path / str(number) / "torchrun.log").exists() for number in range(8))
     assert not list(tmp_path.glob("*/logs"))

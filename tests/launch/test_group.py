@@ -81,6 +81,7 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
         assert training_result(record).steps is not None
     # What starting costs is paid once, and resident memory is the first one's alone.
     setups = [training_result(record).ranks[0].setup for record in records]
+    assert setups[0] is not None and setups[3] is not None
     assert setups[0].import_seconds > 10 * setups[3].import_seconds
     peaks = [training_result(record).ranks[0].memory.peak_bytes for record in records]
     assert [peak is not None for peak in peaks] == [True, *[False] * (len(wanted) - 1)]

@@ -216,6 +216,7 @@ def test_the_time_of_a_launch_covers_its_parts(
 ) -> None:
     record = two_ranks[1]
     for rank in training_result(record).ranks:
+        assert rank.setup is not None
         parts = [
             rank.setup.import_seconds,
             rank.setup.process_group_seconds,

@@ -185,7 +185,7 @@ def test_larger_batches_are_skipped_once_a_smaller_one_ran_out_of_memory(
 
     def record_of(cell: AnyCell, launch: int) -> LaunchRecord:
         assert isinstance(cell, TrainingCell)
-        if cell.world_size == 2 and cell.batch_size >= 16:
+        if cell.world_size == 2 and (cell.batch_size or 0) >= 16:
             return failed_record(cell, State.OOM, "out of memory", launch)
         return launch_record(cell, launch)
 
@@ -225,7 +225,7 @@ def test_the_batch_that_ran_out_of_memory_and_smaller_ones_are_still_measured(
 
     def record_of(cell: AnyCell, launch: int) -> LaunchRecord:
         assert isinstance(cell, TrainingCell)
-        ran.append(cell.batch_size)
+        ran.append(cell.batch_size or 0)
         if cell.batch_size == 16:
             return failed_record(cell, State.OOM, "out of memory", launch)
         return launch_record(cell, launch)

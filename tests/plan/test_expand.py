@@ -11,6 +11,7 @@ from tests.factories import experiment, machine, trained
 from torchscale.errors import ConfigError, MachineError
 from torchscale.plan import expand
 from torchscale.plan.expand import Plan, make_plan
+from torchscale.schema.cells.training import TrainingCell
 
 
 def reasons(**content: object) -> list[str | None]:
@@ -312,3 +313,71 @@ def test_a_few_lines_that_stand_for_very_many_launches_are_refused_at_once(
     monkeypatch.setattr(expand, "_expand", lambda *_: pytest.fail("cells were made"))
     with pytest.raises(ConfigError, match=message):
         make_plan(experiment(**content), machine(cores=2))
+
+
+def _script_cells(**content: Any) -> list[TrainingCell]:
+    whole = {"batch_sizes": [8, 16], "gpu_counts": [1, 2], **content}
+    return [trained(entry) for entry in make_plan(experiment(**whole), machine(cores=2)).cells]
+
+
+def test_a_script_has_a_cell_for_each_value_that_it_is_told() -> None:
+    entry = {"script": "train.py {batch_size} {lr}", "lr": [0.1, 0.2]}
+    cells = _script_cells(models=[entry], training={"precision": ["fp32", "bf16"]})
+
+    assert len({cell.id for cell in cells}) == len(cells) == 2 * 2 * 2
+    assert {cell.batch_size for cell in cells} == {8, 16}
+    assert {cell.model_options["lr"] for cell in cells} == {0.1, 0.2}
+    assert {cell.precision for cell in cells} == {"own"}
+
+
+def test_what_a_script_is_not_told_makes_no_cells_and_is_claimed_nowhere() -> None:
+    (one, two) = _script_cells(models=[{"script": "train.py"}])
+
+    assert (one.world_size, two.world_size) == (1, 2)
+    assert one.batch_size is None
+    assert one.learning_rate is None
+    assert (one.precision, one.optimizer, one.data_source) == ("own", "own", "own")
+    assert one.strategy.name == "own"
+    assert one.settings == ()
+    assert one.setting == "own script"
+    assert one.id.startswith("train.py-n1-own-own-")
+    with pytest.raises(ValueError, match=r"train\.py is not told its batch size"):
+        assert one.global_batch_size
+
+
+def test_a_precision_that_a_script_is_told_is_an_axis() -> None:
+    cells = _script_cells(
+        models=[{"script": "train.py --dtype {precision}"}],
+        training={"precision": ["fp32", "bf16"]},
+        gpu_counts=[1],
+    )
+
+    assert [cell.precision for cell in cells] == ["fp32", "bf16"]
+    assert cells[0].setting == "fp32 own script"
+
+
+def test_a_script_is_told_a_share_of_the_global_batch_that_is_whole() -> None:
+    plan = make_plan(
+        experiment(
+            models=[{"script": "train.py {batch_size}"}],
+            batch_sizes=[9],
+            gpu_counts=[1, 2],
+            scaling="strong",
+        ),
+        machine(cores=2),
+    )
+
+    assert [entry.skip_reason for entry in plan.cells] == [
+        None,
+        "global batch 9 does not divide by 2 devices",
+    ]
+
+
+def test_a_script_over_several_nodes_is_refused() -> None:
+    plan = make_plan(
+        experiment(models=[{"script": "train.py"}], gpu_counts=[2, 4], launch={"nodes": 2}),
+        machine(cores=2),
+    )
+
+    assert plan.cells[0].skip_reason is None
+    assert "on a single node" in str(plan.cells[1].skip_reason)

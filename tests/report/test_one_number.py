@@ -173,6 +173,7 @@ def test_numbers_for_programs_are_the_same(tmp_path: Path) -> None:
         ("step_p99", "step_time_p99_ms", figures.steps.p99),
     ):
         factor = 1e3 if column.endswith("_ms") else 1
+        assert value is not None
         assert exported[key] == value
         assert float(row[column]) == pytest.approx(value * factor, rel=1e-5)
         assert frame[column] == pytest.approx(value * factor, rel=1e-12)
@@ -198,7 +199,7 @@ def test_numbers_for_programs_are_the_same(tmp_path: Path) -> None:
 def test_an_interval_without_an_upper_end_leaves_it_open() -> None:
     """Of a single launch whose mean step may be 0, by its scatter."""
     figures = cell().figures
-    assert figures is not None
+    assert figures is not None and figures.samples_per_second is not None
     unsure = replace(cell(), figures=replace(figures, half_width=1.5, run_half_width=None))
     row = cell_row(unsure)
     assert row["samples_per_second_low"] == pytest.approx(figures.samples_per_second / 2.5)
@@ -223,6 +224,7 @@ def test_figures_of_a_cell_follow_from_each_other() -> None:
         and efficiency is not None
         and diagnosis is not None
     )
+    assert figures.samples_per_second is not None
     assert figures.samples_per_second * figures.step_mean == pytest.approx(
         cell().cell.global_batch_size, rel=1e-12
     )

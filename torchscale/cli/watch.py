@@ -100,8 +100,9 @@ def watch(
     command: list[str] | None = context.meta.get(COMMAND_KEY)
     if follow is not None:
         from torchscale.jobs.run import follow_job  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.measure.watch import keep_run  # noqa: PLC0415
 
-        follow_job(Path(words_of(context)[0]), follow)
+        keep_run(follow_job(Path(words_of(context)[0]), follow))
         return
     if command is None:
         _show_job(words_of(context), cost, as_json=as_json)
@@ -109,12 +110,13 @@ def watch(
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
     from torchscale.jobs.run import WatchRequest, watch_program  # noqa: PLC0415
+    from torchscale.measure.watch import keep_run  # noqa: PLC0415
     from torchscale.report.terminal.watch import print_hang, print_watch  # noqa: PLC0415 - `--help` does not need it
 
     directory = output_dir if output_dir is not None else _default_folder(command)
     _check_folder(directory, append=append, is_named=output_dir is not None)
     is_live = live if live is not None else sys.stderr.isatty()
-    report = watch_program(
+    watched = watch_program(
         WatchRequest(
             command,
             directory,
@@ -125,12 +127,15 @@ def watch(
             price=cost,
         )
     )
+    report, problem = watched.report, keep_run(watched)
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:
         print_watch(report, message_console())
         if _is_written(directory, report.seconds):
             TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
+    if problem:
+        TERMINAL.note(f"note: no run for `torchscale report`: {problem}")
     raise typer.Exit(report.exit_code or 0)
 
 

@@ -6,14 +6,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-OptimizerName = Literal["sgd", "adam", "adamw"]
+PrecisionChoice = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "own"]
+"""Of a cell; ``own``: whatever a user's script computes in. The same for what follows."""
+OptimizerChoice = Literal["sgd", "adam", "adamw"]
+OptimizerName = Literal["sgd", "adam", "adamw", "own"]
 DeviceRequest = Literal["auto", "cuda", "cpu", "mps", "xpu"]
 DeviceKind = Literal["cuda", "cpu", "mps", "xpu"]
 """The device type that a request resolves to on a machine."""
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Checkpointing = Literal["none", "selective", "full"]
-DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
+DataChoice = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
+DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards", "own"]
 Isolation = Literal["auto", "cell", "group"]
 Malloc = Literal["keep", "system"]
 Placement = Literal["packed", "spread"]
@@ -96,6 +100,8 @@ class Metric(str, Enum):
 
     THROUGHPUT = "throughput"
     """Global samples per second."""
+    STEPS = "steps"
+    """Optimizer steps per second of a script that is not told its batch size."""
     STEP_P95 = "step-p95"
     """95th percentile of the group's step within a launch, seconds."""
     MEMORY = "memory"

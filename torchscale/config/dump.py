@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import yaml
 
 from torchscale.config.experiment import Experiment
-from torchscale.config.sections import ParallelSettings
+from torchscale.config.script import ScriptChoice
+from torchscale.config.sections import ModelChoice, ParallelSettings
 from torchscale.config.strategy import strategy_options
 from torchscale.config.yaml_reader import Data
 
@@ -39,9 +40,7 @@ def changed_content(experiment: Experiment) -> dict[str, Data]:
 
 def _content(experiment: Experiment) -> dict[str, Data]:
     content: dict[str, Data] = experiment.model_dump(mode="json")
-    content["models"] = [
-        choice.model_dump() if choice.options else choice.name for choice in experiment.models
-    ]
+    content["models"] = [_entry(choice) for choice in experiment.models]
     strategies: list[Data] = [
         {"name": strategy.name, **options}
         if (options := strategy_options(strategy))
@@ -49,8 +48,21 @@ def _content(experiment: Experiment) -> dict[str, Data]:
         for strategy in experiment.parallel.strategy
     ]
     if not experiment.models:
-        del content["models"], content["batch_sizes"]
+        del content["models"]
+    if not experiment.batch_sizes:
+        del content["batch_sizes"]
     return {**content, "parallel": {"strategy": strategies}}
+
+
+def _entry(choice: ModelChoice | ScriptChoice) -> Data:
+    """An entry of ``models`` as people write it."""
+    if isinstance(choice, ScriptChoice):
+        whole: dict[str, Data] = choice.model_dump(mode="json", exclude_none=True)
+        return whole
+    if not choice.options:
+        return choice.name
+    options: dict[str, Data] = choice.model_dump()
+    return options
 
 
 class _Dumper(yaml.SafeDumper):

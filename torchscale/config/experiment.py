@@ -11,7 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from torchscale.catalog.models import OptionValue, find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
@@ -23,6 +31,7 @@ from torchscale.config.machine_sections import (
     MemorySettings,
     TelemetrySettings,
 )
+from torchscale.config.script import BATCH, FORMS, WORLD_SIZE, ScriptChoice, placeholders
 from torchscale.config.sections import (
     BenchmarkSettings,
     DataSettings,
@@ -52,6 +61,25 @@ def _as_named_if_needed(value: Any) -> Any:  # noqa: ANN401 - raw input from YAM
     return as_named(value)
 
 
+_A_MODEL, _A_SCRIPT = "a model", "a script of your own"
+"""Labels that no key of an entry has."""
+
+
+def _entry_kind(entry: Any) -> str:  # noqa: ANN401 - raw input from YAML
+    """Whether an entry of ``models`` is a script: it has the key of one, and no name."""
+    if isinstance(entry, ScriptChoice):
+        return _A_SCRIPT
+    if isinstance(entry, dict) and "name" not in entry and any(form in entry for form in FORMS):
+        return _A_SCRIPT
+    return _A_MODEL
+
+
+ModelEntry = Annotated[
+    Annotated[ModelChoice, Tag(_A_MODEL)] | Annotated[ScriptChoice, Tag(_A_SCRIPT)],
+    Discriminator(_entry_kind),
+]
+
+
 class Experiment(ConfigSection):
     """A config file after overrides: every key with its value or default."""
 
@@ -59,11 +87,14 @@ class Experiment(ConfigSection):
         "experiment", description="Names the results directory: results/<experiment_name>."
     )
     models: Annotated[
-        tuple[ModelChoice, ...],
+        tuple[ModelEntry, ...],
         BeforeValidator(_as_axis_if_needed),
         BeforeValidator(_as_named_if_needed),
         AxisSchema({"type": "string"}),
-    ] = Field(description="Model names, import paths, or mappings {name: …, option: …}; an axis.")
+    ] = Field(
+        description="Model names, import paths, mappings {name: …, option: …}, or programs of your "
+        "own {script: …}; an axis."
+    )
     batch_sizes: Annotated[
         tuple[PositiveInt, ...], BeforeValidator(_as_axis_if_needed), AxisSchema()
     ] = Field(
@@ -120,11 +151,13 @@ class Experiment(ConfigSection):
     @model_validator(mode="before")
     @classmethod
     def _models_only_where_needed(cls, data: Any) -> Any:  # noqa: ANN401 - raw input from YAML
-        """Fill in ``models`` and ``batch_sizes``, which may be left out where nothing is
-        trained."""
+        """Fill in ``models`` and ``batch_sizes``, which may be left out where nothing is trained,
+        and ``batch_sizes`` where no script is told one."""
         measure = data.get("measure") if isinstance(data, dict) else None
         kinds = measure if isinstance(measure, list | tuple) else [measure]
         if measure is None or "training" in kinds or "memory" in kinds:
+            if isinstance(data, dict) and not data.get("batch_sizes") and _need_no_batch(data):
+                return {**data, "batch_sizes": _NO_MODELS}
             return data
         return {
             **data,
@@ -146,17 +179,18 @@ class Experiment(ConfigSection):
         """Every option must be accepted by a model of this experiment, with a value of the
         default's type."""
         problems: dict[tuple[str | int, ...], str] = {}
+        takers, others = [], 0
         for index, choice in enumerate(self.models):
+            if isinstance(choice, ScriptChoice):
+                continue
             facts = find_model(choice.name)
-            if facts is not None:
-                for key, value in choice.options.items():
-                    problems["models", index, key] = _option_problem(key, value, facts.options)
-        takers = [
-            facts.options
-            for choice in self.models
-            if (facts := find_model(choice.name)) is not None
-        ]
-        if self.models and len(takers) == len(self.models):
+            if facts is None:
+                others += 1
+                continue
+            takers.append(facts.options)
+            for key, value in choice.options.items():
+                problems["models", index, key] = _option_problem(key, value, facts.options)
+        if self.models and not others:
             known = {key: default for options in takers for key, default in options.items()}
             for key, value in self.model.options.items():
                 problems["model", "options", key] = _option_problem(key, value, known)
@@ -170,17 +204,44 @@ class Experiment(ConfigSection):
         seen: dict[str, int] = {}
         for index, choice in enumerate(self.models):
             same = repr((choice.name, sorted(self.options_of(choice).items())))
+            what = "builds the same model as"
+            if isinstance(choice, ScriptChoice):
+                same, what = repr((choice.form, choice.text)), "runs the same program as"
             if same in seen:
-                raise KeyProblems(
-                    {("models", index): f"builds the same model as models[{seen[same]}]; keep one"}
-                )
+                raise KeyProblems({("models", index): f"{what} models[{seen[same]}]; keep one"})
             seen[same] = index
+        return self
+
+    @model_validator(mode="after")
+    def _commands_know_their_ranks(self) -> Experiment:
+        """A command with a launcher of its own must be told how many ranks to start."""
+        for index, choice in enumerate(self.models):
+            if not isinstance(choice, ScriptChoice) or choice.form != "command":
+                continue
+            if self.gpu_counts != (1,) and not (choice.uses(WORLD_SIZE) or choice.uses("gpus")):
+                text = (
+                    "names no {world_size}, so that every count would start as many ranks; add it "
+                    "(--nproc-per-node {world_size}), or set gpu_counts: [1]"
+                )
+                raise KeyProblems({("models", index, "command"): text})
         return self
 
     @model_validator(mode="after")
     def _counts_or_nodes(self) -> Experiment:
         if self.nodes is not None and self.gpu_counts != "auto":
             raise KeyProblems({("nodes",): "cannot be combined with gpu_counts; keep one"})
+        return self
+
+    @model_validator(mode="after")
+    def _no_epochs_of_scripts(self) -> Experiment:
+        training = self.training
+        for name, epochs in (
+            ("epochs", training.epochs),
+            ("warmup_epochs", training.warmup_epochs),
+        ):
+            if epochs is not None and any(isinstance(one, ScriptChoice) for one in self.models):
+                text = "the epochs of a script of your own are not seen; use the keys of benchmark"
+                raise KeyProblems({("training", name): text})
         return self
 
     @model_validator(mode="after")
@@ -195,14 +256,30 @@ class Experiment(ConfigSection):
             raise KeyProblems({("training", "epochs"): text})
         return self
 
-    def options_of(self, choice: ModelChoice) -> dict[str, OptionValue]:
+    def options_of(self, choice: ModelChoice | ScriptChoice) -> dict[str, OptionValue]:
         """The model's options: catalog defaults, then the shared options that it accepts, then its
-        own."""
+        own. Of a script those of its own with a single value."""
+        if isinstance(choice, ScriptChoice):
+            return choice.options
         facts = find_model(choice.name)
         if facts is None:
             return {**self.model.options, **choice.options}
         shared = {key: value for key, value in self.model.options.items() if key in facts.options}
         return {**facts.options, **shared, **choice.options}
+
+
+def _need_no_batch(data: Mapping[str, Any]) -> bool:
+    """Whether all entries of ``models`` are scripts, none of which is told its batch size."""
+    models = data.get("models")
+    entries = models if isinstance(models, list | tuple) else [models]
+    texts = [
+        [str(entry[form]) for form in FORMS if form in entry and form != "watched"]
+        for entry in entries
+        if isinstance(entry, dict) and _entry_kind(entry) == _A_SCRIPT
+    ]
+    if not texts or len(texts) < len(entries):
+        return False
+    return not any(BATCH in placeholders(text) for of_entry in texts for text in of_entry)
 
 
 class KeyProblems(ValueError):

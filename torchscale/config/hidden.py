@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from torchscale.catalog.models import OptionValue, find_model
 from torchscale.config.experiment import Experiment
+from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import ModelChoice
 from torchscale.util.redaction import REDACTED, note_secrets, note_values, redact, removed_parts
 
@@ -36,7 +37,15 @@ def hide_secrets(experiment: Experiment) -> Experiment:
     def hide_all(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
         return {name: hide(name, value) for name, value in options.items()}
 
-    def hide_in(choice: ModelChoice) -> ModelChoice:
+    def hide_in(choice: ModelChoice | ScriptChoice) -> ModelChoice | ScriptChoice:
+        if isinstance(choice, ScriptChoice):
+            text = str(hide(choice.form, choice.text))
+            axes = {
+                name: [hide(name, value) for value in values]
+                for name, values in choice.axes.items()
+            }
+            given = {choice.form: text, "steps": choice.steps, **axes}
+            return ScriptChoice.model_validate(given)
         if find_model(choice.name):  # what a catalogued model takes are sizes
             return choice
         return ModelChoice.model_validate({"name": choice.name, **hide_all(choice.options)})

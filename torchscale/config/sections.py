@@ -21,12 +21,12 @@ from torchscale.config.base import (
 from torchscale.config.choices import (
     Checkpointing,
     CompileMode,
-    DataSource,
+    DataChoice,
     Isolation,
     Malloc,
-    OptimizerName,
+    OptimizerChoice,
     Placement,
-    Precision,
+    PrecisionChoice,
     Preset,
 )
 from torchscale.config.strategy import Strategy, StrategyAxis, strategy_label
@@ -94,7 +94,7 @@ class TrainingSettings(ConfigSection):
     """Optimizer step: precision, optimizer, accumulation, checkpointing, seeds."""
 
     precision: Annotated[
-        tuple[Precision, ...],
+        tuple[PrecisionChoice, ...],
         BeforeValidator(as_axis),
         BeforeValidator(_as_precision),
         AxisSchema({"const": "amp"}),
@@ -102,7 +102,7 @@ class TrainingSettings(ConfigSection):
         ("fp32",),
         description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16 or fp8; an axis.",
     )
-    optimizer: Axis[OptimizerName] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
+    optimizer: Axis[OptimizerChoice] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
     fused: Axis[bool] = Field(
         (False,), description="Use the optimizer's fused implementation; an axis."
     )
@@ -176,7 +176,7 @@ class ModelSettings(ConfigSection):
 class DataSettings(ConfigSection):
     """Data source, loader processes and data files."""
 
-    source: Axis[DataSource] = Field(
+    source: Axis[DataChoice] = Field(
         ("synthetic",),
         description="synthetic (random, on the device), synthetic-host (random, through loader "
         "and copy), cifar100 or shards (files); an axis.",

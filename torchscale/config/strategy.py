@@ -283,6 +283,12 @@ class Hybrid(_Sharded, PipelineBase):
         return Degrees(world_size, replicate=self.data, **parts)
 
 
+class OwnStrategy(StrategyBase):
+    """Whatever a user's script does with its devices; no config names it."""
+
+    name: Literal["own"] = "own"
+
+
 _AnyStrategy: TypeAlias = Annotated[
     NoStrategy
     | Ddp
@@ -296,8 +302,10 @@ _AnyStrategy: TypeAlias = Annotated[
     Field(discriminator="name"),
 ]
 
-Strategy = Annotated[_AnyStrategy, BeforeValidator(as_named)]
-"""Any strategy; plain text is short for one without options."""
+Strategy = Annotated[
+    Annotated[_AnyStrategy | OwnStrategy, Field(discriminator="name")], BeforeValidator(as_named)
+]
+"""The strategy of a cell; plain text is short for one without options."""
 
 STRATEGIES: dict[str, type[StrategyBase]] = {
     kind.model_fields["name"].default: kind

@@ -30,6 +30,7 @@ _SCALES = {
     Metric.COPY: (1e-9, "copy bandwidth, GB/s"),
     Metric.COMPUTE: (1e-12, "matmul rate, TFLOP/s"),
     Metric.THROUGHPUT: (1.0, "samples/s"),
+    Metric.STEPS: (1.0, "steps/s"),
     Metric.ENERGY: (1.0, "samples/joule"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from torchscale.analysis.job.resume import Origin, find_origin, repeated_steps
 from torchscale.analysis.job.step_log import StepLog
-from torchscale.analysis.job.steps import Waited
+from torchscale.analysis.job.steps import StepTimes, Waited
 from torchscale.analysis.job.wall_time import StepClock, find_spans, tail_parts
 from torchscale.errors import StoreError
 from torchscale.jobs.follow import JobFollower, Remainder, Stretch
@@ -30,6 +30,7 @@ class Attempt:
     Attributes:
         number: From 0 on, over all runs of the command.
         follower: Its files.
+        on_steps: Called with its steps as they become complete.
         log: Its steps, as soon as there are some.
         clock: When they ended.
         collector: Seconds; the mean of the ranks.
@@ -38,6 +39,7 @@ class Attempt:
 
     number: int
     follower: JobFollower
+    on_steps: Callable[[StepTimes], None] = lambda _: None
     log: StepLog | None = None
     clock: StepClock | None = None
     collector: float = 0.0
@@ -63,6 +65,7 @@ class Attempt:
         self.collector += float(steps.collector.mean(axis=0).sum())
         self._note_waits(stretch.waited)
         self.log.add(steps)
+        self.on_steps(steps)
 
     def _note_waits(self, waited: Sequence[Waited]) -> None:
         """Who is waited for, and at what: seconds of all waits."""

@@ -120,7 +120,8 @@ def _columns(table: Moments | Calls | CoreTime) -> list[NDArray[np.int64]]:
 
 
 class JobFollower:
-    """One attempt of a job whose ranks write below ``directory``.
+    """One attempt of a job whose ranks write below ``directory``. With ``has_optimizer`` nothing but
+    steps of an optimizer counts.
 
     Attributes:
         names: Process groups and collectives, numbered.
@@ -129,8 +130,9 @@ class JobFollower:
         round: What steps are counted by in a program without an optimizer of torch.
     """
 
-    def __init__(self, directory: Path, attempt: int = 0) -> None:
+    def __init__(self, directory: Path, attempt: int = 0, *, has_optimizer: bool = False) -> None:
         self._directory, self._attempt = directory, attempt
+        self._has_optimizer = has_optimizer
         self.names = Names()
         self.steps = 0
         self.moments = 0
@@ -221,7 +223,7 @@ class JobFollower:
         rounds of collectives began."""
         if self.round is None:
             edges = [step_edges(one.events.moments) for one in held]
-            if any(len(edge) for edge in edges) or self.steps:
+            if any(len(edge) for edge in edges) or self.steps or self._has_optimizer:
                 return edges
             self.round = find_round(held[0].events.calls)
             if self.round is None:

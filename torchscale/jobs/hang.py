@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +17,12 @@ FOLDER = "hang"
 """Below the folder of the job: where ranks look for a request, and answer it."""
 
 
-def job_autopsy(directory: Path, streams: Mapping[int, RankStream]) -> Autopsy:
+def job_autopsy(
+    directory: Path, streams: Mapping[int, RankStream], moved_seconds_ago: float | None = None
+) -> Autopsy:
     """Ask the ranks for their stacks and collectives, and conclude from them. Takes some seconds,
-    and changes nothing in the ranks.
+    and changes nothing in the ranks. ``moved_seconds_ago``: when the last progress was, if the job
+    may be slow and not hang.
 
     Raises:
         OutputError: the folder cannot be written.
@@ -27,9 +31,36 @@ def job_autopsy(directory: Path, streams: Mapping[int, RankStream]) -> Autopsy:
     make_directory(folder)
     for old in folder.glob("autopsy-rank-*"):
         old.unlink(missing_ok=True)
-    ask_ranks(folder, {rank: _process(stream) for rank, stream in streams.items()})
+    processes = {rank: _process(stream) for rank, stream in streams.items()}
+    ask_ranks(folder, processes, moved_seconds_ago)
     size = max(stream.facts.world_size for stream in streams.values())
     return hang_autopsy(folder, size)
+
+
+def ask_starting_ranks(directory: Path, parent_pid: int, world_size: int) -> None:
+    """Note what the ranks below a launcher do that have not begun to write: their stacks, where
+    py-spy is there, and whether they compute or sleep.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    found: dict[int, psutil.Process] = {}
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(parent_pid).children(recursive=True)
+        for process in sorted(below, key=lambda one: one.create_time()):
+            rank = _rank_of(process)
+            if rank is not None:
+                found.setdefault(
+                    rank, process
+                )  # what a rank starts has its variables, and is later
+    ask_ranks(directory, {rank: found.get(rank) for rank in range(world_size)})
+
+
+def _rank_of(process: psutil.Process) -> int | None:
+    try:
+        return int(process.environ()["RANK"])
+    except (psutil.Error, KeyError, ValueError):
+        return None
 
 
 def _process(stream: RankStream) -> psutil.Process | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from torchscale.jobs.follow import JobFollower
 from torchscale.jobs.hang import job_autopsy
 from torchscale.jobs.history import History
 from torchscale.jobs.runs import Past
-from torchscale.jobs.stream import failures, rank_folders
+from torchscale.jobs.stream import RankStream, failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
@@ -61,12 +61,23 @@ class WatchedJob:
         *,
         past: Past | None = None,
         price: float | None = None,
+        on_steps: Callable[[StepTimes], None] = lambda _: None,
+        has_optimizer: bool = False,
     ) -> None:
-        """Of the run of the command that began at ``started``, in seconds since the epoch, after
-        those of ``past``; ``price`` is in dollars for a device and hour."""
+        """
+        Args:
+            directory: Below which its ranks write.
+            command: argv.
+            started: When this run of the command began, in seconds since the epoch.
+            past: Earlier runs.
+            price: Dollars for a device and hour.
+            on_steps: Called with the steps of this run's first attempt as they become complete.
+            has_optimizer: Whether nothing but steps of an optimizer counts.
+        """
         self._directory, self._command, self._price = directory, tuple(command), price
+        self._has_optimizer = has_optimizer
         self._history = History(directory, past or Past((CommandRun(started=started),)))
-        self._attempts = [self._attempt(self._history.next_attempt)]
+        self._attempts = [self._attempt(self._history.next_attempt, on_steps)]
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -84,23 +95,48 @@ class WatchedJob:
             return True
         return False
 
-    def _attempt(self, number: int) -> Attempt:
-        return Attempt(number, JobFollower(self._directory, number))
+    def _attempt(
+        self, number: int, on_steps: Callable[[StepTimes], None] = lambda _: None
+    ) -> Attempt:
+        follower = JobFollower(self._directory, number, has_optimizer=self._has_optimizer)
+        return Attempt(number, follower, on_steps)
+
+    @property
+    def steps(self) -> int:
+        """Of all attempts of this run."""
+        clocks = [attempt.clock for attempt in self._attempts]
+        return sum(clock.steps for clock in clocks if clock is not None)
 
     @property
     def moments(self) -> int:
         """Moments and collectives of all ranks so far: grows while the job makes progress."""
         return sum(attempt.follower.moments for attempt in self._attempts)
 
-    def look_why(self) -> Autopsy | None:
+    @property
+    def restarts(self) -> int:
+        """Attempts before the last."""
+        return len(self._attempts) - 1
+
+    @property
+    def counts_rounds(self) -> bool:
+        """Whether its steps are rounds of collectives, for want of an optimizer."""
+        return self._attempts[0].follower.round is not None
+
+    @property
+    def streams(self) -> Mapping[int, RankStream]:
+        """Rank → its files, of the last attempt."""
+        return self._attempts[-1].follower.streams
+
+    def look_why(self, moved_seconds_ago: float | None = None) -> Autopsy | None:
         """Ask the ranks why they make no progress; ``None`` where none reports.
+        ``moved_seconds_ago``: when the last progress was, if the job may be slow and not hang.
 
         Raises:
             OutputError: the folder cannot be written.
         """
         streams = self._attempts[-1].follower.streams
         if streams:
-            self.autopsy = job_autopsy(self._directory, streams)
+            self.autopsy = job_autopsy(self._directory, streams, moved_seconds_ago)
         return self.autopsy
 
     def advance(self) -> None:

@@ -19,6 +19,7 @@ import psutil
 from torchscale.errors import MachineError
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.runs import Past, begin_run, end_run
+from torchscale.jobs.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.files import atomic_write_model, make_directory
@@ -62,7 +63,24 @@ class WatchRequest:
     price: float | None = None
 
 
-def watch_program(request: WatchRequest) -> WatchReport:
+@dataclass(frozen=True)
+class Watched:
+    """A job that has ended.
+
+    Attributes:
+        directory: Its folder.
+        job: What was read of it.
+        report: What is known of it.
+        run: Its steps, as those of a launch.
+    """
+
+    directory: Path
+    job: WatchedJob
+    report: WatchReport
+    run: WatchedRun
+
+
+def watch_program(request: WatchRequest) -> Watched:
     """Run the program with its own input and output, and return what was seen of it; the report is
     also in ``watch.json``.
 
@@ -77,7 +95,10 @@ def watch_program(request: WatchRequest) -> WatchReport:
     make_directory(directory)
     started = time.time()
     past = begin_run(directory, started)
-    job = WatchedJob(directory, request.command, started, past=past, price=request.price)
+    run = WatchedRun(request.command)
+    job = WatchedJob(
+        directory, request.command, started, past=past, price=request.price, on_steps=run.take
+    )
     environment = watching_environment(directory, os.environ, past.next_attempt)
     with _forwarding() as forward:
         try:
@@ -86,11 +107,12 @@ def watch_program(request: WatchRequest) -> WatchReport:
             reason = error.strerror or error
             raise MachineError(f"cannot start {request.command[0]}: {reason}") from error
         forward.append(process)
-        _follow(job, lambda seconds: _ends(process, seconds), request, directory)
-    return _finished(job, process.returncode, request, past)
+        _follow(job, run, lambda seconds: _ends(process, seconds), request, directory)
+    report = _finished(job, process.returncode, request, past)
+    return Watched(directory, job, report, run)
 
 
-def follow_job(directory: Path, pid: int) -> None:
+def follow_job(directory: Path, pid: int) -> Watched:
     """Follow a job that is not ours until the process ``pid``, one of its ranks, has ended.
 
     Raises:
@@ -99,9 +121,10 @@ def follow_job(directory: Path, pid: int) -> None:
     request = WatchRequest(_command_of(pid), directory)
     started = time.time()
     past = begin_run(directory, started, starts_program=False)
-    job = WatchedJob(directory, request.command, started, past=past)
-    _follow(job, lambda seconds: _has_ended(pid, seconds), request, directory)
-    _finished(job, None, request, past)
+    run = WatchedRun(request.command)
+    job = WatchedJob(directory, request.command, started, past=past, on_steps=run.take)
+    _follow(job, run, lambda seconds: _has_ended(pid, seconds), request, directory)
+    return Watched(directory, job, _finished(job, None, request, past), run)
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
@@ -140,7 +163,11 @@ def watching_environment(
 
 
 def _follow(
-    job: WatchedJob, ends: Callable[[float], bool], request: WatchRequest, directory: Path
+    job: WatchedJob,
+    run: WatchedRun,
+    ends: Callable[[float], bool],
+    request: WatchRequest,
+    directory: Path,
 ) -> None:
     """Read and judge until the program has ended. Nothing that fails here ends the program."""
     seen: set[tuple[str, int | None, int | None]] = set()
@@ -152,6 +179,7 @@ def _follow(
             continue
         read_at = now
         job.guarded(job.advance)
+        job.guarded(partial(run.look, job))
         if job.moments > moments:
             moments, moved_at, is_stalled = job.moments, now, False
         elif moments and not is_stalled and now - moved_at > request.stall_seconds:

@@ -47,7 +47,9 @@ _TORCHRUN_FAILURE = re.compile(
     r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b"
 )
 _TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d{1,9})\b")
-_ERROR_LINE = re.compile(r"^(?:[EW]\d{4} [^\]\n]*\] )?((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE)
+_ERROR_LINE = re.compile(
+    r"^(?:[EW]\d{4} [^\]\n]*\] |\[rank\d{1,9}\]: )?((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE
+)
 """The last line of a traceback, as Python prints it or as torch logs it. What torchrun says of ranks
 that failed has no text on that line."""
 _ABORT_LOG_BYTES = 64 * 1024

@@ -17,6 +17,8 @@ from torchscale.schema.state import State
 _SECONDARY_SIGNALS = {signal.SIGTERM, signal.SIGABRT}
 """Signals that can follow from the end of another rank: torchrun sends TERM to the others, NCCL's
 watchdog aborts. They count as the cause only if there is no other."""
+_OUT_OF_MEMORY = "OutOfMemoryError"
+"""What torch raises; a user's script writes no other record of it than its log."""
 _UNCAUGHT_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE}
 
 
@@ -33,13 +35,15 @@ class EndingKind(Enum):
 @dataclass(frozen=True)
 class Ending:
     """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes
-    of the launch that could not be terminated."""
+    of the launch that could not be terminated. ``shortfall``: what a user's script that ended in
+    order lacks for a measurement; ``None`` for launches of built-in models."""
 
     kind: EndingKind
     exit_code: int | None
     detail: str
     survivors: tuple[str, ...] = ()
     program: str = "torchrun"
+    shortfall: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ def classify(evidence: Evidence) -> tuple[State, str]:
         return State.CRASHED, evidence.ending.detail
     if kind is EndingKind.TIMEOUT:
         return State.TIMEOUT, evidence.ending.detail
+    if evidence.ending.shortfall:
+        return State.INVALID, evidence.ending.shortfall
     state, reason = _judge_failures(evidence)
     if evidence.damage and evidence.damage not in reason:
         reason += f"; {evidence.damage}"
@@ -113,20 +119,26 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
             )
         if failure.kind is FailureKind.LEFT_EARLY:
             return _judge_departure(evidence, silent)
+    exited = next((rank for rank in silent if evidence.exit_codes.get(rank, 0) > 0), None)
+    # Ranks of a user's script write no errors: one that exited is the cause of what torchrun sent.
+    if exited is not None and (not signals or evidence.ending.shortfall is not None):
+        return _judge_exit(evidence, exited, evidence.exit_codes[exited])
     for rank, number in sorted(signals.items(), key=lambda item: item[1] == signal.SIGTERM):
         return _judge_signal(rank, number, evidence.oom_kills)
-    for rank in silent:
-        if (code := evidence.exit_codes.get(rank, 0)) > 0:
-            logged = evidence.logged_errors.get(rank, "")
-            left = "wrote no error"
-            if logged:
-                left = f"its log ends with {logged[:300]}"
-            elif evidence.torchrun_error:  # it could not begin, as without space for its log
-                left += (
-                    f"; {evidence.ending.program}'s log ends with {evidence.torchrun_error[:300]}"
-                )
-            return State.CRASHED, f"rank {rank} exited with {code} and {left}"
     return _judge_departure(evidence, silent)
+
+
+def _judge_exit(evidence: Evidence, rank: int, code: int) -> tuple[State, str]:
+    """The state where a rank exited with ``code`` and left nothing but its log."""
+    logged = evidence.logged_errors.get(rank, "")
+    if _OUT_OF_MEMORY in logged:
+        return State.OOM, f"rank {rank}: {logged[:300]}"
+    left = "wrote no error"
+    if logged:
+        left = f"its log ends with {logged[:300]}"
+    elif evidence.torchrun_error:  # it could not begin, as without space for its log
+        left += f"; {evidence.ending.program}'s log ends with {evidence.torchrun_error[:300]}"
+    return State.CRASHED, f"rank {rank} exited with {code} and {left}"
 
 
 def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, str]:
@@ -143,7 +155,10 @@ def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, 
         and evidence.torchrun_error
         and not evidence.exit_codes
     ):
-        return State.CRASHED, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
+        state = State.OOM if _OUT_OF_MEMORY in evidence.torchrun_error else State.CRASHED
+        return state, f"{evidence.ending.program} failed: {evidence.torchrun_error[:300]}"
+    if evidence.ending.shortfall is not None and code:
+        return State.CRASHED, f"{evidence.ending.program} exited with {code}"
     departed = left_early or [rank for rank in silent if rank not in evidence.damaged_ranks]
     if not departed and evidence.damaged_ranks:
         return State.INCOMPLETE, evidence.damage

@@ -210,7 +210,8 @@ class Watch:
     processes.
     ``log_directory``: where torchrun's logs are, if not in ``directory``. ``inspect_others`` is
     called when ranks make no progress, and returns a function that waits until those elsewhere were
-    asked where they are.
+    asked where they are. ``inspect`` asks the ranks of this machine where they are, if they are not
+    ours: it is given the process, and seconds since the last progress where they may move.
     """
 
     directory: Path
@@ -221,6 +222,7 @@ class Watch:
     world_size: int | None = None
     log_directory: Path | None = None
     inspect_others: Callable[[], Callable[[], object]] | None = None
+    inspect: Callable[[ManagedProcess, float | None], None] | None = None
 
     def run(
         self,
@@ -282,8 +284,11 @@ class Watch:
         wait_for_others = None
         if self.inspect_others is not None:
             wait_for_others = self.inspect_others()
-        ranks = optional(range, self.world_size)
-        inspect_hang(self.directory, process.pid, ranks, moved_seconds_ago)
+        if self.inspect is not None:
+            self.inspect(process, moved_seconds_ago)
+        else:
+            ranks = optional(range, self.world_size)
+            inspect_hang(self.directory, process.pid, ranks, moved_seconds_ago)
         if wait_for_others is not None:
             wait_for_others()
 

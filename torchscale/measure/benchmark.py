@@ -202,7 +202,13 @@ def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[s
             "instead"
         )
         return None, (told,)
-    return choice, (choice.note,) * bool(choice.note)
+    notes = (choice.note,) * bool(choice.note)
+    if any(cell.script is not None for cell in planned.plan.training):
+        notes += (
+            "scripts of your own are not recorded by a sweep; `torchscale profile -- COMMAND` "
+            "records a program",
+        )
+    return choice, notes
 
 
 def benchmark(
@@ -352,6 +358,9 @@ def _forecast(planned: PlannedRun, predict: bool, observer: Observer) -> Forecas
 
 
 def _predicted(planned: PlannedRun, cells: Sequence[TrainingCell]) -> dict[str, PredictedMemory]:
+    known = [cell for cell in cells if cell.script is None]
+    if not known:
+        return {}
     return predict_cells(
-        cells, timeout_seconds=PREDICTION_SECONDS, env=hidden_environment(planned.experiment)
+        known, timeout_seconds=PREDICTION_SECONDS, env=hidden_environment(planned.experiment)
     )

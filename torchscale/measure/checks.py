@@ -4,6 +4,7 @@ there."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from torchscale.catalog.models import MODELS, PIPELINE, SEQUENCE, TENSOR, Option
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.strategy import PipelineBase
+from torchscale.errors import ConfigError
 from torchscale.launch.model_check import check_models
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.kinds import as_kind, training_workload
+from torchscale.schema.cells.script import Script
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.schema.run.experiment_file import PlannedCell
@@ -30,9 +33,17 @@ _CIFAR_FILES = ("train.bin", "cifar-100-binary/train.bin")
 def checked(plan: Plan, experiment: Experiment, observer: Observer) -> Plan:
     """The plan with a reason to skip each cell whose model cannot be imported, built or split, or
     whose data is not there. Models of the catalogue are not imported: what they support is
-    known."""
+    known.
+
+    Raises:
+        ConfigError: a script of the user's own is not there.
+    """
+    for entry in plan.cells:
+        planned = training_workload(entry.cell)
+        if planned is not None and planned.script is not None:
+            _require_program(planned.script)
     cells = [cell for cell in map(training_workload, plan.to_run) if cell is not None]
-    foreign = [cell for cell in cells if cell.model not in MODELS]
+    foreign = [cell for cell in cells if cell.model not in MODELS and cell.script is None]
     checks: Mapping[str, ModelCheck] = {}
     if foreign:
         with observer.status("Checking models"):
@@ -42,6 +53,24 @@ def checked(plan: Plan, experiment: Experiment, observer: Observer) -> Plan:
     return replace(
         plan, cells=tuple(_checked_cell(entry, checks, experiment.hidden) for entry in plan.cells)
     )
+
+
+def _require_program(script: Script) -> None:
+    """
+    Raises:
+        ConfigError: the file of a script, or the program of a command, is not there.
+    """
+    if script.file is not None and not Path(script.file).is_file():
+        raise ConfigError(
+            f"models: script: {script.file}: no such file in {Path.cwd()}",
+            hint="name it from the directory in which you start torchscale, or with its whole path",
+        )
+    program = script.program
+    if program is not None and shutil.which(program) is None:
+        raise ConfigError(
+            f"models: command: {program}: no such program",
+            hint="is its environment active? Or give its whole path",
+        )
 
 
 def disk_problem(directory: str) -> str | None:

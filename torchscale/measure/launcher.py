@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
+from torchscale.jobs.script_launch import run_script
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.elastic import ElasticLauncher, forks_ranks
 from torchscale.launch.group import Group
@@ -78,6 +79,7 @@ class Launcher:
             hidden_environment(experiment),
             experiment.benchmark.log_step_times,
         )
+        self._hidden = experiment.hidden
         telemetry = experiment.telemetry
         self._telemetry_seconds = telemetry.interval_seconds if telemetry.enabled else None
         self._limits = LaunchLimits(
@@ -98,7 +100,10 @@ class Launcher:
         """Run a launch to its end; its record is written. One that fails in processes which ran
         others before it, or in forks of one which imported for others, runs again in new ones, and
         what these say counts."""
-        if self._nodes is not None and self._spans_nodes(item.cell):
+        trained = as_kind(item.cell, TrainingCell)
+        if trained is not None and trained.script is not None:
+            record = self._run_script(item)
+        elif self._nodes is not None and self._spans_nodes(item.cell):
             record = self._run_over_nodes(item, self._nodes)
         elif self._forks is not None:
             record = self._run_forked(item, self._forks)
@@ -107,7 +112,6 @@ class Launcher:
         else:
             record = self._run_alone(item)
         self._folder.finish_launch(item.cell, record)
-        trained = as_kind(item.cell, TrainingCell)
         if trained is not None and record.payload.ranks:
             self._counted.add(model_key(trained))
         return record
@@ -143,6 +147,21 @@ class Launcher:
             self._folder.begin_launch(item.cell, item.launch),
             limits=self._limits,
             extra_env=self._env,
+            stop=self._stop,
+            on_progress=self._on_progress,
+        )
+
+    def _run_script(self, item: Pending) -> LaunchRecord:
+        """A user's own script: always a command of its own."""
+        if self._group is not None:  # processes that wait hold memory of the devices
+            self._group.close()
+        self._group = None
+        return run_script(
+            self._task(item),
+            self._folder.begin_launch(item.cell, item.launch),
+            limits=self._limits,
+            extra_env=self._env,
+            hidden=self._hidden,
             stop=self._stop,
             on_progress=self._on_progress,
         )

@@ -38,7 +38,7 @@ class Trial:
     @property
     def batch_size(self) -> int:
         """Batch size per device under weak scaling, global under strong scaling."""
-        return self.cell.training.batch_size
+        return self.cell.training.batch_size or 0
 
     @property
     def peak_bytes(self) -> int | None:
@@ -175,7 +175,7 @@ def _search(
     with open_launcher(planned.experiment, planned.plan, folder, stop, lambda _: None) as launcher:
         while (
             batch := next_batch(
-                tried, start=training.batch_size, multiple=multiple, largest=largest
+                tried, start=training.batch_size or multiple, multiple=multiple, largest=largest
             )
         ) is not None:
             tested = cell.model_copy(

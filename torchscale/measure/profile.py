@@ -339,6 +339,12 @@ def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
         raise MachineError(
             reason or "the config trains nothing", hint="profile a config that measures training"
         )
+    scripts = [cell for cell in plan.training if cell.script is not None]
+    if scripts:
+        raise UsageError(
+            f"{scripts[0].model} is a script of your own: its cell is not recorded",
+            hint=f"record the program itself: torchscale profile -- torchrun … {scripts[0].model}",
+        )
     workloads = {
         cell.series: cell for cell in sorted(plan.training, key=lambda cell: cell.world_size)
     }

@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchscale.analysis.stats.series import import_quantiles
@@ -51,6 +52,7 @@ class Sweep:
         self._unfinished: dict[str, CellRun] = {}
         self.recorded = 0
         self._too_large: dict[str, int] = {}
+        self._changed: dict[str, str] = {}
 
     def prepare(self, rerun: Rerun | None) -> tuple[Pending, ...]:
         """What is left to run. Records that cannot be read go to quarantine, and :attr:`notes` says
@@ -70,12 +72,30 @@ class Sweep:
                     pending.append(Pending(cell, launch))
                 else:
                     self._note_out_of_memory(cell, record)
+                    self._note_changed_script(cell, record)
         return tuple(pending)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What :meth:`prepare` moved to quarantine, since it could not be read, a line each."""
-        return tuple(self._folder.set_aside_notes)
+        """What :meth:`prepare` moved to quarantine, since it could not be read, and scripts of the
+        user's that were changed after launches that are kept; a line each."""
+        return (*self._folder.set_aside_notes, *self._changed.values())
+
+    def _note_changed_script(self, cell: AnyCell, record: LaunchRecord) -> None:
+        """A cell is known by its command line: what the file says now may not be what was
+        measured."""
+        trained = training_workload(cell)
+        file = None if trained is None or trained.script is None else trained.script.file
+        if file is None or file in self._changed:
+            return
+        try:
+            changed = Path(file).stat().st_mtime
+        except OSError:
+            return
+        if changed > datetime.fromisoformat(record.started_at).timestamp() + 1:
+            self._changed[file] = (
+                f"{file} was changed after launches that are kept; --rerun all measures them again"
+            )
 
     def run(
         self,
@@ -227,6 +247,8 @@ def _without_other_ranks(settings: ProfilingSettings) -> ProfilingSettings:
 def _calls_for_profile(summary: TrainingSummary, settings: ProfilingSettings) -> bool:
     if summary.figures is None or not settings.enabled or settings.trigger == "never":
         return False
+    if summary.cell.script is not None:  # ``profile -- COMMAND`` records a user's program
+        return False
     if settings.trigger == "always":
         return True
     if settings.trigger == "sync_stall_detection":
@@ -240,4 +262,7 @@ def _batch_series(cell: AnyCell) -> tuple[int, str]:
     training = training_workload(cell)
     if training is None:
         return 0, cell.id
-    return training.batch_size, f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}"
+    return (
+        training.batch_size or 0,
+        f"{cell.kind} {training.model_dump_json(exclude={'batch_size'})}",
+    )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from torchscale.catalog.devices import find_device
 from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.config.experiment import Experiment
+from torchscale.config.script import ScriptChoice
+from torchscale.config.sections import ModelChoice
 from torchscale.errors import ConfigError, MachineError
 from torchscale.plan.kinds import plan_kind
 from torchscale.plan.obstacles import ExecutionTarget
@@ -209,8 +211,8 @@ def _axis_lengths(experiment: Experiment) -> dict[str, int]:
     cell for each combination."""
     training, model = experiment.training, experiment.model
     return {
-        "models": len(experiment.models),
-        "batch_sizes": len(experiment.batch_sizes),
+        "models": sum(_variants(choice) for choice in experiment.models),
+        "batch_sizes": max(1, len(experiment.batch_sizes)),
         "training.precision": len(training.precision),
         "training.optimizer": len(training.optimizer),
         "training.fused": len(training.fused),
@@ -221,6 +223,13 @@ def _axis_lengths(experiment: Experiment) -> dict[str, int]:
         "model.compile": len(model.compile),
         "data.source": len(experiment.data.source),
     }
+
+
+def _variants(choice: ModelChoice | ScriptChoice) -> int:
+    """Combinations of an entry's own axes."""
+    if isinstance(choice, ModelChoice):
+        return 1
+    return math.prod(map(len, choice.axes.values()))
 
 
 def _documented_peaks(devices: Sequence[DeviceInfo], indices: Sequence[int]) -> Mapping[str, float]:

@@ -64,6 +64,8 @@ class ExecutionTarget:
 
 def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
     """Why a training cell cannot run, apart from the number of devices; ``None`` if it can."""
+    if cell.script is not None:
+        return _script_obstacle(cell, target)
     return (
         _strategy_obstacle(cell)
         or _compile_obstacle(cell)
@@ -139,6 +141,22 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
     return _shape_obstacle(cell, degrees)
 
 
+def _script_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
+    """A launch of a script runs on one node, and is told a batch that divides."""
+    if cell.script is not None and cell.script.form == "watched":
+        return "a benchmark starts no program that was watched; name it as script or command"
+    per_node = target.devices_per_node
+    if per_node is not None and cell.world_size > per_node:
+        return (
+            f"a script of your own is launched on a single node, here of {per_node} devices; run it "
+            "over nodes under `torchscale watch`"
+        )
+    batch = cell.batch_size
+    if batch is not None and cell.scaling == "strong" and batch % cell.world_size:
+        return f"global batch {batch} does not divide by {cell.world_size} devices"
+    return None
+
+
 def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
     """Heads, tokens and layers that the degrees do not divide, as far as the options give their
     numbers."""
@@ -197,7 +215,7 @@ def _compile_obstacle(cell: TrainingCell) -> str | None:
 
 def _batch_obstacle(cell: TrainingCell) -> str | None:
     """Samples of a step that cannot be split evenly."""
-    if cell.scaling == "strong" and cell.batch_size % cell.world_size:
+    if cell.scaling == "strong" and cell.global_batch_size != cell.batch_size:
         return f"global batch {cell.batch_size} does not divide by {cell.world_size} devices"
     degrees = cell.degrees
     pieces, copy = cell.strategy.pieces(degrees), cell.copy_batch_size

@@ -9,7 +9,7 @@ from torchscale.catalog.devices import DEVICES
 from torchscale.catalog.links import LINKS
 from torchscale.catalog.models import MODELS
 from torchscale.catalog.presets import HARDWARE_PRESETS
-from torchscale.config.choices import CatalogKind, OptimizerName, Precision
+from torchscale.config.choices import CatalogKind, OptimizerChoice, PrecisionChoice
 from torchscale.config.sections import PRESETS
 from torchscale.config.strategy import STRATEGIES
 from torchscale.util.units import format_percent
@@ -38,8 +38,8 @@ def catalog_rows(kind: CatalogKind) -> Rows:
             return _devices()
         return _links()
     descriptions_of = {
-        CatalogKind.PRECISIONS: (Precision, _PRECISIONS),
-        CatalogKind.OPTIMIZERS: (OptimizerName, _OPTIMIZERS),
+        CatalogKind.PRECISIONS: (PrecisionChoice, _PRECISIONS),
+        CatalogKind.OPTIMIZERS: (OptimizerChoice, _OPTIMIZERS),
     }
     names, meanings = descriptions_of[kind]
     return [{"name": name, "meaning": meanings[name]} for name in get_args(names)]

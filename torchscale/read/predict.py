@@ -108,6 +108,8 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
     """
     members: dict[str, list[TrainingSummary]] = {}
     for cell in summary.measured:
+        if cell.figures is None or cell.figures.samples_per_second is None:
+            continue  # a script whose samples are not known
         members.setdefault(cell.cell.series, []).append(cell)
     found = []
     for cells in members.values():
@@ -148,8 +150,8 @@ def _measured(
     cell: TrainingSummary, gpus_per_node: int | None, collectives: Sequence[CollectivesSummary]
 ) -> Measured:
     figures = cell.figures
-    if figures is None:
-        raise ValueError(f"{cell.cell.id} has no figures")
+    if figures is None or figures.samples_per_second is None:
+        raise ValueError(f"{cell.cell.id} has no throughput")
     gpus, parts = cell.cell.world_size, figures.parts
     nodes = cell.facts.node_count
     if gpus_per_node is not None:

@@ -33,6 +33,8 @@ def read_details(
         if cell_run.launches:
             record = cell_run.launches[0]
             details[cell.id] = LaunchDetail(
-                payload(record, TrainingResult), folder.readings(cell, record.launch)
+                payload(record, TrainingResult),
+                folder.readings(cell, record.launch),
+                folder.watched(cell, record.launch),
             )
     return details

@@ -28,6 +28,7 @@ from torchscale.schema.launch.telemetry import Reading
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
+from torchscale.schema.watch.report import WatchReport
 from torchscale.store.json_files import DamagedFileError, read_lines, read_model
 from torchscale.store.resume import (
     refuse_other_experiment,
@@ -306,6 +307,17 @@ class RunFolder:
         return read_lines(
             self.path, self.launch_directory(cell, launch) / "telemetry.jsonl", Reading
         )
+
+    def watched(self, cell: AnyCell, launch: int) -> WatchReport | None:
+        """What ``watch`` saw of a launch of a user's program; ``None`` where there is none, or it
+        cannot be read."""
+        path = self.launch_directory(cell, launch) / "watch" / "watch.json"
+        if not path.is_file():
+            return None
+        try:
+            return read_model(self.path, path, WatchReport)
+        except DamagedFileError:
+            return None
 
     def steps(self, cell: AnyCell, launch: int, rank: int) -> tuple[StepSample, ...]:
         """Every step of a rank; empty where they were not kept, lines that cannot be read left

@@ -13,6 +13,7 @@ from torchscale.config.choices import TuningAxis
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
+from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
@@ -325,6 +326,11 @@ def _only_cell(planned: PlannedRun) -> TrainingCell:
         )
     if cells[0].skip_reason is not None:
         raise MachineError(cells[0].skip_reason)
+    if any(isinstance(choice, ScriptChoice) for choice in planned.experiment.models):
+        raise UsageError(
+            "tune changes settings of built-in models; a script of your own sets its own",
+            hint='measure its variants as axes: models: [{script: "train.py --lr {lr}", lr: [1, 2]}]',
+        )
     (cell,) = of_kind([cells[0].cell], TrainingCell)
     if isinstance(cell.strategy, Ddp) and not cell.strategy.exchanges_gradients:
         raise UsageError(
@@ -339,7 +345,7 @@ def _narrower(experiment: Experiment, cells: Sequence[PlannedCell]) -> str:
     axes: dict[str, Sequence[str | int]] = {
         "--model": [cell.model for cell in training],
         "--gpus": [cell.world_size for cell in training],
-        "--batch-size": [cell.batch_size for cell in training],
+        "--batch-size": [cell.batch_size or 0 for cell in training],
         "--precision": [cell.precision for cell in training],
         "--strategy": [cell.strategy.name for cell in training],
         "--optimizer": [cell.optimizer for cell in training],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic, perf_counter
 from time import time as wall_clock
 
+from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
 from torchscale.config.strategy import Ddp
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Phase, Progress
@@ -29,7 +30,6 @@ from torchscale.worker.measure.compilation import CompilationMeter
 from torchscale.worker.measure.flops import UncountableError, count_flops
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, host_load_meter
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
-from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
 from torchscale.worker.models import build_workload, import_model
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles

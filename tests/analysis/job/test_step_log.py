@@ -27,7 +27,7 @@ def test_a_long_job_is_averaged_over_pairs_and_its_means_stay(
     steps = steps_of(job(2, 200))
     log = StepLog((0, 1))
     for begin in range(0, 200, 7):  # as a follower hands them over
-        log.add(step_log._part(steps, begin, min(begin + 7, 200)))
+        log.add(step_log.part_of(steps, begin, min(begin + 7, 200)))
 
     table = log.table
     assert table is not None

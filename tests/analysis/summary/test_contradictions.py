@@ -170,7 +170,9 @@ def with_rank_signals(seconds: float, wall: float) -> LaunchRecord:
 
 
 def with_setup(**changes: float) -> LaunchRecord:
-    return with_ranks({"setup": rank_record(CELL).setup.model_copy(update=changes)}, {})
+    setup = rank_record(CELL).setup
+    assert setup is not None
+    return with_ranks({"setup": setup.model_copy(update=changes)}, {})
 
 
 def with_warmup(**changes: Any) -> LaunchRecord:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.factories import cells
 from torchscale.config.sections import DataSettings
 from torchscale.config.strategy import NoStrategy
+from torchscale.schema.cells.script import Script
 from torchscale.schema.cells.training import Loader, TrainingCell
 
 CELL = cells(models="resnet50", batch_sizes=[64], gpu_counts=[4])[0]
@@ -42,6 +43,7 @@ def test_every_field_is_part_of_the_id() -> None:
         "gradient_clipping": 1.0,
         "deterministic": True,
         "loader": Loader(**DataSettings().model_dump(include=set(Loader.model_fields))),
+        "script": Script(form="script", text="train.py"),
         "measurement": CELL.measurement.model_copy(update={"max_steps": 7}),
     }
     assert {*changes, "kind"} == set(TrainingCell.model_fields)

@@ -43,7 +43,7 @@ _FULL_AT = 2.0
 MIN_QUIET_DEGREES = 2
 """Minimum number of degrees of freedom of a variance over undisturbed launches: 3 launches on one
 side and 1 on the other."""
-_BY_RATE = (Metric.THROUGHPUT, Metric.COST)
+_BY_RATE = (Metric.THROUGHPUT, Metric.STEPS, Metric.COST)
 """Metrics in proportion to the time of a launch, so that a bound on the time bounds them."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.comparison.conditions import DEVICE, over_sessions, session_facts
@@ -12,6 +12,8 @@ from torchscale.config.strategy import strategy_label
 from torchscale.errors import UsageError
 from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.cells.memory import MemoryCell
+from torchscale.schema.cells.script import OWN
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
@@ -125,8 +127,8 @@ def named_values(cell: AnyCell) -> dict[str, str]:
     options = ", ".join(f"{name}={value}" for name, value in trained.model_options.items())
     values = {
         MatchKey.MODEL: f"{trained.model} ({options})" if options else trained.model,
-        MatchKey.BATCH: str(trained.per_device_batch_size),
-        MatchKey.GLOBAL_BATCH: str(trained.global_batch_size),
+        MatchKey.BATCH: _batch(trained, lambda: trained.per_device_batch_size),
+        MatchKey.GLOBAL_BATCH: _batch(trained, lambda: trained.global_batch_size),
         MatchKey.DEVICES: str(trained.world_size),
         MatchKey.PRECISION: trained.precision,
         MatchKey.STRATEGY: strategy_label(trained.strategy),
@@ -140,6 +142,13 @@ def named_values(cell: AnyCell) -> dict[str, str]:
         **{key.value: value for key, value in values.items()},
         "settings": settings or "default",
     }
+
+
+def _batch(cell: TrainingCell, size: Callable[[], int]) -> str:
+    """A batch size; ``own`` of a script that is not told it."""
+    if cell.batch_size is None:
+        return OWN
+    return str(size())
 
 
 def _match_by_workload(
@@ -195,6 +204,8 @@ def _workload(cell: AnyCell, precision_counts: bool) -> str:
         }
     else:
         content = cell.model_dump(mode="json", exclude=without)
+        if content.get("script", "") is None:
+            del content["script"]  # as of versions that knew none
     return json.dumps(content, sort_keys=True)
 
 

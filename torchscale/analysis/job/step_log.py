@@ -3,6 +3,7 @@ of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -64,11 +65,11 @@ class StepLog:
         self._find_long(steps)
         self.steps += len(steps)
         if self._rest is not None:
-            steps = _joined([self._rest, steps])
+            steps = joined([self._rest, steps])
         whole = len(steps) // self.per_column * self.per_column
-        self._rest = _part(steps, whole, len(steps)) if whole < len(steps) else None
+        self._rest = part_of(steps, whole, len(steps)) if whole < len(steps) else None
         if whole:
-            self._parts.append(_averaged(_part(steps, 0, whole), self.per_column))
+            self._parts.append(_averaged(part_of(steps, 0, whole), self.per_column))
         while sum(map(len, self._parts)) > MAX_COLUMNS:
             self._halve()
 
@@ -77,7 +78,7 @@ class StepLog:
         """All columns; ``None`` before the first."""
         if not self._parts:
             return None
-        self._parts = [_joined(self._parts)]
+        self._parts = [joined(self._parts)]
         return self._parts[0]
 
     def between(self, first: int, last: int) -> StepTimes | None:
@@ -90,7 +91,7 @@ class StepLog:
         end = min(len(table), last // self.per_column - skipped)
         if end <= begin:
             return None
-        part = _part(table, begin, end)
+        part = part_of(table, begin, end)
         return replace(part, first=(begin + skipped) * self.per_column)
 
     def without(self, table: StepTimes) -> StepLog:
@@ -98,14 +99,14 @@ class StepLog:
         return replace(self, _parts=[table], _rest=None, _recent=None)
 
     def _halve(self) -> None:
-        table = _joined(self._parts)
+        table = joined(self._parts)
         whole = len(table) // 2 * 2
-        self._parts = [_averaged(_part(table, 0, whole), 2)]
+        self._parts = [_averaged(part_of(table, 0, whole), 2)]
         if whole < len(table):
             # An odd column goes back to the steps that make no whole column yet.
-            left = _part(table, whole, len(table))
+            left = part_of(table, whole, len(table))
             rest = _repeated(left, self.per_column)
-            self._rest = rest if self._rest is None else _joined([rest, self._rest])
+            self._rest = rest if self._rest is None else joined([rest, self._rest])
         self.per_column *= 2
 
     def _find_long(self, steps: StepTimes) -> None:
@@ -123,12 +124,14 @@ class StepLog:
         self._recent = known[:, -_TYPICAL_OVER:]
 
 
-def _part(steps: StepTimes, begin: int, end: int) -> StepTimes:
+def part_of(steps: StepTimes, begin: int, end: int) -> StepTimes:
+    """Columns ``begin`` to ``end``, the latter not included."""
     cut = {name: getattr(steps, name)[:, begin:end] for name in _TIMES}
     return StepTimes(first=steps.first + begin, end_ns=steps.end_ns[begin:end], **cut)
 
 
-def _joined(parts: list[StepTimes]) -> StepTimes:
+def joined(parts: Sequence[StepTimes]) -> StepTimes:
+    """Neighbouring parts as one."""
     if len(parts) == 1:
         return parts[0]
     times = {

@@ -20,7 +20,11 @@ from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.summary import TrainingSummary, step_seconds, training_figures
 from torchscale.analysis.training.telemetry import joules
-from torchscale.analysis.training.throughput import samples_per_second
+from torchscale.analysis.training.throughput import (
+    samples_per_second,
+    step_samples,
+    steps_per_second,
+)
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord, payload
@@ -108,18 +112,22 @@ def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
-    """Throughput, p95 of the step, memory of the fullest rank, samples per joule."""
+    """Throughput, or steps per second where samples are not known; p95 of the step, memory of the
+    fullest rank, samples per joule."""
     result = payload(record, TrainingResult)
     peaks = [peak for rank in result.ranks if (peak := rank.memory.peak_bytes) is not None]
     energy, steps = joules(record.machine_telemetry), result.measured_steps
-    samples = steps * sum(rank.samples_per_step for rank in result.ranks)
+    samples = step_samples(result)
     step_p95 = samples_per_joule = None
     if result.steps is not None:
         step_p95 = result.steps.seconds.p95
-    if energy:
-        samples_per_joule = samples / energy
+    if energy and samples is not None:
+        samples_per_joule = steps * samples / energy
+    rate = {MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result)}
+    if samples is None:
+        rate = {MetricKey(metric=Metric.STEPS): steps_per_second(result)}
     return {
-        MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result),
+        **rate,
         MetricKey(metric=Metric.STEP_P95): step_p95,
         MetricKey(metric=Metric.MEMORY): max(peaks, default=None),
         MetricKey(metric=Metric.ENERGY): samples_per_joule,

@@ -149,7 +149,8 @@ def _about_training(
     if result.signals is not None:
         yield from _about_signals(result.signals, len(ranks))
         yield from _about_exchange(result.signals, result.steps)
-    yield from _about_epochs(result.epochs, cell.global_batch_size)
+    if cell.batch_size is not None:
+        yield from _about_epochs(result.epochs, cell.global_batch_size)
     if ranks:
         yield from _about_seconds(record.seconds, ranks, measured)
 
@@ -178,7 +179,7 @@ def _about_likeness(ranks: Sequence[RankRecord]) -> Iterator[str]:
     if len({rank.batches.steps for rank in ranks}) > 1:
         yield "its ranks measured batches of different lengths"
     for name, numbers in (
-        ("parameters of the model", {rank.parameters for rank in ranks}),
+        ("parameters of the model", {rank.parameters or 0 for rank in ranks}),
         ("tokens a step", {rank.tokens_per_step or 0 for rank in ranks}),
     ):
         if len(numbers) > 1:
@@ -203,20 +204,26 @@ def _about_seconds(
         yield f"it took {seconds:g} s, and its warm-up and batches {longest:.4g} s"
     for rank in ranks:
         setup = rank.setup
+        if setup is None:
+            continue
         start = setup.import_seconds + setup.process_group_seconds + setup.build_seconds
         if start > seconds * (1 + _SAME_TIME) + _HANDOVER_SECONDS:
             yield f"it took {seconds:g} s, and the start of rank {rank.rank} {start:.4g} s"
 
 
 def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
-    if rank.samples_per_step != cell.per_device_batch_size:
+    if cell.script is None and None in _always_measured(rank):
+        yield f"rank {rank.rank} lacks what every rank of a built-in model measures"
+        return
+    asked = None if cell.batch_size is None else cell.per_device_batch_size
+    if rank.samples_per_step is not None and rank.samples_per_step != asked:
         trained = f"rank {rank.rank} trained {rank.samples_per_step} samples a step"
-        yield f"{trained}, its cell has {cell.per_device_batch_size}"
-    if not rank.losses_finite:
+        yield f"{trained}, its cell has {asked or 'none'}"
+    if rank.losses_finite is False:
         yield f"its state is ok, and a loss of rank {rank.rank} was not finite"
     if rank.parameters_equal is False:
         yield f"its state is ok, and rank {rank.rank} held other parameters than the rest"
-    if not rank.parameters_changed:
+    if rank.parameters_changed is False:
         yield f"its state is ok, and no parameter of rank {rank.rank} changed"
     yield from _about_tokens(rank, cell)
     yield from _about_start(rank)
@@ -231,10 +238,21 @@ def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
             )
 
 
+def _always_measured(rank: RankRecord) -> tuple[object, ...]:
+    """What only a rank of a user's script lacks."""
+    return (
+        rank.parameters,
+        rank.samples_per_step,
+        rank.setup,
+        rank.losses_finite,
+        rank.parameters_changed,
+    )
+
+
 def _about_tokens(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
     """Samples of a step have equally many tokens: of the models we know, as the option says."""
     tokens, samples = rank.tokens_per_step, rank.samples_per_step
-    if tokens is None:
+    if tokens is None or samples is None:
         return
     length = cell.model_options.get("sequence_length")
     known = find_model(cell.model) is not None and isinstance(length, int)
@@ -245,7 +263,8 @@ def _about_tokens(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
 
 def _about_start(rank: RankRecord) -> Iterator[str]:
     """Warm-up begins with the first step, and consists of it, a second one and its batches."""
-    warmup, first = rank.warmup, rank.setup.first_step_seconds
+    warmup, setup = rank.warmup, rank.setup
+    first = 0.0 if setup is None else setup.first_step_seconds
     if first > warmup.seconds * (1 + _SAME_TIME):
         yield f"rank {rank.rank}: its first step took {first:.4g} s of {warmup.seconds:.4g} s warm-up"
     steps, seconds = warmup.batches.total_steps, warmup.batches.total_seconds
@@ -312,10 +331,11 @@ def _about_phases(
     """The phases of a step add up to it. Small differences are a flag of the cell; phases that take
     twice the step are of other steps."""
     total = np.zeros(len(mean))
-    for name in ("data_wait", "forward", "backward", "optimizer", "sync", "bubble"):
+    for name in ("data_wait", "forward", "backward", "optimizer", "sync", "bubble", "compute"):
         value = getattr(steps, f"mean_{name}")
         column = value if isinstance(value, tuple) else (value,)
-        total += [seconds or 0.0 for seconds in column]
+        if column:
+            total += [seconds or 0.0 for seconds in column]
     for place in np.flatnonzero(total > _MOST_PHASES * np.array(mean)).tolist():
         yield (
             f"{which[place]}: {mean[place]:.4g} s on the average, their phases {total[place]:.4g} s"

@@ -39,6 +39,8 @@ def cost_of(cell: TrainingSummary, dollars_per_device_hour: float | None) -> Cos
     if dollars_per_device_hour is None:
         return Cost(samples_per_joule=energy, kwh_per_million_samples=kwh)
     per_hour = dollars_per_device_hour * cell.cell.world_size
+    if figures.samples_per_second is None:
+        return Cost(dollars_per_hour=per_hour)
     samples = figures.samples_per_second * 3600 / per_hour
     tokens = figures.tokens_per_second
     return Cost(

@@ -129,7 +129,7 @@ def assemble(
     measured = [
         (cell.cell, cell.figures.launch_samples_per_second, cell.flags)
         for cell in cells
-        if cell.figures is not None
+        if cell.figures is not None and cell.figures.samples_per_second is not None
     ]
     efficiency_of, decompositions = efficiencies(measured), _decompositions(cells)
     sessions = experiment.sessions
@@ -198,7 +198,7 @@ def _compute(
 ) -> Compute | None:
     """The cell against its device's ceilings; ``None`` where its operations were not counted."""
     figures = summary.figures
-    if figures is None or figures.flops is None:
+    if figures is None or figures.flops is None or summary.cell.script is not None:
         return None
     hardware = hardware_for(summary.cell.world_size, measured)
     ceilings = count = None
@@ -208,8 +208,8 @@ def _compute(
     times = StepTimes(
         step=figures.step_mean,
         data_wait=phases.data_wait,
-        passes=phases.forward + phases.backward,
-        optimizer=phases.optimizer,
+        passes=(phases.forward or 0.0) + (phases.backward or 0.0),
+        optimizer=phases.optimizer or 0.0,
         sync=phases.sync,
     )
     peak = find_peak(summary.cell.precision, figures.device, declared.peak_flops, ceilings)
@@ -219,11 +219,15 @@ def _compute(
 
 
 def _decompositions(cells: Sequence[TrainingSummary]) -> dict[str, Decomposition]:
-    """Decompositions by cell id, for every count beyond the smallest measured of its series."""
+    """Decompositions by cell id, for every count beyond the smallest measured of its series; none
+    of cells whose samples are not known, since their steps may not do the same work."""
     series: dict[str, list[tuple[TrainingCell, Parts]]] = {}
     for cell in cells:
-        if cell.figures is not None and cell.figures.parts is not None:
-            series.setdefault(cell.cell.series, []).append((cell.cell, cell.figures.parts))
+        figures = cell.figures
+        if figures is None or figures.samples_per_second is None:
+            continue
+        if figures.parts is not None:
+            series.setdefault(cell.cell.series, []).append((cell.cell, figures.parts))
     found = {}
     for members in series.values():
         base, base_parts = min(members, key=lambda member: member[0].world_size)

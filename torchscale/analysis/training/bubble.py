@@ -34,12 +34,12 @@ def computed_bubble(cell: TrainingCell) -> float | None:
 
 
 def bubble(
-    cell: TrainingCell, *, idle: float | None, forward: float, backward: float
+    cell: TrainingCell, *, idle: float | None, forward: float | None, backward: float | None
 ) -> Bubble | None:
     """Measured and computed bubble of a cell, from mean seconds per step; ``None`` where nothing
     was measured."""
     computed = computed_bubble(cell)
-    passes = (idle or 0.0) + forward + backward
+    passes = (idle or 0.0) + (forward or 0.0) + (backward or 0.0)
     if computed is None or idle is None or passes == 0:
         return None
     return Bubble(idle / passes, computed)

@@ -34,7 +34,7 @@ OTHER_PROCESSES_LIMIT = 0.10
 from launch to launch (2 to 3 %)."""
 MIN_BATCHES = 10
 """Minimum number of batches: as many as a measurement has unless a cap ends it
-(``worker/measure/stop.py``)."""
+(``analysis/training/stop.py``)."""
 
 
 class Flag(str, Enum):
@@ -220,8 +220,16 @@ def _share_devices(ranks: Sequence[RankRecord]) -> bool:
 
 def _phases_off(steps: RankSteps) -> bool:
     """Whether the phases of any rank's steps do not add up to its mean step."""
-    measured = (steps.mean_data_wait, steps.mean_forward, steps.mean_backward, steps.mean_optimizer)
-    total = np.sum(measured, axis=0) + _or_zero(steps.mean_sync) + _or_zero(steps.mean_bubble)
+    measured = (
+        steps.mean_data_wait,
+        steps.mean_forward,
+        steps.mean_backward,
+        steps.mean_optimizer,
+        steps.mean_sync,
+        steps.mean_bubble,
+        steps.mean_compute or (None,) * len(steps),
+    )
+    total = np.sum([_or_zero(phase) for phase in measured], axis=0)
     mean = np.array(steps.mean)
     return bool(np.any(np.abs(total - mean) > PHASE_LIMIT * mean))
 

@@ -87,6 +87,8 @@ def find_peak(
 ) -> Peak | None:
     """The user's own, else the device's documented dense figure, else the measured rate of matrix
     products."""
+    if precision == "own":
+        return None
     if precision in declared:
         return Peak(declared[precision], "declared in the config")
     facts = find_device(device_name)

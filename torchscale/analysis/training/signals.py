@@ -65,6 +65,7 @@ def digest_signals(
     exchanges of a step are taken apart: that of the buffers before the forward pass, that of the
     gradients, and all that is waited for within the phases. The last are many, and each may have
     another last rank: where it is known who called each when (``paired``), that decides.
+    Of a user's script waiting and transfer are known step by step.
     """
     compute = np.array([[step.compute for step in steps] for steps in ranks])
     data = np.array([[step.data_wait for step in steps] for steps in ranks])
@@ -90,7 +91,7 @@ def digest_signals(
         )
     if len(ranks) < 2:
         return digest
-    waits = _waits(ranks, paired)
+    waits = _own_waits(ranks) or _waits(ranks, paired)
     return digest.model_copy(
         update={
             "wait": by_batch(waits.wait),
@@ -118,6 +119,19 @@ class _Waits:
     transfer: SignalSeries
     blame: SignalSeries
     exposed: SignalSeries
+
+
+def _own_waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits | None:
+    """Of a user's script, where arrivals at collectives were seen; ``None`` for other launches."""
+    own = complete(step.own for steps in ranks for step in steps)
+    if own is None:
+        return None
+    wait, transfer, blame = (
+        np.array([getattr(step, name) or 0.0 for step in own]).reshape(len(ranks), -1)
+        for name in ("wait", "transfer", "blame")
+    )
+    exposed = (wait + transfer).mean(axis=0)
+    return _Waits(wait, transfer.mean(axis=0), blame.sum(axis=1), exposed)
 
 
 def _waits(ranks: Sequence[Sequence[StepSample]], paired: PairedWaits | None) -> _Waits:
@@ -172,13 +186,16 @@ def _unsynchronized_windows(
     if any(step.bubble is None for steps in ranks for step in steps):
         return None
     # Clipping waits for all ranks.
-    optimizer = np.array([[step.optimizer for step in steps] for steps in ranks])
+    optimizer = np.array([[step.optimizer or 0.0 for step in steps] for steps in ranks])
     return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
 
 
 def _quiet(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> Matrix:
     """Per rank and step, what no exchange disturbs: with gradients that travel during the backward
     pass, forward pass and optimizer; where each exchange is waited for at once, all compute."""
+    own = complete(step.own for steps in ranks for step in steps)
+    if own is not None:
+        return np.array([step.calm for step in own]).reshape(compute.shape)
     if any(step.exposed_sync is None for steps in ranks for step in steps):
         return compute
     return _phases(ranks, optimizer=True)
@@ -187,7 +204,10 @@ def _quiet(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> Matrix:
 def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
     """Time of the phases in which no gradient is in transfer, per rank and step."""
     return np.array(
-        [[step.forward + step.optimizer * optimizer for step in steps] for steps in ranks]
+        [
+            [(step.forward or 0.0) + (step.optimizer or 0.0) * optimizer for step in steps]
+            for steps in ranks
+        ]
     )
 
 

@@ -29,6 +29,7 @@ from torchscale.analysis.training.throughput import (
     mean_step_seconds,
     samples_per_second,
     startup_seconds,
+    steps_per_second,
 )
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount
@@ -40,7 +41,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, finite_ends
-from torchscale.util.optional import optional
+from torchscale.util.optional import complete, optional
 from torchscale.util.units import format_rate
 
 
@@ -50,15 +51,17 @@ class Phases:
     the cell's.
 
     ``sync`` is exposed gradient sync, waiting for other ranks included; where it is ``None``,
-    ``backward`` contains it. ``bubble`` is of pipelines alone.
+    ``backward`` contains it. ``bubble`` is of pipelines alone. ``compute`` stands for the passes and
+    the optimizer of a user's script, which are not told apart.
     """
 
     data_wait: float
-    forward: float
-    backward: float
-    optimizer: float
+    forward: float | None
+    backward: float | None
+    optimizer: float | None
     sync: float | None = None
     bubble: float | None = None
+    compute: float | None = None
 
 
 class NodeTelemetry(NamedTuple):
@@ -75,7 +78,7 @@ class Figures:
 
     Attributes:
         samples_per_second: Rate of the group: global samples ÷ summed wall time of the batches;
-            geometric mean over launches.
+            geometric mean over launches; ``None`` for a script whose samples are not known.
         samples_per_second_per_device: The same ÷ world size.
         tokens_per_second: Rate of the group; ``None`` where samples have no tokens.
         step_mean: Seconds of the group's step: samples of a step ÷ ``samples_per_second``.
@@ -91,7 +94,7 @@ class Figures:
             it covers about 85 %.
         peak_memory_bytes: Largest over ranks and launches: allocator (CUDA) or growth of resident
             memory (CPU).
-        launch_samples_per_second: Rate of each launch.
+        launch_samples_per_second: Rate of each launch; empty where samples are not known.
         stop_rule: What ended the first launch's measurement.
         measured_steps: Number of steps of all launches together.
         first_loss, last_loss: Rank 0, first launch.
@@ -113,8 +116,8 @@ class Figures:
         nodes: Host name and telemetry of each node of the first launch; empty for a single node.
     """
 
-    samples_per_second: float
-    samples_per_second_per_device: float
+    samples_per_second: float | None
+    samples_per_second_per_device: float | None
     tokens_per_second: float | None
     step_mean: float
     steps: Digest
@@ -233,7 +236,7 @@ class TrainingSummary:
     def __repr__(self) -> str:
         """The cell, its state and its throughput: with all its figures it would be pages."""
         rate = ""
-        if self.figures is not None:
+        if self.figures is not None and self.figures.samples_per_second is not None:
             rate = f", {format_rate(self.figures.samples_per_second)} samples/s"
         return f"TrainingSummary({self.cell.id}, {self.state.value}{rate})"
 
@@ -244,8 +247,8 @@ def training_figures(
     """Figures of launches that are all ``ok``; ``signals`` are those of all of them together."""
     results = [payload(record, TrainingResult) for record in launches]
     first = results[0]
-    rates = tuple(samples_per_second(result) for result in results)
-    rate = geometric_mean(rates)
+    rates = tuple(complete(samples_per_second(result) for result in results) or ())
+    rate = geometric_mean(rates) if rates else None
     tokens = first.ranks[0].tokens_per_step
     peaks = [
         peak
@@ -258,16 +261,17 @@ def training_figures(
     phases = _phases(results, step)
     energy = _joules_per_step(launches)
     tokens_per_second = samples_per_joule = parts = link = buckets = None
-    if tokens is not None:
-        tokens_per_second = rate * tokens / first.ranks[0].samples_per_step
-    if energy:
+    samples = first.ranks[0].samples_per_step
+    if tokens is not None and rate is not None and samples is not None:
+        tokens_per_second = rate * tokens / samples
+    if energy and rate is not None:
         samples_per_joule = cell.global_batch_size / energy
     if signals is not None:
         parts, link = step_parts(signals), signals.probe
         buckets = optional(len, signals.bucket_bytes)
     return Figures(
         samples_per_second=rate,
-        samples_per_second_per_device=rate / cell.world_size,
+        samples_per_second_per_device=optional(lambda all_: all_ / cell.world_size, rate),
         tokens_per_second=tokens_per_second,
         step_mean=step,
         steps=pooled_digest(
@@ -276,7 +280,9 @@ def training_figures(
         rank_step_means=_rank_step_means(results, step),
         phases=phases,
         half_width=max(half_widths, default=None),
-        run_half_width=geometric_half_width(rates),
+        run_half_width=geometric_half_width(
+            rates or [steps_per_second(result) for result in results]
+        ),
         autocorrelation=lag1_autocorrelation(batch_step_seconds(first)),
         peak_memory_bytes=max(peaks, default=None),
         launch_samples_per_second=rates,
@@ -326,7 +332,11 @@ def _compile_seconds(launches: Sequence[TrainingResult]) -> float | None:
         max(seconds)
         for result in launches
         if (
-            seconds := [s for rank in result.ranks if (s := rank.setup.compile_seconds) is not None]
+            seconds := [
+                s
+                for rank in result.ranks
+                if rank.setup is not None and (s := rank.setup.compile_seconds) is not None
+            ]
         )
     ]
     if not slowest:
@@ -353,14 +363,12 @@ def _phases(launches: Sequence[TrainingResult], step: float) -> Phases:
             return None
         return share * step
 
-    def measured(read: Callable[[RankSteps], Sequence[float]]) -> float:
-        return seconds(read) or 0.0
-
     return Phases(
-        data_wait=measured(lambda steps: steps.mean_data_wait),
-        forward=measured(lambda steps: steps.mean_forward),
-        backward=measured(lambda steps: steps.mean_backward),
-        optimizer=measured(lambda steps: steps.mean_optimizer),
+        data_wait=seconds(lambda steps: steps.mean_data_wait) or 0.0,
+        forward=seconds(lambda steps: steps.mean_forward),
+        backward=seconds(lambda steps: steps.mean_backward),
+        optimizer=seconds(lambda steps: steps.mean_optimizer),
         sync=seconds(lambda steps: steps.mean_sync),
         bubble=seconds(lambda steps: steps.mean_bubble),
+        compute=seconds(lambda steps: steps.mean_compute),
     )

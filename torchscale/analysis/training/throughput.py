@@ -7,6 +7,7 @@ import math
 from torchscale.analysis.stats.series import relative_half_width
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.util.optional import complete, optional
 
 
 def batch_step_seconds(result: TrainingResult) -> list[float]:
@@ -29,11 +30,23 @@ def batch_half_width(result: TrainingResult) -> float | None:
     return relative_half_width(batch_step_seconds(result))
 
 
-def samples_per_second(result: TrainingResult) -> float:
+def step_samples(result: TrainingResult) -> int | None:
+    """Samples of all ranks in a step; ``None`` where a user's script is not told its batch."""
+    return optional(sum, complete(rank.samples_per_step for rank in result.ranks))
+
+
+def samples_per_second(result: TrainingResult) -> float | None:
     """Samples per second of the group: global samples ÷ summed wall time of the batches, so that
-    stalls count."""
-    samples_per_step = sum(rank.samples_per_step for rank in result.ranks)
-    return result.measured_steps * samples_per_step / math.fsum(result.batch_seconds)
+    stalls count; ``None`` where samples are not known."""
+    samples = step_samples(result)
+    if samples is None:
+        return None
+    return result.measured_steps * samples / math.fsum(result.batch_seconds)
+
+
+def steps_per_second(result: TrainingResult) -> float:
+    """Steps per second of the group."""
+    return 1 / mean_step_seconds(result)
 
 
 def startup_seconds(record: LaunchRecord) -> float:

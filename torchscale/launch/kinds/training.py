@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import EpochSample, RankSteps, StepDigest, StepSample
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.files import read_bounded
+from torchscale.util.optional import optional
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -57,7 +58,7 @@ def invalid_reason(payload: TrainingResult) -> str:
     """A loss that is not finite, ranks that hold different parameters, or nothing trained; empty
     otherwise."""
     for record in payload.ranks:
-        if not record.losses_finite:
+        if record.losses_finite is False:
             return f"the loss of rank {record.rank} was not a finite number"
         if record.parameters_equal is False:
             return (
@@ -65,7 +66,7 @@ def invalid_reason(payload: TrainingResult) -> str:
                 f"{record.parameters_differing}; "
                 "gradients were not reduced"
             )
-        if not record.parameters_changed:
+        if record.parameters_changed is False:
             return "no parameter changed during warm-up: nothing was trained"
     return ""
 
@@ -107,16 +108,20 @@ def _step_digest(
     samples: Sequence[StepSample], seconds: Sequence[float], *, keep_values: bool = True
 ) -> StepDigest:
     count = len(samples)
-    syncs = [sample.sync for sample in samples if sample.sync is not None]
-    bubbles = [sample.bubble for sample in samples if sample.bubble is not None]
+
+    def mean(read: Callable[[StepSample], float | None]) -> float | None:
+        known = [value for sample in samples if (value := read(sample)) is not None]
+        return _mean_of_all(known, count)
+
     return StepDigest(
         seconds=digest(seconds, keep_values=keep_values),
         mean_data_wait=math.fsum(sample.data_wait for sample in samples) / count,
-        mean_forward=math.fsum(sample.forward for sample in samples) / count,
-        mean_backward=math.fsum(sample.backward for sample in samples) / count,
-        mean_optimizer=math.fsum(sample.optimizer for sample in samples) / count,
-        mean_sync=_mean_of_all(syncs, count),
-        mean_bubble=_mean_of_all(bubbles, count),
+        mean_forward=mean(lambda sample: sample.forward),
+        mean_backward=mean(lambda sample: sample.backward),
+        mean_optimizer=mean(lambda sample: sample.optimizer),
+        mean_sync=mean(lambda sample: sample.sync),
+        mean_bubble=mean(lambda sample: sample.bubble),
+        mean_compute=mean(lambda sample: optional(lambda own: own.compute, sample.own)),
     )
 
 

@@ -30,6 +30,8 @@ def make_cells(
 
 def skip_reason(cell: MemoryCell, target: ExecutionTarget) -> str | None:
     """Why the training cell cannot run; ``None`` if it can."""
+    if cell.training.script is not None:
+        return "the memory of a script of your own is not measured: its model is not known here"
     return training.skip_reason(cell.training, target)
 
 

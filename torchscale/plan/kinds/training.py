@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from torchscale.catalog.models import find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
-from torchscale.config.strategy import strategy_label
+from torchscale.config.script import BATCH, PRECISION, ScriptChoice
+from torchscale.config.sections import ModelChoice
+from torchscale.config.strategy import OwnStrategy, strategy_label
 from torchscale.plan.kinds import START_SECONDS, PlanRow
 from torchscale.plan.obstacles import ExecutionTarget, too_few_devices, training_obstacle
+from torchscale.schema.cells.script import OWN, Script
 from torchscale.schema.cells.training import Loader, Measurement, TrainingCell
 
 
@@ -19,6 +23,54 @@ def make_cells(
     counts: Sequence[int],
 ) -> list[TrainingCell]:
     """One for each combination of the axes; world sizes change fastest."""
+    cells: list[TrainingCell] = []
+    for choice in experiment.models:
+        if isinstance(choice, ScriptChoice):
+            cells += _script_cells(experiment, choice, counts)
+        else:
+            cells += _model_cells(experiment, choice, counts)
+    return cells
+
+
+def _script_cells(
+    experiment: Experiment, choice: ScriptChoice, counts: Sequence[int]
+) -> list[TrainingCell]:
+    """One for each combination of what the script is told: an axis without a placeholder makes no
+    cells."""
+    training = experiment.training
+    precisions = training.precision if choice.uses(PRECISION) else (OWN,)
+    batch_sizes = experiment.batch_sizes if choice.uses(BATCH) else (None,)
+    return [
+        TrainingCell(
+            model=choice.name,
+            model_options=dict(zip(choice.axes, values, strict=True)),
+            batch_size=batch_size,
+            scaling=experiment.scaling,
+            world_size=count,
+            device=experiment.device,
+            precision=precision,
+            strategy=OwnStrategy(),
+            optimizer=OWN,
+            learning_rate=None,
+            channels_last=False,
+            compile=False,
+            seed=training.seed,
+            cudnn_benchmark=False,
+            data_source=OWN,
+            num_samples=0,
+            measurement=_measurement(experiment),
+            script=Script(form=choice.form, text=choice.text, steps=choice.steps),
+        )
+        for values in product(*choice.axes.values())
+        for precision in precisions
+        for batch_size in batch_sizes
+        for count in counts
+    ]
+
+
+def _model_cells(
+    experiment: Experiment, choice: ModelChoice, counts: Sequence[int]
+) -> list[TrainingCell]:
     training, model, measurement = experiment.training, experiment.model, _measurement(experiment)
     return [
         TrainingCell(
@@ -46,7 +98,6 @@ def make_cells(
             num_samples=experiment.data.num_samples,
             measurement=measurement,
         )
-        for choice in experiment.models
         for precision in training.precision
         for optimizer in training.optimizer
         for fused in training.fused
@@ -97,8 +148,8 @@ def least_step_seconds(cell: TrainingCell, peak_flops: Mapping[str, float]) -> f
 
 def table_row(cell: TrainingCell) -> PlanRow:
     """Model, batch, precision and strategy with its settings."""
-    batch = f"{cell.batch_size}"
-    if cell.scaling != "weak":
+    batch = "own" if cell.batch_size is None else f"{cell.batch_size}"
+    if cell.scaling != "weak" and cell.batch_size is not None:
         batch += " global"
     strategy = " ".join([strategy_label(cell.strategy), *cell.settings])
     return PlanRow(cell.title, batch, str(cell.world_size), cell.precision, strategy)

@@ -56,6 +56,25 @@ def _asked(name: str, kind: ColumnType) -> SummaryColumn:
     return SummaryColumn(name, kind, attrgetter(f"cell.{name}"))
 
 
+def _set_by_us(name: str, kind: ColumnType) -> SummaryColumn:
+    """The same of built-in models alone: a script sets it by itself."""
+    asked = attrgetter(name)
+
+    def value(summary: TrainingSummary) -> ColumnValue:
+        if summary.cell.script is not None:
+            return None
+        found: ColumnValue = asked(summary.cell)
+        return found
+
+    return SummaryColumn(name, kind, value)
+
+
+def _global_batch(summary: TrainingSummary) -> ColumnValue:
+    if summary.cell.batch_size is None:
+        return None
+    return summary.cell.global_batch_size
+
+
 def _figure(quantity: Quantity, kind: ColumnType = float) -> SummaryColumn:
     def value(summary: TrainingSummary) -> ColumnValue:
         number = quantity.value(summary)
@@ -144,13 +163,13 @@ COLUMNS: tuple[SummaryColumn, ...] = (
     SummaryColumn("flags", str, lambda summary: " ".join(flag.value for flag in summary.flags)),
     SummaryColumn("reason", str, lambda summary: summary.reason),
     _asked("scaling", str),
-    _asked("global_batch_size", int),
+    SummaryColumn("global_batch_size", int, _global_batch),
     _asked("optimizer", str),
-    _asked("channels_last", bool),
-    _asked("compile", str),
-    _asked("fused", bool),
-    _asked("gradient_accumulation", int),
-    _asked("activation_checkpointing", str),
+    _set_by_us("channels_last", bool),
+    _set_by_us("compile", str),
+    _set_by_us("fused", bool),
+    _set_by_us("gradient_accumulation", int),
+    _set_by_us("activation_checkpointing", str),
     _asked("data_source", str),
     SummaryColumn("launches", int, lambda summary: summary.launches),
     SummaryColumn("efficiency_flags", str, _efficiency_flags),

@@ -23,8 +23,10 @@ from torchscale.report.sections.profile.section import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
+from torchscale.report.sections.watched import watched_section
 from torchscale.report.sections.workloads import data_section
 from torchscale.report.text.figures import throughput_text
+from torchscale.report.text.labels import batch_label
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.report import TrainingCellExport
 from torchscale.schema.launch.record import LaunchRecord
@@ -34,13 +36,13 @@ from torchscale.schema.run.experiment_file import PlannedCell
 
 def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) -> str:
     """``ResNet-50, 4 GPUs, batch 128, bf16, launch 2 of 3``."""
-    parts = [
-        f"batch {cell.batch_size}" if cell.scaling == "weak" else f"global batch {cell.batch_size}"
-    ]
-    if cell.precision != "fp32":
-        parts.append(cell.precision)
-    label = strategy_label(cell.strategy)
-    parts += [*only_if(label != "ddp", label), *cell.settings]
+    parts = [batch_label(cell)]
+    if cell.script is not None:
+        parts.append(cell.setting)
+    else:
+        label = strategy_label(cell.strategy)
+        parts += only_if(cell.precision != "fp32", cell.precision)
+        parts += [*only_if(label != "ddp", label), *cell.settings]
     if repeats > 1:
         parts.append(f"launch {launch + 1} of {repeats}")
     return ", ".join([cell.title, devices, *parts])
@@ -80,6 +82,7 @@ def sections(
         lost_time_section(summary),
         diagnosis_section(summary),
         profile_section(summary),
+        watched_section(summary, details),
         step_times_section(summary),
         over_time_section(summary, details),
         frontier_section(summary),

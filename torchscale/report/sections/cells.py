@@ -82,11 +82,12 @@ def throughput_section(summary: RunSummary) -> Section:
     if not rows:
         return Section("Throughput", "throughput", ())
     rates = [
-        cell.figures.samples_per_second_per_device
+        rate
         for cell in summary.measured
         if cell.figures is not None
+        and (rate := cell.figures.samples_per_second_per_device) is not None
     ]
-    key = f"{format_range(rates, format_rate)} samples/s per device"
+    key = f"{format_range(rates, format_rate)} samples/s per device" if rates else ""
     return Section(
         "Throughput", "throughput", (Table("Throughput", columns, rows),), Group.RESULTS, key
     )

@@ -18,8 +18,14 @@ wide."""
 
 
 def throughput_charts(summary: RunSummary) -> list[Chart]:
-    """Samples per second against device count, with the ideal from each series' smallest count."""
-    return [_throughput(title, lines, summary) for title, lines in shown_panels(summary)]
+    """Samples per second against device count, with the ideal from each series' smallest count.
+    Scripts whose samples are not known have no line."""
+    charts = []
+    for title, lines in shown_panels(summary):
+        known = [line for line in lines if all(_rate(cell) for cell in line)]
+        if known:
+            charts.append(_throughput(title, known, summary))
+    return charts
 
 
 def efficiency_charts(summary: RunSummary) -> list[Chart]:
@@ -49,7 +55,7 @@ def _throughput(
     series = []
     for line in lines:
         counts = tuple(float(cell.cell.world_size) for cell in line)
-        rates = tuple(cell.figures.samples_per_second for cell in line if cell.figures)
+        rates = tuple(_rate(cell) for cell in line)
         low, high = _interval(line)
         series.append(
             ChartSeries(
@@ -77,11 +83,15 @@ def _throughput(
 def _interval(line: Sequence[TrainingSummary]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """95 % intervals of throughput at each point; of no length where a cell has none."""
     measured = [cell.figures for cell in line if cell.figures is not None]
-    rates = [
-        (figures.samples_per_second, figures.rate_interval(figures.samples_per_second))
-        for figures in measured
-    ]
-    return whiskers([rate for rate, _ in rates], [interval for _, interval in rates])
+    intervals = [figures.rate_interval(figures.samples_per_second) for figures in measured]
+    return whiskers([_rate(cell) for cell in line], intervals)
+
+
+def _rate(cell: TrainingSummary) -> float:
+    """Samples per second; 0 where they are not known."""
+    if cell.figures is None:
+        return 0.0
+    return cell.figures.samples_per_second or 0.0
 
 
 def efficiency_ends(

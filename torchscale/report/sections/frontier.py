@@ -31,7 +31,7 @@ def frontier_section(summary: RunSummary) -> Section:
     """Throughput and peak memory over batch sizes; empty where each model has one and none ran out
     of memory."""
     groups: dict[str, list[TrainingSummary]] = {}
-    for cell in summary.cells:
+    for cell in _with_batch(summary.cells):
         groups.setdefault(panel_title(cell.cell), []).append(cell)
     drawn = [
         (title, cells)
@@ -56,10 +56,19 @@ def frontier_section(summary: RunSummary) -> Section:
     return Section("Batch sizes", "batches", tuple(blocks), Group.RESULTS, _key(summary))
 
 
+def _with_batch(cells: Sequence[TrainingSummary]) -> list[TrainingSummary]:
+    """Without scripts that are not told their batch size."""
+    return [cell for cell in cells if cell.cell.batch_size is not None]
+
+
 def _key(summary: RunSummary) -> str:
     """The largest batch that ran, and the smallest that did not fit."""
-    ran = [cell.cell.batch_size for cell in summary.measured]
-    failed = [cell.cell.batch_size for cell in summary.cells if cell.state is State.OOM]
+    ran = [size for cell in summary.measured if (size := cell.cell.batch_size) is not None]
+    failed = [
+        size
+        for cell in summary.cells
+        if cell.state is State.OOM and (size := cell.cell.batch_size) is not None
+    ]
     texts = []
     if ran:
         texts.append(f"up to {max(ran)}")
@@ -84,7 +93,7 @@ def _chart(
     for count in spread_out(counts, MAX_LINES):
         here = sorted(
             (cell for cell in cells if cell.cell.world_size == count),
-            key=lambda cell: cell.cell.batch_size,
+            key=lambda cell: cell.cell.batch_size or 0,
         )
         series += _lines(f"{count} {device_noun(summary, count)}", here, memory=memory)
     batches = sorted({x for line in series for x in line.x})
@@ -114,13 +123,13 @@ def _lines(name: str, cells: Sequence[TrainingSummary], *, memory: bool) -> list
     """The line of one count over its batch sizes, and a mark at each that ran out of memory."""
     lines = []
     points = [
-        (float(cell.cell.batch_size), value)
+        (float(cell.cell.batch_size or 0), value)
         for cell in cells
         if (value := _level(cell, memory)) is not None
     ]
     if points:
         lines.append(ChartSeries(name, tuple(x for x, _ in points), tuple(y for _, y in points)))
-    failed = tuple(float(cell.cell.batch_size) for cell in cells if cell.state is State.OOM)
+    failed = tuple(float(cell.cell.batch_size or 0) for cell in cells if cell.state is State.OOM)
     if failed and not memory:
         zeros = (0.0,) * len(failed)
         lines.append(ChartSeries(f"{name}: out of memory", failed, zeros, marks=True))
@@ -144,7 +153,10 @@ def _edge_table(summary: RunSummary) -> Table | None:
     trained += [(cell.cell.training, cell.state) for cell in summary.memory]
     groups: dict[tuple[str, int], list[tuple[int, State]]] = {}
     for cell, state in trained:
-        groups.setdefault((panel_title(cell), cell.world_size), []).append((cell.batch_size, state))
+        if cell.batch_size is not None:
+            groups.setdefault((panel_title(cell), cell.world_size), []).append(
+                (cell.batch_size, state)
+            )
     rows = []
     for (title, count), found in groups.items():
         failed = [batch for batch, state in found if state is State.OOM]

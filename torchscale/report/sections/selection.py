@@ -61,7 +61,7 @@ def detailed_cells(summary: RunSummary) -> tuple[TrainingSummary, ...]:
         members = [cell for line in lines for cell in line]
         largest = max(cell.cell.world_size for cell in members)
         at_largest = [cell for cell in members if cell.cell.world_size == largest]
-        chosen.append(max(at_largest, key=lambda cell: (_cost(cell), cell.cell.batch_size)))
+        chosen.append(max(at_largest, key=lambda cell: (_cost(cell), cell.cell.batch_size or 0)))
     return tuple(chosen[:MAX_DETAILED])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
@@ -16,7 +18,14 @@ from torchscale.report.document import (
 )
 from torchscale.report.sections.charts import distribution_charts
 from torchscale.report.sections.workloads import bubble_values
-from torchscale.report.text.figures import COMPILING, PHASES, QUANTILES, STEP_MEAN
+from torchscale.report.text.figures import (
+    COMPILING,
+    COMPUTE,
+    PHASES,
+    QUANTILES,
+    STEP_MEAN,
+    Quantity,
+)
 from torchscale.report.text.labels import format_range, identity_columns, identity_values
 
 
@@ -29,10 +38,14 @@ def step_times_section(summary: RunSummary) -> Section:
         cell.figures is not None and cell.figures.bubble is not None for cell in summary.measured
     )
     compiled = any(cell.cell.compile for cell in summary.measured)
-    rows = tuple(_step_row(cell, piped=piped, compiled=compiled) for cell in summary.measured)
+    scripted = any(cell.cell.script is not None for cell in summary.measured)
+    phases = (*PHASES, *only_if(scripted, COMPUTE))
+    rows = tuple(
+        _step_row(cell, phases, piped=piped, compiled=compiled) for cell in summary.measured
+    )
     columns = (
         *identity_columns(summary),
-        *(quantity.column for quantity in (STEP_MEAN, *QUANTILES, *PHASES)),
+        *(quantity.column for quantity in (STEP_MEAN, *QUANTILES, *phases)),
         *only_if(piped, Column("bubble", True), Column("scheduled", True)),
         *only_if(compiled, COMPILING.column),
     )
@@ -49,6 +62,8 @@ def step_times_section(summary: RunSummary) -> Section:
             " Bubble: share of the pipeline's passes in which a rank's stages are idle; scheduled: "
             "the share that the schedule implies."
         )
+    if scripted:
+        note += " Compute: passes and optimizer of a script of your own, which are not told apart."
     if compiled:
         note += " Compiling: time spent in torch.compile, excluded from step times."
     return Section(
@@ -70,10 +85,12 @@ def _key(summary: RunSummary) -> str:
     return format_range(means, STEP_MEAN.text, f"{STEP_MEAN.heading} ")
 
 
-def _step_row(cell: TrainingSummary, *, piped: bool, compiled: bool) -> tuple[TableValue, ...]:
+def _step_row(
+    cell: TrainingSummary, phases: Sequence[Quantity], *, piped: bool, compiled: bool
+) -> tuple[TableValue, ...]:
     return (
         *identity_values(cell.cell),
-        *(quantity.of(cell) for quantity in (STEP_MEAN, *QUANTILES, *PHASES)),
+        *(quantity.of(cell) for quantity in (STEP_MEAN, *QUANTILES, *phases)),
         *only_if(piped, *bubble_values(cell)),
         *only_if(compiled, COMPILING.of(cell)),
     )

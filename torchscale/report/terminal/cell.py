@@ -14,6 +14,7 @@ from torchscale.report.document import DASH, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     COMPILING,
+    COMPUTE,
     ENERGY,
     LOST_PARTS,
     PHASES,
@@ -30,6 +31,7 @@ from torchscale.report.text.figures import (
 from torchscale.report.text.labels import batch_label, device_names, device_noun
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.units import format_flops
 
 _Rows = list[tuple[str, str]]
@@ -84,6 +86,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         STEP_MEAN,
         *QUANTILES,
         *PHASES,
+        COMPUTE,
         COMPILING,
         memory_quantity(summary),
     )
@@ -91,9 +94,8 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         ("cell", cell.id),
         ("model", cell.title),
         *only_if(cell.options_text, ("options", cell.options_text)),
-        ("strategy", strategy_label(cell.strategy)),
-        ("precision", cell.precision),
-        ("batch", f"{batch_label(cell)}, {cell.global_batch_size} in all"),
+        *_asked_rows(cell),
+        ("batch", _batch(cell)),
         (device_noun(summary), str(cell.world_size)),
         ("settings", ", ".join(cell.settings)),
         ("hardware", device_names(summary)),
@@ -108,6 +110,20 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
         *_lost_rows(training),
         *(("finding", finding_text(finding)) for finding in findings),
     ]
+
+
+def _asked_rows(cell: TrainingCell) -> _Rows:
+    """Strategy and precision; of a script its command line, and the precision where it is told."""
+    if cell.script is None:
+        return [("strategy", strategy_label(cell.strategy)), ("precision", cell.precision)]
+    told = only_if(cell.script.knows_precision, ("precision", str(cell.precision)))
+    return [(cell.script.form, cell.script.text), *told]
+
+
+def _batch(cell: TrainingCell) -> str:
+    if cell.batch_size is None:
+        return "not known: the script is not told it ({batch_size})"
+    return f"{batch_label(cell)}, {cell.global_batch_size} in all"
 
 
 def launches_text(training: TrainingSummary) -> str:

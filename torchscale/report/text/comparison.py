@@ -43,6 +43,7 @@ from torchscale.util.units import (
 
 METRIC_LABELS = {
     Metric.THROUGHPUT: "samples/s",
+    Metric.STEPS: "steps/s",
     Metric.STEP_P95: "step p95, per launch",
     Metric.MEMORY: "peak memory",
     Metric.ENERGY: "samples/joule",

@@ -280,6 +280,12 @@ OPTIMIZER = Quantity(
     _measured(lambda figures: figures.phases.optimizer),
     format_seconds,
 )
+COMPUTE = Quantity(
+    "compute",
+    "passes and optimizer of a script of your own, which are not told apart",
+    _measured(lambda figures: figures.phases.compute),
+    format_seconds,
+)
 COMPILING = Quantity(
     "compiling",
     "torch.compile on the slowest rank, mean over launches; not part of any step",
@@ -325,6 +331,7 @@ DEFINED = (
     PEAK_ALLOCATED,
     PROCESS_GROWTH,
     *PHASES,
+    COMPUTE,
     COMPILING,
 )
 """Figures that reports show with their definitions, in the order of ``docs/method.md``."""
@@ -452,7 +459,9 @@ def launches_label(summary: TrainingSummary) -> str:
 
 
 def samples_text(summary: TrainingSummary) -> str:
-    """``1,450 samples/s (1,440 to 1,460)``."""
+    """``1,450 samples/s (1,440 to 1,460)``; ``12.5 steps/s`` where samples are not known."""
+    if summary.figures is not None and summary.figures.samples_per_second is None:
+        return f"{format_rate(1 / summary.figures.step_mean)} steps/s"
     rate = f"{THROUGHPUT.value_text(summary)} samples/s"
     return with_interval(rate, THROUGHPUT.interval_text(summary))
 

@@ -81,7 +81,9 @@ def panel_title(cell: TrainingCell) -> str:
 
 
 def batch_label(cell: TrainingCell) -> str:
-    """``batch 32`` per device, or ``global batch 256``."""
+    """``batch 32`` per device, or ``global batch 256``; a script that is not told it has its own."""
+    if cell.batch_size is None:
+        return "own batch"
     if cell.scaling == "weak":
         return f"batch {cell.batch_size}"
     return f"global batch {cell.batch_size}"
@@ -90,6 +92,8 @@ def batch_label(cell: TrainingCell) -> str:
 def short_title(cell: TrainingCell) -> str:
     """The model and the settings that are not at their defaults, for tables with columns for batch
     and count."""
+    if cell.script is not None:
+        return shortened(" ".join([cell.title, *only_if(cell.setting, cell.setting)]))
     label = strategy_label(cell.strategy)
     settings = [
         *only_if(cell.precision != "fp32", cell.precision),
@@ -108,7 +112,9 @@ def variants(cells: Iterable[TrainingCell]) -> list[str]:
 
 
 def short_batch(cell: TrainingCell) -> str:
-    """``32`` per device, or ``256 global``."""
+    """``32`` per device, or ``256 global``; ``own`` of a script that is not told it."""
+    if cell.batch_size is None:
+        return "own"
     if cell.scaling == "weak":
         return str(cell.batch_size)
     return f"{cell.batch_size} global"

@@ -22,7 +22,8 @@ _KEYS = {
     StopRule.BUDGET: "benchmark.cell_seconds",
 }
 """What to raise where a rule ended a measurement too early."""
-_ENDINGS = {StopRule.CONVERGED: "the interval", **_KEYS}
+_ENDINGS = {StopRule.CONVERGED: "the interval", StopRule.PROGRAM: "the script itself", **_KEYS}
+_STEPS_OF_SCRIPT = "the steps of the script"
 _ASKED = {StopRule.MEASURE_STEPS, StopRule.MEASURE_SECONDS, StopRule.EPOCHS}
 
 
@@ -97,7 +98,11 @@ def flag_text(flag: Flag, cells: Sequence[TrainingSummary]) -> str:
 def _longer(cell: TrainingSummary) -> tuple[str, ...]:
     """Keys that ended the measurement; where its first launch reached the target, those that end
     others."""
-    figures = cell.figures
+    figures, script = cell.figures, cell.cell.script
+    if figures is not None and script is not None and script.steps != "auto":
+        return (_STEPS_OF_SCRIPT,)
+    if figures is not None and figures.stop_rule is StopRule.PROGRAM:
+        return (_STEPS_OF_SCRIPT,)
     if figures is not None and figures.stop_rule in _KEYS:
         return (_KEYS[figures.stop_rule],)
     return _KEYS[StopRule.MAX_STEPS], _KEYS[StopRule.MAX_SECONDS]

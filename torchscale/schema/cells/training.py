@@ -28,6 +28,7 @@ from torchscale.config.choices import (
 from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import Strategy, strategy_label, strategy_options
 from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount
+from torchscale.schema.cells.script import Script
 from torchscale.schema.ident import content_hash, file_name
 
 
@@ -70,20 +71,21 @@ class TrainingCell(Frozen):
     """One training cell. Its id says what was asked, never where it ran.
 
     ``batch_size`` is per device under weak scaling and global under strong scaling, as the user
-    wrote it.
+    wrote it; ``None`` for a ``script`` that is not told it. Of a script, ``model`` is the name and
+    ``model_options`` are the values of its own placeholders; what it does by itself is ``own``.
     """
 
     kind: Literal["training"] = "training"
     model: str
     model_options: dict[str, OptionValue] = Field(default_factory=dict)
-    batch_size: PositiveCount
+    batch_size: PositiveCount | None
     scaling: Scaling
     world_size: PositiveCount
     device: DeviceRequest
     precision: Precision
     strategy: Strategy
     optimizer: OptimizerName
-    learning_rate: Positive
+    learning_rate: Positive | None
     channels_last: bool
     compile: bool | CompileMode
     seed: Count
@@ -97,6 +99,7 @@ class TrainingCell(Frozen):
     gradient_clipping: Positive | None = None
     deterministic: bool = False
     loader: Loader | None = None
+    script: Script | None = None
 
     @field_serializer("strategy")
     def _plain_strategy(self, strategy: Strategy) -> str | dict[str, OptionValue]:
@@ -121,7 +124,13 @@ class TrainingCell(Frozen):
 
     @property
     def per_device_batch_size(self) -> int:
-        """Each device's share of a step's samples."""
+        """Each device's share of a step's samples.
+
+        Raises:
+            ValueError: a script is not told its batch size.
+        """
+        if self.batch_size is None:
+            raise ValueError(f"{self.model} is not told its batch size")
         return self.batch_size if self.scaling == "weak" else self.batch_size // self.world_size
 
     @property
@@ -148,13 +157,18 @@ class TrainingCell(Frozen):
     def setting(self) -> str:
         """What sets a cell apart besides model, batch and count, in words: precision, strategy,
         switches."""
+        if self.script is not None:
+            told = [self.precision] if self.script.knows_precision else []
+            return " ".join([*told, "own script"])
         label = strategy_label(self.strategy)
         return " ".join([self.precision, *([label] if label != "ddp" else []), *self.settings])
 
     @property
     def settings(self) -> tuple[str, ...]:
         """What sets the cell apart besides model, batch, count, precision and strategy, in words;
-        empty by default."""
+        empty by default, and for a script, which sets all of it."""
+        if self.script is not None:
+            return ()
         words: list[str] = [self.optimizer] if self.optimizer != "adamw" else []
         words += ["fused"] if self.fused else []
         words += ["channels_last"] if self.channels_last else []
@@ -181,7 +195,10 @@ class TrainingCell(Frozen):
         digest = content_hash(_without_unset(self.model_dump(mode="json")))
         name = file_name(self.model) or "model"
         batch = f"b{self.batch_size}" if self.scaling == "weak" else f"g{self.batch_size}"
-        return f"{name}-{batch}-n{self.world_size}-{self.precision}-{self.strategy.name}-{digest}"
+        words = [name, batch, f"n{self.world_size}", self.precision, self.strategy.name, digest]
+        if self.batch_size is None:
+            words.remove(batch)
+        return "-".join(words)
 
     @cached_property
     def series(self) -> str:
@@ -201,6 +218,7 @@ _LATER_FIELDS = {
     "gradient_clipping": None,
     "deterministic": False,
     "loader": None,
+    "script": None,
 }
 
 

@@ -38,14 +38,17 @@ class PhasesExport(Export):
     """Mean time of a step's phases over ranks and launches; they add up to the mean step."""
 
     data_wait: float
-    forward: float
-    backward: float
+    forward: float | None
+    """Null in a user's script, as the passes and the optimizer that follow: see ``compute``."""
+    backward: float | None
     """Contains the gradient synchronization where ``sync`` is null."""
-    optimizer: float
+    optimizer: float | None
     sync: float | None
     """Gradient synchronization that no compute hides."""
     bubble: float | None
     """Idle time of a pipeline's stages."""
+    compute: float | None
+    """Passes and optimizer of a user's script, which are not told apart."""
 
 
 class PartsExport(Export):
@@ -79,9 +82,10 @@ class NodeTelemetryExport(Export):
 class FiguresExport(Export):
     """What a cell measured."""
 
-    samples_per_second: float
-    """Rate of all devices together, geometric mean over launches."""
-    samples_per_second_per_device: float
+    samples_per_second: float | None
+    """Rate of all devices together, geometric mean over launches; null for a user's script that is
+    not told its batch size."""
+    samples_per_second_per_device: float | None
     tokens_per_second: float | None
     step_mean: float
     """Mean of the group's step: samples of a step ÷ ``samples_per_second``."""

@@ -136,14 +136,15 @@ class RankRecord(RankIdentity):
     ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on
     the same samples; ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where
     every rank has parts of its own. ``flops`` is rank 0's alone, ``flops_unknown`` says why they
-    could not be counted. ``measured_from`` and ``measured_until`` are seconds since the epoch.
+    could not be counted. ``measured_from`` and ``measured_until`` are seconds since the epoch. What
+    cannot be seen of a user's script is ``None``; ``samples_unknown`` says why its samples are.
     """
 
     schema_version: int = SCHEMA_VERSION
-    parameters: Count
-    samples_per_step: PositiveCount
+    parameters: Count | None
+    samples_per_step: PositiveCount | None
     tokens_per_step: Count | None
-    setup: Setup
+    setup: Setup | None
     warmup: Warmup
     batches: BatchTimes
     stop_rule: StopRule
@@ -151,13 +152,14 @@ class RankRecord(RankIdentity):
     host_load: HostLoad
     first_loss: Real | None
     last_loss: Real | None
-    losses_finite: bool
-    parameters_changed: bool
+    losses_finite: bool | None
+    parameters_changed: bool | None
     parameters_equal: bool | None
     parameters_differing: str | None = None
     signals: RankSignals | None = None
     data: DataUse | None = None
     flops: FlopCount | None = None
     flops_unknown: str = ""
+    samples_unknown: str = ""
     measured_from: Real | None = None
     measured_until: Real | None = None

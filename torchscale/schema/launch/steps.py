@@ -20,6 +20,8 @@ class StopRule(str, Enum):
     MEASURE_SECONDS = "measure_seconds"
     EPOCHS = "epochs"
     BUDGET = "budget"
+    PROGRAM = "program"
+    """A script of the user's own ended by itself."""
 
 
 class Batch(Frozen):
@@ -80,6 +82,25 @@ class Warmup(Frozen):
     batches: BatchTimes
 
 
+class OwnStep(Frozen):
+    """What the collector saw of a step of a user's script; seconds.
+
+    Attributes:
+        compute: Neither blocked nor waiting for data.
+        calm: Of it, what neither collectives nor other programs disturb.
+        wait: For ranks that came later to a collective; ``None`` where arrivals are not known. The
+            same for what follows.
+        transfer: Blocked, once all had come.
+        blame: The others' waiting for this rank.
+    """
+
+    compute: NotNegative
+    calm: NotNegative
+    wait: NotNegative | None = None
+    transfer: NotNegative | None = None
+    blame: NotNegative | None = None
+
+
 class StepSample(Frozen):
     """One step of one rank, a line of ``steps-rank-R.jsonl``; times in seconds, phases add up to
     the step.
@@ -88,7 +109,8 @@ class StepSample(Frozen):
         step: Counted from the launch's first.
         seconds: Seconds from the end of the step before to the end of this one.
         data_wait: Seconds until the batch is there.
-        forward: The forward pass.
+        forward: The forward pass; ``None``, as the passes and the optimizer that follow, in a
+            user's script, whose compute is not divided.
         backward: The backward pass; where ``exposed_sync`` is measured, until the last gradient is
             computed.
         optimizer: The optimizer's step.
@@ -101,23 +123,29 @@ class StepSample(Frozen):
         blocked: Waiting for collectives within the passes and the optimizer's step, where the
             strategy waits there; ``None`` where that is not measured and the phases contain it.
         loss: ``None`` where it was not finite.
+        own: Of a user's script.
     """
 
     step: Count
     seconds: NotNegative
     data_wait: Real
-    forward: Real
-    backward: Real
-    optimizer: Real
+    forward: Real | None
+    backward: Real | None
+    optimizer: Real | None
     bubble: Real | None = None
     exposed_sync: Real | None = None
     buffer_sync: Real | None = None
     blocked: Real | None = None
     loss: Real | None = None
+    own: OwnStep | None = None
 
     @property
     def sync(self) -> float | None:
         """All exchange that the step waited for; ``None`` where it was not measured."""
+        if self.own is not None:
+            if self.own.wait is None or self.own.transfer is None:
+                return None
+            return self.own.wait + self.own.transfer
         if self.exposed_sync is None and self.blocked is None:
             return None
         return (self.exposed_sync or 0.0) + (self.buffer_sync or 0.0) + (self.blocked or 0.0)
@@ -125,7 +153,9 @@ class StepSample(Frozen):
     @property
     def compute(self) -> float:
         """Forward, backward and optimizer: everything but waiting for data and for other ranks."""
-        return self.forward + self.backward + self.optimizer
+        if self.own is not None:
+            return self.own.compute
+        return (self.forward or 0.0) + (self.backward or 0.0) + (self.optimizer or 0.0)
 
 
 class EpochSample(Frozen):
@@ -180,22 +210,24 @@ class StepDigest(Frozen):
     each phase.
 
     ``mean_sync`` is the exposed exchange; where it is ``None``, ``mean_backward`` contains it.
+    ``mean_compute`` stands for the passes and the optimizer where they are not told apart.
     """
 
     seconds: Digest
     mean_data_wait: Real
-    mean_forward: Real
-    mean_backward: Real
-    mean_optimizer: Real
+    mean_forward: Real | None
+    mean_backward: Real | None
+    mean_optimizer: Real | None
     mean_sync: Real | None = None
     mean_bubble: Real | None = None
+    mean_compute: Real | None = None
 
 
 class RankSteps(Frozen):
     """Step times of each rank in columns, a value for each rank: what a :class:`StepDigest` says
     without single values.
 
-    ``mean_sync`` and ``mean_bubble`` are ``None`` for the ranks that did not measure them.
+    The phases that a rank did not measure are ``None``. ``mean_compute`` is empty in older records.
     """
 
     count: tuple[PositiveCount, ...] = ()
@@ -206,24 +238,29 @@ class RankSteps(Frozen):
     p99: tuple[NotNegative, ...] = ()
     maximum: tuple[NotNegative, ...] = ()
     mean_data_wait: tuple[Real, ...] = ()
-    mean_forward: tuple[Real, ...] = ()
-    mean_backward: tuple[Real, ...] = ()
-    mean_optimizer: tuple[Real, ...] = ()
+    mean_forward: tuple[Real | None, ...] = ()
+    mean_backward: tuple[Real | None, ...] = ()
+    mean_optimizer: tuple[Real | None, ...] = ()
     mean_sync: tuple[Real | None, ...] = ()
     mean_bubble: tuple[Real | None, ...] = ()
+    mean_compute: tuple[Real | None, ...] = ()
 
     @classmethod
     def of(cls, ranks: Iterable[StepDigest]) -> RankSteps:
         """The columns of these."""
         kept = tuple(ranks)
         times = {name: tuple(getattr(rank.seconds, name) for rank in kept) for name in _OF_SECONDS}
-        return cls(
-            **times, **{name: tuple(getattr(rank, name) for rank in kept) for name in _OF_PHASES}
-        )
+        phases = {name: tuple(getattr(rank, name) for rank in kept) for name in _OF_PHASES}
+        compute = tuple(rank.mean_compute for rank in kept)
+        if any(mean is not None for mean in compute):
+            phases["mean_compute"] = compute
+        return cls(**times, **phases)
 
     @model_validator(mode="after")
     def _same_length(self) -> RankSteps:
         lengths = {name: len(getattr(self, name)) for name in (*_OF_SECONDS, *_OF_PHASES)}
+        if self.mean_compute:
+            lengths["mean_compute"] = len(self.mean_compute)
         if len(set(lengths.values())) > 1:
             raise ValueError(
                 "columns of different lengths: "

@@ -9,6 +9,7 @@ from torchscale.schema.launch.telemetry import Reading
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
+from torchscale.schema.watch.report import WatchReport
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class CellRun:
 
 @dataclass(frozen=True)
 class LaunchDetail:
-    """A training launch in full: what its ranks measured, and the telemetry that was read during
-    it."""
+    """A training launch in full: what its ranks measured, the telemetry that was read during it,
+    and of a user's program what ``watch`` saw of it."""
 
     result: TrainingResult
     readings: tuple[Reading, ...] = ()
+    watched: WatchReport | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class RankFacts(Frozen):
         backend: Of torch.distributed; empty without.
         device: ``cpu`` or ``cuda``.
         has_recorder: Whether this torch has a flight recorder.
+        threads: Of torch, as the rank started; ``None`` in files of earlier versions.
+        cpus: Logical CPUs that it may use.
         state: ``ended`` where the program left it behind in order.
         problem: What ended the collection early, or could not be written.
     """
@@ -47,6 +49,8 @@ class RankFacts(Frozen):
     backend: str
     device: str
     has_recorder: bool
+    threads: Count | None = None
+    cpus: tuple[Count, ...] = ()
     state: Literal["running", "ended", "failed"]
     problem: str = ""
 
@@ -77,6 +81,8 @@ class RankUse(Frozen):
         peak_memory_bytes: Resident.
         major_faults, minor_faults: Page faults.
         lost_calls: Collectives that the flight recorder had overwritten before they were read.
+        peak_allocated_bytes, peak_reserved_bytes: Of the CUDA allocator; ``None`` without CUDA.
+        device_index, device_name, device_uuid: The CUDA device in use.
     """
 
     lines: tuple[tuple[str, int, str, str, int], ...] = ()
@@ -86,6 +92,11 @@ class RankUse(Frozen):
     major_faults: Count = 0
     minor_faults: Count = 0
     lost_calls: Count = 0
+    peak_allocated_bytes: Count | None = None
+    peak_reserved_bytes: Count | None = None
+    device_index: Count | None = None
+    device_name: str = ""
+    device_uuid: str = ""
 
     @property
     def program_lines(self) -> tuple[ProgramLine, ...]:

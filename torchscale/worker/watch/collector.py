@@ -198,6 +198,8 @@ class Collector:
             "backend": _backend(),
             "device": _device(),
             "has_recorder": self._recorder.exists,
+            "threads": torch.get_num_threads(),
+            "cpus": _cpus(),
         }
         self._write_facts("running")
 
@@ -244,7 +246,7 @@ class Collector:
             self._problem = ""  # there is room again, and nothing is missing
             self._write_facts("running")
         self._flushes += 1
-        if self._flushes % _LINES_EVERY == 0:
+        if self._flushes % _LINES_EVERY == 1:
             self._write_lines()
 
     def _answer(self) -> None:
@@ -321,6 +323,7 @@ class Collector:
             "major_faults": usage.ru_majflt,
             "minor_faults": usage.ru_minflt,
             "lost_calls": self._recorder.lost,
+            **_of_cuda(),
         }
         self._replace("lines.json", content)
 
@@ -488,6 +491,28 @@ def _backend() -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_backend()
     return ""
+
+
+def _cpus() -> list[int]:
+    """Logical CPUs that this process may use; empty where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return []
+
+
+def _of_cuda() -> dict[str, Any]:
+    """The device and the allocator's peaks, once the program has started CUDA; does not start it."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    index = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
+        "device_index": index,
+        "device_name": properties.name,
+        "device_uuid": str(getattr(properties, "uuid", "")),
+    }
 
 
 def _device() -> str:

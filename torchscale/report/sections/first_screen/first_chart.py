@@ -17,7 +17,15 @@ from torchscale.report.text.labels import batch_label, device_noun, short_title
 _NAME = "overview"
 _MAX_BARS = 12
 """Bars that are as high as their names."""
-_PHASES = ("data wait", "forward", "backward", "exposed sync", "optimizer", "pipeline bubble")
+_PHASES = (
+    "data wait",
+    "forward",
+    "backward",
+    "exposed sync",
+    "optimizer",
+    "pipeline bubble",
+    "compute",
+)
 
 
 def first_chart(summary: RunSummary) -> AnyChart | None:
@@ -143,11 +151,12 @@ def _phases(summary: RunSummary) -> StackedChart | None:
 def _shares(phases: Phases) -> list[float]:
     seconds = (
         phases.data_wait,
-        phases.forward,
-        phases.backward,
+        phases.forward or 0.0,
+        phases.backward or 0.0,
         phases.sync or 0.0,
-        phases.optimizer,
+        phases.optimizer or 0.0,
         phases.bubble or 0.0,
+        phases.compute or 0.0,
     )
     whole = sum(seconds)
     return [value / whole * 100 if whole else 0.0 for value in seconds]

@@ -156,8 +156,8 @@ def _loss(cells: Sequence[TrainingSummary]) -> str:
 
 
 def _throughput(summary: RunSummary) -> str:
-    """The highest throughput of each model: the first of what a run without efficiencies
-    measured."""
+    """The highest throughput of each model: the first of what a run without efficiencies measured.
+    Where samples are not known, the fastest steps."""
     best: dict[str, TrainingSummary] = {}
     for cell in summary.measured:
         known = best.get(cell.cell.model)
@@ -183,9 +183,9 @@ def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> 
 
 
 def _rate(cell: TrainingSummary) -> float:
-    if cell.figures:
-        return cell.figures.samples_per_second
-    return 0.0
+    if not cell.figures:
+        return 0.0
+    return cell.figures.samples_per_second or 1 / cell.figures.step_mean
 
 
 def _nothing(summary: RunSummary) -> Headline:

@@ -148,7 +148,7 @@ def _fits(summary: RunSummary) -> Status:
     failed = [cell for cell in summary.cells if cell.state is State.OOM]
     ran = [cell for cell in summary.measured if cell.figures is not None]
     if failed:
-        smallest = min(failed, key=lambda cell: cell.cell.per_device_batch_size)
+        smallest = min(failed, key=lambda cell: cell.cell.batch_size or 0)
         label = f"{short_title(smallest.cell)}, {batch_label(smallest.cell)}"
         text = f"{plural(len(failed), 'cell')} out of memory, the smallest: {label}"
         return Status("Fits?", "not all", shortened(text), Tone.BAD, "cells")

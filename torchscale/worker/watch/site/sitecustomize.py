@@ -78,6 +78,17 @@ def _tell(error: Exception) -> None:
         pass
 
 
+def _bind_to_cores() -> None:
+    """Bind a rank to the cores that the command gave it: ``0,1;2,3`` are those of local ranks 0 and
+    1. What is no rank, such as the launcher, has no ``LOCAL_RANK``."""
+    sets = os.environ.get("TORCHSCALE_WATCH_CPUS", "").split(";")
+    try:
+        cores = sets[int(os.environ["LOCAL_RANK"])]
+        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+    except (KeyError, IndexError, ValueError, OSError, AttributeError):
+        pass
+
+
 def _run_hidden() -> None:
     """Import the ``sitecustomize`` that Python would have found without this one."""
     kept = sys.modules.pop("sitecustomize", None)
@@ -96,6 +107,8 @@ def _run_hidden() -> None:
 
 
 if os.environ.get("TORCHSCALE_WATCH"):
+    if os.environ.get("TORCHSCALE_WATCH_CPUS"):
+        _bind_to_cores()
     if "torch" not in sys.modules:
         sys.meta_path.insert(0, _AfterTorch())
     _run_hidden()

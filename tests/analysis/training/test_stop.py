@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.analysis.stats.series import relative_half_width
+from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
 from torchscale.config.sections import PRESETS
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import Batch, StopRule
-from torchscale.worker.measure.stop import MeasurementRule, WarmupRule
 
 
 def measurement(**changes: Any) -> Measurement:

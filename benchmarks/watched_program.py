@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,6 @@ CAUSES = ("none", "forward", "backward", "loader", "host", "checkpoint", "evalua
 SHAPES = ("always", "middle", "growing", "spells")
 SPELL_SECONDS = 1.2
 MICRO_BATCHES = 4
-around_step: Callable[[nn.Module], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
-"""What a tool asks users to put around a step."""
 
 
 @dataclass
@@ -206,6 +203,12 @@ def _update(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
             assert parameter.grad is not None
             parameter.sub_(parameter.grad, alpha=1e-4)
             parameter.grad = None
+
+
+def around_step(model: nn.Module) -> AbstractContextManager[None]:
+    """What a tool asks users to put around a step; nothing here."""
+    del model
+    return contextlib.nullcontext()
 
 
 def _arguments() -> argparse.Namespace:

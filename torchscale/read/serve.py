@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from torchscale.observer import SILENT, Observer
+from torchscale.read.live_job import JobPage, is_watched
 from torchscale.read.report import RunReport
 from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
@@ -20,6 +21,7 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
 from torchscale.report.terminal.live import launch_label
 from torchscale.report.text.labels import plural
+from torchscale.report.watched_job import watched_document
 from torchscale.results.reader import read_summary
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.store.changes import RunningLaunch, ended_launches, fingerprint, running_launch
@@ -36,21 +38,29 @@ _WAITING = "waiting"
 
 @dataclass(frozen=True)
 class RunPage:
-    """The report of a run folder as it is at the moment: the source of a live page."""
+    """The report of a run folder as it is at the moment: the source of a live page. A watched job
+    has a page of its own until it ends and leaves a run."""
 
     directory: Path
     price: float | None = None
 
     def version(self) -> str:
-        """Changes when a launch ends, a recording is analyzed, or the plan grows."""
+        """Changes when a launch ends, a recording is analyzed, the plan grows, or a watched job is
+        judged again."""
         if self._has_begun():
             return fingerprint(self.directory)
-        return _WAITING
+        return self._job.version() or _WAITING
+
+    @property
+    def _job(self) -> JobPage:
+        return JobPage(self.directory)
 
     def running(self) -> str:
         """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``;
         empty where nothing runs."""
-        if not self._has_begun() or not is_locked(self.directory):
+        if not self._has_begun():
+            return self._job.running()
+        if not is_locked(self.directory):
             return ""
         return describe_progress(
             RunFolder.open(self.directory).experiment,
@@ -67,6 +77,8 @@ class RunPage:
         """
         if version == _WAITING:
             return render_html(_waiting_document(self.directory), version=version)
+        if not self._has_begun():
+            return render_html(watched_document(self._job.report()), version=version)
         report = RunReport(self.directory, read_summary(self.directory), self.price)
         return render_html(report.document(), version=version)
 
@@ -77,6 +89,8 @@ class RunPage:
         Raises:
             StoreError: the directory cannot be read.
         """
+        if version != _WAITING and not self._has_begun():
+            return self._job.metrics(openmetrics=openmetrics)
         render = render_prometheus
         if openmetrics:
             render = render_openmetrics
@@ -85,7 +99,8 @@ class RunPage:
         return render(exported_run(read_summary(self.directory))).text
 
     def _has_begun(self) -> bool:
-        return (self.directory / "experiment.json").is_file()
+        """Whether there is a run, and no job that adds another one to it."""
+        return (self.directory / "experiment.json").is_file() and not self._job.running()
 
 
 def serve(
@@ -117,9 +132,9 @@ def serve(
         directory = newest_run(observer=observer)
     else:
         directory = run_by_name(source)
-    if (directory / "experiment.json").exists() or (
-        directory.exists() and any(directory.iterdir())
-    ):
+    is_run = (directory / "experiment.json").exists()
+    is_empty = not directory.exists() or not any(directory.iterdir())
+    if is_run or not (is_empty or is_watched(directory)):
         RunFolder.open(directory)
     with make_server(LivePage(RunPage(directory, price)), host, port) as server:
         name = host
@@ -127,7 +142,7 @@ def serve(
             name = f"[{host}]"
         address = f"http://{name}:{server.server_address[1]}/"
         waiting = "; it shows results as soon as there are any"
-        if (directory / "experiment.json").exists():
+        if is_run or JobPage(directory).version():
             waiting = ""
         observer.note(f"Serving {directory} at {address} (Ctrl-C ends it){waiting}")
         if host not in LOOPBACK:

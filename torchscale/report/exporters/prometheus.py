@@ -28,14 +28,26 @@ class _Metric:
     samples: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
 
 
+Sample = tuple[str, str, Mapping[str, str], float]
+"""Name, definition, labels and value."""
+
+
 def render(run: ExportedRun) -> Exported:
     """The text format of Prometheus."""
-    return Exported(_text(run, escape_quotes_in_help=False))
+    return Exported(exposition(_of_run(run), openmetrics=False))
 
 
 def render_openmetrics(run: ExportedRun) -> Exported:
-    """The same figures in the OpenMetrics format, which ends with a mark and escapes more."""
-    return Exported(f"{_text(run, escape_quotes_in_help=True)}# EOF\n")
+    """The same figures in the OpenMetrics format."""
+    return Exported(exposition(_of_run(run), openmetrics=True))
+
+
+def exposition(samples: Iterable[Sample], *, openmetrics: bool) -> str:
+    """Samples as text. OpenMetrics ends with a mark and escapes more."""
+    text = _text(samples, escape_quotes_in_help=openmetrics)
+    if openmetrics:
+        return f"{text}# EOF\n"
+    return text
 
 
 def metric_name(figure: str) -> str:
@@ -43,9 +55,9 @@ def metric_name(figure: str) -> str:
     return f"{_PREFIX}_{_NOT_IN_NAMES.sub('_', figure)}"
 
 
-def _text(run: ExportedRun, *, escape_quotes_in_help: bool) -> str:
+def _text(samples: Iterable[Sample], *, escape_quotes_in_help: bool) -> str:
     lines: list[str] = []
-    for name, metric in _metrics(run).items():
+    for name, metric in _metrics(samples).items():
         help_text = _escaped(metric.definition, quotes=escape_quotes_in_help)
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
         for labels, value in metric.samples:
@@ -56,18 +68,22 @@ def _text(run: ExportedRun, *, escape_quotes_in_help: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _metrics(run: ExportedRun) -> dict[str, _Metric]:
-    """Name → metric: all samples of a metric stand together, as the format wants it."""
+def _metrics(samples: Iterable[Sample]) -> dict[str, _Metric]:
+    """Name → metric: the format wants all samples of a metric together."""
     metrics: dict[str, _Metric] = {}
-    for name, definition, labels, value in _samples(run):
-        metrics.setdefault(metric_name(name), _Metric(definition)).samples.append(
-            ({"run": run.name, **labels}, value)
-        )
+    for name, definition, labels, value in samples:
+        metric = metrics.setdefault(metric_name(name), _Metric(definition))
+        metric.samples.append((labels, value))
     return metrics
 
 
-def _samples(run: ExportedRun) -> Iterator[tuple[str, str, Mapping[str, str], float]]:
-    """Name, definition, labels and value of every sample."""
+def _of_run(run: ExportedRun) -> Iterator[Sample]:
+    for name, definition, labels, value in _samples(run):
+        yield name, definition, {"run": run.name, **labels}, value
+
+
+def _samples(run: ExportedRun) -> Iterator[Sample]:
+    """Every sample of a run."""
     for cell in run.cells:
         labels = {"cell": cell.id, **cell.labels}
         yield (
@@ -90,9 +106,7 @@ def _samples(run: ExportedRun) -> Iterator[tuple[str, str, Mapping[str, str], fl
         yield "check", "A check of the node with its outcome; always 1.", labels, 1
 
 
-def _figures(
-    cell: ExportedCell, labels: Mapping[str, str]
-) -> Iterable[tuple[str, str, Mapping[str, str], float]]:
+def _figures(cell: ExportedCell, labels: Mapping[str, str]) -> Iterable[Sample]:
     for figure in cell.figures:
         told = f"{figure.definition}."
         if figure.unit:

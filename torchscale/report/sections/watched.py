@@ -31,14 +31,15 @@ def watched_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) ->
         for cell in summary.cells
         if (detail := details.get(cell.cell.id)) is not None and detail.watched is not None
     ]
-    blocks = [block for label, report in seen for block in _blocks(label, report)]
+    blocks = [block for label, report in seen for block in watched_blocks(label, report)]
     key = ""
     if len(seen) == 1:
         key = f"goodput {goodput_text(seen[0][1])}"
     return Section("Over the job", "watched", tuple(blocks), Group.CAUSES, key)
 
 
-def _blocks(label: str, report: WatchReport) -> list[Block]:
+def watched_blocks(label: str, report: WatchReport) -> list[Block]:
+    """What was seen of one program: sentences, and tables of findings and of the wall time."""
     text = f"{label}: {headline(report)}."
     if report.changes:
         steps = ", ".join(f"{step:,}" for step in report.changes)

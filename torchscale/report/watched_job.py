@@ -1,0 +1,114 @@
+"""A watched job while it runs: a page, and figures for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchscale.report.document import Column, Document, Group, Section, Table, TableValue
+from torchscale.report.exporters.prometheus import Sample
+from torchscale.report.sections.watched import watched_blocks
+from torchscale.report.text.watch import headline
+from torchscale.schema.watch.report import JobTime, WatchedRank, WatchReport
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+_OF_A_STEP = {
+    "own": "neither blocked nor waiting for data",
+    "data": "waiting for the data loader",
+    "wait": "waiting for ranks that came later to a collective",
+    "transfer": "blocked in collectives, once all ranks had come",
+    "bubble": "blocked in sends and receives",
+}
+
+
+def watched_document(report: WatchReport) -> Document:
+    """What is known of the job so far."""
+    name = job_name(report)
+    sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
+    if report.per_rank:
+        sections.append(Section("Ranks", "ranks", (_ranks(report),), Group.CAUSES))
+    findings = tuple(f"{item.finding.summary}." for item in report.findings[:1])
+    return Document(
+        title=name,
+        subtitle=f"{' '.join(report.command)} · since {report.started_at}",
+        verdict=(f"{headline(report)}.", *findings),
+        key_figures=(),
+        sections=tuple(sections),
+    )
+
+
+def job_name(report: WatchReport) -> str:
+    """``train.py``: the script, else the program."""
+    scripts = [word for word in report.command if word.endswith(".py")]
+    words = scripts or list(report.command) or ["program"]
+    return Path(words[0]).name
+
+
+def _ranks(report: WatchReport) -> Table:
+    shown = [name for name in _OF_A_STEP if any(_seconds(rank, name) for rank in report.per_rank)]
+    headings = ("rank", *shown, "came last", "memory")
+    rows = tuple(
+        (
+            TableValue(str(rank.rank), rank.rank),
+            *(_cell(_seconds(rank, name)) for name in shown),
+            TableValue(format_percent(rank.blame, 0), rank.blame),
+            TableValue(format_bytes(rank.peak_memory_bytes), rank.peak_memory_bytes),
+        )
+        for rank in report.per_rank
+    )
+    columns = tuple(Column(heading, True) for heading in headings)
+    return Table("Mean step of each rank", columns, rows)
+
+
+def _cell(seconds: float) -> TableValue:
+    return TableValue(format_seconds(seconds), seconds)
+
+
+def _seconds(rank: WatchedRank, name: str) -> float:
+    return float(getattr(rank, f"{name}_seconds"))
+
+
+def watched_samples(report: WatchReport, name: str) -> Iterator[Sample]:
+    """Figures of the job so far. Names begin with ``watch_``.
+
+    Args:
+        report: What is known.
+        name: Of the job, for the label ``run``.
+    """
+    job = {"run": name}
+    running = float(report.exit_code is None)
+    yield "watch_running", "Whether the job runs.", job, running
+    yield "watch_steps", "Optimizer steps of all attempts.", job, report.steps
+    yield "watch_restarts", "Attempts before the last.", job, report.restarts
+    if report.step_seconds is not None:
+        yield "watch_step_seconds", "Mean step. In seconds.", job, report.step_seconds
+    if report.time.total and report.repeated_steps is not None:
+        told = "Share of the wall time in productive steps."
+        yield "watch_goodput", told, job, report.goodput
+    for part in JobTime.model_fields:
+        seconds = float(getattr(report.time, part))
+        told = "Where the wall time of the job went. In seconds."
+        yield "watch_time_seconds", told, {**job, "part": part}, seconds
+    for rank in report.per_rank:
+        for part, meaning in _OF_A_STEP.items():
+            labels = {**job, "rank": str(rank.rank)}
+            told = f"Mean step of a rank: {meaning}. In seconds."
+            yield f"watch_rank_{part}_seconds", told, labels, _seconds(rank, part)
+    for (kind, rank_text, since), seconds in _findings(report).items():
+        labels = {**job, "kind": kind, "rank": rank_text, "since_step": since}
+        told = "What a finding costs of each step that it is about. In seconds."
+        yield "watch_finding_seconds", told, labels, seconds
+    hangs = float(report.autopsy is not None)
+    yield "watch_hung", "Whether the job made no progress at a time.", job, hangs
+
+
+def _findings(report: WatchReport) -> dict[tuple[str, str, str], float]:
+    """Kind, rank (empty for all) and first step (0 for the job's first) → seconds a step; each
+    once, as Prometheus wants it."""
+    found: dict[tuple[str, str, str], float] = {}
+    for item in report.findings:
+        finding = item.finding
+        rank = "" if finding.rank is None else str(finding.rank)
+        key = (finding.kind.value, rank, str(item.first_step or 0))
+        found[key] = max(found.get(key, 0.0), finding.cost_seconds)
+    return found

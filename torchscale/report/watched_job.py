@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchscale.report.document import Column, Document, Group, Section, Table, TableValue
+from torchscale.report.document import Column, Document, Section, Table, TableValue
 from torchscale.report.exporters.prometheus import Sample
 from torchscale.report.sections.watched import watched_blocks
-from torchscale.report.text.watch import headline
 from torchscale.schema.watch.report import JobTime, WatchedRank, WatchReport
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
@@ -26,15 +25,24 @@ def watched_document(report: WatchReport) -> Document:
     name = job_name(report)
     sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
     if report.per_rank:
-        sections.append(Section("Ranks", "ranks", (_ranks(report),), Group.CAUSES))
-    findings = tuple(f"{item.finding.summary}." for item in report.findings[:1])
+        sections.append(Section("Ranks", "ranks", (_ranks(report),)))
     return Document(
         title=name,
         subtitle=f"{' '.join(report.command)} · since {report.started_at}",
-        verdict=(f"{headline(report)}.", *findings),
+        verdict=(_first_finding(report),),
         key_figures=(),
         sections=tuple(sections),
     )
+
+
+def _first_finding(report: WatchReport) -> str:
+    """The costliest, in a sentence."""
+    if report.step_seconds is None:
+        return "Too few steps for a verdict so far."
+    if not report.findings:
+        return "No bottleneck found so far."
+    summary = report.findings[0].finding.summary
+    return f"{summary[0].upper()}{summary[1:]}."
 
 
 def job_name(report: WatchReport) -> str:

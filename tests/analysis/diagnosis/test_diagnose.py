@@ -275,6 +275,24 @@ def test_pauses_and_what_they_are_of() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("pauses", "confidence", "said"),
+    [
+        (Pauses((5, 5, 0, 0), 0.006, 0.0001), Confidence.HIGH, True),
+        (Pauses((3, 3, 0, 0), 0.006, 0.0001), Confidence.MEDIUM, True),
+        (Pauses((3, 3, 0, 0), 0.006, 0.005), Confidence.HIGH, True),
+        (Pauses((5, 5, 0, 0), 0.006, None), Confidence.HIGH, False),
+    ],
+)
+def test_few_pauses_are_sure_only_where_the_collector_explains_them(
+    pauses: Pauses, confidence: Confidence, said: bool
+) -> None:
+    """Three long steps may be chance. What collections took is evidence where it was recorded."""
+    finding = found(quiet(pauses=pauses))[FindingKind.PAUSES]
+    assert finding.confidence is confidence
+    assert any("garbage collection: " in line for line in finding.evidence) is said
+
+
 def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
     seconds = np.full((2, 100), 0.1)
     seconds[0, ::20] = 0.3
@@ -315,6 +333,34 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
     assert finding.kind is kind
     assert words in finding.summary
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("readbacks", "wait", "told"),
+    [(1.0, 0.01, True), (0.5, 0.01, False), (2.0, 0.019 * STEP, False)],
+)
+def test_a_readback_counts_once_a_step_and_from_2_percent(
+    readbacks: float, wait: float, told: bool
+) -> None:
+    """A loss that is printed every other step, or that costs next to nothing, is nobody's
+    bottleneck."""
+    findings = found(replace(quiet(), readbacks=readbacks, readback_wait=wait))
+    assert set(findings) == ({FindingKind.HOST_SYNC} if told else set())
+
+
+@pytest.mark.parametrize(("hit", "rank"), [((1,), 1), ((1, 3), None)])
+def test_lowered_clocks_have_a_rank_where_it_is_one_alone(
+    hit: tuple[int, ...], rank: int | None
+) -> None:
+    """A reader looks for the node of that rank; of several ranks none is the one."""
+    throttled = tuple(("power cap",) if number in hit else () for number in range(4))
+    assert found(quiet(throttled=throttled))[FindingKind.THROTTLING].rank == rank
+
+
+def test_a_recording_without_steps_says_what_its_communication_is_of() -> None:
+    for steps, said in ((0, "over the whole recording"), (120, "over 120 steps")):
+        findings = found(quiet(transfer=np.full(BATCHES, 0.03), steps=steps))
+        assert findings[FindingKind.EXPOSED_COMMUNICATION].evidence[0] == said
 
 
 @pytest.mark.parametrize(

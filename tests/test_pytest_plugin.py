@@ -354,7 +354,6 @@ def test_the_example_runs(project: Project, tmp_path: Path) -> None:
 def test_a_config_is_measured_and_compared(project: Project) -> None:
     config = yaml.safe_load((ROOT / "examples" / "action" / "ci.yaml").read_text())
     config["benchmark"] |= FAST
-    config["launch"] |= {"isolation": "group"}
     (project.directory / "ci.yaml").write_text(yaml.safe_dump(config))
     project.write(
         "def test_training(torchscale):\n    torchscale.config('ci.yaml', baseline='main')\n"

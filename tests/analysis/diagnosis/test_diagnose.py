@@ -206,6 +206,23 @@ def test_a_moving_straggler_is_an_imbalance_and_nobodys() -> None:
     assert finding.cost_seconds == pytest.approx(0.02)
 
 
+def test_one_rank_that_is_always_late_and_not_named_is_no_imbalance() -> None:
+    """Ranks do not take turns then; why that one is late is not known."""
+    late = np.array([0.97, 0.01, 0.01, 0.01])
+    waiting = quiet(wait=np.full((4, BATCHES), 0.02), blame=late)
+    assert FindingKind.LOAD_IMBALANCE not in found(waiting)
+
+
+def test_pauses_of_all_ranks_are_no_imbalance_too_and_slow_loaders_are_something_else() -> None:
+    """Waiting that pauses explain counts once; a loader on all ranks makes nobody wait for
+    another."""
+    waiting = quiet(wait=np.full((4, BATCHES), 0.02))
+    paused = replace(waiting, pauses=Pauses((5, 5, 5, 5), 0.012, 0.0))
+    assert set(found(paused)) == {FindingKind.PAUSES}
+    loading = replace(waiting, data_wait=np.full((4, BATCHES), 0.02))
+    assert found(loading)[FindingKind.LOAD_IMBALANCE].cost_seconds == pytest.approx(0.02)
+
+
 def test_what_a_straggler_explains_is_no_imbalance() -> None:
     assert FindingKind.LOAD_IMBALANCE not in found(slow(0, 0.03))
 
@@ -221,6 +238,9 @@ def test_a_slow_loader_on_all_and_on_one() -> None:
     one = found(replace(quiet(), data_wait=data))[FindingKind.INPUT_PIPELINE]
     assert one.rank == 3
     assert one.cost_seconds == pytest.approx(0.02)
+    few = np.full((16, 2), 0.0001)
+    few[3] += 0.02
+    assert FindingKind.INPUT_PIPELINE not in found(quiet(16, data_wait=few)), "two samples of each"
 
 
 def test_small_buckets_slow_link_and_plain_exposure() -> None:

@@ -200,6 +200,21 @@ def test_a_straggler_of_a_recording_needs_no_window() -> None:
     assert found(signals)[FindingKind.STRAGGLER].rank == 1
 
 
+@pytest.mark.parametrize(("steps", "again"), [(60, True), (600, False)])
+def test_a_straggler_of_a_short_recording_is_to_be_recorded_again(steps: int, again: bool) -> None:
+    """A rank that is slow for six seconds may be slow for no longer; for a minute, it is slow."""
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE, steps=steps)
+    assert ("record again first" in found(signals)[FindingKind.STRAGGLER].advice) is again
+
+
+def test_a_loader_that_keeps_one_rank_is_no_reason_to_spare_another() -> None:
+    data = np.full((4, BATCHES), 0.0001)
+    data[3] += 0.06
+    findings = found(slow(1, 0.02, data_wait=data))
+    assert findings[FindingKind.INPUT_PIPELINE].rank == 3
+    assert findings[FindingKind.STRAGGLER].rank == 1
+
+
 def test_a_moving_straggler_is_an_imbalance_and_nobodys() -> None:
     finding = found(replace(quiet(), wait=np.full((4, BATCHES), 0.02)))[FindingKind.LOAD_IMBALANCE]
     assert finding.rank is None

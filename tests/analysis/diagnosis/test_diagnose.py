@@ -207,6 +207,15 @@ def test_a_straggler_of_a_short_recording_is_to_be_recorded_again(steps: int, ag
     assert ("record again first" in found(signals)[FindingKind.STRAGGLER].advice) is again
 
 
+@pytest.mark.parametrize(("collectives", "named"), [(1000, True), (5, False), (None, False)])
+def test_collectives_are_enough_where_steps_were_not_recorded(
+    collectives: int | None, named: bool
+) -> None:
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE, steps=0)
+    findings = found(replace(signals, collectives=collectives))
+    assert (FindingKind.STRAGGLER in findings) is named
+
+
 def test_a_loader_that_keeps_one_rank_is_no_reason_to_spare_another() -> None:
     data = np.full((4, BATCHES), 0.0001)
     data[3] += 0.06

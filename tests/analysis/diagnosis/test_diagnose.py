@@ -207,6 +207,15 @@ def test_a_straggler_of_a_short_recording_is_to_be_recorded_again(steps: int, ag
     assert ("record again first" in found(signals)[FindingKind.STRAGGLER].advice) is again
 
 
+def test_a_mean_counts_each_sample_by_its_steps() -> None:
+    """Batches of a measurement that adapts have unequal numbers of steps."""
+    weights, values = np.arange(1.0, BATCHES + 1), np.linspace(0.1, 0.4, 4 * BATCHES)
+    by_rank = values.reshape(4, BATCHES)
+    signals = quiet(weights=weights)
+    assert signals.mean(by_rank) == pytest.approx(np.average(by_rank, axis=1, weights=weights))
+    assert signals.mean(by_rank[0]) == pytest.approx(np.average(by_rank[0], weights=weights))
+
+
 @pytest.mark.parametrize(("collectives", "named"), [(1000, True), (5, False), (None, False)])
 def test_collectives_are_enough_where_steps_were_not_recorded(
     collectives: int | None, named: bool

@@ -99,4 +99,5 @@ def test_of_three_ranks_a_straggler_causes_most_of_the_waiting(
 def test_the_least_shift_is_the_lower_end_of_hodges_and_lehmanns_interval() -> None:
     """Differences of 0, 1, … 143: of 12 against 12 the interval begins after
     12 · 12 ÷ 2 - 1.96 · √(12 · 12 · 25 ÷ 12) = 38.05 of them."""
-    assert _least_shift(12.0 * np.arange(12), -1.0 * np.arange(12)) == 38
+    mine, theirs = np.arange(0.0, 144.0, 12.0), -np.arange(12.0)
+    assert _least_shift(mine, theirs) == 38

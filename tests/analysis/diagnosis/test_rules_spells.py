@@ -244,6 +244,24 @@ def test_long_steps_in_a_row_are_no_pause() -> None:
     assert pauses is not None and pauses.count == (2, 0)
 
 
+@pytest.mark.parametrize(("in_a_row", "pauses"), [(3, 3), (4, 0)])
+def test_a_pause_is_over_after_three_steps(in_a_row: int, pauses: int) -> None:
+    """A rank that is slow for longer has become slow."""
+    seconds = np.full((2, 100), 0.1)
+    seconds[0, 40 : 40 + in_a_row] = 0.3
+    told = rare_long_steps(seconds)
+    assert told is not None
+    assert told.count == (pauses, 0)
+
+
+def test_windows_keep_the_time_of_a_step() -> None:
+    wall = np.linspace(0.1, 0.2, 100)
+    windows = step_windows(np.full((2, 100), 0.05), wall)
+    assert windows is not None
+    assert 0.1 <= windows.wall.min() <= windows.wall.max() <= 0.2
+    assert (windows.wall * windows.steps).sum() == pytest.approx(wall.sum())
+
+
 def test_a_cpu_has_no_device_that_throttles() -> None:
     signals = replace(run_of(spells(3, 1, 1500, 0.006, 200)), on_device=False)
     advice = found(signals)[KIND].advice

@@ -14,8 +14,8 @@ DEMO := results/demo
 NSIGHT := 2023.4
 # Changes of each module that `make mutants` tries.
 SAMPLE := 15
-# Two more than there are cores: many tests wait for processes to start, or for one to hang.
-WORKERS ?= $(shell expr $$(nproc) + 2)
+# One more than there are cores: many tests wait for processes to start, or for one to hang.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 # Tests start hundreds of processes that import the same modules: Python keeps what it compiled for the first.
 unexport PYTHONDONTWRITEBYTECODE

@@ -330,6 +330,26 @@ def test_most_ranks_missing_is_less_sure() -> None:
     assert (verdict.ranks, verdict.confidence) == ((1, 2, 3), Confidence.MEDIUM)
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((12, 12), "; they are in own.py:12 `work`"),
+        ((12, 34), "; they are in own.py:12 `work` and own.py:34 `work`"),
+        ((12, 34, 56), "never called it"),
+    ],
+)
+def test_missing_ranks_in_up_to_two_places_are_told_with_them(
+    lines: tuple[int, ...], said: str
+) -> None:
+    """More would be a list that nobody reads: the evidence has a line for each rank."""
+    missing = [
+        rank(number, looped(19), (StackFrame(file="/home/me/own.py", line=line, function="work"),))
+        for number, line in enumerate(lines)
+    ]
+    others = [waiting(number) for number in range(len(lines), 2 * len(lines))]
+    assert explain_hang([*missing, *others]).summary.endswith(said)
+
+
 def test_a_difference_in_a_collective_that_completed_is_found() -> None:
     """A broadcast's root does not wait, so the ranks part later than their calls differ."""
     first = [*looped(18), call(19, "broadcast"), call(20, "all_reduce", done=False)]

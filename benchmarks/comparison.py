@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal, stats
 
 from tests.factories import cells, environment
 from torchscale.analysis.comparison.compare import compare
@@ -51,6 +50,8 @@ class Noise:
 
     def steps(self, launches: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Seconds of each step of each launch; the mean is about 1."""
+        from scipy import signal  # noqa: PLC0415 - a second to import, in tests that need it not
+
         shocks = generator.normal(0, math.sqrt(1 - self.autocorrelation**2), (launches, STEPS + 50))
         series = signal.lfilter([1], [1, -self.autocorrelation], shocks)[:, 50:]
         effects = generator.normal(0, self.launch, (launches, 1))
@@ -75,6 +76,8 @@ def simulate(
 
     For a family, a pair counts if any cell, or all together, got the verdict.
     """
+    from scipy import stats  # noqa: PLC0415 - as above
+
     generator = np.random.default_rng(seed)
     plan = cells(batch_sizes=list(range(1, family + 1)), gpu_counts=[1])
     different = worse = pooled = 0

@@ -26,49 +26,21 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import node_sweep  # noqa: E402 - beside this file
+
 from tests import network  # noqa: E402 - of this checkout, which the line above makes importable
 
 PORT, BARE_PORT = 29533, 29534
 END_SECONDS = 180
-CONFIG = {
-    "experiment_name": "run",
-    "models": ["tiny-decoder"],
-    "batch_sizes": [4],
-    "gpu_counts": [2],
-    "device": "cpu",
-    "telemetry": {"enabled": False},
-    "benchmark": {
-        "preset": "quick",
-        "warmup_steps": 20,
-        "warmup_seconds": 0.1,
-        "measure_steps": 60,
-    },
-}
+MEASURED = {"warmup_steps": 20, "warmup_seconds": 0.1, "measure_steps": 60}
 """A launch of a few seconds with a fixed number of steps: most of it is the start, which is what
 may cost more."""
 
 
 def torchscale_seconds(cluster: network.Cluster, directory: Path) -> tuple[float, Path]:
     """A sweep of one launch; its seconds, and where its files are."""
-    config = directory / "config.json"
-    config.write_text(json.dumps(CONFIG))
-    env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32}
-    running = []
-    for node in cluster.nodes:
-        place = [
-            "--nnodes",
-            "2",
-            "--node-rank",
-            str(node.number),
-            "--master",
-            f"{cluster.nodes[0].address}:{PORT}",
-        ]
-        command = [sys.executable, "-m", "torchscale", "--quiet", "benchmark", str(config), *place]
-        there = directory / node.hostname
-        there.mkdir()
-        running.append(
-            subprocess.Popen(node.argv(*command), cwd=there, env=env, stdout=subprocess.DEVNULL)
-        )
+    config = node_sweep.write_config(directory, **MEASURED)
+    running = [node_sweep.start(cluster, node.number, config, PORT) for node in cluster.nodes]
     if [process.wait(END_SECONDS) for process in running] != [0, 0]:
         raise RuntimeError("the sweep failed")
     (record,) = (directory / "n0").rglob("record.json")

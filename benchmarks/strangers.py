@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
 import resource
 import socket
 import subprocess
@@ -30,20 +28,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import node_sweep  # noqa: E402 - beside this file
+
 from tests import network  # noqa: E402 - of this checkout, which the line above makes importable
 
 PORT = 29535
 FILES = 1024
 END_SECONDS = 240
-CONFIG = {
-    "experiment_name": "run",
-    "models": ["tiny-decoder"],
-    "batch_sizes": [4],
-    "gpu_counts": [2],
-    "device": "cpu",
-    "telemetry": {"enabled": False},
-    "benchmark": {"preset": "quick", "warmup_steps": 5, "measure_steps": 40},
-}
+LIMITED = ("sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh")
 _POLL_SECONDS = 0.005
 _ASKS, _JOINED = "Waiting for node 0", "results on node 0"
 """What the second node prints."""
@@ -77,9 +69,8 @@ def sweep(
 ) -> tuple[float, list[int]]:
     """Seconds until the second node has joined, and the exit codes of both."""
     directory.mkdir(parents=True)
-    config = directory / "config.json"
-    config.write_text(json.dumps(CONFIG))
-    leader = _start(cluster, 0, config, directory)
+    config = node_sweep.write_config(directory, warmup_steps=5, measure_steps=40)
+    leader = node_sweep.start(cluster, 0, config, PORT, LIMITED)
     crowd = None
     if idle or again:
         time.sleep(4)  # the leader's port is open once it has looked at its machine
@@ -90,33 +81,13 @@ def sweep(
         )
         assert crowd.stdout is not None
         crowd.stdout.readline()
-    follower = _start(cluster, 1, config, directory)
+    follower = node_sweep.start(cluster, 1, config, PORT, LIMITED)
     joined = _seconds_until_joined(directory / "n1" / "output", follower)
     codes = [process.wait(END_SECONDS) for process in (leader, follower)]
     if crowd is not None:
         crowd.kill()
         crowd.wait()
     return joined, codes
-
-
-def _start(
-    cluster: network.Cluster, number: int, config: Path, directory: Path
-) -> subprocess.Popen[bytes]:
-    node = cluster.nodes[number]
-    there = directory / node.hostname
-    there.mkdir()
-    place = ["--nnodes", "2", "--node-rank", str(number)]
-    place += ["--master", f"{cluster.nodes[0].address}:{PORT}"]
-    command = [sys.executable, "-m", "torchscale", "benchmark", str(config), *place]
-    limited = ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", *command]
-    with (there / "output").open("wb") as output:
-        return subprocess.Popen(
-            node.argv(*limited),
-            cwd=there,
-            env={**os.environ, "TORCHSCALE_TOKEN": "0" * 32},
-            stdout=output,
-            stderr=output,
-        )
 
 
 def _seconds_until_joined(output: Path, follower: subprocess.Popen[bytes]) -> float:

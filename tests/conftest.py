@@ -3,6 +3,7 @@ session, and the guard that keeps ``make fast`` fast."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.campaign import FAULT, FAULT_TABLE, WHOLE, fault_table, markdown_fault_table
+from torchscale.util.gc import gc_paused
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -118,6 +120,16 @@ class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile | None:
     """``--dist loadscope`` is the one above."""
     return _ByFile(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Without the garbage collector, which would go over all that is imported again and again, then
+    and in every test: it stays anyway."""
+    with gc_paused():
+        collected = yield
+    gc.freeze()
+    return collected
 
 
 @pytest.hookimpl(wrapper=True)

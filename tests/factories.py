@@ -74,22 +74,29 @@ def trained(entry: PlannedCell) -> TrainingCell:
     return entry.cell
 
 
+def rank_identity(rank: int, world_size: int) -> dict[str, Any]:
+    """What every rank says of itself, whatever it measures: one of a node with CPUs."""
+    return {
+        "rank": rank,
+        "local_rank": rank,
+        "world_size": world_size,
+        "pid": 100 + rank,
+        "hostname": "node-1",
+        "device": DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
+        "backend": None if world_size == 1 else "gloo",
+        "threads": 1,
+        "cpus": (rank,),
+        "versions": VERSIONS,
+    }
+
+
 def rank_record(
     cell: TrainingCell, rank: int = 0, batches: Sequence[float] = (1.0,) * 10, **changes: Any
 ) -> RankRecord:
     """A rank whose batches of ten steps took these seconds."""
     measured = sum(batches)
     defaults: dict[str, Any] = {
-        "rank": rank,
-        "local_rank": rank,
-        "world_size": cell.world_size,
-        "pid": 100 + rank,
-        "hostname": "node-1",
-        "device": DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
-        "backend": None if cell.world_size == 1 else "gloo",
-        "threads": 1,
-        "cpus": (rank,),
-        "versions": VERSIONS,
+        **rank_identity(rank, cell.world_size),
         "parameters": 1000,
         "samples_per_step": cell.per_device_batch_size,
         "tokens_per_step": None,

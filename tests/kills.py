@@ -52,7 +52,7 @@ class Kills:
 
     Attributes:
         program: Where it runs.
-        isolation: ``cell`` or ``group``.
+        isolation: ``auto``, ``cell`` or ``group``.
         content: Of the config.
         longest_seconds: Of a session before it is killed. It grows while no launch gets done, as on
             a busy machine, so that kills do not stay in the same launch, and shrinks where launches
@@ -186,7 +186,7 @@ class Kills:
 def main() -> int:
     """Run ``--count`` kills, and print what was seen."""
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="Kills, over both isolations.")
+    parser.add_argument("--count", type=int, default=1000, help="Kills, over all isolations.")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -208,7 +208,7 @@ def main() -> int:
                 isolation,
                 SWEEPS["every kind"],
             )
-            for isolation in ("cell", "group")
+            for isolation in ("auto", "cell", "group")
         ]
 
         def killed() -> int:
@@ -216,7 +216,7 @@ def main() -> int:
 
         while killed() < options.count and time.monotonic() - began < options.seconds:
             _wait_while(lambda: options.stop_file is not None and options.stop_file.exists())
-            kills = series[killed() % 2]
+            kills = series[killed() % len(series)]
             kills.strike(chance)
             if killed() % 20 == 0:
                 _tell(f"{killed()} of {options.count}: {kills.isolation}: {kills.told}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.campaign import cases
 from tests.integration.conftest import FAST
 from tests.test_action import faster
 from tests.test_core_install import PROJECT
@@ -150,9 +151,20 @@ def test_sum(torchscale):
     assert "unclear, contended: it waited for a core" in skipped.stdout
 
 
-def test_sessions_are_added_and_other_tests_keep_theirs(project: Project) -> None:
-    project.write(SUM)
-    assert project.pytest("--torchscale-update-baseline", ACCEPT).returncode == 0
+def test_sessions_are_added_once_and_other_tests_keep_theirs(project: Project) -> None:
+    """Once also where a fork returns from a test, and ends the session as its parent does."""
+    project.write(
+        SUM
+        + """
+import os
+
+def test_fork():
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+"""
+    )
+    assert project.pytest("--torchscale-update-baseline=add", ACCEPT).returncode == 0
     content = json.loads(project.baseline.read_text())
     (first,) = content["tests"]["tests/test_speed.py::test_sum"]
     content["tests"]["tests/test_other.py::test_kept"] = [first]
@@ -243,13 +255,15 @@ def test_sum(torchscale):
 
 @pytest.mark.parametrize(
     ("make", "said"),
-    [
-        (lambda place: place.parent.write_text("a file"), "cannot create"),
-        (
-            lambda place: (place.parent.mkdir(), place.symlink_to(place.name)),
-            "Too many levels of symbolic links",
-        ),
-    ],
+    cases(
+        [(lambda place: place.parent.write_text("a file"), "cannot create")],
+        [
+            (
+                lambda place: (place.parent.mkdir(), place.symlink_to(place.name)),
+                "Too many levels of symbolic links",
+            )
+        ],
+    ),
 )
 def test_a_baseline_that_cannot_be_written_fails_the_session_after_its_summary(
     project: Project, make: Callable[[Path], object], said: str
@@ -267,23 +281,6 @@ def test_a_baseline_that_cannot_be_written_fails_the_session_after_its_summary(
     assert "not a baseline of the pytest plugin" in compared.stdout
     without_terminal = project.pytest("--torchscale-update-baseline", ACCEPT, "-p", "no:terminal")
     assert without_terminal.returncode == pytest.ExitCode.USAGE_ERROR
-
-
-def test_a_fork_that_a_test_lets_return_writes_nothing(project: Project) -> None:
-    project.write(
-        SUM
-        + """
-import os
-
-def test_fork():
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-"""
-    )
-    assert project.pytest("--torchscale-update-baseline=add", ACCEPT).returncode == 0
-    tests = json.loads(project.baseline.read_text())["tests"]
-    assert [len(sessions) for sessions in tests.values()] == [1]
 
 
 def test_a_config_is_not_measured_for_a_baseline_that_cannot_be(project: Project) -> None:
@@ -354,7 +351,6 @@ def test_the_example_runs(project: Project, tmp_path: Path) -> None:
 def test_a_config_is_measured_and_compared(project: Project) -> None:
     config = yaml.safe_load((ROOT / "examples" / "action" / "ci.yaml").read_text())
     config["benchmark"] |= FAST
-    config["launch"] |= {"isolation": "group"}
     (project.directory / "ci.yaml").write_text(yaml.safe_dump(config))
     project.write(
         "def test_training(torchscale):\n    torchscale.config('ci.yaml', baseline='main')\n"

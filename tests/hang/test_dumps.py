@@ -57,6 +57,19 @@ def test_a_rank_without_a_file_is_the_suspect(tmp_path: Path) -> None:
     assert any("rank 1: no stack (no dump)" in line for line in found.evidence)
 
 
+@pytest.mark.parametrize(
+    "name", ["rank-1.json", "error-rank-1.json", "steps-rank-1.jsonl", "out_1.log"]
+)
+def test_what_else_a_launch_leaves_is_no_dump_that_cannot_be_read(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "trace_0").write_text(json.dumps(dump(DONE, WAITING)))
+    (tmp_path / name).write_text("{}")
+    found = verdict(tmp_path)
+    assert found.summary.endswith("rank 1 left no dump")
+    assert any("rank 1: no stack (no dump)" in line for line in found.evidence)
+
+
 def test_a_dump_that_cannot_be_read_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "trace_0").write_text(json.dumps(dump(DONE, WAITING)))
     (tmp_path / "trace_1").write_bytes(pickle.dumps(print))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from torchscale.hang.activity import Activity
 from torchscale.hang.explain import explain_failure, explain_hang
-from torchscale.hang.job import RankEvidence, size_error
+from torchscale.hang.job import RankEvidence, job_of, seems_to_wait, size_error
 from torchscale.hang.verdict import collective_label, ranks_label
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import HangCause, RankCondition, StackFrame, StuckCollective
@@ -330,6 +330,26 @@ def test_most_ranks_missing_is_less_sure() -> None:
     assert (verdict.ranks, verdict.confidence) == ((1, 2, 3), Confidence.MEDIUM)
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((12, 12), "; they are in own.py:12 `work`"),
+        ((12, 34), "; they are in own.py:12 `work` and own.py:34 `work`"),
+        ((12, 34, 56), "never called it"),
+    ],
+)
+def test_missing_ranks_in_up_to_two_places_are_told_with_them(
+    lines: tuple[int, ...], said: str
+) -> None:
+    """More would be a list that nobody reads: the evidence has a line for each rank."""
+    missing = [
+        rank(number, looped(19), (StackFrame(file="/home/me/own.py", line=line, function="work"),))
+        for number, line in enumerate(lines)
+    ]
+    others = [waiting(number) for number in range(len(lines), 2 * len(lines))]
+    assert explain_hang([*missing, *others]).summary.endswith(said)
+
+
 def test_a_difference_in_a_collective_that_completed_is_found() -> None:
     """A broadcast's root does not wait, so the ranks part later than their calls differ."""
     first = [*looped(18), call(19, "broadcast"), call(20, "all_reduce", done=False)]
@@ -642,3 +662,24 @@ def test_where_no_rank_waits_those_that_end_are_told(count: int, words: str) -> 
     verdict = explain_hang(ranks)
     assert verdict.cause is HangCause.TEARDOWN
     assert f"no rank waits in a collective; {words} teardown in train.py:50" in verdict.summary
+
+
+IN_JOINING = (
+    StackFrame(file="/home/me/train.py", line=8, function="main"),
+    StackFrame(
+        file=f"{TORCH}/distributed/distributed_c10d.py", line=1600, function="init_process_group"
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "waits"),
+    [(IN_ALL_REDUCE, True), (IN_BACKWARD, True), (IN_JOINING, True), (IN_OWN_CODE, False)],
+)
+def test_a_rank_without_a_recorder_waits_where_its_stack_says_so(
+    frames: tuple[StackFrame, ...], waits: bool
+) -> None:
+    """In the backward pass, in a collective, or while it joins a group: it is a victim there, and
+    not the one that the others wait for."""
+    job = job_of([waiting(0), rank(1, None, frames)], ())
+    assert seems_to_wait(job, 1) is waits

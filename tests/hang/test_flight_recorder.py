@@ -79,6 +79,14 @@ def test_a_dump_of_gloo() -> None:
     assert log.groups == {"0": ProcessGroup("default_pg", (0, 1))}
 
 
+def test_sends_and_receives_have_numbers_of_their_own() -> None:
+    """NCCL counts them apart: the number of the collective before them stays as it was."""
+    send = entry(3, is_p2p=True, p2p_seq_id=7, profiling_name="nccl:send 0->1")
+    collective, sent = read(dump(entry(3), send)).calls
+    assert (collective.sequence, collective.is_p2p) == (3, False)
+    assert (sent.sequence, sent.is_p2p) == (7, True)
+
+
 @pytest.mark.parametrize(
     ("state", "retired", "done"),
     [

@@ -104,3 +104,19 @@ def test_a_process_that_has_ended_does_nothing(
     activities, shares = watched(Gone(1, clock, 0.0), Rank(2, clock, 1.0))
     assert shares[0] == 0.0
     assert activities == {0: Activity.IDLE, 1: Activity.BUSY}
+
+
+def test_a_rank_that_is_seen_to_run_now_and_then_is_neither(
+    clock: SimpleNamespace, maps: dict[str, bytes]
+) -> None:
+    """Half of the looks: it may serve a loader, or poll."""
+
+    class Polling(Rank):
+        looks = 0
+
+        def status(self) -> str:
+            self.looks += 1
+            return psutil.STATUS_RUNNING if self.looks % 2 else psutil.STATUS_SLEEPING
+
+    activities, _ = watched(Polling(1, clock, 0.5), Rank(2, clock, 1.0))
+    assert activities == {0: None, 1: Activity.BUSY}

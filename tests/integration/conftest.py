@@ -1,5 +1,4 @@
-"""The real program in a subprocess, in a directory of its own, with the faulty models on its
-path."""
+"""The real program in a directory of its own, with the faulty models on its path."""
 
 from __future__ import annotations
 
@@ -53,10 +52,13 @@ class Program:
             check=False,
         )
 
-    def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run to the end in this process, which has imported what a command needs that starts no
-        ranks, as to report on a run."""
-        return torchscale(self.directory, *arguments, columns=120)
+    def here(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run to the end in this process, which has imported what a command needs; what the command
+        starts are processes as ever, in the environment that :meth:`run` gives them."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**self.env(), **variables}.items():
+                patch.setenv(name, value)
+            return torchscale(self.directory, *arguments, columns=120)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start and return at once."""

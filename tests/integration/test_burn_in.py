@@ -29,7 +29,7 @@ if "torchscale.worker.machine.burn_in" in " ".join(sys.orig_argv) and os.environ
 
 
 def test_a_short_burn_in(program: Program) -> None:
-    done = program.run("validate", "--burn-in", "1s", "--json")
+    done = program.here("validate", "--burn-in", "1s", "--json")
     validation = json.loads(done.stdout)
     burn_in = validation["burn_in"]
     assert done.returncode == 0, done.stderr

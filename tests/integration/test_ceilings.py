@@ -39,7 +39,7 @@ def test_one_config_measures_the_machine_and_the_training(
         telemetry={"interval_seconds": 0.2},
         **SMALL,
     )
-    done = program.run("benchmark", config, "--json")
+    done = program.here("benchmark", config, "--json")
     assert done.returncode == 0, done.stderr
     assert program.leftovers() == []
     found = json.loads(done.stdout)
@@ -108,11 +108,11 @@ def test_comm_joins_a_folder_and_is_measured_anew(program: Program) -> None:
     lines = [line.split() for line in first.stdout.splitlines() if " fp32 " in line]
     assert [line[0] for line in lines] == [str(8 << power) for power in range(8)]
     assert all(line[-1] == "0" for line in lines)
-    again = program.run("measure", "collectives", *options)
+    again = program.here("measure", "collectives", *options)
     assert again.returncode == 0, again.stderr
     quarantined = list((program.directory / "here/quarantine").iterdir())
     assert quarantined  # set aside, not lost
-    joined = program.run(
+    joined = program.here(
         "measure",
         "hardware",
         "--size",
@@ -218,11 +218,11 @@ def test_the_search_finds_the_batch_that_trying_all_finds(program: Program) -> N
     assert program.leftovers() == []
 
 
-@pytest.mark.parametrize("isolation", cases(["cell"], ["group"]))
+@pytest.mark.parametrize("isolation", cases(["auto"], ["cell", "group"]))
 def test_real_out_of_memory_is_an_ordinary_end_of_a_trial(program: Program, isolation: str) -> None:
     limit = ("--limit", "10GiB", f"--launch.isolation={isolation}")
     search = ("--find-max-batch", "-b", "5", "--largest", "6")
-    done = program.run("measure", "memory", "-m", "faulty:hungry", *search, *limit, "--json")
+    done = program.here("measure", "memory", "-m", "faulty:hungry", *search, *limit, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["batch_size"] == 5
@@ -283,7 +283,7 @@ def test_strategies_share_out_what_ranks_hold(program: Program) -> None:
 
 
 def test_no_batch_fits_and_no_limit_on_a_cpu(program: Program) -> None:
-    none = program.run(
+    none = program.here(
         "measure", "memory", "-m", "tiny-decoder", "--find-max-batch", "--limit", "1MiB"
     )
     assert none.returncode == 1

@@ -15,7 +15,7 @@ EXTRA_PRODUCTS = 3000
 
 
 def test_more_work_in_each_step_is_worse_and_its_cause_is_named(program: Program) -> None:
-    launch = {"threads_per_rank": 1, "isolation": "group"}
+    launch = {"threads_per_rank": 1}
     config = program.config(models="slowed:build", gpu_counts=[1], launch=launch)
     # The second side is measured in two turns: launches that are added to others count like those
     # of one turn.

@@ -64,7 +64,6 @@ def cells(program: Program, *causes: dict[str, Any]) -> list[dict[int, dict[str,
         gpu_counts=[1, 2],
         benchmark=MEASURED,
         profiling={"enabled": False},
-        launch={"isolation": "group"},
     )
     done = program.run("benchmark", config, "--json")
     assert done.returncode == 0, done.stderr
@@ -152,7 +151,7 @@ def test_the_sweep_profiles_what_calls_for_it_and_the_report_shows_it(program: P
     ]
     assert any("Straggler" in event["name"] for event in events)
     before = program.records()
-    again = program.run("benchmark", config)
+    again = program.here("benchmark", config)
     assert again.returncode == 0
     assert "Sync stall time" not in again.stderr
     assert program.records() == before
@@ -243,13 +242,13 @@ def test_a_program_that_goes_on_and_one_that_records_nothing(program: Program) -
     assert json.loads(done.stdout)["window"]["steps"] == 19
 
     told = "--hub-token=planted-value"
-    silent = program.run(
+    silent = program.here(
         "profile", "-o", "silent", "--", sys.executable, "-c", "print('hello')", told
     )
     assert silent.returncode == 1
     assert "planted-value" not in (program.directory / "silent" / "recording.json").read_text()
     assert "torchscale.step_profiler()" in silent.stderr
-    broken = program.run(
+    broken = program.here(
         "profile", "-o", "broken", "--", sys.executable, "-c", "raise ValueError('mine')"
     )
     assert broken.returncode == 1
@@ -319,7 +318,7 @@ def test_memory_that_every_step_returns_is_named_and_keeping_it_ends_that(progra
             profiling={"enabled": False},
             launch={"malloc": setting},
         )
-        done = program.run("benchmark", config, "--json", "-o", f"results/{setting}")
+        done = program.here("benchmark", config, "--json", "-o", f"results/{setting}")
         assert done.returncode == 0, done.stderr
         (cell,) = json.loads(done.stdout)["cells"]
         found[setting] = {finding["kind"]: finding for finding in cell["diagnosis"]["findings"]}

@@ -4,7 +4,6 @@ leaves nothing."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 
 import pytest
@@ -42,16 +41,19 @@ FAULTS = {
     ("isolation", "kinds"),
     [
         # That a rank leaves, or finds no memory, is in tests/launch/test_elastic.py and
-        # test_ceilings.py as well.
-        pytest.param("cell", ["kill", "hang", *cases([], ["deaf"])], id="end"),
-        # They end like sound ones, and what they found is in the record.
-        pytest.param("group", ["nan", "no_reduction"], id="mislead"),
+        # test_ceilings.py as well. The last two end like sound ones, and what they found is in the
+        # record.
+        pytest.param("auto", ["kill", "hang", "nan", "no_reduction"], id="forks"),
         *cases(
             [],
             [
+                # A torchrun of each launch: its killed rank is in tests/launch/test_torchrun.py, a
+                # hang below it in test_nodes.py.
+                pytest.param("cell", ["kill", "hang", "deaf"], id="end"),
+                pytest.param("group", ["nan", "no_reduction"], id="mislead"),
                 pytest.param(
                     "cell", ["oom", "leave", "raise", "segfault", "exit", "uneven"], id="die"
-                )
+                ),
             ],
         ),
     ],
@@ -64,8 +66,9 @@ def test_a_fault_on_one_of_two_ranks(
 ) -> None:
     """One sweep over faults; the sound cell after them is measured all the same."""
     models = [{"name": "faulty:build", "fault": fault, "rank": 1} for fault in (*kinds, "none")]
-    launch = {"stall_timeout_seconds": 25.0 if "hang" in kinds else 300.0, "isolation": isolation}
-    done = program.run(
+    hangs = {"hang", "deaf"}.intersection(kinds)
+    launch = {"stall_timeout_seconds": 25.0 if hangs else 300.0, "isolation": isolation}
+    done = program.here(
         "benchmark",
         program.config(models=models, gpu_counts=[2], launch=launch, benchmark=SURE),
         "--json",
@@ -93,23 +96,8 @@ def test_a_fault_on_one_of_two_ranks(
     assert program.leftovers() == []
 
 
-def test_a_single_rank_that_raises(program: Program) -> None:
-    models = {"name": "faulty:build", "fault": "raise"}
-    done = program.run("benchmark", program.config(models=models, gpu_counts=[1], benchmark=SURE))
-    assert done.returncode == 1
-    (record,) = program.records().values()
-    assert record["state"] == "crashed"
-    assert "faulty.py" in record["failures"][0]["traceback"]
-    assert record["payload"]["ranks"] == []
-    assert "1 of 1 cell failed:" in done.stdout
-    assert re.search(r"at .*faulty\.py:\d+ in _fail", done.stdout)
-    (log,) = re.findall(r"log: (\S+)", done.stdout)
-    assert (program.directory / log).is_file()
-    assert "--rerun failed" in done.stderr
-
-
 def test_a_builder_that_is_not_there_is_found_before_the_sweep(program: Program) -> None:
-    done = program.run("benchmark", program.config(models="faulty:hang_here_not", gpu_counts=[1]))
+    done = program.here("benchmark", program.config(models="faulty:hang_here_not", gpu_counts=[1]))
     assert done.returncode == 3
     assert "faulty has no 'hang_here_not'" in done.stderr
     assert program.records() == {}
@@ -119,7 +107,7 @@ def test_a_budget_that_nothing_fits_in_is_a_timeout(program: Program) -> None:
     config = program.config(
         models={"name": "faulty:build", "fault": "hang", "step": 1}, gpu_counts=[1]
     )
-    done = program.run("benchmark", config, "--benchmark.cell_seconds=1")
+    done = program.here("benchmark", config, "--benchmark.cell_seconds=1")
     assert done.returncode == 1
     (record,) = program.records().values()
     assert record["state"] == "timeout"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -13,6 +13,9 @@ import psutil
 import pytest
 
 from tests.campaign import cases, tell_fault
+from tests.factories import machine
+from torchscale.config.load import load_experiment
+from torchscale.plan.expand import make_plan
 
 from .conftest import FAST, Program
 
@@ -31,7 +34,8 @@ def everything_written(program: Program) -> dict[str, str]:
     return {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
 
 
-def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
+@pytest.mark.parametrize("isolation", cases(["auto"], ["group", "cell"]))
+def test_no_secret_reaches_a_file_or_the_terminal(program: Program, isolation: str) -> None:
     """In an exception, the ranks' output, options, data_dir, variables and the command line; and
     the model gets it."""
     address = f"https://bob:{SECRET}@hub/x"
@@ -49,7 +53,7 @@ def test_no_secret_reaches_a_file_or_the_terminal(program: Program) -> None:
         models=models,
         gpu_counts=[1],
         data={"data_dir": f"s3://key:{SECRET}@bucket/x"},
-        launch={"env": {"DB_PASS": OTHER}, "isolation": "group"},
+        launch={"env": {"DB_PASS": OTHER}, "isolation": isolation},
     )
     variables = {"HUB_TOKEN": SECRET, "HUB_ADDRESS": address}
     done = program.run(
@@ -87,6 +91,7 @@ KINDS = [
     "chdir",
     "signals",
     "prints",
+    "daemon",
     *cases([], ["closes", "forks", "starts a session"]),
 ]
 
@@ -95,12 +100,13 @@ def test_models_that_do_things_to_their_process(
     program: Program, record_property: Callable[[str, object], None]
 ) -> None:
     """Clocks that go slower, another directory, other signal handlers, 20 MB of output: none of it
-    ends the launch."""
+    ends the launch. The process that one leaves is named."""
     models = [{"name": "hostile:build", "kind": kind} for kind in KINDS]
     config = program.config(
         models=models, gpu_counts=[1], launch={"isolation": "group"}, benchmark=FAST
     )
     done = program.run("benchmark", config)
+    end_the_process_that_is_named(done)
     assert done.returncode == 0, done.stderr
     for name, record in program.records().items():
         task = (program.directory / "results/run/cells" / name / "task.json").read_text()
@@ -125,7 +131,7 @@ def test_models_that_do_things_to_their_process(
     assert program.leftovers() == []
 
 
-@pytest.mark.parametrize("isolation", cases(["group"], ["cell"]))
+@pytest.mark.parametrize("isolation", cases(["auto"], ["group", "cell"]))
 def test_a_model_that_removes_the_folder_of_its_launch_ends_its_cell_alone(
     program: Program, isolation: str
 ) -> None:
@@ -133,11 +139,10 @@ def test_a_model_that_removes_the_folder_of_its_launch_ends_its_cell_alone(
     config = program.config(
         models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST
     )
-    plan = program.run("benchmark", config, "--dry-run", "--no-predict", "--json")
-    removed = (
-        program.directory / "results/run/cells" / json.loads(plan.stdout)["cells"][0]["cell_id"]
-    )
-    done = program.run("benchmark", config, REMOVED=str(removed))
+    experiment = load_experiment(program.directory / config, [])
+    first = make_plan(experiment, machine()).cells[0].cell
+    removed = program.directory / "results/run/cells" / first.id
+    done = program.here("benchmark", config, REMOVED=str(removed))
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr.partition("log:")[0]
     states = {record["state"] for record in program.records().values()}
@@ -207,17 +212,21 @@ def log_bytes(program: Program) -> int:
     return total
 
 
-@pytest.mark.parametrize("isolation", cases(["group"], ["cell"]))
-def test_a_process_that_a_model_leaves_is_named(program: Program, isolation: str) -> None:
-    """It has a session of its own, no parent of ours and a clean environment; its launch
-    succeeds."""
+@pytest.mark.campaign
+def test_a_process_that_a_model_leaves_is_named(program: Program) -> None:
+    """Its launch has processes of its own; above it was in a group."""
     models = [{"name": "hostile:build", "kind": "daemon"}]
     config = program.config(
-        models=models, gpu_counts=[1], launch={"isolation": isolation}, benchmark=FAST
+        models=models, gpu_counts=[1], launch={"isolation": "cell"}, benchmark=FAST
     )
     done = program.run("benchmark", config)
+    end_the_process_that_is_named(done)
+    assert done.returncode == 0, done.stderr
+
+
+def end_the_process_that_is_named(done: subprocess.CompletedProcess[str]) -> None:
+    """It has a session of its own, no parent of ours and a clean environment."""
     told = re.findall(r"warning: pid (\d+) \(sleep 300\) still runs", " ".join(done.stderr.split()))
     for pid in told:
         psutil.Process(int(pid)).kill()
-    assert done.returncode == 0, done.stderr
     assert len(told) == 1, done.stderr

@@ -10,7 +10,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from tests.campaign import WHOLE, cases, tell_fault
@@ -37,8 +39,16 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
 @pytest.mark.parametrize(
     ("isolation", "sweep"),
     cases(
-        [("cell", "training")],
-        [("group", "training"), ("cell", "every kind"), ("group", "every kind")],
+        [("auto", "training")],
+        # That torchrun and its ranks end with torchscale: also of a node that is killed, in
+        # test_nodes.py.
+        [
+            ("cell", "training"),
+            ("group", "training"),
+            ("auto", "every kind"),
+            ("cell", "every kind"),
+            ("group", "every kind"),
+        ],
     ),
 )
 def test_killed_at_random_moments_and_resumed(
@@ -59,11 +69,13 @@ def test_killed_at_random_moments_and_resumed(
 
 
 @pytest.mark.parametrize(
-    ("presses", "isolation"), cases([(2, "cell"), (1, "group")], [(1, "cell"), (2, "group")])
+    ("presses", "isolation"), cases([(2, "cell")], [(1, "cell"), (1, "group"), (2, "group")])
 )
 def test_ctrl_c(
     program: Program, presses: int, isolation: str, record_property: Callable[[str, object], None]
 ) -> None:
+    """A single stop request, of a group, is in
+    :func:`test_two_sweeps_in_one_folder_and_the_end_of_the_first`."""
     config = program.config(
         models={**NET, "fault": "hang", "step": 6},
         gpu_counts=[2],
@@ -130,47 +142,52 @@ def test_a_longer_axis_resumes_another_setting_is_refused_and_a_truncated_record
     program: Program,
 ) -> None:
     threads = {"threads_per_rank": 1}
-    config = program.config(models=CATALOGUED, gpu_counts=[1], launch=threads)
+    content: dict[str, Any] = {"models": CATALOGUED, "gpu_counts": [1], "launch": threads}
+    config = program.config(batch_sizes=[8, 2], **content)
     assert program.run("benchmark", config).returncode == 0
     before = program.records()
-    config = program.config(models=CATALOGUED, gpu_counts=[1], batch_sizes=[8, 4], launch=threads)
-    extended = program.run("benchmark", config, GLOO_SOCKET_IFNAME="lo")
-    assert extended.returncode == 0
-    assert "(variable GLOO_SOCKET_IFNAME changed)" in extended.stderr.replace("\n", " ")
-    after = program.records()
-    assert len(after) == 2
-    assert all(after[name] == record for name, record in before.items())
-    shown = program.here("report", "--source", "results/run", "--format", "json", "--output", "-")
-    assert [one["changed"] for one in json.loads(shown.stdout)["sessions"]] == [
-        [],
-        ["variable GLOO_SOCKET_IFNAME"],
-    ]
-    refused = program.run("benchmark", config, "--training.learning_rate=0.5")
-    assert refused.returncode == 2
-    assert "training.learning_rate (0.0001 there, 0.5 here)" in refused.stderr.replace("\n", " ")
 
-    # A record that was cut off is set aside, named in the report, and measured again.
-    (name,) = before
-    path = program.directory / "results/run/cells" / name / "record.json"
+    # A record that was cut off is named in the report; the next run sets it aside and measures
+    # again.
+    kept, damaged = sorted(before)
+    path = program.directory / "results/run/cells" / damaged / "record.json"
     whole = path.read_text()
     path.write_text(whole[: len(whole) // 2])
     shown = program.here("report", "--source", "results/run", "--format", "md", "--output", "-")
     assert shown.returncode == 0
     assert "record.json" in shown.stdout
-    done = program.run("benchmark", config)
-    assert done.returncode == 0, done.stderr
-    assert [record["state"] for record in program.records().values()] == ["ok", "ok"]
-    (kept,) = (program.directory / "results/run/quarantine").glob("*-damaged-0/record.json")
-    assert kept.read_text() == whole[: len(whole) // 2]
+    config = program.config(batch_sizes=[8, 2, 4], **content)
+    extended = program.run("benchmark", config, GLOO_SOCKET_IFNAME="lo")
+    assert extended.returncode == 0, extended.stderr
+    assert "(variable GLOO_SOCKET_IFNAME changed)" in extended.stderr.replace("\n", " ")
+    after = program.records()
+    assert [record["state"] for record in after.values()] == ["ok"] * 3
+    assert after[kept] == before[kept]
+    assert after[damaged]["started_at"] != before[damaged]["started_at"]
+    (aside,) = (program.directory / "results/run/quarantine").glob("*-damaged-0/record.json")
+    assert aside.read_text() == whole[: len(whole) // 2]
+    shown = program.here("report", "--source", "results/run", "--format", "json", "--output", "-")
+    assert [one["changed"] for one in json.loads(shown.stdout)["sessions"]] == [
+        [],
+        ["variable GLOO_SOCKET_IFNAME"],
+    ]
+    refused = program.here("benchmark", config, "--training.learning_rate=0.5")
+    assert refused.returncode == 2
+    assert "training.learning_rate (0.0001 there, 0.5 here)" in refused.stderr.replace("\n", " ")
 
 
-def test_two_sweeps_in_one_folder(
+def test_two_sweeps_in_one_folder_and_the_end_of_the_first(
     program: Program, record_property: Callable[[str, object], None]
 ) -> None:
-    config = program.config(models={**NET, "fault": "hang", "step": 6}, gpu_counts=[1])
+    config = program.config(
+        models={**NET, "fault": "hang", "step": 6},
+        gpu_counts=[2],
+        batch_sizes=[4, 8],
+        launch={"isolation": "group"},
+    )
     first = program.start("benchmark", config)
     wait_for_file(program.directory, "results/run/cells/*/launch-0/progress.jsonl", first)
-    second = program.run("benchmark", config)
+    second = program.here("benchmark", config)
     assert second.returncode == 2
     assert "another torchscale" in second.stderr
     seen = f"exit {second.returncode}, another torchscale is writing"
@@ -178,14 +195,23 @@ def test_two_sweeps_in_one_folder(
         record_property, "two sweeps in one directory", "both at once", "the second: exit 2", seen
     )
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=ENDED_SECONDS)
-    assert first.returncode == 130
+    output, _ = first.communicate(timeout=ENDED_SECONDS)
+    assert first.returncode == 130, output
+    assert "Interrupted." in output
+    assert "Traceback" not in output
+    (record,) = program.records().values()
+    assert record["state"] == "interrupted"
     assert program.leftovers() == []
 
 
 def test_ctrl_c_before_anything_runs(program: Program) -> None:
     process = program.start("validate")
-    time.sleep(1.0)
+    started = psutil.Process(process.pid)
+    deadline = time.monotonic() + RUN_SECONDS
+    while not started.children():  # it has started to look at the machine
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=ENDED_SECONDS)
     assert process.returncode == 130, output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def write(program: Program, **content: Any) -> str:
 
 
 def rows(program: Program, config: str, *options: str, code: int = 0) -> list[dict[str, Any]]:
-    done = program.run("benchmark", config, "--json", *options)
+    done = program.here("benchmark", config, "--json", *options)
     assert done.returncode == code, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["cells"]
     return found
@@ -168,7 +169,7 @@ def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(
     program: Program,
 ) -> None:
     """The fault strikes in a process that has run another cell before, and not in one of its
-    own."""
+    own; where it is and what to do is said."""
     faulty = {"name": "faulty:build", "fault": "raise", "rank": 0, "step": 6}
     config = write(
         program,
@@ -176,9 +177,20 @@ def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(
         gpu_counts=[1],
         launch={"isolation": "group"},
     )
-    cells = rows(program, config, code=1)
+    done = program.run("benchmark", config)
+    assert done.returncode == 1, done.stderr
+    assert "1 of 4 cells failed:" in done.stdout
+    assert re.search(r"at .*faulty\.py:\d+ in _fail", done.stdout)
+    (log,) = re.findall(r"log: (\S+)", done.stdout)
+    assert (program.directory / log).is_file()
+    assert "--rerun failed" in done.stderr
+    shown = program.here("report", "results/run", "--format", "json", "--output", "-")
+    cells = json.loads(shown.stdout)["cells"]
     assert [cell["state"] for cell in cells] == ["ok", "crashed", "ok", "ok"]
     assert "the fault that was asked for" in cells[1]["reason"]
+    failed = record(program, cells[1]["cell_id"])
+    assert "faulty.py" in failed["failures"][0]["traceback"]
+    assert failed["payload"]["ranks"] == []
     grouped = [record(program, cell["cell_id"])["grouped"] for cell in cells]
     assert grouped == [False, False, False, False]  # a failed one, and what follows it, start anew
     partial = list((program.directory / "results" / "run" / "quarantine").glob("*"))

@@ -325,7 +325,7 @@ def test_a_launch_runs_in_the_environment_that_is_asked_for(
         ),
         world_size=1,
     )
-    wanted = [("a", "1"), ("a", "2"), ("a", ""), ("b", "1"), ("", "1")]
+    wanted = cases([("a", "1"), ("a", "2"), ("a", ""), ("", "1")], [("b", "1")])
     pids = []
     with launcher(tmp_path) as forks:
         for number, (users, cells) in enumerate(wanted):
@@ -338,7 +338,7 @@ def test_a_launch_runs_in_the_environment_that_is_asked_for(
     told = [printed(tmp_path / str(number))[0].split() for number in range(len(wanted))]
     assert told == [[users or "None", cells or "None"] for users, cells in wanted]
     assert pids[0] == pids[1] == pids[2]
-    assert len(set(pids[2:])) == 3
+    assert len(set(pids[2:])) == len(pids[2:])
 
 
 def code_command(module: str, *arguments: str) -> list[str]:

@@ -15,6 +15,7 @@ from tests.factories import training_result
 from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.elastic import ElasticLauncher
 from torchscale.launch.group import Group
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
@@ -25,7 +26,9 @@ from torchscale.util.process import find_token_processes
 pytestmark = pytest.mark.slow
 
 
-def run(group: Group, task: LaunchTask, directory: Path, **changes: Any) -> LaunchRecord:
+def run(
+    group: Group | ElasticLauncher, task: LaunchTask, directory: Path, **changes: Any
+) -> LaunchRecord:
     directory.mkdir()
     task = task.model_copy(update={"started_at": time.time()})
     options = {
@@ -57,7 +60,15 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     try:
         records = [run(group, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
     finally:
+        began = time.monotonic()
         group.close()
+    # Ranks that wait leave when told.
+    assert time.monotonic() - began < 10
+    assert not [
+        child
+        for child in psutil.Process().children()
+        if child.pid == group._process.pid and child.is_running()
+    ]
     assert [record.state for record in records] == [State.OK] * len(wanted), [
         record.reason for record in records
     ]
@@ -88,26 +99,16 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     assert not find_token_processes(group._process.token)
     assert not group._channel.exists()
 
-    # Nothing of the cells before shows in the losses.
-    group = Group(wanted[-1], tmp_path / "channel", env())
+    last = tmp_path / str(len(wanted) - 1)
+    assert (last / "torchrun.log").exists()
+    assert json.loads((last / "task.json").read_text())["cell"]["model"] == "faulty:dropping"
+
+    # Nothing of the cells before shows in the losses: they are those of new processes.
+    forks = ElasticLauncher(tmp_path / "forks")
     try:
-        alone = run(group, wanted[-1], tmp_path / "alone")
+        alone = run(forks, wanted[-1], tmp_path / "alone", extra_env=env())
     finally:
-        began = time.monotonic()
-        group.close()
-    # Ranks that wait leave when told.
-    assert time.monotonic() - began < 10
-    assert not find_token_processes(group._process.token)
-    assert not [
-        child
-        for child in psutil.Process().children()
-        if child.pid == group._process.pid and child.is_running()
-    ]
-    assert (tmp_path / "alone" / "torchrun.log").exists()
-    assert (
-        json.loads((tmp_path / "alone" / "task.json").read_text())["cell"]["model"]
-        == "faulty:dropping"
-    )
+        forks.close()
     losses = [
         [rank.first_loss for rank in training_result(record).ranks]
         for record in (alone, records[-1])

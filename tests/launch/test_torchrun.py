@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.factories import experiment, machine, training_result
+from tests.integration.conftest import MODELS
 from torchscale.hang.evidence import read_facts
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind
@@ -305,6 +306,17 @@ def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_p
     assert (record.state, record.reason) == (State.KILLED, "torchrun was killed by SIGTERM")
     assert len(ranks) == 2
     assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_rank_that_is_killed_is_named_and_takes_torchrun_and_the_others_along(
+    tmp_path: Path,
+) -> None:
+    model = {"name": "faulty:build", "fault": "kill", "rank": 1, "step": 6}
+    places = {"PYTHONPATH": str(MODELS)}
+    record = launch(tmp_path / "launch-0", 2, lambda _: None, env=places, models=model)
+    assert record.state is State.KILLED
+    assert record.reason.startswith("rank 1 was killed by SIGKILL")
+    assert record.exit_code == 1, "torchrun's own"
 
 
 @pytest.mark.campaign

@@ -315,8 +315,13 @@ def test_a_first_node_that_comes_after_the_others_is_waited_for() -> None:
     nodes.port = port
     waiting = threading.Thread(target=_join_for, args=(nodes, SOON))
     waiting.start()
+    _start_first(nodes, waiting)
+
+
+def _start_first(nodes: Nodes, waiting: threading.Thread) -> None:
+    """Start the first node on the port at which the second one waits for it: they meet."""
     nodes.leader.close(0)
-    nodes.leader = Leader(listen(HERE, port), TOKEN, description(), 2, silent_seconds=SOON)
+    nodes.leader = Leader(listen(HERE, nodes.port), TOKEN, description(), 2, silent_seconds=SOON)
     try:
         nodes.meet()
         assert nodes.leader.available == 2
@@ -337,14 +342,7 @@ def test_a_first_node_that_dies_in_the_handshake_is_tried_again() -> None:
     connection.recv(10)
     connection.close()
     server.close()
-    nodes.leader.close(0)
-    nodes.leader = Leader(listen(HERE, port), TOKEN, description(), 2, silent_seconds=SOON)
-    try:
-        nodes.meet()
-        assert nodes.leader.available == 2
-        waiting.join(SOON)
-    finally:
-        nodes.close()
+    _start_first(nodes, waiting)
 
 
 def test_no_port_and_no_thread_is_left() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import torchscale
@@ -82,6 +81,8 @@ def test_a_directory_of_runs_is_loaded_whole(runs: torchscale.Results) -> None:
 
 
 def test_cells_hold_figures_in_base_units(runs: torchscale.Results) -> None:
+    import pandas as pd
+
     cells = runs.cells.set_index(["run", "gpu_count"])
     seconds = (1.0 + 1.01 + 1.02) / 3
     assert cells.loc[("two", 1), "samples_per_second"] == pytest.approx(80)

@@ -15,12 +15,12 @@ import pytest
 from rich.console import Console
 
 from tests.factories import (
-    VERSIONS,
     cells,
     experiment,
     experiment_file,
     launch_record,
     machine,
+    rank_identity,
     rank_record,
 )
 from torchscale.analysis.summary.run import RunSummary, summarize
@@ -63,27 +63,11 @@ from torchscale.schema.cells.memory import (
 from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
-from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.state import State
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 MIB = 1 << 20
-
-
-def place(rank: int, world_size: int) -> dict[str, Any]:
-    return {
-        "rank": rank,
-        "local_rank": rank,
-        "world_size": world_size,
-        "pid": 100 + rank,
-        "hostname": "node-1",
-        "device": DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
-        "backend": "gloo",
-        "threads": 1,
-        "cpus": (rank,),
-        "versions": VERSIONS,
-    }
 
 
 def collectives(rank: int) -> CollectivesRank:
@@ -111,7 +95,7 @@ def collectives(rank: int) -> CollectivesRank:
         wrong_elements=0,
     )
     return CollectivesRank(
-        **place(rank, 2),
+        **rank_identity(rank, 2),
         samples=(
             *(sample("all_reduce", size, 1e-5 + size / 1e9) for size in sizes),
             sample("barrier", 0, 1e-4),
@@ -124,7 +108,7 @@ def collectives(rank: int) -> CollectivesRank:
 
 def hardware(rank: int, world_size: int) -> HardwareRank:
     return HardwareRank(
-        **place(rank, world_size),
+        **rank_identity(rank, world_size),
         matmuls=(
             MatmulSample(
                 dtype="fp32", m=1000, n=1000, k=1000, warm_seconds=(1e-2,), cold_seconds=(2e-2,)
@@ -151,7 +135,7 @@ def memory(rank: int, world_size: int) -> MemoryRank:
     )
     predicted = PredictedMemory(parts=parts, peak_bytes=9 * MIB, method="a test")
     return MemoryRank(
-        **place(rank, world_size),
+        **rank_identity(rank, world_size),
         parts=parts,
         peak_bytes=10 * MIB,
         predicted=None if rank else predicted,

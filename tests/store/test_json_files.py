@@ -12,7 +12,7 @@ from tests.factories import cells, launch_record
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.store import json_files
-from torchscale.store.json_files import DamagedFileError, read_lines, read_model
+from torchscale.store.json_files import DamagedFileError, OtherVersionError, read_lines, read_model
 
 FIRST, SECOND = (Progress(phase="measuring", steps=steps) for steps in (1, 2))
 
@@ -68,3 +68,37 @@ def test_a_record_of_an_earlier_form_is_read_and_a_damaged_one_is_not(tmp_path: 
     path.write_text(json.dumps({**earlier, "seconds": "long"}))
     with pytest.raises(DamagedFileError, match="seconds"):
         read_model(tmp_path, path, LaunchRecord)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(1, "this version reads format 2"), (3, "schema version 3; this torchscale reads up to 2")],
+)
+def test_a_record_of_another_version_is_refused_although_its_form_fits(
+    tmp_path: Path, version: int, said: str
+) -> None:
+    """A field may mean something else there: what is read would be compared as if it did not."""
+    content = json.loads(launch_record(cells()[0]).model_dump_json())
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({**content, "schema_version": version}))
+    with pytest.raises(OtherVersionError, match=said):
+        read_model(tmp_path, path, LaunchRecord)
+
+
+def test_why_a_file_cannot_be_read_is_said_without_its_path_again(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.mkdir()
+    with pytest.raises(DamagedFileError) as raised:
+        read_model(tmp_path, path, LaunchRecord)
+    assert "Errno" not in str(raised.value)
+    assert str(raised.value).count("record.json") == 1
+
+
+def test_a_number_of_a_thousand_digits_is_an_error_without_it(tmp_path: Path) -> None:
+    """A line of them would hide which key is wrong."""
+    record = launch_record(cells()[0]).model_dump_json()
+    path = tmp_path / "record.json"
+    path.write_text(record.replace('"launch":0', f'"launch":{"9" * 1000}', 1))
+    with pytest.raises(DamagedFileError, match="launch") as raised:
+        read_model(tmp_path, path, LaunchRecord)
+    assert "999" not in str(raised.value)

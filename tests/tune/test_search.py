@@ -142,6 +142,28 @@ def test_nothing_better_is_an_answer_with_what_could_have_been_seen() -> None:
         assert 0.002 < search.visible_gain < 0.05
 
 
+def test_a_winner_that_fails_when_it_is_verified_leaves_the_pairs_before() -> None:
+    """Its last launch: one in a hundred launches runs out of memory all the same."""
+
+    def until(last: float) -> tuple[Search, int]:
+        works, ran = machine({"fused=true": 0.1}), 0
+
+        def measure(setting: Setting) -> Measured:
+            nonlocal ran
+            ran += bool(setting)
+            if setting and ran == last:
+                return Measured(None, 1.0, "oom", "it failed")
+            return works(setting)
+
+        return run(Search({"fused": AXES["fused"]}, budget_seconds=1e6), measure), ran
+
+    sound, launches = until(math.inf)
+    failed, _ = until(launches)
+    assert sound.verified is not None
+    assert failed.verified is not None
+    assert failed.verified.rounds == sound.verified.rounds - 1
+
+
 def test_failing_settings_are_rows() -> None:
     """Out of memory on one axis; another one wins."""
     search = searched(gains={"fused=true": 0.1}, failing={"compile=true": "oom"})

@@ -546,3 +546,27 @@ def test_a_line_without_end_takes_no_time_without_end(text: str) -> None:
 def test_the_host_of_a_webhook_stays() -> None:
     shown = redact_text(f"https://acme.webhook.office.com/hook/{SECRET}", ())
     assert shown == f"https://acme.webhook.office.com/{REDACTED}"
+
+
+class _Place(BaseModel):
+    said: str = ""
+    path: Path = Path("/data")
+
+
+@pytest.mark.parametrize(
+    "place", [_Place(said=f"it wrote {SECRET} once"), _Place(path=Path("/data") / SECRET)]
+)
+def test_a_known_secret_alone_makes_a_record_be_redacted(place: _Place) -> None:
+    """In a text that looks like any other, and in a path, which is no text before it is written."""
+    note_secrets({"MY_TOKEN": SECRET})
+    assert SECRET not in redact_model(place).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("1234", REDACTED), ("123", "123"), ("123456", REDACTED)]
+)
+def test_a_number_under_the_name_of_a_secret_is_one_from_four_digits(
+    value: str, shown: str
+) -> None:
+    """A PIN has four; a shorter one is a switch or a count."""
+    assert redact("DOOR_PASSWORD", value) == shown

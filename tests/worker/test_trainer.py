@@ -5,7 +5,6 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.factories import cells
 from torchscale.config.choices import CompileMode
@@ -45,6 +44,8 @@ def cell(**content: Any) -> TrainingCell:
 def bare_losses(precision: str) -> list[float]:
     """The same training as one writes it by hand, with nothing of ours but the definition of the
     data."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(**TINY_GPT2)).train()
     torch.manual_seed(0)

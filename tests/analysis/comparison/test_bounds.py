@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -230,6 +231,8 @@ def test_an_end_that_is_unknown_leaves_the_other_one() -> None:
     assert found.low is not None
     assert found.low.value == pytest.approx(0.9 / 0.7, rel=1e-3)
     assert (found.high, found.verdict) == (None, Verdict.BETTER)
+    assert found.low.interval is not None
+    assert found.possible == (found.low.interval[0], None)
 
 
 def test_products_that_took_half_as_long_again_are_not_usual_work() -> None:
@@ -248,3 +251,37 @@ def test_of_two_disturbed_sides_nothing_says_which_one_suffered_more() -> None:
     after = launches(scaled(STEADY, 2.0), [delay] * 3, flag="throttled")
     found = change(before, after)
     assert (found.low, found.high, found.verdict) == (None, None, Verdict.UNCLEAR)
+
+
+def test_quiet_launches_without_a_spread_are_no_bound() -> None:
+    """Two there and one here have one degree of freedom between them, one and one have none: nothing
+    says how much such launches differ by themselves."""
+    gone = (0.0, 1.0)
+    two_and_one = change(
+        launches((100.0, 101.0, 50.0), [None, None, gone]),
+        launches((50.0, 25.0, 25.0), [None, gone, gone]),
+    )
+    one_and_one = change(
+        launches((100.0, 50.0, 50.0), [None, gone, gone]),
+        launches((50.0, 25.0, 25.0), [None, gone, gone]),
+    )
+    for found in (two_and_one, one_and_one):
+        assert found.bounds is None or found.bounds.basis is not Basis.QUIET_LAUNCHES
+
+
+def test_the_interval_of_quiet_launches_is_that_of_an_independent_tool() -> None:
+    from scipy import stats
+
+    found = change(QUIET, launches((50.0, 50.1, 49.9), [(0.0, 1.0), None, (0.0, 1.0)]))
+    told = stats.ttest_ind([math.log(50.1)], [math.log(rate) for rate in STEADY])
+    low, high = told.confidence_interval(0.95)
+    assert found.bounds is not None
+    assert found.bounds.low is not None
+    assert found.bounds.low.interval == pytest.approx((math.exp(low), math.exp(high)))
+
+
+def test_a_launch_that_hardly_ran_says_nothing_of_its_rate_alone() -> None:
+    """Others had the core for 96 % of it: a small error of that share would be a large one of the
+    rest."""
+    found = change(QUIET, launches(scaled(STEADY, 0.03), [(0.96, 0.97)] * 3))
+    assert found.bounds is None or found.bounds.basis is not Basis.DELAY

@@ -263,6 +263,16 @@ def test_cells_under_unequal_conditions_do_not_count_in_the_mean_or_in_the_corre
     assert pair.score.value == pytest.approx(105)
 
 
+def test_of_single_launches_those_under_unequal_conditions_do_not_count_either() -> None:
+    first, second = cells()
+    one = STEADY[:1]
+    before = side(result(first, one), result(second, one))
+    after = side(result(first, (105.0,)), result(second, (50.0,), flags=BUSY))
+    (overall,) = [one for one in compare(before, after).overall if one.metric is Metric.THROUGHPUT]
+    assert (overall.cells, overall.withheld) == (1, 1)
+    assert overall.ratio.value == pytest.approx(1.05)
+
+
 @pytest.mark.parametrize("flag", ["drifting", "noisy", "not_steady", "oversubscribed"])
 def test_other_flags_ride_along_and_change_nothing(flag: str) -> None:
     cell, _ = cells()

@@ -8,6 +8,8 @@ import pytest
 
 from tests.factories import cells, environment, experiment, experiment_file
 from torchscale.analysis.comparison.conditions import (
+    Disturbance,
+    disturbances,
     flagged_conditions,
     measured_sessions,
     over_sessions,
@@ -159,6 +161,29 @@ def test_sides_that_are_both_contended_may_be_so_to_another_degree(
         for loads in (before, after)
     ]
     assert unequal_conditions(*sides, same_machine=True) == unequal
+
+
+def test_disturbed_launches_are_told_by_their_numbers_with_the_largest_share_of_others() -> None:
+    """The first is 1, and the share is of those launches, not of their neighbours."""
+    busy = [(BUSY, 0.5), (QUIET, 0.9), (BUSY, 0.2)]
+    figures = tuple(LaunchFigures(flags=flags, other_processes=load) for flags, load in busy)
+    after = ResultCell(cell=cells()[0], state=State.OK, launches=figures)
+    assert disturbances(cell_of(QUIET, QUIET), after, same_machine=True) == (
+        Disturbance("contended", 1, (1, 3), 3, 0.5),
+    )
+
+
+def test_a_slower_machine_is_a_disturbance_of_all_launches_of_its_side() -> None:
+    def worked(*work: tuple[float, float]) -> ResultCell:
+        figures = tuple(LaunchFigures(fixed_work=one) for one in work)
+        return ResultCell(cell=cells()[0], state=State.OK, launches=figures)
+
+    usual, slow = (1e-4, 2e-4), (1.3e-4, 2.6e-4)
+    sides = worked(usual, usual, usual), worked(slow, slow)
+    (found,) = disturbances(*sides, same_machine=True)
+    assert (found.condition, found.side, found.launches, found.of) == ("slowed", 1, (1, 2), 2)
+    assert found.fixed_work == pytest.approx(0.3)
+    assert disturbances(*sides, same_machine=False) == (), "another machine may be another one"
 
 
 def test_what_the_last_session_has_otherwise_than_an_earlier_one() -> None:

@@ -28,6 +28,16 @@ def test_a_small_gap_is_the_scatter_of_the_work() -> None:
     assert not gap.is_unequal
 
 
+def test_a_side_that_is_slower_in_nothing_is_not_slower() -> None:
+    """Bounds are widened by how much slower a side was, and never narrowed by how much faster."""
+    gap = speed_gap(launches((1e-4, 2e-4)), launches((1.2e-4, 2.2e-4)))
+    assert gap is not None
+    assert (gap.slower_before, gap.shares[0]) == (0.0, 0.0)
+    other_way = speed_gap(launches((1.2e-4, 2.2e-4)), launches((1e-4, 2e-4)))
+    assert other_way is not None
+    assert (other_way.slower_after, other_way.shares[1]) == (0.0, 0.0)
+
+
 def test_a_limit_holds_either_way() -> None:
     gap = speed_gap(launches((1e-4, 4e-4)), launches((2e-4, 2e-4)))
     assert gap is not None

@@ -11,6 +11,7 @@ from torchscale.analysis.comparison.matching import (
     cell_differences,
     differences,
     match_cells,
+    workload_key,
 )
 from torchscale.config.choices import MatchKey
 from torchscale.errors import UsageError
@@ -153,3 +154,12 @@ def test_a_side_without_figures_forbids_nothing() -> None:
     (cell, *_) = cells()
     failed = side(result(cell, state=State.CRASHED, device="", torch=""))
     assert not any(one.forbids for one in differences([side(result(cell)), failed]))
+
+
+def test_another_precision_is_another_workload() -> None:
+    """The history of a workload would show a change of precision as one of speed."""
+    single, half = (
+        cells(gpu_counts=1, training={"precision": name})[0] for name in ("fp32", "bf16")
+    )
+    assert workload_key(single) != workload_key(half)
+    assert workload_key(single) == workload_key(single.model_copy())

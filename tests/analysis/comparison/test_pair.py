@@ -10,7 +10,8 @@ import pytest
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side, throughput
 from tests.factories import cells
 from torchscale.analysis.comparison.compare import compare
-from torchscale.analysis.comparison.pair import Pair
+from torchscale.analysis.comparison.pair import EfficiencyScore, Pair
+from torchscale.analysis.stats.ratios import log_ratio
 from torchscale.config.choices import Metric
 from torchscale.schema.run.result_set import ResultCell
 from torchscale.schema.state import State
@@ -53,6 +54,21 @@ def test_a_cell_that_failed_on_the_other_side_is_lost_and_not_missing(state: Sta
     pair = against(result(FIRST), result(SECOND, state=state))
     assert pair.missing(()) == []
     assert pair.regressions(()) == [SECOND.id]
+
+
+def test_a_cell_that_a_side_lacks_has_neither_id_nor_state_there() -> None:
+    both, one = against(result(FIRST), reference=[result(FIRST), result(SECOND)]).cells
+    assert (both.other_id, both.states) == (FIRST.id, (State.OK, State.OK))
+    assert (one.other_id, one.states) == (None, (State.OK, None))
+
+
+def test_an_efficiency_score_has_its_interval_in_hundredths_of_the_reference() -> None:
+    score = EfficiencyScore(log_ratio((99.0, 100.0, 101.0), STEADY), 1)
+    assert score.ratio.interval is not None
+    low, high = score.ratio.interval
+    assert score.interval == pytest.approx((100 * low, 100 * high))
+    assert low < score.value / 100 < high
+    assert EfficiencyScore(log_ratio((99.0,), STEADY), 1).interval is None
 
 
 def test_more_cells_on_the_other_side_and_what_the_reference_lacks_are_not_missing() -> None:

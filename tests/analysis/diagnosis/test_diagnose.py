@@ -200,10 +200,60 @@ def test_a_straggler_of_a_recording_needs_no_window() -> None:
     assert found(signals)[FindingKind.STRAGGLER].rank == 1
 
 
+@pytest.mark.parametrize(("steps", "again"), [(60, True), (600, False)])
+def test_a_straggler_of_a_short_recording_is_to_be_recorded_again(steps: int, again: bool) -> None:
+    """A rank that is slow for six seconds may be slow for no longer; for a minute, it is slow."""
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE, steps=steps)
+    assert ("record again first" in found(signals)[FindingKind.STRAGGLER].advice) is again
+
+
+def test_a_mean_counts_each_sample_by_its_steps() -> None:
+    """Batches of a measurement that adapts have unequal numbers of steps."""
+    weights, values = np.arange(1.0, BATCHES + 1), np.linspace(0.1, 0.4, 4 * BATCHES)
+    by_rank = values.reshape(4, BATCHES)
+    signals = quiet(weights=weights)
+    assert signals.mean(by_rank) == pytest.approx(np.average(by_rank, axis=1, weights=weights))
+    assert signals.mean(by_rank[0]) == pytest.approx(np.average(by_rank[0], weights=weights))
+
+
+@pytest.mark.parametrize(("collectives", "named"), [(1000, True), (5, False), (None, False)])
+def test_collectives_are_enough_where_steps_were_not_recorded(
+    collectives: int | None, named: bool
+) -> None:
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE, steps=0)
+    findings = found(replace(signals, collectives=collectives))
+    assert (FindingKind.STRAGGLER in findings) is named
+
+
+def test_a_loader_that_keeps_one_rank_is_no_reason_to_spare_another() -> None:
+    data = np.full((4, BATCHES), 0.0001)
+    data[3] += 0.06
+    findings = found(slow(1, 0.02, data_wait=data))
+    assert findings[FindingKind.INPUT_PIPELINE].rank == 3
+    assert findings[FindingKind.STRAGGLER].rank == 1
+
+
 def test_a_moving_straggler_is_an_imbalance_and_nobodys() -> None:
     finding = found(replace(quiet(), wait=np.full((4, BATCHES), 0.02)))[FindingKind.LOAD_IMBALANCE]
     assert finding.rank is None
     assert finding.cost_seconds == pytest.approx(0.02)
+
+
+def test_one_rank_that_is_always_late_and_not_named_is_no_imbalance() -> None:
+    """Ranks do not take turns then; why that one is late is not known."""
+    late = np.array([0.97, 0.01, 0.01, 0.01])
+    waiting = quiet(wait=np.full((4, BATCHES), 0.02), blame=late)
+    assert FindingKind.LOAD_IMBALANCE not in found(waiting)
+
+
+def test_pauses_of_all_ranks_are_no_imbalance_too_and_slow_loaders_are_something_else() -> None:
+    """Waiting that pauses explain counts once; a loader on all ranks makes nobody wait for
+    another."""
+    waiting = quiet(wait=np.full((4, BATCHES), 0.02))
+    paused = replace(waiting, pauses=Pauses((5, 5, 5, 5), 0.012, 0.0))
+    assert set(found(paused)) == {FindingKind.PAUSES}
+    loading = replace(waiting, data_wait=np.full((4, BATCHES), 0.02))
+    assert found(loading)[FindingKind.LOAD_IMBALANCE].cost_seconds == pytest.approx(0.02)
 
 
 def test_what_a_straggler_explains_is_no_imbalance() -> None:
@@ -221,6 +271,9 @@ def test_a_slow_loader_on_all_and_on_one() -> None:
     one = found(replace(quiet(), data_wait=data))[FindingKind.INPUT_PIPELINE]
     assert one.rank == 3
     assert one.cost_seconds == pytest.approx(0.02)
+    few = np.full((16, 2), 0.0001)
+    few[3] += 0.02
+    assert FindingKind.INPUT_PIPELINE not in found(quiet(16, data_wait=few)), "two samples of each"
 
 
 def test_small_buckets_slow_link_and_plain_exposure() -> None:
@@ -275,6 +328,24 @@ def test_pauses_and_what_they_are_of() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("pauses", "confidence", "said"),
+    [
+        (Pauses((5, 5, 0, 0), 0.006, 0.0001), Confidence.HIGH, True),
+        (Pauses((3, 3, 0, 0), 0.006, 0.0001), Confidence.MEDIUM, True),
+        (Pauses((3, 3, 0, 0), 0.006, 0.005), Confidence.HIGH, True),
+        (Pauses((5, 5, 0, 0), 0.006, None), Confidence.HIGH, False),
+    ],
+)
+def test_few_pauses_are_sure_only_where_the_collector_explains_them(
+    pauses: Pauses, confidence: Confidence, said: bool
+) -> None:
+    """Three long steps may be chance. What collections took is evidence where it was recorded."""
+    finding = found(quiet(pauses=pauses))[FindingKind.PAUSES]
+    assert finding.confidence is confidence
+    assert any("garbage collection: " in line for line in finding.evidence) is said
+
+
 def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
     seconds = np.full((2, 100), 0.1)
     seconds[0, ::20] = 0.3
@@ -315,6 +386,34 @@ def test_the_rules_with_one_signal(changes: dict[str, Any], kind: FindingKind, w
     assert finding.kind is kind
     assert words in finding.summary
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("readbacks", "wait", "told"),
+    [(1.0, 0.01, True), (0.5, 0.01, False), (2.0, 0.019 * STEP, False)],
+)
+def test_a_readback_counts_once_a_step_and_from_2_percent(
+    readbacks: float, wait: float, told: bool
+) -> None:
+    """A loss that is printed every other step, or that costs next to nothing, is nobody's
+    bottleneck."""
+    findings = found(replace(quiet(), readbacks=readbacks, readback_wait=wait))
+    assert set(findings) == ({FindingKind.HOST_SYNC} if told else set())
+
+
+@pytest.mark.parametrize(("hit", "rank"), [((1,), 1), ((1, 3), None)])
+def test_lowered_clocks_have_a_rank_where_it_is_one_alone(
+    hit: tuple[int, ...], rank: int | None
+) -> None:
+    """A reader looks for the node of that rank; of several ranks none is the one."""
+    throttled = tuple(("power cap",) if number in hit else () for number in range(4))
+    assert found(quiet(throttled=throttled))[FindingKind.THROTTLING].rank == rank
+
+
+def test_a_recording_without_steps_says_what_its_communication_is_of() -> None:
+    for steps, said in ((0, "over the whole recording"), (120, "over 120 steps")):
+        findings = found(quiet(transfer=np.full(BATCHES, 0.03), steps=steps))
+        assert findings[FindingKind.EXPOSED_COMMUNICATION].evidence[0] == said
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,17 @@ def test_a_stage_with_more_work_is_named_with_its_share(stages: int, copies: int
         assert finding.cost_seconds == pytest.approx((0.16 - mean) * 7 / 8, rel=0.1)
         assert f"stage {slow + 1} of {stages}" in finding.summary
         assert f"does {0.16 / (mean * stages):.0%}".replace("%", " %") in finding.summary
+        assert f"move layers from stage {slow + 1} to stage " in finding.advice
         assert f"an even split would give it {1 / stages:.0%}".replace("%", " %") in finding.summary
         assert FindingKind.STRAGGLER not in findings
+
+
+def test_steps_are_enough_where_no_collective_was_counted() -> None:
+    """As in a pipeline without copies, or in a launch: it exchanges by sends and receives."""
+    findings = found(pipeline(2, 2, extra=on_rank(4, 3, 0.1), collectives=None))
+    assert findings[FindingKind.STRAGGLER].rank == 3
+    few = pipeline(2, 2, extra=on_rank(4, 3, 0.1), collectives=None, steps=5)
+    assert FindingKind.STRAGGLER not in found(few)
 
 
 def test_one_slow_rank_makes_no_stage_uneven() -> None:

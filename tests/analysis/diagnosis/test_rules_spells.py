@@ -15,6 +15,7 @@ from torchscale.analysis.diagnosis.rules_spells import (
     Spells,
     _confidence,
     _moving_mean,
+    _runs_score,
     _two_levels,
 )
 from torchscale.analysis.diagnosis.shared import median_of_others, medians_of_others
@@ -243,11 +244,50 @@ def test_long_steps_in_a_row_are_no_pause() -> None:
     assert pauses is not None and pauses.count == (2, 0)
 
 
+@pytest.mark.parametrize(("in_a_row", "pauses"), [(3, 3), (4, 0)])
+def test_a_pause_is_over_after_three_steps(in_a_row: int, pauses: int) -> None:
+    """A rank that is slow for longer has become slow."""
+    seconds = np.full((2, 100), 0.1)
+    seconds[0, 40 : 40 + in_a_row] = 0.3
+    told = rare_long_steps(seconds)
+    assert told is not None
+    assert told.count == (pauses, 0)
+
+
+def test_windows_keep_the_time_of_a_step() -> None:
+    wall = np.linspace(0.1, 0.2, 100)
+    windows = step_windows(np.full((2, 100), 0.05), wall)
+    assert windows is not None
+    assert 0.1 <= windows.wall.min() <= windows.wall.max() <= 0.2
+    assert (windows.wall * windows.steps).sum() == pytest.approx(wall.sum())
+
+
 def test_a_cpu_has_no_device_that_throttles() -> None:
     signals = replace(run_of(spells(3, 1, 1500, 0.006, 200)), on_device=False)
     advice = found(signals)[KIND].advice
     assert "rank 1's cores" in advice
     assert "throttles" not in advice
+
+
+def test_stretches_of_unequal_height_are_no_spells() -> None:
+    """A device that throttles is slow by the same each time; samples of unequal size are not."""
+    heights = np.repeat([0.005, 0.012, 0.02] * 2, 140)
+    extra = spells(2, 1, len(heights), 1.0, 140)
+    assert KIND not in found(run_of(extra * heights))
+    assert KIND in found(run_of(extra * heights.mean()))
+
+
+@pytest.mark.parametrize(
+    ("state", "score"),
+    [
+        ([True, False] * 5, (10 - 6) / (20 / 9) ** 0.5),
+        ([True] * 5 + [False] * 5, (2 - 6) / (20 / 9) ** 0.5),
+        ([True] * 10, 0.0),
+    ],
+)
+def test_the_score_of_runs_is_that_of_wald_and_wolfowitz(state: list[bool], score: float) -> None:
+    """Five of each: 6 runs are expected, with a variance of 5 · 4 ÷ 9."""
+    assert _runs_score(np.array(state)) == pytest.approx(score)
 
 
 def test_two_levels_and_the_scatter_within_them() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, slow
+from torchscale.analysis.diagnosis.rules_straggler import _least_shift
 from torchscale.analysis.diagnosis.signals import Signals, Windows
 from torchscale.schema.profiles.finding import FindingKind
 
@@ -93,3 +94,10 @@ def test_of_three_ranks_a_straggler_causes_most_of_the_waiting(
     shares[1] = blame
     findings = found(slow(1, 0.02, ranks=3, blame=shares))
     assert (FindingKind.STRAGGLER in findings) is is_named
+
+
+def test_the_least_shift_is_the_lower_end_of_hodges_and_lehmanns_interval() -> None:
+    """Differences of 0, 1, … 143: of 12 against 12 the interval begins after
+    12 · 12 ÷ 2 - 1.96 · √(12 · 12 · 25 ÷ 12) = 38.05 of them."""
+    mine, theirs = np.arange(0.0, 144.0, 12.0), -np.arange(12.0)
+    assert _least_shift(mine, theirs) == 38

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import VERSIONS, experiment, launch_record, machine
+from tests.factories import experiment, launch_record, machine, rank_identity
 from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.run import summarize_any
 from torchscale.plan.expand import make_plan
@@ -30,7 +30,6 @@ from torchscale.schema.cells.kinds import AnyCell, AnyPayload
 from torchscale.schema.cells.memory import MemoryCell, MemoryParts, MemoryRank, MemoryResult
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
@@ -50,21 +49,6 @@ CONTENT: dict[str, Any] = {
 CELLS: dict[type, AnyCell] = {
     type(entry.cell): entry.cell for entry in make_plan(experiment(**CONTENT), machine()).cells
 }
-
-
-def identity(rank: int) -> dict[str, Any]:
-    return {
-        "rank": rank,
-        "local_rank": rank,
-        "world_size": 2,
-        "pid": 100 + rank,
-        "hostname": "node-1",
-        "device": DeviceInfo(kind="cpu", index=rank, name="Test Processor"),
-        "backend": "gloo",
-        "threads": 1,
-        "cpus": (rank,),
-        "versions": VERSIONS,
-    }
 
 
 def load(seconds: float) -> HostLoad:
@@ -105,7 +89,7 @@ def swept(*changes: Mapping[str, Any], pair: Mapping[str, Any] | None = None) ->
         }
         measured = CollectiveSample(**{**sample, **change})
         sent = PairSample.model_validate(message)
-        ranks.append(CollectivesRank(**identity(rank), samples=(measured,), pairs=(sent,)))
+        ranks.append(CollectivesRank(**rank_identity(rank, 2), samples=(measured,), pairs=(sent,)))
     return launch(CollectivesCell, CollectivesResult(ranks=tuple(ranks)))
 
 
@@ -120,7 +104,7 @@ def rated(**changes: Any) -> LaunchRecord:
         "host_load": load(1.0),
         **changes,
     }
-    ranks = tuple(HardwareRank(**identity(rank), **measured) for rank in range(2))
+    ranks = tuple(HardwareRank(**rank_identity(rank, 2), **measured) for rank in range(2))
     return launch(HardwareCell, HardwareResult(ranks=ranks))
 
 
@@ -128,7 +112,7 @@ def stored(**changes: Any) -> LaunchRecord:
     """Two ranks with 10 bytes of parameters at a peak of 50."""
     parts = MemoryParts(parameters=10, buffers=0, gradients=10, optimizer_states=20, activations=5)
     measured = {"parts": parts, "peak_bytes": 50, **changes}
-    ranks = tuple(MemoryRank(**identity(rank), **measured) for rank in range(2))
+    ranks = tuple(MemoryRank(**rank_identity(rank, 2), **measured) for rank in range(2))
     return launch(MemoryCell, MemoryResult(ranks=ranks))
 
 

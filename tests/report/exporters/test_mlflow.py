@@ -6,6 +6,7 @@ import os
 import socket
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,12 +16,26 @@ from torchscale.report.exporters import mlflow as exporter
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
-with warnings.catch_warnings():  # of MLflow's own imports
-    warnings.simplefilter("ignore")
-    import mlflow
-    from mlflow.entities import Run, ViewType
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """MLflow, where its tests run: to import it takes seconds, and its own imports warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mlflow  # noqa: F401
+
+
+def client_of(place: str) -> MlflowClient:
+    """MLflow's own reader of a store."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=place)
 
 
 @pytest.fixture(
@@ -38,11 +53,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     )
 
 
-def stored(place: str, view: ViewType = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
+def stored(place: str) -> dict[str, Run]:
     """Cell → its run."""
-    client = mlflow.MlflowClient(tracking_uri=place)
+    client = client_of(place)
     experiments = [each.experiment_id for each in client.search_experiments()]
-    runs = list(client.search_runs(experiments, run_view_type=view, max_results=1000))
+    runs = list(client.search_runs(experiments, max_results=1000))
     found = {run.data.tags["torchscale.cell"]: run for run in runs}
     assert len(found) == len(runs)
     return found
@@ -74,7 +89,7 @@ def test_a_cell_is_a_run_with_parameters_figures_and_intervals(tmp_path: Path, p
     parent = found["(sweep)"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, failed)} == {parent.info.run_id}
     assert parent.info.run_name == "nightly"
-    client = mlflow.MlflowClient(tracking_uri=place)
+    client = client_of(place)
     assert (
         Path(
             client.download_artifacts(parent.info.run_id, "report.html", str(tmp_path))
@@ -114,7 +129,7 @@ def test_what_an_export_left_half_written_is_written_anew(
         raise OSError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
+        patch.setattr("mlflow.MlflowClient.set_terminated", killed)
         with pytest.raises(
             OutputError, match=r"cannot write to the MLflow store (file|sqlite):///.*: killed"
         ):
@@ -197,7 +212,7 @@ def test_a_run_whose_writer_was_killed_is_written_anew(
 @pytest.mark.parametrize("place", ["files"], indirect=True)
 def test_a_damaged_run_of_something_else_is_named_and_kept(tmp_path: Path, place: str) -> None:
     path = run_folder(tmp_path / "nightly")
-    client = mlflow.MlflowClient(tracking_uri=place)
+    client = client_of(place)
     experiment = client.create_experiment(
         run_to_store(path).summary.experiment.config.experiment_name
     )
@@ -215,7 +230,7 @@ def test_a_database_without_its_driver_is_an_error_that_names_it(
     def without_driver(**_: object) -> None:
         raise ModuleNotFoundError("No module named 'psycopg2'", name="psycopg2")
 
-    monkeypatch.setattr(mlflow, "MlflowClient", without_driver)
+    monkeypatch.setattr("mlflow.MlflowClient", without_driver)
     with pytest.raises(MachineError, match="needs psycopg2, which is not installed") as refused:
         exporter.store(
             run_to_store(run_folder(tmp_path / "run")), "postgresql://somebody:secret@host/db"

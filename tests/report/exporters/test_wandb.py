@@ -18,12 +18,15 @@ from torchscale.report.exporters import wandb as exporter
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
-with warnings.catch_warnings():  # of wandb's own imports
-    warnings.simplefilter("ignore")
-    import wandb
-    from wandb.proto import wandb_internal_pb2
-
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """W&B, where its tests run: to import it takes seconds, and its own imports warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import wandb.proto.wandb_internal_pb2  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +45,8 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 def records(directory: Path) -> list[Any]:
     """Everything in the file of a run: protobuf messages in the log format of LevelDB, after a
     header of 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
     (path,) = directory.glob("run-*.wandb")
     data = path.read_bytes()
     assert data[:4] == b":W&B"
@@ -163,6 +168,8 @@ def test_nothing_but_the_export_is_recorded(
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "tok-verysecret-0123456789")
     monkeypatch.setenv("WANDB_API_KEY", "verysecret" * 4)
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "online")  # no network is used all the same
     path = run_folder(tmp_path / "nightly")
     exporter.store(run_to_store(path, report=False), str(tmp_path / "here"))
@@ -179,7 +186,7 @@ def test_whatever_wandb_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     def refused(*_: object, **__: object) -> None:
         raise RuntimeError("run ID x\nis in use")
 
-    monkeypatch.setattr(wandb, "init", refused)
+    monkeypatch.setattr("wandb.init", refused)
     with pytest.raises(OutputError, match=r"cannot write W&B runs to .*: run ID x is in use"):
         exporter.store(
             run_to_store(run_folder(tmp_path / "nightly"), report=False), str(tmp_path / "here")

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.campaign import cases
 from tests.factories import cells
 from torchscale.worker.measure.flops import TrafficCounter, UncountableError, count_flops
 from torchscale.worker.models import build_workload
@@ -34,7 +35,10 @@ def test_resnet_50_against_its_published_4_09_gmacs() -> None:
 # al., 2020, and Narayanan et al., 2021, with attention's products over the whole square).
 @pytest.mark.parametrize(
     ("name", "layers", "width", "vocabulary", "tokens", "head"),
-    [("gpt2", 12, 768, 50257, 1024, 0), ("bert-large", 24, 1024, 30522, 512, 1024 * 1024)],
+    cases(
+        [("gpt2", 12, 768, 50257, 1024, 0), ("bert-base", 12, 768, 30522, 512, 768 * 768)],
+        [("bert-large", 24, 1024, 30522, 512, 1024 * 1024)],
+    ),
 )
 def test_transformers_against_the_formula_of_their_shapes(
     name: str, layers: int, width: int, vocabulary: int, tokens: int, head: int

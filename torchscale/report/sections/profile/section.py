@@ -40,6 +40,7 @@ from torchscale.report.text.profile import (
     stall_line,
     what_if_line,
 )
+from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
 from torchscale.schema.profiles.finding import Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -109,10 +110,13 @@ def profile_blocks(
     if chart is not None:
         blocks.append(ChartGrid((chart,), wide=True))
     columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
-    rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
-    blocks.append(
-        Table(f"Where the time goes, share of each rank's window: {title}", columns, rows)
-    )
+    rows = tuple(_rank_row(rank) for rank in shown_ranks(analysis.per_rank))
+    what = "Where the time goes, share of each rank's window"
+    hidden = hidden_line(analysis.per_rank)
+    if hidden:
+        blocks.append(_distribution_table(analysis.per_rank, title))
+        what = f"{what} ({hidden})"
+    blocks.append(Table(f"{what}: {title}", columns, rows))
     blocks += _predictions(analysis, title)
     return blocks
 
@@ -198,6 +202,19 @@ def _kernels(analysis: ProfileAnalysis) -> Table | None:
         *(Column(name, True) for name in ("count", "time", "share")),
     )
     return Table("Kernels or operators by total time, summed over ranks", columns, rows)
+
+
+def _distribution_table(ranks: Sequence[RankBreakdown], title: str) -> Table:
+    """How the shares of very many ranks are distributed."""
+    rows = tuple(
+        (
+            TableValue(line.label),
+            *(optional_value(share, format_percent) for share in line.shares),
+        )
+        for line in distributions(ranks)
+    )
+    columns = (Column("of all ranks"), *(Column(name, True) for name in RANK_HEADINGS[1:]))
+    return Table(f"Shares of {len(ranks):,} ranks' windows: {title}", columns, rows)
 
 
 def _rank_row(rank: RankBreakdown) -> tuple[TableValue, ...]:

@@ -1,0 +1,176 @@
+"""Some of the ranks of a recording: those that a user names, or a sample in which process groups
+and nodes keep members."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchscale.errors import TraceError, UsageError
+from torchscale.traces.files import ARCHIVE_SUFFIXES, read_header
+from torchscale.traces.kineto.reader import rank_in_name
+from torchscale.traces.kineto.stream import Header
+
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+_COMPARED = 2
+"""Members that a group needs, so that they can be compared."""
+_MAX_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class RankRanges:
+    """Ranks as a user names them: ``0-7,512``."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> RankRanges:
+        """Ranks from text.
+
+        Raises:
+            UsageError: it names none.
+        """
+        ranges = []
+        for part in text.replace(" ", "").split(","):
+            match = _RANGE.fullmatch(part)
+            if match is None or int(match[2] or match[1]) < int(match[1]):
+                raise UsageError(
+                    f"--ranks {text}: {part!r} is neither a rank nor a range of ranks",
+                    hint="write ranks and ranges, separated by commas: 0-7,512",
+                )
+            ranges.append((int(match[1]), int(match[2] or match[1])))
+        return cls(tuple(ranges))
+
+    def __contains__(self, rank: int) -> bool:
+        return any(first <= rank <= last for first, last in self.ranges)
+
+    def __str__(self) -> str:
+        return ",".join(str(one) if one == last else f"{one}-{last}" for one, last in self.ranges)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The files of the ranks that were chosen, and what is to be said of the choice."""
+
+    paths: list[Path]
+    note: str
+
+
+def choose_ranks(
+    paths: Sequence[Path], ranks: RankRanges | None, sample: int | None
+) -> Selected:
+    """The files of some ranks, of traces of torch.profiler with one rank each; only the beginning
+    of each file is read.
+
+    Args:
+        paths: Files.
+        ranks: Those that are wanted; ``None`` for all.
+        sample: How many of them; ``None`` for all.
+
+    Raises:
+        TraceError: a file does not begin with its rank, or none has a rank that is wanted.
+    """
+    known = {rank: (path, header) for path in paths for rank, header in [_described(path)]}
+    wanted = {rank: known[rank] for rank in sorted(known) if ranks is None or rank in ranks}
+    if not wanted:
+        raise TraceError(
+            f"none of the {len(known):,} recorded ranks is among --ranks {ranks}",
+            hint=f"recorded are ranks {_listed(sorted(known))}",
+        )
+    told = f"{len(wanted):,} of {len(known):,} recorded ranks were chosen by --ranks {ranks}"
+    if sample is not None and sample < len(wanted):
+        sets = _sets_of({rank: header for rank, (_, header) in wanted.items()})
+        chosen = sample_ranks(sorted(wanted), sets, sample)
+        whole = len(wanted)
+        wanted = {rank: wanted[rank] for rank in chosen}
+        kept = sum(len(members & set(chosen)) >= _COMPARED for members in sets)
+        told = (
+            f"a sample of {len(wanted):,} of {whole:,} ranks; {kept:,} of {len(sets):,} process "
+            f"groups and nodes keep {_COMPARED} members or more"
+        )
+    elif ranks is None:
+        told = ""
+    return Selected([path for path, _ in wanted.values()], told)
+
+
+def sample_ranks(
+    ranks: Sequence[int], sets: Sequence[frozenset[int]], count: int
+) -> list[int]:
+    """So many of the ranks, in ascending order: each time the one that brings most sets to two
+    members, then those that lie farthest from the chosen ones. Equal input gives equal ranks."""
+    of_rank: dict[int, list[int]] = defaultdict(list)
+    for number, members in enumerate(sets):
+        for rank in members:
+            of_rank[rank].append(number)
+    held = [0] * len(sets)
+    chosen: list[int] = []
+    left = list(ranks)
+    while left and len(chosen) < count:
+        # A set with one member gains more by a second than another by its first.
+        gains = [
+            sum((1, 2)[held[number]] for number in of_rank[rank] if held[number] < _COMPARED)
+            for rank in left
+        ]
+        best = max(gains)
+        candidates = [rank for rank, gain in zip(left, gains, strict=True) if gain == best]
+        rank = candidates[0]
+        if chosen and not best:
+            rank = max(candidates, key=lambda one: min(abs(one - other) for other in chosen))
+        chosen.append(rank)
+        left.remove(rank)
+        for number in of_rank[rank]:
+            held[number] += 1
+    return sorted(chosen)
+
+
+def _sets_of(headers: Mapping[int, Header]) -> list[frozenset[int]]:
+    """Process groups and nodes with several of these ranks, but not all."""
+    sets: set[frozenset[int]] = set()
+    hosts: dict[str, set[int]] = defaultdict(set)
+    for rank, header in headers.items():
+        if header.host is not None:
+            hosts[header.host].add(rank)
+        if header.distributed is not None:
+            sets.update(header.distributed.groups)
+    sets.update(map(frozenset, hosts.values()))
+    here = frozenset(headers)
+    within = {members & here for members in sets}
+    return sorted(
+        (members for members in within if _COMPARED <= len(members) < len(here)), key=sorted
+    )
+
+
+def _described(path: Path) -> tuple[int, Header]:
+    """The rank and the header of a file.
+
+    Raises:
+        TraceError: its beginning does not tell the rank.
+    """
+    if path.name.endswith(ARCHIVE_SUFFIXES):
+        raise TraceError(
+            f"{path}: of an archive all ranks are read",
+            hint="unpack it, or leave out --ranks and --sample",
+        )
+    header = read_header(path)
+    rank = None
+    if header is not None and header.distributed is not None:
+        rank = header.distributed.rank
+    if rank is None:
+        rank = rank_in_name(path.name)
+    if header is None or rank is None:
+        raise TraceError(
+            f"{path}: its beginning does not say of which rank it is",
+            hint="leave out --ranks and --sample, or name the files of these ranks",
+        )
+    return rank, header
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    numbers = list(ranks)
+    shown = ", ".join(map(str, numbers[:_MAX_SHOWN]))
+    if len(numbers) > _MAX_SHOWN:
+        return f"{shown} and {len(numbers) - _MAX_SHOWN:,} more"
+    return shown

@@ -61,9 +61,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recordings", type=Path)
-    parser.add_argument(
-        "--ranks", type=int, nargs="+", default=[8, 32, 128, 512, 1024, 2048]
-    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 32, 128, 512, 1024, 2048])
     parser.add_argument("--megabytes", type=float, default=3.1, help="of a rank's trace")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=1)
@@ -79,8 +77,7 @@ def main() -> None:
                 directory = Path(scratch) / "ranks"
                 size = write_ranks(templates, directory, ranks, jitter=arguments.jitter)
                 costs = [
-                    measure(directory, cores, arguments.options)
-                    for _ in range(arguments.repeats)
+                    measure(directory, cores, arguments.options) for _ in range(arguments.repeats)
                 ]
                 cost = min(costs, key=lambda one: one.cpu_seconds)
                 points.append((ranks, cost.cpu_seconds))
@@ -93,7 +90,9 @@ def main() -> None:
                 shutil.rmtree(directory)
             fitted = [point for point in points if point[0] >= FIT_FROM]
             if len(fitted) > 1:
-                print(f"      exponent from {FIT_FROM} ranks on: {exponent(fitted):.3f}", flush=True)
+                print(
+                    f"      exponent from {FIT_FROM} ranks on: {exponent(fitted):.3f}", flush=True
+                )
 
 
 def exponent(points: list[tuple[int, float]]) -> float:
@@ -104,7 +103,17 @@ def exponent(points: list[tuple[int, float]]) -> float:
     return fit.slope
 
 
-def make_templates(recordings: Path, scratch: Path, megabytes: float) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Template:
+    """The trace of a recorded rank: all but its events, the events, and how often to repeat
+    them."""
+
+    header: dict[str, Any]
+    events: list[dict[str, Any]]
+    repeats: int
+
+
+def make_templates(recordings: Path, scratch: Path, megabytes: float) -> list[Template]:
     """The recorded ranks, each with as many steps as make its trace so large."""
     source = recordings
     if recordings.is_file():
@@ -116,9 +125,12 @@ def make_templates(recordings: Path, scratch: Path, megabytes: float) -> list[di
         trace = json.loads(path.read_text())
         size = len(json.dumps(trace))
         repeats = max(1, round(megabytes * 1e6 / size))
-        trace["traceEvents"] = repeated(trace["traceEvents"], repeats)
-        templates.append(trace)
+        header = {name: value for name, value in trace.items() if name not in _OWN_KEYS}
+        templates.append(Template(header, trace["traceEvents"], repeats))
     return templates
+
+
+_OWN_KEYS = ("traceEvents", "traceName")
 
 
 def repeated(events: list[dict[str, Any]], times: int) -> list[dict[str, Any]]:
@@ -155,28 +167,22 @@ def repeated(events: list[dict[str, Any]], times: int) -> list[dict[str, Any]]:
     return copies
 
 
-def write_ranks(
-    templates: list[dict[str, Any]], directory: Path, ranks: int, *, jitter: bool
-) -> int:
+def write_ranks(templates: list[Template], directory: Path, ranks: int, *, jitter: bool) -> int:
     """Write the traces of so many ranks; returns their size in bytes."""
     directory.mkdir()
-    bodies = [json.dumps(template["traceEvents"]).encode() for template in templates]
     size = 0
-    for rank in range(ranks):
-        template = templates[rank % len(templates)]
-        body = bodies[rank % len(templates)]
-        if jitter:
-            body = json.dumps(jittered(template["traceEvents"], rank)).encode()
-        info = {**template.get("distributedInfo", {}), "rank": rank, "world_size": ranks}
-        header = {
-            name: value
-            for name, value in template.items()
-            if name not in ("traceEvents", "distributedInfo", "traceName")
-        }
-        head = json.dumps({**header, "distributedInfo": info})[:-1].encode()
-        path = directory / f"rank{rank:05d}.pt.trace.json"
-        path.write_bytes(head + b', "traceEvents": ' + body + b"}")
-        size += path.stat().st_size
+    # One after the other: the events of large ones take gigabytes as objects.
+    for number, template in enumerate(templates):
+        events = repeated(template.events, template.repeats)
+        body = json.dumps(events).encode()
+        for rank in range(number, ranks, len(templates)):
+            if jitter:
+                body = json.dumps(jittered(events, rank)).encode()
+            info = {"backend": "nccl", "rank": rank, "world_size": ranks}
+            head = json.dumps({**template.header, "distributedInfo": info})[:-1].encode()
+            path = directory / f"rank{rank:05d}.pt.trace.json"
+            path.write_bytes(head + b', "traceEvents": ' + body + b"}")
+            size += path.stat().st_size
     return size
 
 
@@ -184,7 +190,9 @@ def jittered(events: list[dict[str, Any]], rank: int) -> list[dict[str, Any]]:
     """The events with device spans up to 2 µs longer, by chance."""
     chance = random.Random(rank)
     return [
-        {**event, "dur": event["dur"] + chance.random() * 2} if event.get("cat") == "kernel" else event
+        {**event, "dur": event["dur"] + chance.random() * 2}
+        if event.get("cat") == "kernel"
+        else event
         for event in events
     ]
 

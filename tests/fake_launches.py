@@ -61,7 +61,7 @@ class Recorder:
     @contextmanager
     def status(self, text: str) -> Iterator[Callable[[str], None]]:
         self.waits.append(text)
-        yield lambda now: None
+        yield lambda _: None
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -86,7 +86,7 @@ class SilentObserver:
     def status(self, text: str) -> Iterator[Callable[[str], None]]:
         """Nothing is shown."""
         del text
-        yield lambda now: None
+        yield lambda _: None
 
     def note(self, text: str) -> None:
         """Nothing is shown."""

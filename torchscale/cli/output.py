@@ -122,7 +122,7 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     text."""
     console = message_console()
     if _verbosity.quiet or _live:
-        yield lambda now: None
+        yield lambda _: None
     elif console.is_terminal:
         with _spinner(console, text) as say:
             yield say

@@ -208,7 +208,7 @@ def analyze_files(
     directory: Path | None = None,
     *,
     parts: Parts | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> ProfileAnalysis:
     """Analyze recordings; with ``directory`` also write the analysis and its timeline there.
 

@@ -49,7 +49,8 @@ def _main(directory: str) -> None:
         for line in sys.stdin:
             job = json.loads(line)
             told = read_for_another(Path(job["path"]), job["number"], Path(directory))
-            print(json.dumps(told), flush=True)
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torchscale.errors import TraceError
 from torchscale.util.interpreter import module_command
@@ -104,15 +104,11 @@ class _Reader:
     """A process, and what it reads."""
 
     process: subprocess.Popen[bytes]
+    input: IO[bytes]
+    output: IO[bytes]
     pending: bytes = b""
     job: int | None = None
     deadline: float = 0.0
-
-    @property
-    def output(self) -> int:
-        """File descriptor of what it prints."""
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
 
     def begin(self, job: int | None, paths: Sequence[Path]) -> None:
         """Give it the next file; ``None`` where there is none."""
@@ -122,10 +118,9 @@ class _Reader:
         seconds = _LEAST_SECONDS + unpacked_bytes(paths[job]) / _LEAST_BYTES_PER_SECOND
         self.deadline = time.monotonic() + seconds
         line = json.dumps({"number": job, "path": str(paths[job])})
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
+            self.input.write(line.encode() + b"\n")
+            self.input.flush()
         except BrokenPipeError as error:
             raise self._ended(paths) from error
 
@@ -135,7 +130,7 @@ class _Reader:
         Raises:
             TraceError: it has ended.
         """
-        piece = os.read(self.output, _READ_BYTES)
+        piece = os.read(self.output.fileno(), _READ_BYTES)
         if not piece:
             raise self._ended(paths)
         self.pending += piece
@@ -178,13 +173,13 @@ def _readers(directory: Path, count: int) -> Iterator[list[_Reader]]:
                 stdout=subprocess.PIPE,
                 env={**os.environ, **_SINGLE_THREADED},
             )
-            readers.append(_Reader(process))
+            if process.stdin is not None and process.stdout is not None:
+                readers.append(_Reader(process, process.stdin, process.stdout))
         yield readers
     finally:
         for reader in readers:
             reader.process.kill()
             reader.process.wait()
-            for stream in (reader.process.stdin, reader.process.stdout):
-                if stream is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        stream.close()
+            for stream in (reader.input, reader.output):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()

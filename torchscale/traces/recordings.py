@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,12 @@ from torchscale.traces.files import (
 from torchscale.traces.kineto.reader import UNNAMED
 from torchscale.traces.nsys.reader import read_nsys
 from torchscale.traces.reader_pool import count_processes, read_in_processes
-from torchscale.traces.selection import RankRanges, choose_ranks
+from torchscale.traces.selection import (
+    Choice,
+    RankRanges,
+    choose_ranks,
+    described_ranks,
+)
 from torchscale.traces.soundness import sound
 from torchscale.traces.stored import Shelf, load_rank, store_rank
 
@@ -85,7 +91,7 @@ class Reading:
     memory_bytes: int = DEFAULT_MEMORY
     ranks: RankRanges | None = None
     sample: int | None = None
-    on_read: Callable[[int, int], None] = lambda done, total: None
+    on_read: Callable[[int, int], None] = lambda _done, _total: None
 
 
 def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
@@ -100,12 +106,10 @@ def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
     exports = [path for path in paths if is_export(path)]
     exported = set(exports)
     others = [path for path in paths if path not in exported]
-    others, chosen = _chosen(others, reading)
-    read, notes = _read_exports(exports)
-    if reading.ranks is not None:
-        read = [rank for rank in read if rank.rank in reading.ranks]
-    notes += chosen
     recorders = ["nsys"] * bool(exports) + ["torch.profiler"] * bool(others)
+    read, notes = _read_exports(exports)
+    read, others, choice = _chosen(read, others, reading)
+    notes += [choice.note] * bool(choice.note)
     ranks = []
     for rank, about_times in [*map(_sound, read), *_read_kineto(others, reading)]:
         ranks.append(rank)
@@ -121,33 +125,46 @@ def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
         ranks = [_only_rank(ranks)]
         notes.append("the recording names no rank; it is taken as the only one, rank 0")
     ranks = _distinct(sorted(ranks, key=lambda rank: rank.rank))
+    if not choice.absent:
+        notes += _missing(ranks)
+    return Trace(tuple(ranks), recorders.pop(), tuple(notes), choice.absent)
+
+
+def _missing(ranks: list[RankTrace]) -> list[str]:
+    """Which ranks of the job were not recorded, if any."""
     declared = {rank.world_size for rank in ranks if rank.world_size is not None}
-    if len(declared) == 1 and len(ranks) < (size := declared.pop()):
-        here = {rank.rank for rank in ranks}
-        missing = itertools.islice(
-            (number for number in range(size) if number not in here), _MAX_SHOWN
-        )
-        notes.append(
-            f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}"
-        )
-    return Trace(tuple(ranks), recorders.pop(), tuple(notes))
+    if len(declared) != 1 or len(ranks) >= (size := declared.pop()):
+        return []
+    here = {rank.rank for rank in ranks}
+    missing = itertools.islice((number for number in range(size) if number not in here), _MAX_SHOWN)
+    return [f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}"]
 
 
-def _chosen(paths: list[Path], reading: Reading) -> tuple[list[Path], list[str]]:
-    """The files of the ranks that are wanted, and what is to be said of them."""
-    if not paths or (reading.ranks is None and reading.sample is None):
-        return paths, []
-    selected = choose_ranks(paths, reading.ranks, reading.sample)
-    return selected.paths, [selected.note] * bool(selected.note)
+def _chosen(
+    read: list[RankTrace], paths: list[Path], reading: Reading
+) -> tuple[list[RankTrace], list[Path], Choice]:
+    """The ranks of exports and the files of others that are wanted."""
+    if reading.ranks is None and reading.sample is None:
+        return read, paths, Choice()
+    if paths and read:
+        return read, paths, Choice()  # refused later: recorders are mixed
+    if paths:
+        by_rank, sets = described_ranks(paths)
+        choice = choose_ranks(list(by_rank), sets, reading.ranks, reading.sample)
+        return read, [by_rank[rank] for rank in choice.ranks], choice
+    hosts: dict[str, set[int]] = defaultdict(set)
+    for rank in read:
+        hosts[rank.source].add(rank.rank)
+    nodes = [frozenset(members) for members in hosts.values()]
+    choice = choose_ranks([rank.rank for rank in read], nodes, reading.ranks, reading.sample)
+    return [rank for rank in read if rank.rank in set(choice.ranks)], paths, choice
 
 
 def _sound(rank: RankTrace) -> tuple[RankTrace, tuple[str, ...]]:
     return sound(rank, UNNAMED)
 
 
-def _read_kineto(
-    paths: list[Path], reading: Reading
-) -> list[tuple[RankTrace, tuple[str, ...]]]:
+def _read_kineto(paths: list[Path], reading: Reading) -> list[tuple[RankTrace, tuple[str, ...]]]:
     """The ranks in traces of torch.profiler, with notes on each."""
     processes = 1
     if reading.directory is not None:
@@ -156,7 +173,7 @@ def _read_kineto(
         return _read_by_others(paths, reading.directory, processes, reading)
     shelf, names = Shelf(), dict[str, str]()
     kept = 0
-    ranks = []
+    ranks: list[tuple[RankTrace, tuple[str, ...]]] = []
     for done, path in enumerate(paths, 1):
         for found in read_kineto_file(path):
             rank, notes = _sound(found)
@@ -242,5 +259,3 @@ def _looks_like_recording(path: Path) -> bool:
         return is_trace(path)
     except (OSError, EOFError, zlib.error):
         return False
-
-

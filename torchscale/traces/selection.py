@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,53 +52,67 @@ class RankRanges:
 
 
 @dataclass(frozen=True)
-class Selected:
-    """The files of the ranks that were chosen, and what is to be said of the choice."""
+class Choice:
+    """Ranks that were chosen.
 
-    paths: list[Path]
-    note: str
+    Attributes:
+        ranks: In ascending order.
+        absent: How many others were recorded.
+        note: What is to be said of the choice; empty for nothing.
+    """
+
+    ranks: tuple[int, ...] = ()
+    absent: int = 0
+    note: str = ""
 
 
 def choose_ranks(
-    paths: Sequence[Path], ranks: RankRanges | None, sample: int | None
-) -> Selected:
-    """The files of some ranks, of traces of torch.profiler with one rank each; only the beginning
-    of each file is read.
+    recorded: Sequence[int],
+    sets: Sequence[frozenset[int]],
+    ranks: RankRanges | None,
+    sample: int | None,
+) -> Choice:
+    """Some of the recorded ranks.
 
     Args:
-        paths: Files.
+        recorded: All.
+        sets: Process groups and nodes.
         ranks: Those that are wanted; ``None`` for all.
         sample: How many of them; ``None`` for all.
 
     Raises:
-        TraceError: a file does not begin with its rank, or none has a rank that is wanted.
+        TraceError: none of them is wanted.
     """
-    known = {rank: (path, header) for path in paths for rank, header in [_described(path)]}
-    wanted = {rank: known[rank] for rank in sorted(known) if ranks is None or rank in ranks}
+    wanted = [rank for rank in sorted(recorded) if ranks is None or rank in ranks]
     if not wanted:
         raise TraceError(
-            f"none of the {len(known):,} recorded ranks is among --ranks {ranks}",
-            hint=f"recorded are ranks {_listed(sorted(known))}",
+            f"none of the {len(recorded):,} recorded ranks is among --ranks {ranks}",
+            hint=f"recorded are ranks {_listed(sorted(recorded))}",
         )
-    told = f"{len(wanted):,} of {len(known):,} recorded ranks were chosen by --ranks {ranks}"
+    chosen = wanted
+    told = [f"{len(wanted):,} of {len(recorded):,} recorded ranks were chosen by --ranks {ranks}"]
+    if ranks is None:
+        told = []
     if sample is not None and sample < len(wanted):
-        sets = _sets_of({rank: header for rank, (_, header) in wanted.items()})
-        chosen = sample_ranks(sorted(wanted), sets, sample)
-        whole = len(wanted)
-        wanted = {rank: wanted[rank] for rank in chosen}
-        kept = sum(len(members & set(chosen)) >= _COMPARED for members in sets)
-        told = (
-            f"a sample of {len(wanted):,} of {whole:,} ranks; {kept:,} of {len(sets):,} process "
-            f"groups and nodes keep {_COMPARED} members or more"
+        inside = _within(sets, frozenset(wanted))
+        chosen = sample_ranks(wanted, inside, sample)
+        kept = sum(len(members.intersection(chosen)) >= _COMPARED for members in inside)
+        told.append(
+            f"a sample of {len(chosen):,} of {len(wanted):,} ranks; {kept:,} of {len(inside):,} "
+            f"process groups and nodes keep {_COMPARED} members or more"
         )
-    elif ranks is None:
-        told = ""
-    return Selected([path for path, _ in wanted.values()], told)
+    return Choice(tuple(chosen), len(recorded) - len(chosen), "; ".join(told))
 
 
-def sample_ranks(
-    ranks: Sequence[int], sets: Sequence[frozenset[int]], count: int
-) -> list[int]:
+def _within(sets: Iterable[frozenset[int]], ranks: frozenset[int]) -> list[frozenset[int]]:
+    """What of each set is among the ranks, where that is several of them, but not all."""
+    within = {members & ranks for members in sets}
+    return sorted(
+        (members for members in within if _COMPARED <= len(members) < len(ranks)), key=sorted
+    )
+
+
+def sample_ranks(ranks: Sequence[int], sets: Sequence[frozenset[int]], count: int) -> list[int]:
     """So many of the ranks, in ascending order: each time the one that brings most sets to two
     members, then those that lie farthest from the chosen ones. Equal input gives equal ranks."""
     of_rank: dict[int, list[int]] = defaultdict(list)
@@ -126,21 +140,29 @@ def sample_ranks(
     return sorted(chosen)
 
 
-def _sets_of(headers: Mapping[int, Header]) -> list[frozenset[int]]:
-    """Process groups and nodes with several of these ranks, but not all."""
+def described_ranks(paths: Sequence[Path]) -> tuple[dict[int, Path], list[frozenset[int]]]:
+    """The file of each rank, of traces of torch.profiler with one rank each, and process groups and
+    nodes; only the beginning of each file is read.
+
+    Raises:
+        TraceError: a file does not begin with its rank, or two are of one rank.
+    """
+    by_rank: dict[int, Path] = {}
     sets: set[frozenset[int]] = set()
     hosts: dict[str, set[int]] = defaultdict(set)
-    for rank, header in headers.items():
+    for path in paths:
+        rank, header = _described(path)
+        if rank in by_rank:
+            raise TraceError(
+                f"rank {rank} is there more than once: {by_rank[rank].name}, {path.name}",
+                hint="name the recordings of one run, one a rank",
+            )
+        by_rank[rank] = path
         if header.host is not None:
             hosts[header.host].add(rank)
         if header.distributed is not None:
             sets.update(header.distributed.groups)
-    sets.update(map(frozenset, hosts.values()))
-    here = frozenset(headers)
-    within = {members & here for members in sets}
-    return sorted(
-        (members for members in within if _COMPARED <= len(members) < len(here)), key=sorted
-    )
+    return by_rank, [*sets, *map(frozenset, hosts.values())]
 
 
 def _described(path: Path) -> tuple[int, Header]:

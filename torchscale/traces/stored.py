@@ -45,9 +45,8 @@ class _Column:
         """
         values = np.fromfile(path, self.stored, self.count, offset=self.offset)
         # Differences of 64-bit numbers wrap around, and back again.
-        return (values.astype(np.uint64) + np.uint64(self.least & _MASK)).astype(np.int64).astype(
-            self.kind
-        )
+        whole = values.astype(np.uint64) + np.uint64(self.least & _MASK)
+        return np.asarray(whole.astype(np.int64).astype(self.kind))
 
 
 _MASK = (1 << 64) - 1
@@ -71,7 +70,7 @@ class StoredSpans(Spans):
         loaded = shelf.of(path)
         if name not in loaded:
             loaded[name] = columns[name].read(path)
-        return loaded[name]
+        return np.asarray(loaded[name])
 
 
 class Shelf:

@@ -17,7 +17,7 @@ LIMIT, RATIO = 100.0, 10.0
 def by_tree(rows: NDArray[np.int64]) -> list[list[int]] | None:
     """The same from the tree itself, by Prim: every pair is compared."""
     edges: list[tuple[float, int, int]] = []
-    nearest = {row: (np.inf, 0) for row in range(1, len(rows))}
+    nearest = dict.fromkeys(range(1, len(rows)), (np.inf, 0))
     added = 0
     while nearest:
         for row in nearest:

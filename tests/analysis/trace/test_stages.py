@@ -4,12 +4,10 @@ which stage has more."""
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.traces.builders import BASE_NS, host, kernel, kineto, step

@@ -17,6 +17,7 @@ from torchscale.analysis.trace.pairing import pair
 from torchscale.analysis.trace.replay.graph import ReplayError
 from torchscale.analysis.trace.replay.replay import build_replay
 from torchscale.analysis.trace.replay.what_if import predict_changes, replayed_costs
+from torchscale.analysis.trace.sampled import diagnosis_of_sample
 from torchscale.analysis.trace.signals import trace_signals
 from torchscale.analysis.trace.stages import StageLayout, find_stages
 from torchscale.analysis.trace.summary import (
@@ -50,7 +51,7 @@ def analyze_trace(
     window: WindowChoice = WindowChoice.AUTO,
     *,
     steps: StepRange | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> ProfileAnalysis:
     """Everything that a recording tells.
 
@@ -105,12 +106,16 @@ def _analyze(
     ]
     doubts = _doubts(trace, ranks, left_out)
     reasons = [*about_waits, *doubts]
-    signals = trace_signals(ranks, view, layout, trusted=not reasons)
+    if trace.absent:
+        reasons.append(_about_sample(trace))
+    signals = trace_signals(ranks, view, layout, trusted=not (about_waits or doubts))
     if (
         signals.stages is not None
     ):  # whose ranks are compared by their compute, without waits and clocks
         signals = replace(signals, trusted=not doubts)
     diagnosis = diagnose(signals)
+    if trace.absent:
+        diagnosis = diagnosis_of_sample(diagnosis, signals, trace.absent)
     say("Replaying the steps")
     what_if, findings = _replayed(
         ranks, paired, layout, offsets, about_clocks=clock_problems, findings=diagnosis.findings
@@ -202,6 +207,11 @@ def _step_seconds(ranks: list[RankWindow]) -> float | None:
     return float(np.mean(step_periods(ranks).max(axis=0))) * NS
 
 
+def _about_sample(trace: Trace) -> str:
+    here = len(trace.ranks)
+    return f"{here:,} of {here + trace.absent:,} recorded ranks were analyzed"
+
+
 def _few_collectives(ranks: list[RankWindow], paired: Paired) -> list[str]:
     if len(ranks) < 2 or len(paired) >= MIN_COMPARED:
         return []
@@ -221,6 +231,8 @@ def _doubts(trace: Trace, ranks: list[RankWindow], left_out: bool) -> list[str]:
     if not steps:
         doubts.append("no steps are marked in it; shares are of the time from first to last span")
     sizes = {rank.world_size for rank in trace.ranks if rank.world_size is not None}
+    if trace.absent:  # what follows from that is judged for itself
+        return doubts
     if len(sizes) == 1 and len(trace.ranks) < min(sizes):
         doubts.append(
             f"{len(trace.ranks)} of {min(sizes)} ranks are here; the others may arrive later still"

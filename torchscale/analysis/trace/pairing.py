@@ -194,12 +194,10 @@ def _comparable(
         told.problems.append(
             _unequal(label.text, [(ranks[column].rank, count) for column, count in counted])
         )
-    return numbers[common & comparable]
+    return np.asarray(numbers[common & comparable])
 
 
-def _equal_steps(
-    common: NDArray[np.bool_], steps: Places
-) -> tuple[NDArray[np.bool_], int, int]:
+def _equal_steps(common: NDArray[np.bool_], steps: Places) -> tuple[NDArray[np.bool_], int, int]:
     """Which keys are of steps in which every rank recorded the same collectives, how many steps are
     left out, and of how many. A kernel that one rank's profiler missed then costs its step and not
     the recording.

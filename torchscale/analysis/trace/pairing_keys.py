@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torchscale.analysis.trace.paired import Places
 from torchscale.schema.profiles.span import (
     GROUPED_SEND_RECV,
-    SEND_RECV,
     UNRECORDED_LAUNCH,
     CollectiveSpans,
     RankTrace,

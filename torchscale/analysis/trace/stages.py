@@ -97,7 +97,9 @@ def _partners(ranks: Sequence[RankTrace]) -> dict[int, set[int]] | None:
         collectives = rank.collectives
         chosen = collectives.point_to_point
         ways = np.stack([collectives.peer[chosen], collectives.direction[chosen]], axis=1)
-        for (peer, direction), count in zip(*np.unique(ways, axis=0, return_counts=True), strict=True):
+        for (peer, direction), count in zip(
+            *np.unique(ways, axis=0, return_counts=True), strict=True
+        ):
             other = columns.get(int(peer))
             if other is None or other == column:
                 return None

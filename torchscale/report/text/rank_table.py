@@ -76,6 +76,4 @@ def _quantile(
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Of each column, of those ranks that have it; NaN where none has."""
     values = [column[~np.isnan(column)] for column in table.T]
-    return np.array(
-        [np.quantile(column, quantile) if len(column) else np.nan for column in values]
-    )
+    return np.array([np.quantile(column, quantile) if len(column) else np.nan for column in values])

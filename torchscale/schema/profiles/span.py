@@ -234,9 +234,16 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """The ranks of one run, by rank. ``notes`` says what a reader of the figures should know of the
-    recording."""
+    """The ranks of one run, by rank.
+
+    Attributes:
+        ranks: Those that were read.
+        recorder: ``nsys`` or ``torch.profiler``.
+        notes: What a reader of the figures should know of the recording.
+        absent: How many ranks were recorded and not read, because others were asked for.
+    """
 
     ranks: tuple[RankTrace, ...]
     recorder: str
     notes: tuple[str, ...] = field(default=())
+    absent: int = 0

@@ -419,7 +419,7 @@ def medians_without_each(values: Times, rows: NDArray[np.int64]) -> Times:
     low, high = (others - 1) // 2, others // 2
 
     def other(place: int) -> Times:
-        return np.where(mine > place, ordered[place], ordered[place + 1])
+        return np.asarray(np.where(mine > place, ordered[place], ordered[place + 1]))
 
     return np.asarray((other(low) + other(high)) / 2)
 

@@ -37,8 +37,8 @@ TESTED_BY: dict[str, str] = {
     "analysis/kinds/training.py": "analysis/summary/test_run.py",
     "analysis/machine/link_verdict.py": "analysis/machine/test_collectives.py",
     "analysis/trace/pairing.py": "analysis/trace/test_analyze.py",
+    "analysis/trace/pairing_keys.py": "analysis/trace/test_analyze.py",
     "analysis/trace/replay/device.py": "analysis/trace/replay/test_what_if.py",
-    "analysis/trace/replay/edits.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/replay/replay.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/replay/ties.py": "analysis/trace/replay/test_what_if.py",
     "analysis/trace/signals.py": "analysis/trace/test_analyze.py",
@@ -60,6 +60,7 @@ TESTED_BY: dict[str, str] = {
     "traces/nsys/columns.py": "traces/nsys/test_reader.py",
     "traces/nsys/launches.py": "traces/nsys/test_reader.py",
     "traces/nsys/nvtx.py": "traces/nsys/test_nccl.py",
+    "traces/files.py": "traces/test_kineto.py",
     "traces/recordings.py": "traces/test_kineto.py",
     # Parts of the report, tested on the document that they are parts of.
     "report/formats/chart_plotly.py": "report/test_build.py",

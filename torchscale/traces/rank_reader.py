@@ -6,8 +6,8 @@ it prints says what became of it.
     python -m torchscale.traces.rank_reader DIRECTORY
 
 Input: ``{"number": 3, "path": "rank3.json"}``. Output: ``{"number": 3, "ranks": [[3000, []]]}``,
-for each rank the number of its files in DIRECTORY (``traces/stored.py``) and notes on it; or the
-``error`` and its ``hint``. It ends with its input.
+for each rank the number of its files in DIRECTORY (``traces/stored.py``) and notes on it; for an
+export of nsys also ``notes`` on all; or the ``error`` and its ``hint``. It ends with its input.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import sys
 from pathlib import Path
 
 from torchscale.errors import TorchscaleError
-from torchscale.traces.files import read_kineto_file
+from torchscale.traces.files import as_trace_errors, is_export, read_kineto_file
 from torchscale.traces.kineto.reader import UNNAMED
+from torchscale.traces.nsys.reader import read_export
+from torchscale.traces.nsys.stored import store_process
 from torchscale.traces.soundness import sound
 from torchscale.traces.stored import store_rank
 from torchscale.util.gc import gc_paused
@@ -31,15 +33,29 @@ its place in the file."""
 
 def read_for_another(path: Path, number: int, directory: Path) -> dict[str, object]:
     """Read a file and write its ranks to the directory; returns what is to be said of it."""
-    ranks: list[tuple[int, tuple[str, ...]]] = []
     try:
-        for place, rank in enumerate(read_kineto_file(path)):
-            trace, notes = sound(rank, UNNAMED)
-            ranks.append((number * RANKS_OF_A_FILE + place, notes))
-            store_rank(trace, directory, ranks[-1][0])
+        if is_export(path):
+            return {"number": number, **_read_export(path, number * RANKS_OF_A_FILE, directory)}
+        return {"number": number, **_read_traces(path, number * RANKS_OF_A_FILE, directory)}
     except TorchscaleError as error:
         return {"number": number, "error": error.message, "hint": error.hint}
-    return {"number": number, "ranks": ranks}
+
+
+def _read_traces(path: Path, first: int, directory: Path) -> dict[str, object]:
+    ranks = []
+    for place, rank in enumerate(read_kineto_file(path)):
+        trace, notes = sound(rank, UNNAMED)
+        store_rank(trace, directory, first + place)
+        ranks.append((first + place, notes))
+    return {"ranks": ranks}
+
+
+def _read_export(path: Path, first: int, directory: Path) -> dict[str, object]:
+    with as_trace_errors(str(path)):
+        processes, notes = read_export(path)
+    for place, process in enumerate(processes):
+        store_process(process, directory, first + place)
+    return {"ranks": [(first + place, ()) for place in range(len(processes))], "notes": notes}
 
 
 def _main(directory: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from torchscale.errors import TraceError
 from torchscale.util.interpreter import module_command
@@ -31,8 +31,17 @@ _LEAST_SECONDS, _LEAST_BYTES_PER_SECOND = 120.0, 1 << 20
 _SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _READ_BYTES = 1 << 16
 
-Ranks = list[tuple[int, tuple[str, ...]]]
-"""Of one file: for each of its ranks the number of what was stored, and notes."""
+
+class ReadFile(NamedTuple):
+    """What was read of a file.
+
+    Attributes:
+        ranks: For each of its ranks the number of what was stored, and notes.
+        notes: Notes on all of them.
+    """
+
+    ranks: list[tuple[int, tuple[str, ...]]]
+    notes: list[str]
 
 
 def count_processes(paths: Sequence[Path], memory_bytes: int) -> int:
@@ -56,8 +65,8 @@ def unpacked_bytes(path: Path) -> int:
 
 def read_in_processes(
     paths: Sequence[Path], directory: Path, processes: int, on_read: Callable[[int], None]
-) -> list[Ranks]:
-    """Read traces of torch.profiler into ``directory`` (``traces/stored.py``).
+) -> list[ReadFile]:
+    """Read recordings into ``directory`` (``traces/stored.py``).
 
     Args:
         paths: Files.
@@ -68,7 +77,7 @@ def read_in_processes(
     Raises:
         TraceError: a file cannot be read, the first of several; or a process ended that read one.
     """
-    read: dict[int, Ranks] = {}
+    read: dict[int, ReadFile] = {}
     errors: dict[int, TraceError] = {}
     waiting = iter(range(len(paths)))
     with _readers(directory, processes) as readers, selectors.DefaultSelector() as selector:
@@ -90,7 +99,8 @@ def read_in_processes(
                 if "error" in told:
                     errors[told["number"]] = TraceError(told["error"], hint=told["hint"])
                 else:
-                    read[told["number"]] = [(n, tuple(notes)) for n, notes in told["ranks"]]
+                    ranks = [(number, tuple(notes)) for number, notes in told["ranks"]]
+                    read[told["number"]] = ReadFile(ranks, told.get("notes", []))
                     on_read(len(read))
                 # After an error only those are finished that were begun before.
                 key.data.begin(None if errors else next(waiting, None), paths)

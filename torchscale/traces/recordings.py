@@ -21,7 +21,8 @@ from torchscale.traces.files import (
     read_kineto_file,
 )
 from torchscale.traces.kineto.reader import UNNAMED
-from torchscale.traces.nsys.reader import read_nsys
+from torchscale.traces.nsys.reader import ranks_of_run, read_nsys
+from torchscale.traces.nsys.stored import load_process
 from torchscale.traces.reader_pool import count_processes, read_in_processes
 from torchscale.traces.selection import (
     Choice,
@@ -107,7 +108,7 @@ def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
     exported = set(exports)
     others = [path for path in paths if path not in exported]
     recorders = ["nsys"] * bool(exports) + ["torch.profiler"] * bool(others)
-    read, notes = _read_exports(exports)
+    read, notes = _read_exports(exports, reading)
     read, others, choice = _chosen(read, others, reading)
     notes += [choice.note] * bool(choice.note)
     ranks = []
@@ -197,8 +198,8 @@ def _read_by_others(
     stored = read_in_processes(paths, directory, processes, on_read)
     return [
         (load_rank(directory, number, shelf, names), notes)
-        for of_file in stored
-        for number, notes in of_file
+        for file in stored
+        for number, notes in file.ranks
     ]
 
 
@@ -238,14 +239,34 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     )
 
 
-def _read_exports(paths: list[Path]) -> tuple[list[RankTrace], list[str]]:
-    """The ranks in exports of nsys, which are read together: a communicator has ranks in
+def _read_exports(paths: list[Path], reading: Reading) -> tuple[list[RankTrace], list[str]]:
+    """The ranks in exports of nsys, which are joined once all are read: a communicator has ranks in
     several."""
     if not paths:
         return [], []
+    processes = 1
+    if reading.directory is not None:
+        processes = count_processes(paths, reading.memory_bytes)
     with as_trace_errors(", ".join(map(str, paths))):
-        ranks, notes = read_nsys(paths)
+        if processes > 1 and reading.directory is not None:
+            ranks, notes = _exports_by_others(paths, reading.directory, processes, reading)
+        else:
+            ranks, notes = read_nsys(paths)
     return list(ranks), list(notes)
+
+
+def _exports_by_others(
+    paths: list[Path], directory: Path, processes: int, reading: Reading
+) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
+    def on_read(done: int) -> None:
+        reading.on_read(done, len(paths))
+
+    shelf, names = Shelf(), dict[str, str]()
+    files = read_in_processes(paths, directory, processes, on_read)
+    found = [
+        load_process(directory, number, shelf, names) for file in files for number, _ in file.ranks
+    ]
+    return ranks_of_run(found, [note for file in files for note in file.notes])
 
 
 def _looks_like_recording(path: Path) -> bool:

@@ -19,12 +19,12 @@ from torchscale.analysis.trace.paired import Paired, Places, ranges
 from torchscale.analysis.trace.pairing_keys import (
     Label,
     Labels,
+    number_of,
     numbered_groups,
     rank_keys,
 )
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import GROUPED_SEND_RECV, RankTrace, Trace
-from torchscale.traces.columns import NameTable
 
 _LEFT_OUT_SHARE = 0.10
 """More steps than this left out, and the rest may not stand for all."""
@@ -263,7 +263,8 @@ def _table(ranks: Sequence[RankTrace], keys: _Keys, rows: Places) -> Paired:
     start, done = np.empty(len(members), np.int64), np.empty(len(members), np.int64)
     payload = np.empty(len(members), dtype=np.int64)
     op, group = np.empty(len(members), np.int32), np.empty(len(members), np.int32)
-    ops, groups = NameTable(), NameTable()
+    ops: dict[str, int] = {}
+    groups: dict[str, int] = {}
     for number, mine in _by_column(column, len(ranks)):
         collectives, places = ranks[number].collectives, place[mine]
         start[mine], done[mine] = collectives.start[places], collectives.end[places]
@@ -280,8 +281,8 @@ def _table(ranks: Sequence[RankTrace], keys: _Keys, rows: Places) -> Paired:
         op=op[heads],
         group=group[heads],
         payload_bytes=payload[heads],
-        ops=ops.names,
-        groups=groups.names,
+        ops=tuple(ops),
+        groups=tuple(groups),
     )
     return paired.only(np.argsort(paired.earliest, kind="stable"))
 
@@ -295,5 +296,5 @@ def _by_column(column: NDArray[np.int32], ranks: int) -> Iterator[tuple[int, Pla
             yield number, order[bounds[number] : bounds[number + 1]]
 
 
-def _numbers(table: NameTable, names: Sequence[str]) -> NDArray[np.int32]:
-    return np.array([table.number(name) for name in names], dtype=np.int32)
+def _numbers(known: dict[str, int], names: Sequence[str]) -> NDArray[np.int32]:
+    return np.array([number_of(known, name) for name in names], dtype=np.int32)

@@ -23,7 +23,6 @@ from torchscale.schema.profiles.span import (
     CollectiveSpans,
     RankTrace,
 )
-from torchscale.traces.columns import NameTable
 
 BETWEEN = " between "
 """Ends the text of labels of messages whose ranks are not known."""
@@ -59,7 +58,7 @@ class Labels:
 
     def __init__(self, stages: Sequence[Sequence[int]] | None, ranks: int) -> None:
         self.names: list[Label] = []
-        self.ops = NameTable()
+        self.ops: dict[str, int] = {}
         self._numbers: dict[Label, int] = {}
         self._stage_of = np.full(ranks, -1)
         for number, stage in enumerate(stages or ()):
@@ -83,6 +82,11 @@ class Labels:
         return number
 
 
+def number_of(numbers: dict[str, int], name: str) -> int:
+    """The number of a name; those that are new get the next."""
+    return numbers.setdefault(name, len(numbers))
+
+
 def rank_keys(
     rank: RankTrace, column: int, numbered: frozenset[str], labels: Labels
 ) -> tuple[Places, NDArray[np.int64]]:
@@ -99,7 +103,7 @@ def rank_keys(
     # Sends and receives are numbered apart, each rank's on its own: between two known ranks
     # their order is sure.
     by_number = has_numbers[collectives.group[places]] & is_open
-    op_numbers = np.array([labels.ops.number(op) for op in collectives.ops], dtype=np.int64)
+    op_numbers = np.array([number_of(labels.ops, op) for op in collectives.ops], dtype=np.int64)
     table = np.zeros((len(places), 6), dtype=np.int64)
     table[:, 0], table[:, 1] = label, by_number
     ops = op_numbers[collectives.op[places]]

@@ -38,7 +38,7 @@ from typing import Any
 import psutil
 
 LIMIT_SECONDS = 3600
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.2
 FIT_FROM = 32
 """Below so many ranks the start of Python is a large part of the cost."""
 SHIFTED = ("correlation", "External id", "Ev Idx")

@@ -12,8 +12,10 @@ from torchscale.errors import TraceError, UsageError
 from torchscale.traces.recordings import Reading, read_recordings
 from torchscale.traces.selection import (
     RankRanges,
+    Stratum,
     choose_ranks,
     described_ranks,
+    groups_and_nodes,
     sample_ranks,
 )
 
@@ -30,19 +32,25 @@ def test_what_names_no_ranks_is_refused(text: str) -> None:
         RankRanges.parse(text)
 
 
-def mesh(data: int, tensor: int) -> list[frozenset[int]]:
+def mesh(data: int, tensor: int) -> list[Stratum]:
     """Groups along both dimensions."""
     rows = [frozenset(range(first, first + tensor)) for first in range(0, data * tensor, tensor)]
     columns = [frozenset(range(first, data * tensor, tensor)) for first in range(tensor)]
-    return rows + columns
+    return groups_and_nodes(rows + columns, ())
 
 
 def test_every_group_keeps_members_where_the_sample_has_room() -> None:
     sets = mesh(8, 4)
     chosen = sample_ranks(range(32), sets, 16)
     assert len(set(chosen)) == 16
-    assert all(len(members.intersection(chosen)) >= 2 for members in sets)
+    assert all(len(members.intersection(chosen)) >= 2 for members, _ in sets)
     assert chosen == sample_ranks(range(32), sets, 16)
+
+
+def test_every_node_keeps_a_member() -> None:
+    nodes = groups_and_nodes((), [frozenset(range(first, first + 8)) for first in range(0, 64, 8)])
+    chosen = sample_ranks(range(64), nodes, 8)
+    assert [rank // 8 for rank in chosen] == list(range(8))
 
 
 def test_without_groups_a_sample_is_spread_evenly() -> None:
@@ -73,7 +81,10 @@ def test_groups_and_hosts_are_read_from_the_beginning(tmp_path: Path) -> None:
     paths = [recording(tmp_path, 3, distributedInfo=info, host_name="n1")]
     # All that follows the beginning may be damaged.
     paths[0].write_text(paths[0].read_text()[:-5])
-    assert described_ranks(paths) == ({3: paths[0]}, [frozenset({1, 3}), frozenset({3})])
+    assert described_ranks(paths) == (
+        {3: paths[0]},
+        [Stratum(frozenset({1, 3}), 2), Stratum(frozenset({3}), 1)],
+    )
 
 
 def test_only_the_files_of_wanted_ranks_are_read(tmp_path: Path) -> None:

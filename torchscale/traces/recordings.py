@@ -29,6 +29,7 @@ from torchscale.traces.selection import (
     RankRanges,
     choose_ranks,
     described_ranks,
+    groups_and_nodes,
 )
 from torchscale.traces.soundness import sound
 from torchscale.traces.stored import Shelf, load_rank, store_rank
@@ -150,13 +151,13 @@ def _chosen(
     if paths and read:
         return read, paths, Choice()  # refused later: recorders are mixed
     if paths:
-        by_rank, sets = described_ranks(paths)
-        choice = choose_ranks(list(by_rank), sets, reading.ranks, reading.sample)
+        by_rank, strata = described_ranks(paths)
+        choice = choose_ranks(list(by_rank), strata, reading.ranks, reading.sample)
         return read, [by_rank[rank] for rank in choice.ranks], choice
     hosts: dict[str, set[int]] = defaultdict(set)
     for rank in read:
         hosts[rank.source].add(rank.rank)
-    nodes = [frozenset(members) for members in hosts.values()]
+    nodes = groups_and_nodes((), map(frozenset, hosts.values()))
     choice = choose_ranks([rank.rank for rank in read], nodes, reading.ranks, reading.sample)
     return [rank for rank in read if rank.rank in set(choice.ranks)], paths, choice
 

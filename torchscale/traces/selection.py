@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchscale.errors import TraceError, UsageError
 from torchscale.traces.files import ARCHIVE_SUFFIXES, read_header
@@ -51,6 +52,24 @@ class RankRanges:
         return ",".join(str(one) if one == last else f"{one}-{last}" for one, last in self.ranges)
 
 
+class Stratum(NamedTuple):
+    """Ranks of which a sample keeps some: two of a process group, which are compared with each
+    other, one of a node."""
+
+    members: frozenset[int]
+    needed: int
+
+
+def groups_and_nodes(
+    groups: Iterable[frozenset[int]], nodes: Iterable[frozenset[int]]
+) -> list[Stratum]:
+    """Process groups and nodes."""
+    return [
+        *(Stratum(members, _COMPARED) for members in groups),
+        *(Stratum(members, 1) for members in nodes),
+    ]
+
+
 @dataclass(frozen=True)
 class Choice:
     """Ranks that were chosen.
@@ -68,7 +87,7 @@ class Choice:
 
 def choose_ranks(
     recorded: Sequence[int],
-    sets: Sequence[frozenset[int]],
+    strata: Sequence[Stratum],
     ranks: RankRanges | None,
     sample: int | None,
 ) -> Choice:
@@ -76,7 +95,7 @@ def choose_ranks(
 
     Args:
         recorded: All.
-        sets: Process groups and nodes.
+        strata: Process groups and nodes.
         ranks: Those that are wanted; ``None`` for all.
         sample: How many of them; ``None`` for all.
 
@@ -94,53 +113,56 @@ def choose_ranks(
     if ranks is None:
         told = []
     if sample is not None and sample < len(wanted):
-        inside = _within(sets, frozenset(wanted))
+        inside = _within(strata, frozenset(wanted))
         chosen = sample_ranks(wanted, inside, sample)
-        kept = sum(len(members.intersection(chosen)) >= _COMPARED for members in inside)
-        told.append(
-            f"a sample of {len(chosen):,} of {len(wanted):,} ranks; {kept:,} of {len(inside):,} "
-            f"process groups and nodes keep {_COMPARED} members or more"
-        )
+        told.append(f"a sample of {len(chosen):,} of {len(wanted):,} ranks")
+        for needed, what in ((_COMPARED, "process groups keep two members"), (1, "nodes keep one")):
+            counted = [
+                len(members.intersection(chosen)) >= needed
+                for members, wants in inside
+                if wants == needed
+            ]
+            if counted:
+                told.append(f"{sum(counted):,} of {len(counted):,} {what}")
     return Choice(tuple(chosen), len(recorded) - len(chosen), "; ".join(told))
 
 
-def _within(sets: Iterable[frozenset[int]], ranks: frozenset[int]) -> list[frozenset[int]]:
-    """What of each set is among the ranks, where that is several of them, but not all."""
-    within = {members & ranks for members in sets}
+def _within(strata: Iterable[Stratum], ranks: frozenset[int]) -> list[Stratum]:
+    """What of each is among the ranks, where that is enough of them, but not all."""
+    within = {Stratum(members & ranks, needed) for members, needed in strata}
     return sorted(
-        (members for members in within if _COMPARED <= len(members) < len(ranks)), key=sorted
+        (one for one in within if one.needed <= len(one.members) < len(ranks)),
+        key=lambda one: (sorted(one.members), one.needed),
     )
 
 
-def sample_ranks(ranks: Sequence[int], sets: Sequence[frozenset[int]], count: int) -> list[int]:
-    """So many of the ranks, in ascending order: each time the one that brings most sets to two
-    members, then those that lie farthest from the chosen ones. Equal input gives equal ranks."""
+def sample_ranks(ranks: Sequence[int], strata: Sequence[Stratum], count: int) -> list[int]:
+    """So many of the ranks, in ascending order: each time the one that most process groups and
+    nodes lack, then those that lie farthest from the chosen ones. Equal input gives equal ranks."""
     of_rank: dict[int, list[int]] = defaultdict(list)
-    for number, members in enumerate(sets):
+    for number, (members, _) in enumerate(strata):
         for rank in members:
             of_rank[rank].append(number)
-    held = [0] * len(sets)
+    # A group gains more by its second member, without which nothing is compared in it, than
+    # another by its first.
+    gain = [[1] if needed == 1 else [1, 2] for _, needed in strata]
     chosen: list[int] = []
     left = list(ranks)
     while left and len(chosen) < count:
-        # A set with one member gains more by a second than another by its first.
-        gains = [
-            sum((1, 2)[held[number]] for number in of_rank[rank] if held[number] < _COMPARED)
-            for rank in left
-        ]
+        gains = [sum(gain[number][0] for number in of_rank[rank] if gain[number]) for rank in left]
         best = max(gains)
-        candidates = [rank for rank, gain in zip(left, gains, strict=True) if gain == best]
+        candidates = [rank for rank, gained in zip(left, gains, strict=True) if gained == best]
         rank = candidates[0]
         if chosen and not best:
             rank = max(candidates, key=lambda one: min(abs(one - other) for other in chosen))
         chosen.append(rank)
         left.remove(rank)
         for number in of_rank[rank]:
-            held[number] += 1
+            del gain[number][:1]
     return sorted(chosen)
 
 
-def described_ranks(paths: Sequence[Path]) -> tuple[dict[int, Path], list[frozenset[int]]]:
+def described_ranks(paths: Sequence[Path]) -> tuple[dict[int, Path], list[Stratum]]:
     """The file of each rank, of traces of torch.profiler with one rank each, and process groups and
     nodes; only the beginning of each file is read.
 
@@ -148,7 +170,7 @@ def described_ranks(paths: Sequence[Path]) -> tuple[dict[int, Path], list[frozen
         TraceError: a file does not begin with its rank, or two are of one rank.
     """
     by_rank: dict[int, Path] = {}
-    sets: set[frozenset[int]] = set()
+    groups: set[frozenset[int]] = set()
     hosts: dict[str, set[int]] = defaultdict(set)
     for path in paths:
         rank, header = _described(path)
@@ -161,8 +183,8 @@ def described_ranks(paths: Sequence[Path]) -> tuple[dict[int, Path], list[frozen
         if header.host is not None:
             hosts[header.host].add(rank)
         if header.distributed is not None:
-            sets.update(header.distributed.groups)
-    return by_rank, [*sets, *map(frozenset, hosts.values())]
+            groups.update(header.distributed.groups)
+    return by_rank, groups_and_nodes(groups, map(frozenset, hosts.values()))
 
 
 def _described(path: Path) -> tuple[int, Header]:

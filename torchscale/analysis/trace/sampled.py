@@ -27,6 +27,8 @@ _NAME_RANKS = (
     FindingKind.INTERMITTENT_STRAGGLER,
 )
 """What a rank that was not read can be more than one that was."""
+_MAY_HIDE = (FindingKind.STRAGGLER, FindingKind.LOAD_IMBALANCE, FindingKind.INPUT_PIPELINE)
+"""Causes of one rank, or of some, that may not be among those that were read."""
 _OF_TRANSFERS = (
     FindingKind.EXPOSED_COMMUNICATION,
     FindingKind.SMALL_BUCKETS,
@@ -49,12 +51,14 @@ def diagnosis_of_sample(diagnosis: Diagnosis, signals: Signals, absent: int) -> 
         else:
             kept.append(_doubted(finding))
     told = {finding.kind for finding in kept} | {item.kind for item in abstentions}
-    may_hide = hidden is None or hidden >= COST_FLOOR * signals.step_seconds
-    if may_hide and not told.intersection(_NAME_RANKS):
+    if hidden is None or hidden >= COST_FLOOR * signals.step_seconds:
         reason = (
             f"one of {absent:,} ranks that were not read may be late: {_bound(hidden, signals)}"
         )
-        abstentions.append(Abstention(kind=FindingKind.STRAGGLER, reason=reason))
+        untold = [kind for kind in _MAY_HIDE if kind not in told]
+        if told.intersection(_NAME_RANKS):
+            untold = [kind for kind in untold if kind not in _NAME_RANKS]
+        abstentions += [Abstention(kind=kind, reason=reason) for kind in untold]
     return Diagnosis(findings=tuple(kept), abstentions=tuple(abstentions))
 
 

@@ -54,7 +54,9 @@ def causes(ranks: int) -> Iterator[Cause]:
     """Forty."""
     chance = np.random.default_rng(7)
 
-    def slow(rows: object, factor: float, steps: object = slice(None)) -> Callable[..., Matrix]:
+    def slow(
+        rows: int | slice, factor: float, steps: slice = slice(None)
+    ) -> Callable[[Matrix], Matrix]:
         def change(values: Matrix) -> Matrix:
             changed = values.copy()
             changed[rows, steps] *= factor
@@ -62,7 +64,7 @@ def causes(ranks: int) -> Iterator[Cause]:
 
         return change
 
-    def late(rows: object, share: float) -> Callable[..., Matrix]:
+    def late(rows: int | slice, share: float) -> Callable[[Matrix], Matrix]:
         def change(values: Matrix) -> Matrix:
             changed = values.copy()
             changed[rows] += share * COMPUTE_NS

@@ -105,7 +105,6 @@ TESTED_BY: dict[str, str] = {
     "results/comparison_inputs.py": "cli/test_compare.py",
     "read/catalog.py": "cli/test_commands.py",
     "read/report.py": "cli/test_commands.py",
-    "measure/cell_profiler.py": "integration/test_diagnosis.py",
     "measure/init.py": "cli/test_commands.py",
     "measure/max_batch.py": "integration/test_ceilings.py",
     "measure/profile.py": "integration/test_diagnosis.py",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.traces.builders import host, kernel, kineto, step
@@ -120,7 +122,7 @@ def test_small_recordings_start_no_process(tmp_path: Path) -> None:
 def test_memory_bounds_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = recordings(tmp_path, 8)
     monkeypatch.setattr(reader_pool, "_BYTES_PER_PROCESS", 1)
-    monkeypatch.setattr(reader_pool.os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     assert count_processes(paths, 1 << 30) == 6
     assert count_processes(paths, 3 * reader_pool._PROCESS_BYTES + 100_000) == 2 + 1
     assert count_processes(paths, 1) == 1
@@ -137,3 +139,14 @@ def test_columns_beyond_the_memory_lie_in_files(tmp_path: Path) -> None:
     assert [np.asarray(rank.spans.of()).shape for rank in kept.ranks] == [
         np.asarray(rank.spans.of()).shape for rank in whole.ranks
     ]
+
+
+@pytest.mark.slow
+def test_an_interruption_leaves_no_process(tmp_path: Path) -> None:
+    def interrupt(_: int) -> None:
+        assert len(psutil.Process().children()) == 2
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_in_processes(recordings(tmp_path, 4), tmp_path, 2, interrupt)
+    assert psutil.Process().children() == []

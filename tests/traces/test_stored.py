@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def spans(start: list[int]) -> Spans:
     )
 
 
-def rank(**changes: object) -> RankTrace:
+def rank(**changes: Any) -> RankTrace:
     """A rank with a bit of everything."""
     trace = RankTrace(
         rank=3,
@@ -80,7 +81,7 @@ def test_a_rank_comes_back_as_it_was(trace: RankTrace, tmp_path: Path) -> None:
     assert len(back.spans) == len(trace.spans)
     for table in ("spans", "collectives", "steps"):
         assert equal(getattr(back, table), getattr(trace, table), type(getattr(trace, table)))
-    plain = {"spans": None, "collectives": None, "steps": None}
+    plain: dict[str, Any] = {"spans": None, "collectives": None, "steps": None}
     assert replace(back, **plain) == replace(trace, **plain)
     chosen = np.zeros(len(trace.spans), dtype=bool)
     chosen[:1] = True
@@ -101,14 +102,16 @@ def test_only_one_rank_is_in_memory(tmp_path: Path) -> None:
 
 def test_a_file_takes_few_bytes(tmp_path: Path) -> None:
     count = 10_000
+    numbers = np.arange(count, dtype=np.int64)
     many = Spans(
-        *(np.arange(count, dtype=np.int64) * 1000 + offset for offset in (10**18, 10**18 + 50)),
-        np.zeros(count, dtype=np.int8),
-        np.zeros(count, dtype=np.int32),
-        np.full(count, 4711, dtype=np.int64),
-        np.arange(count, dtype=np.int64),
-        np.zeros(count, dtype=np.int8),
-        np.zeros(count, dtype=np.int64),
+        start=10**18 + 1000 * numbers,
+        end=10**18 + 1000 * numbers + 50,
+        kind=np.zeros(count, dtype=np.int8),
+        name=np.zeros(count, dtype=np.int32),
+        lane=np.full(count, 4711, dtype=np.int64),
+        link=numbers,
+        detail=np.zeros(count, dtype=np.int8),
+        size=np.zeros(count, dtype=np.int64),
     )
     store_rank(rank(spans=many), tmp_path, 0)
     assert (tmp_path / "0.columns").stat().st_size < 16 * count

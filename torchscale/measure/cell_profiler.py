@@ -271,5 +271,5 @@ class ReadingProgress:
         text = f"Reading the recordings: {done:,} of {total:,}"
         spent = self._clock() - self._began
         if spent >= _TIME_LEFT_AFTER and done < total:
-            text += f", about {format_seconds(spent / done * (total - done), 1)} left"
+            text += f", about {format_seconds(spent / done * (total - done), 2)} left"
         self._say(text)

@@ -58,7 +58,7 @@ def causes(ranks: int) -> Iterator[Cause]:
         rows: int | slice, factor: float, steps: slice = slice(None)
     ) -> Callable[[Matrix], Matrix]:
         def change(values: Matrix) -> Matrix:
-            changed = values.copy()
+            changed: Matrix = values.copy()
             changed[rows, steps] *= factor
             return changed
 
@@ -66,7 +66,7 @@ def causes(ranks: int) -> Iterator[Cause]:
 
     def late(rows: int | slice, share: float) -> Callable[[Matrix], Matrix]:
         def change(values: Matrix) -> Matrix:
-            changed = values.copy()
+            changed: Matrix = values.copy()
             changed[rows] += share * COMPUTE_NS
             return changed
 

@@ -20,6 +20,7 @@ from torchscale.analysis.trace.replay.what_if import predict_changes, replayed_c
 from torchscale.analysis.trace.sampled import diagnosis_of_sample
 from torchscale.analysis.trace.signals import trace_signals
 from torchscale.analysis.trace.stages import StageLayout, find_stages
+from torchscale.analysis.trace.step_excess import step_excess
 from torchscale.analysis.trace.summary import (
     breakdown,
     collective_summaries,
@@ -145,6 +146,7 @@ def _analyze(
         timeline=worst_step(ranks, view, offsets),
         notes=trace.notes + pairing.notes,
         what_if=what_if,
+        step_excess=step_excess(signals, ranks[0].steps.number.tolist()),
     )
 
 

@@ -228,6 +228,8 @@ def _outcome(whole: ProfileAnalysis, sampled: ProfileAnalysis, slow: range) -> s
             return "is wrong"
         missing = {(kind, rank) for kind, rank in missing if kind not in dict(more)}
         outcome = "names another of the slow ranks"
+    elif more and all(rank in slow for _, rank in more):
+        return "names a slow rank where all ranks name none"
     elif more:
         return "is wrong"
     if not missing:

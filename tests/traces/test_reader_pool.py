@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,12 @@ import psutil
 import pytest
 
 from tests.traces.builders import host, kernel, kineto, step
-from torchscale.errors import TraceError
+from torchscale.errors import MachineError, TraceError
 from torchscale.schema.profiles.span import RankTrace
 from torchscale.traces import reader_pool
 from torchscale.traces.reader_pool import count_processes, read_in_processes
 from torchscale.traces.recordings import Reading, read_recordings
+from torchscale.util.interpreter import module_command
 
 
 def recordings(directory: Path, ranks: int) -> list[Path]:
@@ -96,7 +98,7 @@ def test_a_process_that_ends_is_an_error(
         return [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {does}"]
 
     monkeypatch.setattr(reader_pool, "module_command", command)
-    with pytest.raises(TraceError, match=rf"rank0\.json: the process that read it {said}"):
+    with pytest.raises(MachineError, match=rf"rank0\.json: the process that read it {said}"):
         read_in_processes(recordings(tmp_path, 2), tmp_path, 1, lambda _: None)
 
 
@@ -110,7 +112,7 @@ def test_a_file_that_takes_too_long_is_given_up(
         return [sys.executable, "-c", "import time; time.sleep(30)"]
 
     monkeypatch.setattr(reader_pool, "module_command", command)
-    with pytest.raises(TraceError, match=r"rank0\.json: not read after minutes"):
+    with pytest.raises(MachineError, match=r"rank0\.json: not read after minutes"):
         read_in_processes(recordings(tmp_path, 1), tmp_path, 1, lambda _: None)
 
 
@@ -150,3 +152,18 @@ def test_an_interruption_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         read_in_processes(recordings(tmp_path, 4), tmp_path, 2, interrupt)
     assert psutil.Process().children() == []
+
+
+@pytest.mark.slow
+def test_a_process_whose_starter_is_gone_ends(tmp_path: Path) -> None:
+    (path,) = recordings(tmp_path, 1)
+    process = subprocess.Popen(
+        module_command("torchscale.traces.rank_reader", str(tmp_path)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, said = process.communicate(f'{{"number": 0, "path": "{path}"}}\n'.encode(), timeout=60)
+    assert (process.returncode, said) == (0, b"")

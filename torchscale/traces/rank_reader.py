@@ -13,6 +13,7 @@ export of nsys also ``notes`` on all; or the ``error`` and its ``hint``. It ends
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -65,8 +66,11 @@ def _main(directory: str) -> None:
         for line in sys.stdin:
             job = json.loads(line)
             told = read_for_another(Path(job["path"]), job["number"], Path(directory))
-            sys.stdout.write(json.dumps(told) + "\n")
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(json.dumps(told) + "\n")
+                sys.stdout.flush()
+            except BrokenPipeError:  # the other process has ended
+                os._exit(0)  # without another attempt to write
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from torchscale.errors import TraceError
+from torchscale.errors import MachineError, TraceError
 from torchscale.util.interpreter import module_command
 
 _PROCESS_BYTES = 64 << 20
@@ -75,7 +75,8 @@ def read_in_processes(
         on_read: Called with the number of files that are read.
 
     Raises:
-        TraceError: a file cannot be read, the first of several; or a process ended that read one.
+        TraceError: a file cannot be read, the first of several.
+        MachineError: a process ended that read one, or took minutes.
     """
     read: dict[int, ReadFile] = {}
     errors: dict[int, TraceError] = {}
@@ -138,7 +139,7 @@ class _Reader:
         """What it says of its file; ``None`` where it has not said all of it.
 
         Raises:
-            TraceError: it has ended.
+            MachineError: it has ended.
         """
         piece = os.read(self.output.fileno(), _READ_BYTES)
         if not piece:
@@ -151,20 +152,20 @@ class _Reader:
         told: dict[str, Any] = json.loads(line)
         return told
 
-    def _ended(self, paths: Sequence[Path]) -> TraceError:
+    def _ended(self, paths: Sequence[Path]) -> MachineError:
         code = self.process.wait(timeout=_LEAST_SECONDS)
         how = f"ended with {code}"
         if code < 0:
             how = f"was ended by signal {-code}"
         name = paths[self.job or 0]
-        return TraceError(
+        return MachineError(
             f"{name}: the process that read it {how}",
             hint="where memory runs out, the kernel ends processes; a lower --memory starts fewer",
         )
 
 
-def _too_slow(reader: _Reader, paths: Sequence[Path]) -> TraceError:
-    return TraceError(
+def _too_slow(reader: _Reader, paths: Sequence[Path]) -> MachineError:
+    return MachineError(
         f"{paths[reader.job or 0]}: not read after minutes",
         hint="the disk may be slow or not answer; copy the recordings to a local one",
     )

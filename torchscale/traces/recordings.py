@@ -102,6 +102,7 @@ def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
 
     Raises:
         TraceError: a file cannot be read, two hold the same rank, or recorders are mixed.
+        MachineError: a process that read one was ended.
         OutputError: the columns of large recordings find no space in the directory for them.
     """
     reading = reading or Reading()

@@ -59,9 +59,9 @@ class Recorder:
         self.waits: list[str] = []
 
     @contextmanager
-    def status(self, text: str) -> Iterator[None]:
+    def status(self, text: str) -> Iterator[Callable[[str], None]]:
         self.waits.append(text)
-        yield
+        yield lambda _: None
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -36,6 +36,7 @@ from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
 from torchscale.measure.benchmark import benchmark as run_benchmark
+from torchscale.measure.cell_profiler import make_parts
 from torchscale.measure.profile import analyze_recordings, profile_workload
 from torchscale.measure.validate import TIMEOUT_SECONDS
 from torchscale.measure.validate import validate as run_validate
@@ -189,6 +190,10 @@ def analyze(
     *,
     window: WindowChoice | str = WindowChoice.AUTO,
     output_dir: str | Path | None = None,
+    ranks: str | None = None,
+    sample: int | None = None,
+    steps: str | None = None,
+    memory: str | None = None,
 ) -> ProfileAnalysis:
     """Analyze recordings of nsys or torch.profiler, of one or many ranks. Needs no torch and no
     GPU.
@@ -199,16 +204,22 @@ def analyze(
         window: ``"auto"``, ``"steps"`` or ``"device"``: which part is analyzed.
         output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; by default
             nothing is written.
+        ranks: Ranks that are analyzed, ``"0-7,512"``; by default all.
+        sample: How many of them, chosen so that process groups and nodes keep members.
+        steps: Steps that are analyzed, from one number to another: ``"100:150"``.
+        memory: What reading may take, ``"1GB"`` by default.
 
     Raises:
         TraceError: they cannot be read, or hold nothing that can be analyzed.
         MachineError: a ``.nsys-rep`` cannot be exported here.
+        UsageError: ranks, steps or memory are not as they are to be written.
     """
     several = [paths] if isinstance(paths, str | Path) else paths
     return analyze_recordings(
         [Path(path) for path in several],
         window=_choice(WindowChoice, "window", window),
         output_dir=None if output_dir is None else Path(output_dir),
+        parts=make_parts(ranks, sample, steps, memory),
     )
 
 

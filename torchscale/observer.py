@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -40,8 +40,9 @@ class Observer(Protocol):
     """Receives what a command reports while it runs. The command line shows it; programs may ignore
     it."""
 
-    def status(self, text: str) -> AbstractContextManager[None]:
-        """Something that may take seconds runs inside the context."""
+    def status(self, text: str) -> AbstractContextManager[Callable[[str], None]]:
+        """Something that may take seconds runs inside the context; calls of what it gives say what
+        it is doing now."""
         ...
 
     def note(self, text: str) -> None:
@@ -82,10 +83,10 @@ class SilentObserver:
     """Shows nothing. Base for observers that show some of it."""
 
     @contextmanager
-    def status(self, text: str) -> Iterator[None]:
+    def status(self, text: str) -> Iterator[Callable[[str], None]]:
         """Nothing is shown."""
         del text
-        yield
+        yield lambda _: None
 
     def note(self, text: str) -> None:
         """Nothing is shown."""

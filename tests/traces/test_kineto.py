@@ -16,7 +16,7 @@ import pytest
 from tests.traces.builders import BASE_NS, host, kernel, kineto, step
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind
-from torchscale.traces import recordings
+from torchscale.traces import files
 from torchscale.traces.kineto import events as event_columns
 from torchscale.traces.kineto import stream
 from torchscale.traces.kineto.reader import read_kineto
@@ -243,7 +243,7 @@ def test_what_unpacks_to_more_than_any_recording_is_refused(
         member = tarfile.TarInfo("rank0.json")
         member.size = len(blanks)
         tar.addfile(member, io.BytesIO(blanks.encode()))
-    monkeypatch.setattr(recordings, "_MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "_MAX_UNPACKED_BYTES", 1 << 20)
     for path in (plain, inside, outside):
         with pytest.raises(TraceError, match="which no recording does"):
             read_recordings([path])

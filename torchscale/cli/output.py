@@ -7,7 +7,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -116,50 +116,58 @@ def print_error(error: TorchscaleError) -> None:
 
 
 @contextmanager
-def status(text: str) -> Iterator[None]:
+def status(text: str) -> Iterator[Callable[[str], None]]:
     """Says that something takes a moment: a spinner with the time on a terminal, else a line after
-    a second and then one every ten seconds; nothing with ``--quiet``."""
+    a second and then one every ten seconds; nothing with ``--quiet``. Gives what changes the
+    text."""
     console = message_console()
     if _verbosity.quiet or _live:
-        yield
+        yield lambda _: None
     elif console.is_terminal:
-        with _spinner(console, text):
-            yield
+        with _spinner(console, text) as say:
+            yield say
     else:
-        with _lines(text):
-            yield
+        with _lines(text) as say:
+            yield say
 
 
 @contextmanager
-def _spinner(console: Console, text: str) -> Iterator[None]:
+def _spinner(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        progress.add_task(text, total=None)
+        task = progress.add_task(text, total=None)
         _live.append(console)
         try:
-            yield
+            yield lambda now: progress.update(task, description=now)
         finally:
             _live.pop()
 
 
 @contextmanager
-def _lines(text: str) -> Iterator[None]:
+def _lines(text: str) -> Iterator[Callable[[str], None]]:
     done = threading.Event()
+    said = text
+
+    def say(now: str) -> None:
+        nonlocal said
+        said = now
+
     started = time.monotonic()
 
     def speak() -> None:
         wait = FIRST_LINE_SECONDS
         while not done.wait(wait):
             seconds = time.monotonic() - started
-            note(f"{text} …" if wait == FIRST_LINE_SECONDS else f"{text} … {seconds:.0f} s")
+            taken = "" if wait == FIRST_LINE_SECONDS else f" {seconds:.0f} s"
+            note(f"{said} …{taken}")
             wait = _LINE_SECONDS
 
     speaker = threading.Thread(target=speak, daemon=True)
     speaker.start()
     try:
-        yield
+        yield say
     finally:
         done.set()
         speaker.join()
@@ -169,7 +177,7 @@ class TerminalObserver:
     """Shows on stderr what a command reports while it runs; ``--quiet`` and ``--verbose`` decide
     how much."""
 
-    def status(self, text: str) -> AbstractContextManager[None]:
+    def status(self, text: str) -> AbstractContextManager[Callable[[str], None]]:
         """A spinner, or lines in a log."""
         return status(text)
 

@@ -24,6 +24,7 @@ from torchscale.launch.recording.own_program import record_program
 from torchscale.launch.recording.user_program import UserRun
 from torchscale.measure.cell_profiler import (
     CellProfiler,
+    Parts,
     Profile,
     analyze_files,
     analyze_recording,
@@ -274,6 +275,7 @@ def analyze_recordings(
     *,
     window: WindowChoice = WindowChoice.AUTO,
     output_dir: Path | None = None,
+    parts: Parts | None = None,
     observer: Observer = SILENT,
 ) -> ProfileAnalysis:
     """Analyze recordings of one or many ranks, made here or elsewhere. Needs no torch and no GPU.
@@ -284,7 +286,9 @@ def analyze_recordings(
         window: Which part is analyzed.
         output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; ``None`` writes
             nothing.
-        observer: Shows messages.
+        parts: Which ranks and steps are analyzed, and what reading them may take; by default
+            all.
+        observer: Shows messages, and how far the analysis is.
 
     Raises:
         TraceError: they cannot be read, or hold nothing that can be analyzed.
@@ -293,8 +297,10 @@ def analyze_recordings(
     """
     if output_dir is not None:
         make_directory(output_dir)
-    with observer.status("Reading the recordings"):
-        return analyze_files(list(map(run_by_name, paths)), window, output_dir)
+    with observer.status("Reading the recordings") as say:
+        return analyze_files(
+            list(map(run_by_name, paths)), window, output_dir, parts=parts, say=say
+        )
 
 
 def strip_recording(source: Path, output: Path) -> tuple[StrippedTable, ...]:

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import itertools
-import tarfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace, Trace
-from torchscale.traces.kineto.reader import UNNAMED, is_kineto, read_kineto
-from torchscale.traces.kineto.stream import MAX_HEADER_BYTES
-from torchscale.traces.nsys.database import is_sqlite
-from torchscale.traces.nsys.reader import read_nsys
+from torchscale.traces.files import (
+    ARCHIVE_SUFFIXES,
+    JSON_SUFFIXES,
+    REPORT_SUFFIX,
+    as_trace_errors,
+    is_export,
+    is_trace,
+    read_kineto_file,
+)
+from torchscale.traces.kineto.reader import UNNAMED
+from torchscale.traces.nsys.reader import ranks_of_run, read_nsys
+from torchscale.traces.nsys.stored import load_process
+from torchscale.traces.reader_pool import count_processes, read_in_processes
+from torchscale.traces.selection import (
+    Choice,
+    RankRanges,
+    choose_ranks,
+    described_ranks,
+    groups_and_nodes,
+)
 from torchscale.traces.soundness import sound
+from torchscale.traces.stored import Shelf, load_rank, store_rank
 
-REPORT_SUFFIX = ".nsys-rep"
-_PEEK_BYTES = 1 << 20
-"""The header before ``traceEvents`` is far shorter, but for a job of many process groups, which it
-lists."""
-_MAX_UNPACKED_BYTES = 1 << 30
-_MAX_UNPACKED_RATIO = 100
-"""Recordings of torch.profiler unpack to 15 to 25 times their size. What unpacks to more than a
-gigabyte and to more than a hundred times its size was made to fill memory."""
-_MAX_MEMBERS = 4096
-"""Maximum number of members of an archive; a hostile one can hold any number."""
 _MAX_SHOWN = 16
 """Missing ranks, and files of one rank, that are named; there may be any number of them."""
-_MAX_PROBLEM = 200
-"""Characters: an error may quote what it could not read."""
-_JSON_SUFFIXES = (".json", ".json.gz")
+DEFAULT_MEMORY = 1 << 30
+"""Bytes. 1,024 ranks of 3 MB need less in memory than this for their spans."""
 _OURS = ".perfetto.json.gz"
 """Timelines that torchscale wrote; they are not recordings."""
-_ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 
 def find_recordings(paths: list[Path]) -> list[Path]:
@@ -74,24 +75,47 @@ def find_recordings(paths: list[Path]) -> list[Path]:
     return list(unique)
 
 
-def read_recordings(paths: list[Path]) -> Trace:
+@dataclass(frozen=True)
+class Reading:
+    """How recordings are read.
+
+    Attributes:
+        directory: Where columns may be kept in files for as long as the trace is used; ``None``
+            keeps all in memory and starts no process.
+        memory_bytes: About what reading may take, beyond what collectives need: processes that read
+            at once, and columns that are not in files.
+        ranks: Ranks that are wanted; ``None`` for all.
+        sample: How many of them; ``None`` for all.
+        on_read: Called with how many of how many files are read.
+    """
+
+    directory: Path | None = None
+    memory_bytes: int = DEFAULT_MEMORY
+    ranks: RankRanges | None = None
+    sample: int | None = None
+    on_read: Callable[[int, int], None] = lambda _done, _total: None
+
+
+def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
     """All ranks in these files (:func:`find_recordings` finds them; reports are to be exported
     first).
 
     Raises:
         TraceError: a file cannot be read, two hold the same rank, or recorders are mixed.
+        MachineError: a process that read one was ended.
+        OutputError: the columns of large recordings find no space in the directory for them.
     """
-    exports = [path for path in paths if _is_export(path)]
-    read, notes = _read_exports(exports)
-    recorders = {"nsys"} if exports else set()
-    for path in paths:
-        if path not in exports:
-            read += _read_kineto(path)
-            recorders.add("torch.profiler")
+    reading = reading or Reading()
+    exports = [path for path in paths if is_export(path)]
+    exported = set(exports)
+    others = [path for path in paths if path not in exported]
+    recorders = ["nsys"] * bool(exports) + ["torch.profiler"] * bool(others)
+    read, notes = _read_exports(exports, reading)
+    read, others, choice = _chosen(read, others, reading)
+    notes += [choice.note] * bool(choice.note)
     ranks = []
-    for rank in read:
-        checked, about_times = sound(rank, UNNAMED)
-        ranks.append(checked)
+    for rank, about_times in [*map(_sound, read), *_read_kineto(others, reading)]:
+        ranks.append(rank)
         notes += [note for note in about_times if note not in notes]
     if not ranks:
         raise TraceError("no recording to analyze")
@@ -104,16 +128,81 @@ def read_recordings(paths: list[Path]) -> Trace:
         ranks = [_only_rank(ranks)]
         notes.append("the recording names no rank; it is taken as the only one, rank 0")
     ranks = _distinct(sorted(ranks, key=lambda rank: rank.rank))
+    if not choice.absent:
+        notes += _missing(ranks)
+    return Trace(tuple(ranks), recorders.pop(), tuple(notes), choice.absent)
+
+
+def _missing(ranks: list[RankTrace]) -> list[str]:
+    """Which ranks of the job were not recorded, if any."""
     declared = {rank.world_size for rank in ranks if rank.world_size is not None}
-    if len(declared) == 1 and len(ranks) < (size := declared.pop()):
-        here = {rank.rank for rank in ranks}
-        missing = itertools.islice(
-            (number for number in range(size) if number not in here), _MAX_SHOWN
-        )
-        notes.append(
-            f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}"
-        )
-    return Trace(tuple(ranks), recorders.pop(), tuple(notes))
+    if len(declared) != 1 or len(ranks) >= (size := declared.pop()):
+        return []
+    here = {rank.rank for rank in ranks}
+    missing = itertools.islice((number for number in range(size) if number not in here), _MAX_SHOWN)
+    return [f"{len(ranks)} of {size:,} ranks are here; missing: {', '.join(map(str, missing))}"]
+
+
+def _chosen(
+    read: list[RankTrace], paths: list[Path], reading: Reading
+) -> tuple[list[RankTrace], list[Path], Choice]:
+    """The ranks of exports and the files of others that are wanted."""
+    if reading.ranks is None and reading.sample is None:
+        return read, paths, Choice()
+    if paths and read:
+        return read, paths, Choice()  # refused later: recorders are mixed
+    if paths:
+        by_rank, strata = described_ranks(paths)
+        choice = choose_ranks(list(by_rank), strata, reading.ranks, reading.sample)
+        return read, [by_rank[rank] for rank in choice.ranks], choice
+    hosts: dict[str, set[int]] = defaultdict(set)
+    for rank in read:
+        hosts[rank.source].add(rank.rank)
+    nodes = groups_and_nodes((), map(frozenset, hosts.values()))
+    choice = choose_ranks([rank.rank for rank in read], nodes, reading.ranks, reading.sample)
+    return [rank for rank in read if rank.rank in set(choice.ranks)], paths, choice
+
+
+def _sound(rank: RankTrace) -> tuple[RankTrace, tuple[str, ...]]:
+    return sound(rank, UNNAMED)
+
+
+def _read_kineto(paths: list[Path], reading: Reading) -> list[tuple[RankTrace, tuple[str, ...]]]:
+    """The ranks in traces of torch.profiler, with notes on each."""
+    processes = 1
+    if reading.directory is not None:
+        processes = count_processes(paths, reading.memory_bytes)
+    if processes > 1 and reading.directory is not None:
+        return _read_by_others(paths, reading.directory, processes, reading)
+    shelf, names = Shelf(), dict[str, str]()
+    kept = 0
+    ranks: list[tuple[RankTrace, tuple[str, ...]]] = []
+    for done, path in enumerate(paths, 1):
+        for found in read_kineto_file(path):
+            rank, notes = _sound(found)
+            kept += rank.spans.memory_bytes
+            if kept > reading.memory_bytes and reading.directory is not None:
+                number = len(ranks)
+                store_rank(rank, reading.directory, number)
+                rank = load_rank(reading.directory, number, shelf, names)
+            ranks.append((rank, notes))
+        reading.on_read(done, len(paths))
+    return ranks
+
+
+def _read_by_others(
+    paths: list[Path], directory: Path, processes: int, reading: Reading
+) -> list[tuple[RankTrace, tuple[str, ...]]]:
+    def on_read(done: int) -> None:
+        reading.on_read(done, len(paths))
+
+    shelf, names = Shelf(), dict[str, str]()
+    stored = read_in_processes(paths, directory, processes, on_read)
+    return [
+        (load_rank(directory, number, shelf, names), notes)
+        for file in stored
+        for number, notes in file.ranks
+    ]
 
 
 def _only_rank(ranks: list[RankTrace]) -> RankTrace:
@@ -152,146 +241,44 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     )
 
 
-def _is_export(path: Path) -> bool:
-    if path.name.endswith(_ARCHIVE_SUFFIXES):
-        return False
-    with _as_trace_errors(str(path)), _opened(path) as stream:
-        return is_sqlite(stream.read(_PEEK_BYTES))
-
-
-def _read_exports(paths: list[Path]) -> tuple[list[RankTrace], list[str]]:
-    """The ranks in exports of nsys, which are read together: a communicator has ranks in
+def _read_exports(paths: list[Path], reading: Reading) -> tuple[list[RankTrace], list[str]]:
+    """The ranks in exports of nsys, which are joined once all are read: a communicator has ranks in
     several."""
     if not paths:
         return [], []
-    with _as_trace_errors(", ".join(map(str, paths))):
-        ranks, notes = read_nsys(paths)
+    processes = 1
+    if reading.directory is not None:
+        processes = count_processes(paths, reading.memory_bytes)
+    with as_trace_errors(", ".join(map(str, paths))):
+        if processes > 1 and reading.directory is not None:
+            ranks, notes = _exports_by_others(paths, reading.directory, processes, reading)
+        else:
+            ranks, notes = read_nsys(paths)
     return list(ranks), list(notes)
 
 
-def _read_kineto(path: Path) -> list[RankTrace]:
-    """The ranks in a trace of torch.profiler, or in an archive of such."""
-    with _as_trace_errors(str(path)):
-        if path.name.endswith(_ARCHIVE_SUFFIXES):
-            ranks = []
-            for name, file in _members(path):
-                with _decompressed(name, file) as stream:
-                    ranks.append(read_kineto(stream, f"{path.name}:{name}"))
-            return ranks
-        if path.suffix == REPORT_SUFFIX:
-            raise TraceError(f"{path}: a report of nsys, not exported", hint=export_hint(path))
-        if not _is_trace(path):
-            raise TraceError(
-                f"{path}: neither a trace of torch.profiler nor an export of nsys",
-                hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz",
-            )
-        with _opened(path) as stream:
-            return [read_kineto(stream, path.name)]
+def _exports_by_others(
+    paths: list[Path], directory: Path, processes: int, reading: Reading
+) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
+    def on_read(done: int) -> None:
+        reading.on_read(done, len(paths))
 
-
-@contextmanager
-def _as_trace_errors(where: str) -> Iterator[None]:
-    """What reading a damaged file can raise, as errors that name it."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise TraceError(
-            f"{where}: cannot be read: {error}", hint="the file may be damaged or cut off"
-        ) from error
-    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
-        # Whatever a damaged file makes of its parts: each reader checks what it knows, and none
-        # knows all.
-        problem = f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]
-        raise TraceError(
-            f"{where}: not a sound recording ({problem})", hint="the file may be damaged"
-        ) from error
-
-
-def export_hint(report: Path) -> str:
-    """How to export a report by hand."""
-    return f"nsys export --type=sqlite -f true -o {report.with_suffix('.sqlite')} {report}"
+    shelf, names = Shelf(), dict[str, str]()
+    files = read_in_processes(paths, directory, processes, on_read)
+    found = [
+        load_process(directory, number, shelf, names) for file in files for number, _ in file.ranks
+    ]
+    return ranks_of_run(found, [note for file in files for note in file.notes])
 
 
 def _looks_like_recording(path: Path) -> bool:
     if path.name.endswith(_OURS):
         return False
-    if path.suffix in (".sqlite", REPORT_SUFFIX) or path.name.endswith(_ARCHIVE_SUFFIXES):
+    if path.suffix in (".sqlite", REPORT_SUFFIX) or path.name.endswith(ARCHIVE_SUFFIXES):
         return True
-    if not path.name.endswith(_JSON_SUFFIXES):
+    if not path.name.endswith(JSON_SUFFIXES):
         return False
     try:
-        return _is_trace(path)
+        return is_trace(path)
     except (OSError, EOFError, zlib.error):
         return False
-
-
-def _is_trace(path: Path) -> bool:
-    with _opened(path) as stream:
-        beginning = stream.read(_PEEK_BYTES)
-        if beginning.lstrip()[:1] == b"{" and not is_kineto(beginning):
-            beginning += stream.read(MAX_HEADER_BYTES)
-        return is_kineto(beginning)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    with path.open("rb") as raw, _decompressed(path.name, raw) as stream:
-        yield stream
-
-
-@contextmanager
-def _decompressed(name: str, raw: BinaryIO) -> Iterator[BinaryIO]:
-    if name.endswith(".gz"):
-        with _Unpacked(name, raw) as file:
-            yield cast(BinaryIO, io.BufferedReader(file, 1 << 20))
-    else:
-        yield raw
-
-
-class _Unpacked(io.RawIOBase):
-    """The content of a gzip file; no more of it than a recording can have."""
-
-    def __init__(self, name: str, packed: BinaryIO) -> None:
-        self._name, self._packed = name, packed
-        self._file = gzip.GzipFile(fileobj=packed)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - as in the base class
-        """Read on.
-
-        Raises:
-            TraceError: it unpacks to more than any recording.
-        """
-        count = self._file.readinto(buffer)
-        _check_ratio(self._name, self._file.tell(), self._packed.tell())
-        return count
-
-
-def _check_ratio(name: str, unpacked: int, packed: int) -> None:
-    if unpacked > max(_MAX_UNPACKED_BYTES, _MAX_UNPACKED_RATIO * packed):
-        raise TraceError(
-            f"{name}: {packed:,} bytes unpack to more than {unpacked:,}, which no recording does",
-            hint="record it again, or leave this file out",
-        )
-
-
-def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """The traces of an archive, read in place: nothing is unpacked to the disk."""
-    count_of_traces = unpacked = 0
-    with tarfile.open(path, "r:*") as archive:
-        for count, member in enumerate(archive):
-            if count >= _MAX_MEMBERS:
-                raise TraceError(f"{path}: more than {_MAX_MEMBERS} entries")
-            unpacked += max(0, member.size)
-            _check_ratio(str(path), unpacked, path.stat().st_size)
-            name = PurePosixPath(member.name).name
-            if not member.isfile() or not name.endswith(_JSON_SUFFIXES) or name.startswith("._"):
-                continue
-            file = archive.extractfile(member)
-            if file is not None:
-                count_of_traces += 1
-                yield name, cast(BinaryIO, file)
-    if not count_of_traces:
-        raise TraceError(f"{path}: no .json or .json.gz in this archive")

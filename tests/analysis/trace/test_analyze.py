@@ -16,8 +16,9 @@ from tests.traces.builders import SHARED, host, kernel, kineto, step
 from torchscale.analysis.trace import pairing
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.analysis.trace.pairing import pair
+from torchscale.analysis.trace.windows import StepRange
 from torchscale.config.choices import WindowChoice
-from torchscale.errors import TraceError
+from torchscale.errors import TraceError, UsageError
 from torchscale.report.text.profile import split_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis, WindowKind
 from torchscale.schema.profiles.finding import Confidence, CostBasis, FindingKind
@@ -402,8 +403,9 @@ def test_collectives_with_one_number_are_told_apart_in_seconds() -> None:
     rows = [collective("g", 1000 * number, 1) for number in range(8000)]
     began = time.process_time()
     paired = pair(of_ranks([rows, rows])).paired
-    assert paired.start[:, 0].tolist() == [1000 * number for number in range(8000)]
-    assert (paired.start[:, 0] == paired.start[:, 1]).all()
+    starts = paired.start.reshape(-1, 2)
+    assert starts[:, 0].tolist() == [1000 * number for number in range(8000)]
+    assert (starts[:, 0] == starts[:, 1]).all()
     # Each counted from the first.
     assert time.process_time() - began < 5
 
@@ -425,7 +427,7 @@ def test_more_collectives_and_ranks_than_fit_in_memory_are_refused(
 ) -> None:
     monkeypatch.setattr(pairing, "_MAX_PAIRED", 40)
     rows = [collective("all", 1000 * number, number) for number in range(11)]
-    said = r"11 collectives among 4 ranks, .* \(10 among so many\)"
+    said = r"44 collectives of 4 ranks, .* \(40\)"
     with pytest.raises(TraceError, match=said):
         pair(of_ranks([rows] * 4))
 
@@ -436,3 +438,43 @@ def test_steps_of_no_length_are_named() -> None:
         TraceError, match=r"rank0\.json: its steps begin and end at the same moment"
     ):
         analyze_trace(trace([events]))
+
+
+def test_some_of_the_steps_are_analyzed() -> None:
+    events = [
+        event
+        for number in range(10)
+        for event in (
+            step(number, 1000.0 * number, 1000.0),
+            kernel("gemm", 1000.0 * number, 100.0 + 10 * number),
+        )
+    ]
+    whole = trace([events])
+    part = analyze_trace(whole, steps=StepRange.parse("4:6"))
+    assert part.window.steps == 3
+    assert part.per_rank[0].compute_seconds == pytest.approx((140 + 150 + 160) * 1e-6)
+    first = analyze_trace(whole, steps=StepRange.parse(":2"))
+    assert first.window.first_step_left_out
+    assert first.window.steps == 2
+    with pytest.raises(TraceError, match=r"--steps 11:: no such step .*") as error:
+        analyze_trace(whole, steps=StepRange.parse("11:"))
+    assert error.value.hint == "recorded steps: those that all ranks share are 0 to 9"
+    with pytest.raises(TraceError, match="all that was recorded"):
+        analyze_trace(whole, WindowChoice.DEVICE, steps=StepRange.parse("4:6"))
+
+
+@pytest.mark.parametrize("text", ["", "5", "7:3", "a:b", "1:2:3"])
+def test_what_is_no_range_of_steps_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not a range of steps"):
+        StepRange.parse(text)
+
+
+def test_of_very_many_ranks_the_late_one_is_in_the_picture() -> None:
+    rows = [
+        [collective("all", 1000 * number + (50 * (rank == 77)), number) for number in range(10)]
+        for rank in range(200)
+    ]
+    timeline = analyze_trace(of_ranks(rows)).timeline
+    assert timeline is not None
+    assert len(timeline.ranks) <= 64
+    assert 77 in [rank.rank for rank in timeline.ranks]

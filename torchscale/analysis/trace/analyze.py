@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,16 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
-from torchscale.analysis.trace.pairing import Paired, clock_offsets, ending_together, pair
+from torchscale.analysis.trace.clocks import clock_offsets, ending_together
+from torchscale.analysis.trace.paired import Paired
+from torchscale.analysis.trace.pairing import pair
 from torchscale.analysis.trace.replay.graph import ReplayError
 from torchscale.analysis.trace.replay.replay import build_replay
 from torchscale.analysis.trace.replay.what_if import predict_changes, replayed_costs
+from torchscale.analysis.trace.sampled import diagnosis_of_sample
 from torchscale.analysis.trace.signals import trace_signals
 from torchscale.analysis.trace.stages import StageLayout, find_stages
+from torchscale.analysis.trace.step_excess import step_excess
 from torchscale.analysis.trace.summary import (
     breakdown,
     collective_summaries,
@@ -26,6 +31,7 @@ from torchscale.analysis.trace.waits import Waits, in_windows
 from torchscale.analysis.trace.windows import (
     NS,
     RankWindow,
+    StepRange,
     choose_window,
     rank_window,
     step_periods,
@@ -41,8 +47,20 @@ _MAX_PROBLEM = 200
 """Characters: an error may quote what is wrong."""
 
 
-def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> ProfileAnalysis:
+def analyze_trace(
+    trace: Trace,
+    window: WindowChoice = WindowChoice.AUTO,
+    *,
+    steps: StepRange | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ProfileAnalysis:
     """Everything that a recording tells.
+
+    Args:
+        trace: All ranks.
+        window: Which part is analyzed.
+        steps: Which steps; ``None`` for all that ranks share.
+        say: Called with what is being done.
 
     Raises:
         TraceError: it has no steps although they are asked for, or nothing at all in it; or it says
@@ -52,7 +70,7 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
     _check(trace)
     try:
         with np.errstate(all="ignore"):  # what overflows is refused by the form of the analysis
-            return _analyze(trace, window)
+            return _analyze(trace, window, steps, say)
     except (ValueError, ArithmeticError, LookupError) as error:
         # Each rank is sound by itself; together they may still contradict each other.
         problem = f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]
@@ -62,12 +80,16 @@ def analyze_trace(trace: Trace, window: WindowChoice = WindowChoice.AUTO) -> Pro
         ) from error
 
 
-def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
+def _analyze(
+    trace: Trace, window: WindowChoice, steps: StepRange | None, say: Callable[[str], None]
+) -> ProfileAnalysis:
+    say(f"Pairing the collectives of {len(trace.ranks):,} ranks")
     layout = find_stages(trace.ranks)
     pairing = pair(trace, layout.stages)
     in_order, group_problems = ending_together(trace, pairing.paired)
     offsets, clock_problems = clock_offsets(trace, in_order)
-    kind, numbers, left_out = choose_window(trace, window)
+    say(f"Analyzing {len(trace.ranks):,} ranks")
+    kind, numbers, left_out = choose_window(trace, window, steps)
     ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
     _check_windows(ranks)
     paired = in_windows(in_order, ranks, offsets)
@@ -85,12 +107,17 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
     ]
     doubts = _doubts(trace, ranks, left_out)
     reasons = [*about_waits, *doubts]
-    signals = trace_signals(ranks, view, layout, trusted=not reasons)
+    if trace.absent:
+        reasons.append(_about_sample(trace))
+    signals = trace_signals(ranks, view, layout, trusted=not (about_waits or doubts))
     if (
         signals.stages is not None
     ):  # whose ranks are compared by their compute, without waits and clocks
         signals = replace(signals, trusted=not doubts)
     diagnosis = diagnose(signals)
+    if trace.absent:
+        diagnosis = diagnosis_of_sample(diagnosis, signals, trace.absent)
+    say("Replaying the steps")
     what_if, findings = _replayed(
         ranks, paired, layout, offsets, about_clocks=clock_problems, findings=diagnosis.findings
     )
@@ -119,6 +146,7 @@ def _analyze(trace: Trace, window: WindowChoice) -> ProfileAnalysis:
         timeline=worst_step(ranks, view, offsets),
         notes=trace.notes + pairing.notes,
         what_if=what_if,
+        step_excess=step_excess(signals, ranks[0].steps.number.tolist()),
     )
 
 
@@ -181,6 +209,11 @@ def _step_seconds(ranks: list[RankWindow]) -> float | None:
     return float(np.mean(step_periods(ranks).max(axis=0))) * NS
 
 
+def _about_sample(trace: Trace) -> str:
+    here = len(trace.ranks)
+    return f"{here:,} of {here + trace.absent:,} recorded ranks were analyzed"
+
+
 def _few_collectives(ranks: list[RankWindow], paired: Paired) -> list[str]:
     if len(ranks) < 2 or len(paired) >= MIN_COMPARED:
         return []
@@ -200,6 +233,8 @@ def _doubts(trace: Trace, ranks: list[RankWindow], left_out: bool) -> list[str]:
     if not steps:
         doubts.append("no steps are marked in it; shares are of the time from first to last span")
     sizes = {rank.world_size for rank in trace.ranks if rank.world_size is not None}
+    if trace.absent:  # what follows from that is judged for itself
+        return doubts
     if len(sizes) == 1 and len(trace.ranks) < min(sizes):
         doubts.append(
             f"{len(trace.ranks)} of {min(sizes)} ranks are here; the others may arrive later still"

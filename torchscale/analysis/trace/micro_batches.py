@@ -100,9 +100,9 @@ def find_micro_batches(ranks: Sequence[RankWindow], layout: StageLayout) -> Micr
     stages = layout.stages
     if stages is None or len(stages) < 2 or not len(ranks[0].steps):
         return None
-    stage_of = {column: number for number, members in enumerate(stages) for column in members}
+    columns_of = {rank.trace.rank: column for column, rank in enumerate(ranks)}
     chunks = complete(
-        _rank_chunks(ranks, column, layout, stages, stage_of) for column in range(len(ranks))
+        _rank_chunks(ranks, column, layout, stages, columns_of) for column in range(len(ranks))
     )
     if chunks is None:
         return None
@@ -136,14 +136,15 @@ def _rank_chunks(
     column: int,
     layout: StageLayout,
     stages: Sequence[Sequence[int]],
-    stage_of: Mapping[int, int],
+    columns_of: Mapping[int, int],
 ) -> _Chunks | None:
     """Chunks of compute of one rank; ``None`` where it is not known what its sends and receives
     carry."""
-    ways = _ways(ranks, column, layout, stage_of)
+    ways = _ways(ranks, column, layout, columns_of)
     if ways is None:
         return None
-    return _chunks(ranks[column], ways, first=column in stages[0], last=column in stages[-1])
+    stage, _ = layout.places[column]
+    return _chunks(ranks[column], ways, first=stage == 0, last=stage == len(stages) - 1)
 
 
 def _micro_batch_count(chunks: Sequence[_Chunks], steps: int) -> int | None:
@@ -204,7 +205,7 @@ def _of_pass(
 
 
 def _ways(
-    ranks: Sequence[RankWindow], column: int, layout: StageLayout, stage_of: Mapping[int, int]
+    ranks: Sequence[RankWindow], column: int, layout: StageLayout, columns_of: Mapping[int, int]
 ) -> dict[int, _Way] | None:
     """What each send and receive in the window carries, by its place; ``None`` where there are
     none, or one does not go to or come from a neighbouring stage."""
@@ -214,7 +215,7 @@ def _ways(
         & (collectives.start >= rank.start)
         & (collectives.start < rank.end)
     )
-    columns = {other.trace.rank: number for number, other in enumerate(ranks)}
+    stage, _ = layout.places[column]
     known: dict[tuple[int, int], _Way] = {}
     ways: dict[int, _Way] = {}
     for place in np.flatnonzero(inside).tolist():
@@ -225,10 +226,10 @@ def _ways(
             if collectives.peers_within_group:
                 partner = partner_column(peer, column, layout, len(ranks))
             else:
-                partner = columns.get(peer)
+                partner = columns_of.get(peer)
             if partner is None:
                 return None
-            way = _WAYS.get((direction > 0, stage_of[partner] - stage_of[column]))
+            way = _WAYS.get((direction > 0, layout.places[partner][0] - stage))
             if way is None:
                 return None
             known[peer, direction] = way

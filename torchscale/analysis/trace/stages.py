@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.trace.pairing import SAME_HOST_SPREAD_NS
+from torchscale.analysis.trace.clocks import SAME_HOST_SPREAD_NS
+from torchscale.analysis.trace.clusters import close_groups
 from torchscale.schema.profiles.span import SEND_RECV, CollectiveSpans, RankTrace
 
 _RECIPROCAL_SHARE = 0.5
@@ -39,6 +41,15 @@ class StageLayout:
     stages: tuple[Columns, ...] | None
     reason: str = ""
 
+    @cached_property
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Column of a rank → its stage, and its place in it."""
+        return {
+            column: (number, place)
+            for number, stage in enumerate(self.stages or ())
+            for place, column in enumerate(stage)
+        }
+
 
 def partner_column(position: int, column: int, layout: StageLayout, ranks: int) -> int | None:
     """The rank at a position of this rank's pipeline: a group holds one rank of each stage, or all
@@ -55,8 +66,8 @@ def partner_column(position: int, column: int, layout: StageLayout, ranks: int) 
         return position
     if stages is None or position >= len(stages):
         return None
-    stage = next(stage for stage in stages if column in stage)
-    return stages[position][stage.index(column)]
+    _, place = layout.places[column]
+    return stages[position][place]
 
 
 def find_stages(ranks: Sequence[RankTrace]) -> StageLayout:
@@ -81,16 +92,20 @@ def _partners(ranks: Sequence[RankTrace]) -> dict[int, set[int]] | None:
     """Column → columns that it sends to or receives from; ``None`` where that is not recorded of
     all sends, or what is recorded does not fit together."""
     columns = {rank.rank: column for column, rank in enumerate(ranks)}
-    counts: Counter[tuple[int, int, int]] = Counter()
+    counts: dict[tuple[int, int, int], int] = {}
     for column, rank in enumerate(ranks):
         collectives = rank.collectives
-        for place in np.flatnonzero(collectives.point_to_point):
-            other = columns.get(int(collectives.peer[place]))
+        chosen = collectives.point_to_point
+        ways = np.stack([collectives.peer[chosen], collectives.direction[chosen]], axis=1)
+        for (peer, direction), count in zip(
+            *np.unique(ways, axis=0, return_counts=True), strict=True
+        ):
+            other = columns.get(int(peer))
             if other is None or other == column:
                 return None
-            counts[column, other, int(collectives.direction[place])] += 1
+            counts[column, other, int(direction)] = int(count)
     for (column, other, direction), count in counts.items():
-        if counts[other, column, -direction] < _RECIPROCAL_SHARE * count:
+        if counts.get((other, column, -direction), 0) < _RECIPROCAL_SHARE * count:
             return None
     partners: dict[int, set[int]] = defaultdict(set)
     for column, other, _ in counts:
@@ -223,20 +238,18 @@ def _by_groups(
     sending: dict[str, set[int]] = defaultdict(set)
     for column, rank in enumerate(ranks):
         collectives = rank.collectives
-        for op, group in set(zip(collectives.op.tolist(), collectives.group.tolist(), strict=True)):
+        pairs = np.stack([collectives.op, collectives.group], axis=1)
+        for op, group in np.unique(pairs, axis=0).tolist():
             if collectives.ops[op] == SEND_RECV:
                 sending[collectives.groups[group]].add(column)
             elif collectives.ops[op] in _GRADIENT_OPS:
                 members[collectives.groups[group]].add(column)
-    crossing = [frozenset(columns) for name, columns in sending.items() if name]
-    if partners is not None:
-        crossing += [
-            frozenset((column, other)) for column, others in partners.items() for other in others
-        ]
+    crossing = _Crossing(columns for name, columns in sending.items() if name)
+    for column, others in (partners or {}).items():
+        crossing.add({column, other} for other in others)
     by_shape: dict[Columns, set[frozenset[int]]] = defaultdict(set)
     for name, columns in members.items():
-        joined = any(len(item) > 1 and item <= columns for item in crossing)
-        if name and 1 < len(columns) < len(ranks) and not joined:
+        if name and 1 < len(columns) < len(ranks) and not crossing.lies_in(columns):
             by_shape[tuple(column - min(columns) for column in sorted(columns))].add(
                 frozenset(columns)
             )
@@ -247,6 +260,28 @@ def _by_groups(
         for group in groups
     ]
     return _equal_groups(_components(range(len(ranks)), links))
+
+
+class _Crossing:
+    """Sets of columns that send to each other, by their lowest."""
+
+    def __init__(self, sets: Iterable[set[int]]) -> None:
+        self._by_lowest: dict[int, list[set[int]]] = defaultdict(list)
+        self.add(sets)
+
+    def add(self, sets: Iterable[set[int]]) -> None:
+        """Further ones; a set of one column crosses nothing."""
+        for columns in sets:
+            if len(columns) > 1:
+                self._by_lowest[min(columns)].append(columns)
+
+    def lies_in(self, columns: set[int]) -> bool:
+        """Whether one of them lies in ``columns``."""
+        return any(
+            crossing <= columns
+            for column in columns
+            for crossing in self._by_lowest.get(column, ())
+        )
 
 
 def _by_ends(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
@@ -261,37 +296,20 @@ def _by_ends(ranks: Sequence[RankTrace]) -> tuple[Columns, ...] | None:
         by_count[len(series)].append(column)
     if 0 in by_count:
         return None
-    links: list[tuple[int, set[int]]] = []
+    groups: list[Columns] = []
     for columns in by_count.values():
-        tree = _spanning_tree(np.array([ends[column] for column in columns]))
-        within = [length for length, _, _ in tree if length <= SAME_HOST_SPREAD_NS]
-        between = [length for length, _, _ in tree[len(within) :]]
-        if within and between and between[0] <= _DISTANCE_RATIO * within[-1]:
+        rows = np.array([ends[column] for column in columns])
+        close = close_groups(rows, SAME_HOST_SPREAD_NS, _DISTANCE_RATIO)
+        if close is None:
             return None
-        links += [(columns[first], {columns[second]}) for _, first, second in tree[: len(within)]]
-    return _equal_groups(_components(range(len(ranks)), links))
+        groups += [tuple(columns[row] for row in group) for group in close]
+    return _equal_groups(sorted(groups))
 
 
 def _gradient_ends(rank: RankTrace) -> NDArray[np.int64]:
     collectives = rank.collectives
     ops = [number for number, op in enumerate(collectives.ops) if op in _GRADIENT_OPS]
     return collectives.end[np.isin(collectives.op, ops)]
-
-
-def _spanning_tree(ends: NDArray[np.int64]) -> list[tuple[float, int, int]]:
-    """Edges of the minimum spanning tree of the rows, the shortest first (Prim); the distance of
-    two is the median distance of their ends."""
-    added, outside = 0, set(range(1, len(ends)))
-    nearest = dict.fromkeys(outside, (np.inf, 0))
-    edges: list[tuple[float, int, int]] = []
-    while outside:
-        for other in outside:
-            distance = float(np.median(np.abs(ends[added] - ends[other])))
-            nearest[other] = min(nearest[other], (distance, added))
-        length, first, added = min((*nearest[other], other) for other in outside)
-        edges.append((length, first, added))
-        outside.remove(added)
-    return sorted(edges)
 
 
 def _components(nodes: Iterable[int], links: Iterable[tuple[int, set[int]]]) -> list[Columns]:

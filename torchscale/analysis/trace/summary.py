@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.machine.bus_factor import bus_factor
 from torchscale.analysis.trace.intervals import IntervalSet, union
-from torchscale.analysis.trace.pairing import Paired
+from torchscale.analysis.trace.paired import Paired, Places
 from torchscale.analysis.trace.waits import Waits
 from torchscale.analysis.trace.windows import NS, RankWindow, step_periods
 from torchscale.schema.profiles.analysis import (
@@ -27,6 +27,9 @@ _TOP = 15
 _MAX_BARS = 400
 """Maximum number of bars of a rank in the timeline. Chosen: about one for two pixels of the
 picture."""
+_MAX_LANES = 64
+"""Ranks in the timeline. Chosen: as many lanes as a page holds; the bars of 1,024 ranks would take
+more memory than all else."""
 
 
 def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdown:
@@ -66,12 +69,10 @@ def breakdown(rank: RankWindow, column: int, view: Waits | None) -> RankBreakdow
 
 def _arrives_late(view: Waits, column: int) -> float | None:
     """Seconds after the first rank, mean over the rank's collectives; ``None`` without any."""
-    paired = view.paired
-    mine = paired.takes_part[:, column]
-    if not mine.any():
+    paired, mine = view.paired, view.members[column]
+    if not len(mine):
         return None
-    first = np.where(paired.takes_part, paired.start, np.iinfo(np.int64).max).min(axis=1)
-    return float(np.mean((paired.start[:, column] - first)[mine])) * NS
+    return float(np.mean(paired.start[mine] - paired.earliest[paired.row[mine]])) * NS
 
 
 def _idle(rank: RankWindow) -> Idle:
@@ -99,35 +100,39 @@ def collective_summaries(
     ranks: list[RankWindow], paired: Paired, view: Waits | None
 ) -> tuple[CollectiveSummary, ...]:
     """Summaries of the collectives of each operation, group and size; the costliest first."""
-    rows: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-    for row in range(len(paired)):
-        rows[paired.op[row], paired.group[row], int(paired.payload_bytes[row])].append(row)
-    summaries = [
-        _paired_summary(ranks, paired, view, key, np.array(chosen)) for key, chosen in rows.items()
-    ]
+    summaries = [_paired_summary(ranks, paired, view, rows) for rows in _alike(paired)]
     if not summaries:
         summaries = _unpaired_summaries(ranks)
     summaries.sort(key=lambda item: -item.count * item.mean_seconds)
     return tuple(summaries)
 
 
+def _alike(paired: Paired) -> list[Places]:
+    """Rows of each operation, group and size, by their first."""
+    if not len(paired):
+        return []
+    kinds = np.stack([paired.op, paired.group, paired.payload_bytes], axis=1)
+    _, first, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    kind = np.ravel(kind)
+    order = np.argsort(kind, kind="stable")
+    rows = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
+    return [rows[number] for number in np.argsort(first).tolist()]
+
+
 def _paired_summary(
-    ranks: list[RankWindow],
-    paired: Paired,
-    view: Waits | None,
-    key: tuple[str, str, int],
-    rows: NDArray[np.int64],
+    ranks: list[RankWindow], paired: Paired, view: Waits | None, rows: Places
 ) -> CollectiveSummary:
-    op, group, size = key
-    present = paired.takes_part[rows]
-    durations = (paired.end[rows] - paired.start[rows])[present]
+    op, group = paired.ops[paired.op[rows[0]]], paired.groups[paired.group[rows[0]]]
+    size = int(paired.payload_bytes[rows[0]])
+    members = paired.members(rows)
+    durations = paired.end[members] - paired.start[members]
     wait = transfer = bus_bytes_per_second = last_rank = last_percent = None
     if view is not None:
-        wait = float(view.wait[rows][present].mean()) * NS
-        transfer = float(view.transfer[rows][present].mean()) * NS
+        wait = float(view.wait[members].mean()) * NS
+        transfer = float(view.transfer[members].mean()) * NS
         last, times = Counter(paired.last[rows].tolist()).most_common(1)[0]
         last_rank, last_percent = ranks[last].trace.rank, times / len(rows) * 100
-    factor = bus_factor(op, int(present[0].sum()))
+    factor = bus_factor(op, int(paired.sizes[rows[0]]))
     if size >= 0 and factor is not None and transfer:
         bus_bytes_per_second = size * factor / transfer
     return CollectiveSummary(
@@ -201,6 +206,21 @@ def kernel_summaries(ranks: list[RankWindow]) -> tuple[KernelSummary, ...]:
     )
 
 
+def _drawn(ranks: list[RankWindow], view: Waits | None) -> list[int]:
+    """Columns of the ranks of a picture: all where they are few, else those that others waited for
+    most, those that waited most, and others evenly over all."""
+    if len(ranks) <= _MAX_LANES:
+        return list(range(len(ranks)))
+    chosen = dict.fromkeys(
+        np.linspace(0, len(ranks) - 1, _MAX_LANES // 2).round().astype(np.int64).tolist()
+    )
+    if view is not None:
+        waited = np.array([cover.length for cover in view.stalls])
+        for order in (np.argsort(-view.blame, kind="stable"), np.argsort(-waited, kind="stable")):
+            chosen |= dict.fromkeys(order[: _MAX_LANES // 4].tolist())
+    return sorted(chosen)
+
+
 def worst_step(
     ranks: list[RankWindow], view: Waits | None, offsets: NDArray[np.int64]
 ) -> Timeline | None:
@@ -218,8 +238,8 @@ def worst_step(
     if finish <= origin:
         return None
     lanes = []
-    for column, rank in enumerate(ranks):
-        shift = int(offsets[column])
+    for column in _drawn(ranks, view):
+        rank, shift = ranks[column], int(offsets[column])
         stall = IntervalSet(rank.compute.start[:0], rank.compute.end[:0])
         if view is not None:
             stall = view.stalls[column]

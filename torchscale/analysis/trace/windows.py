@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.trace.intervals import IntervalSet, contains_any, outermost, union
 from torchscale.config.choices import WindowChoice
-from torchscale.errors import TraceError
+from torchscale.errors import TraceError, UsageError
 from torchscale.schema.profiles.analysis import WindowKind
 from torchscale.schema.profiles.span import RankTrace, SpanKind, Steps, Trace
 
+_STEP_RANGE = re.compile(r"(\d{0,15}):(\d{0,15})", re.ASCII)
 NS = 1e-9
 """Seconds in a nanosecond."""
 _MIN_HOST_GAP_NS = 500_000
@@ -87,11 +89,52 @@ class RankWindow:
         return _launched_late(self.trace, gaps)
 
 
-def choose_window(trace: Trace, choice: WindowChoice) -> tuple[WindowKind, list[int], bool]:
+@dataclass(frozen=True)
+class StepRange:
+    """Numbers of steps, the first and the last included; ``None`` for no bound."""
+
+    first: int | None
+    last: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> StepRange:
+        """Steps from ``A:B``, ``A:`` or ``:B``.
+
+        Raises:
+            UsageError: it is none of these, or names no step.
+        """
+        match = _STEP_RANGE.fullmatch(text.strip())
+        if match is not None:
+            first, last = (int(digits) if digits else None for digits in match.groups())
+            if first is None or last is None or first <= last:
+                return cls(first, last)
+        raise UsageError(
+            f"--steps {text}: not a range of steps", hint="write the first and the last: 100:150"
+        )
+
+    def __contains__(self, number: int) -> bool:
+        after = self.first is None or number >= self.first
+        return after and (self.last is None or number <= self.last)
+
+    def __str__(self) -> str:
+        ends = ("" if end is None else str(end) for end in (self.first, self.last))
+        return ":".join(ends)
+
+
+def choose_window(
+    trace: Trace, choice: WindowChoice, wanted: StepRange | None = None
+) -> tuple[WindowKind, list[int], bool]:
     """The window's kind, the numbers of its steps, and whether the first recorded step was left
-    out."""
+    out.
+
+    Raises:
+        TraceError: it has no step that all ranks share although steps are asked for, or none of
+            those that are ``wanted``.
+    """
     recorded = [{int(number) for number in rank.steps.number} for rank in trace.ranks]
     common = sorted(set.intersection(*recorded)) if recorded else []
+    if wanted is not None:
+        return _wanted_window(common, choice, wanted)
     if choice is WindowChoice.STEPS and not common:
         raise TraceError(
             "the recording has no step that all ranks share", hint="use --window device"
@@ -101,6 +144,27 @@ def choose_window(trace: Trace, choice: WindowChoice) -> tuple[WindowKind, list[
     if len(common) > 1:
         return WindowKind.STEPS, common[1:], True
     return WindowKind.STEPS, common, False
+
+
+def _wanted_window(
+    common: list[int], choice: WindowChoice, wanted: StepRange
+) -> tuple[WindowKind, list[int], bool]:
+    chosen = [number for number in common if number in wanted]
+    if choice is WindowChoice.DEVICE:
+        raise TraceError(
+            f"--steps {wanted} asks for steps, --window device for all that was recorded",
+            hint="leave one of them out",
+        )
+    if not chosen:
+        which = f"those that all ranks share are {common[0]} to {common[-1]}" if common else "none"
+        raise TraceError(
+            f"--steps {wanted}: no such step was recorded by all ranks",
+            hint=f"recorded steps: {which}",
+        )
+    # The first that was recorded carries the skew of the profiler's start.
+    if chosen[0] == common[0] and len(chosen) > 1:
+        return WindowKind.STEPS, chosen[1:], True
+    return WindowKind.STEPS, chosen, chosen[0] != common[0]
 
 
 def rank_window(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> RankWindow:

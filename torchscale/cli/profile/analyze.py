@@ -31,6 +31,32 @@ def analyze(
             "--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."
         ),
     ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(
+            "--ranks", help="Analyze these ranks alone: 0-7,512. Others' files are not read."
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            min=2,
+            help="Analyze so many ranks, chosen so that process groups and nodes keep members.",
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option("--steps", help="Analyze the steps with numbers from A to B: A:B, A: or :B."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            help="What reading may take, 1GB by default: columns beyond it lie in temporary "
+            "files, and fewer processes read.",
+        ),
+    ] = None,
     what_if: Annotated[
         bool,
         typer.Option(
@@ -52,11 +78,20 @@ def analyze(
     [cyan]torchscale profile analyze run.sqlite --json[/cyan]
 
     [cyan]torchscale profile analyze traces/ --what-if[/cyan]
+
+    [cyan]torchscale profile analyze traces/ --ranks 0-7,512 --steps 100:150[/cyan]
     """
+    from torchscale.measure.cell_profiler import make_parts  # noqa: PLC0415
     from torchscale.measure.profile import analyze_recordings  # noqa: PLC0415
     from torchscale.report.terminal.profile import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
 
-    analysis = analyze_recordings(paths, window=window, output_dir=output_dir, observer=TERMINAL)
+    analysis = analyze_recordings(
+        paths,
+        window=window,
+        output_dir=output_dir,
+        parts=make_parts(ranks, sample, steps, memory),
+        observer=TERMINAL,
+    )
     if as_json:
         typer.echo(analysis.model_dump_json(indent=1))
         return

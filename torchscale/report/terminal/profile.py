@@ -20,6 +20,7 @@ from torchscale.report.text.profile import (
     stall_line,
     what_if_line,
 )
+from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
@@ -102,13 +103,19 @@ def finding_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def _ranks_table(analysis: ProfileAnalysis) -> Table:
-    table = _table("Where the time goes, share of each rank's window")
+    title = "Where the time goes, share of each rank's window"
+    hidden = hidden_line(analysis.per_rank)
+    if hidden:
+        title += f" ({hidden})"
+    table = _table(title)
     for heading in RANK_HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
     if with_memory:
         table.add_column("peak memory", justify="right", no_wrap=True)
-    for rank in analysis.per_rank:
+    for line in distributions(analysis.per_rank):
+        table.add_row(line.label, *(optional_text(share, format_percent) for share in line.shares))
+    for rank in shown_ranks(analysis.per_rank):
         shares = [optional_text(share, format_percent) for share in rank_shares(rank)]
         table.add_row(
             str(rank.rank),

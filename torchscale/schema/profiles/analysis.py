@@ -155,6 +155,21 @@ class Timeline(Frozen):
     ranks: tuple[TimelineRank, ...]
 
 
+class StepExcess(Frozen):
+    """How much longer ranks compute in steps than ranks of equal work.
+
+    Attributes:
+        ranks: Those that differ most, and others evenly over all.
+        steps: Number of the first step of each column.
+        percent: By rank and column: the most by which a step of the column is longer than the
+            median.
+    """
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    percent: tuple[tuple[int, ...], ...]
+
+
 class ProfileAnalysis(Frozen):
     """``analysis.json``.
 
@@ -173,6 +188,7 @@ class ProfileAnalysis(Frozen):
         notes: What to know of the recording.
         what_if: What the step would be without its faults; ``None`` in analyses of versions that
             did not predict it.
+        step_excess: Of very many ranks, how much longer they compute in each step; else ``None``.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -190,3 +206,4 @@ class ProfileAnalysis(Frozen):
     timeline: Timeline | None = None
     notes: tuple[str, ...] = ()
     what_if: WhatIf | None = None
+    step_excess: StepExcess | None = None

@@ -5,7 +5,7 @@ Times are nanoseconds since an origin that all ranks of a :class:`Trace` share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 import numpy as np
@@ -84,6 +84,11 @@ class Spans:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the columns."""
+        return sum(getattr(self, field.name).nbytes for field in fields(Spans))
 
     def only(self, chosen: NDArray[np.bool_]) -> Spans:
         """The spans that are chosen."""
@@ -229,9 +234,16 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """The ranks of one run, by rank. ``notes`` says what a reader of the figures should know of the
-    recording."""
+    """The ranks of one run, by rank.
+
+    Attributes:
+        ranks: Those that were read.
+        recorder: ``nsys`` or ``torch.profiler``.
+        notes: What a reader of the figures should know of the recording.
+        absent: How many ranks were recorded and not read, because others were asked for.
+    """
 
     ranks: tuple[RankTrace, ...]
     recorder: str
     notes: tuple[str, ...] = field(default=())
+    absent: int = 0

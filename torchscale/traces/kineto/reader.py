@@ -52,7 +52,7 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     info, cpus = header.distributed or DistributedInfo(), header.cpu_info
     rank = info.rank
     if rank is None:
-        rank = _rank_in_name(source)
+        rank = rank_in_name(source)
     if not 0 <= header.base_nanoseconds < MAX_NS:
         raise TraceError(
             f"{source}: baseTimeNanoseconds is no time of a recording",
@@ -76,7 +76,8 @@ def read_kineto(file: BinaryIO, source: str) -> RankTrace:
     )
 
 
-def _rank_in_name(source: str) -> int | None:
+def rank_in_name(source: str) -> int | None:
+    """The rank in the name of a trace; ``None`` where there is none."""
     match = _RANK_IN_NAME.search(PurePath(source).name)
     if match is None:
         return None

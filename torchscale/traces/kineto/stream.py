@@ -84,6 +84,22 @@ class DistributedInfo(msgspec.Struct):
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
+    group_list: msgspec.Raw = msgspec.field(name="pg_config", default_factory=msgspec.Raw)
+
+    @property
+    def groups(self) -> list[frozenset[int]]:
+        """Ranks of the process groups that it lists; none where it lists none in a known form."""
+        try:
+            groups = _decode_groups(self.group_list) if bytes(self.group_list) else []
+        except msgspec.DecodeError:
+            return []
+        return [frozenset(group.ranks) for group in groups]
+
+
+class _Group(msgspec.Struct):
+    """A process group; others of its fields are skipped over."""
+
+    ranks: list[int] = []
 
 
 class CpuInfo(msgspec.Struct):
@@ -104,6 +120,19 @@ class Header(msgspec.Struct):
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
 _decode_header = msgspec.json.Decoder(Header).decode
+_decode_groups = msgspec.json.Decoder(list[_Group]).decode
+
+
+def header_before(text: bytes) -> Header | None:
+    """What stands before the first event of a trace that begins like this; ``None`` where it is no
+    trace, or what stands there cannot be read."""
+    key = EVENTS_KEY.search(text)
+    if key is None:
+        return None
+    try:
+        return _decode_header(text[: key.start()] + b'"traceEvents": []}')
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 class _Scanned(NamedTuple):

@@ -94,14 +94,30 @@ def read_nsys(paths: Sequence[Path]) -> tuple[tuple[RankTrace, ...], tuple[str, 
     processes: list[Process] = []
     notes: list[str] = []
     for path in paths:
-        with open_database(path) as database:
-            found, about = _Export(database, path).processes()
+        found, about = read_export(path)
         processes += found
         notes += about
+    return ranks_of_run(processes, notes)
+
+
+def read_export(path: Path) -> tuple[list[Process], list[str]]:
+    """The processes of one export, and notes on them.
+
+    Raises:
+        TraceError: as of :func:`read_nsys`.
+    """
+    with open_database(path) as database:
+        return _Export(database, path).processes()
+
+
+def ranks_of_run(
+    processes: list[Process], notes: list[str]
+) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
+    """The ranks of all exports of a run, with the collectives of their communicators, and notes."""
     processes = _numbered_through(processes)
     communicators = Communicators(processes)
-    notes += communicators.notes
-    return tuple(communicators.trace(process) for process in processes), tuple(notes)
+    told = (*notes, *communicators.notes)
+    return tuple(communicators.trace(process) for process in processes), told
 
 
 def _numbered_through(processes: list[Process]) -> list[Process]:

@@ -11,7 +11,7 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.sections.profile.document import profile_document
-from torchscale.report.terminal.profile import print_predictions
+from torchscale.report.terminal.profile import print_analysis, print_predictions
 
 
 def test_one_recording_is_a_report_of_its_own() -> None:
@@ -46,3 +46,22 @@ def test_a_recording_that_is_not_replayed_says_why() -> None:
     expected = "Nothing predicted: 2 steps can be compared; a replay needs 3\n"
     assert console.file.getvalue().endswith(expected)  # type: ignore[attr-defined]
     assert "Predicted" not in render_markdown(profile_document(analysis, "mine"))
+
+
+def test_of_many_ranks_the_outliers_are_shown() -> None:
+    many = Training(data=48, speed=lambda rank, _: 1.3 if rank == 40 else 1.0, steps=6)
+    analysis = analyze_trace(many.trace())
+    document = profile_document(analysis, "mine")
+    text = render_markdown(document)
+    assert " of 48 ranks, those that differ most; all are in the JSON" in text
+    assert "| 95 % below |" in text
+    html = render_html(document)
+    assert "compute beyond the median, by rank and step" in html
+    assert "15 to 50 % longer" in html
+    assert len(html) < 5_000_000
+    console = Console(file=io.StringIO(), width=160)
+    print_analysis(analysis, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = [line.split()[0] for line in shown.splitlines() if line.strip()]
+    assert "40" in lines
+    assert 0 < sum(line.isdigit() for line in lines) <= 32

@@ -58,21 +58,14 @@ class Edits:
             only: Some parts of their time; by default all that is their own.
         """
         weights: Times = self.recorded.copy()
-        columns = list(columns)
+        changed = np.array([column for column in columns if self.peers(column)], dtype=np.int64)
         for parts in self._groups() if only is None else (only,):
             table = self._table(parts)
-            for column in columns:
-                peers = self.peers(column)
-                if peers:
-                    aim = np.median([np.sort(table[peer], axis=0) for peer in peers], axis=0)
-                    order = np.argsort(np.argsort(table[column], axis=0, kind="stable"), axis=0)
-                    self._scale(
-                        weights,
-                        parts,
-                        column,
-                        table[column],
-                        np.take_along_axis(aim, order, axis=0),
-                    )
+            aims = table.copy()
+            aims[changed] = self._medians_of_peers(np.sort(table, axis=1), changed)
+            order = np.argsort(np.argsort(table[changed], axis=1, kind="stable"), axis=1)
+            aims[changed] = np.take_along_axis(aims[changed], order, axis=1)
+            self._scale(weights, parts, changed, table, aims)
         return weights
 
     def steady_work(self) -> Times:
@@ -81,12 +74,10 @@ class Edits:
         weights: Times = self.recorded.copy()
         parts = (Part.WORK,)
         table = self._table(parts)
-        for column in range(len(self.replay.ranks)):
-            equal = [column, *self.peers(column)]
-            aim = np.median(np.concatenate([table[peer] for peer in equal]), axis=0)
-            self._scale(
-                weights, parts, column, table[column], np.broadcast_to(aim, table[column].shape)
-            )
+        aims = np.empty_like(table)
+        for equal in self._equal_ranks:
+            aims[equal] = np.median(np.concatenate(table[equal]), axis=0)
+        self._scale(weights, parts, self._all_ranks, table, aims)
         return weights
 
     def balanced_work(self) -> Times:
@@ -95,9 +86,10 @@ class Edits:
         weights: Times = self.recorded.copy()
         for parts in self._groups():
             table = self._table(parts)
-            for column in range(len(self.replay.ranks)):
-                aim = table[[column, *self.peers(column)]].mean(axis=0)
-                self._scale(weights, parts, column, table[column], aim)
+            aims = np.empty_like(table)
+            for equal in self._equal_ranks:
+                aims[equal] = table[equal].mean(axis=0)
+            self._scale(weights, parts, self._all_ranks, table, aims)
         return weights
 
     def even_stages(self) -> Times | None:
@@ -108,11 +100,13 @@ class Edits:
         weights: Times = self.recorded.copy()
         work = self._table((Part.WORK,)).sum(axis=(1, 2))
         of_stage = [float(np.median(work[list(stage)])) for stage in stages]
+        factors = np.ones(len(self.replay.ranks))
         for stage, own in zip(stages, of_stage, strict=True):
-            for column in stage:
-                chosen = self._edges.rank == column
-                factor = float(np.mean(of_stage)) / own if own > 0 else 1.0
-                weights[chosen] += self._parts[chosen, Part.WORK] * (factor - 1.0)
+            if own > 0:
+                factors[list(stage)] = float(np.mean(of_stage)) / own
+        chosen = self._edges.rank >= 0
+        factor = factors[self._edges.rank[chosen]]
+        weights[chosen] += self._parts[chosen, Part.WORK] * (factor - 1.0)
         return weights
 
     def even_micro_batches(self) -> Times | None:
@@ -124,7 +118,7 @@ class Edits:
         weights: Times = self.recorded.copy()
         ends = self.replay.graph.recorded[self._edges.target] + self.replay.origin
         for column, (begin, factors) in enumerate(zip(found.begin, found.factors, strict=True)):
-            chosen = np.flatnonzero(self._edges.rank == column)
+            chosen = self._edges_of_rank[column]
             # Work ends with its edge; its middle is in its chunk however times are rounded.
             middle = ends[chosen] - self._parts[chosen, Part.WORK] / 2 + self.replay.offsets[column]
             chunk = np.searchsorted(begin, middle, side="right") - 1
@@ -147,7 +141,7 @@ class Edits:
         if latency is None:
             return None
         weights: Times = self.recorded.copy()
-        payload = np.array([tie.payload_bytes for tie in self.replay.ties], dtype=np.float64)
+        payload = self.replay.ties.payload_bytes.astype(np.float64)
         for ties in self._buckets:
             for first, last in _joined(payload[ties], self._may_join[ties], most_bytes):
                 edges = np.stack([self._edges_of(tie) for tie in ties[first : last + 1].tolist()])
@@ -161,29 +155,25 @@ class Edits:
     def bucket_latency(self) -> float | None:
         """Nanoseconds of an all-reduce of no bytes; ``None`` where the recorded sizes do not tell
         it, or gradients are not all-reduced by all ranks."""
-        replay = self.replay
-        ties = [tie for tie in replay.ties if tie.op == "all_reduce"]
-        staged = replay.layout.stages is not None or any(tie.op == SEND_RECV for tie in replay.ties)
-        if staged or not ties or any(len(tie.members) < len(replay.ranks) for tie in ties):
+        if not self._are_of_all_ranks(("all_reduce",)):
             return None
         return self._latency(self._of_ops(("all_reduce",)))
 
     @cached_property
     def bucket_bytes(self) -> float:
         """The largest payload of an all-reduce."""
-        return float(
-            max(
-                (tie.payload_bytes for tie in self.replay.ties if tie.op == "all_reduce"), default=0
-            )
-        )
+        ties = self.replay.ties
+        sizes = ties.payload_bytes[ties.are(("all_reduce",))]
+        if not len(sizes):
+            return 0.0
+        return float(sizes.max())
 
     @cached_property
     def _buckets(self) -> list[NDArray[np.int64]]:
         """All-reduces of each step, in their order."""
         of_step: dict[int, list[int]] = defaultdict(list)
-        for number, tie in enumerate(self.replay.ties):
-            if tie.op == "all_reduce":
-                of_step[int(self.replay.tie_steps[number])].append(number)
+        for number in np.flatnonzero(self.replay.ties.are(("all_reduce",))).tolist():
+            of_step[int(self.replay.tie_steps[number])].append(number)
         return [np.array(numbers, dtype=np.int64) for numbers in of_step.values()]
 
     @cached_property
@@ -198,24 +188,17 @@ class Edits:
         for ties in self._buckets:
             for earlier, later in itertools.pairwise(ties.tolist()):
                 ends = self._edges.target[self._edges_of(earlier)]
-                begins = self.replay.tie_begins[self._places_of(later)]
+                begins = self.replay.tie_begins[self.replay.ties.members_of(later)]
                 allowed[earlier] = bool((after[ends] >= graph.recorded[begins]).all())
         return allowed
 
     def _edges_of(self, tie: int) -> NDArray[np.int64]:
         """Transfers of a tie, by member."""
-        return np.asarray(self._tie_edges[self._places_of(tie)])
-
-    def _places_of(self, tie: int) -> slice:
-        return slice(int(self._first_of_tie[tie]), int(self._first_of_tie[tie + 1]))
+        return np.asarray(self._tie_edges[self.replay.ties.members_of(tie)])
 
     @cached_property
     def _tie_edges(self) -> NDArray[np.int64]:
         return np.flatnonzero(self._edges.tie >= 0)
-
-    @cached_property
-    def _first_of_tie(self) -> NDArray[np.int64]:
-        return np.cumsum([0, *(len(tie.members) for tie in self.replay.ties)])
 
     def steady_transfers(self, op: str) -> Times:
         """Every transfer of an operation takes what the same one takes in the median step."""
@@ -232,7 +215,7 @@ class Edits:
         that of operations whose sizes are too alike. Where it could not, all of a transfer is taken
         for bytes."""
         weights: Times = self.recorded.copy()
-        by_op = {op: self._of_ops((op,)) for op in sorted({tie.op for tie in self.replay.ties})}
+        by_op = {op: self._of_ops((op,)) for op in self.replay.ties.used_ops}
         latencies = {op: self._latency(edges) for op, edges in by_op.items()}
         told = [latency for latency in latencies.values() if latency is not None]
         for op, edges in by_op.items():
@@ -245,26 +228,70 @@ class Edits:
     def no_gradient_sync(self) -> Times | None:
         """Steps without the synchronization of gradients; ``None`` where it cannot be told from
         other communication."""
-        replay = self.replay
-        ties = [tie for tie in replay.ties if tie.op in _GRADIENT_OPS]
-        staged = replay.layout.stages is not None or any(tie.op == SEND_RECV for tie in replay.ties)
-        if staged or not ties or any(len(tie.members) < len(replay.ranks) for tie in ties):
+        if not self._are_of_all_ranks(_GRADIENT_OPS):
             return None
         weights: Times = self.recorded.copy()
         weights[self._of_ops(_GRADIENT_OPS)] = -np.inf
         return weights
 
-    def peers(self, column: int) -> list[int]:
-        """Other ranks of equal work: of its stage, or without stages all others; none where stages
-        are not known."""
-        stages = self.replay.layout.stages
-        if stages is not None:
-            return [
-                other for stage in stages if column in stage for other in stage if other != column
-            ]
-        if self.replay.layout.reason:
-            return []
-        return [other for other in range(len(self.replay.ranks)) if other != column]
+    def _are_of_all_ranks(self, ops: Sequence[str]) -> bool:
+        """Whether there are operations of these kinds, all ranks take part in each, and no ranks
+        are stages."""
+        replay = self.replay
+        chosen = replay.ties.are(ops)
+        staged = replay.layout.stages is not None or replay.ties.are((SEND_RECV,)).any()
+        if staged or not chosen.any():
+            return False
+        return bool((replay.ties.sizes[chosen] >= len(replay.ranks)).all())
+
+    def peers(self, column: int) -> int:
+        """How many other ranks are of equal work: of its stage, or without stages all others; none
+        where stages are not known."""
+        return len(self._equal_ranks[self._equals[column]]) - 1
+
+    @cached_property
+    def _equal_ranks(self) -> list[NDArray[np.int64]]:
+        """Columns of ranks of equal work."""
+        layout = self.replay.layout
+        if layout.stages is not None:
+            return [np.array(stage, dtype=np.int64) for stage in layout.stages]
+        if layout.reason:
+            return list(self._all_ranks[:, None])
+        return [self._all_ranks]
+
+    @cached_property
+    def _equals(self) -> NDArray[np.int64]:
+        """Number of each rank's :attr:`_equal_ranks`."""
+        numbers = np.empty(len(self.replay.ranks), dtype=np.int64)
+        for number, equal in enumerate(self._equal_ranks):
+            numbers[equal] = number
+        return numbers
+
+    @property
+    def _all_ranks(self) -> NDArray[np.int64]:
+        return np.arange(len(self.replay.ranks))
+
+    def _medians_of_peers(self, table: Times, columns: NDArray[np.int64]) -> Times:
+        """For each of some ranks with peers the median of its peers' values: ``table`` has a row a
+        rank."""
+        medians = np.empty((len(columns), *table.shape[1:]))
+        for number in np.unique(self._equals[columns]).tolist():
+            equal = self._equal_ranks[number]
+            wanted = self._equals[columns] == number
+            places = np.searchsorted(equal, columns[wanted])
+            medians[wanted] = medians_without_each(table[equal], places)
+        return medians
+
+    def excess(self) -> dict[int, float]:
+        """By how much of its peers' median each rank that has peers takes longer by itself; without
+        those whose peers take no time."""
+        own = self.own_time()
+        columns = np.array([column for column in self._all_ranks.tolist() if self.peers(column)])
+        if not len(columns):
+            return {}
+        typical = self._medians_of_peers(own, columns)
+        known = zip(columns.tolist(), own[columns].tolist(), typical.tolist(), strict=True)
+        return {column: mine / other - 1 for column, mine, other in known if other > 0}
 
     def own_time(self) -> NDArray[np.float64]:
         """Nanoseconds that each rank takes by itself, over all steps."""
@@ -302,61 +329,70 @@ class Edits:
         np.maximum.at(last, (edges.rank[chosen], edges.step[chosen]), edges.segment[chosen])
         least, most = last.min(axis=1), last.max(axis=1)
         limit = np.zeros(len(last), dtype=np.int64)
-        for column in range(len(last)):
-            equal = [column, *self.peers(column)]
+        for equal in self._equal_ranks:
             if least[equal].min() >= most[equal].max() - 1:
-                limit[column] = least[equal].min()
+                limit[equal] = least[equal].min()
         return np.minimum(edges.segment, limit[edges.rank])
 
     def _scale(
         self,
         weights: Times,
         parts: Sequence[Part],
-        column: int,
+        columns: NDArray[np.int64],
         own: NDArray[np.float64],
         aim: NDArray[np.float64],
     ) -> None:
-        """Stretch the rank's time in each step and segment from ``own`` to ``aim``."""
+        """Stretch the time of some ranks in each step and segment from ``own`` to ``aim``, which
+        have a row for each of all ranks."""
         edges = self._edges
+        stretched = np.zeros(len(self.replay.ranks) + 1, dtype=bool)
+        stretched[columns] = True  # the last is that of edges of no rank
         chosen = np.flatnonzero(
-            (edges.rank == column) & (edges.step >= 0) & (edges.step < self._steps)
+            stretched[edges.rank] & (edges.step >= 0) & (edges.step < self._steps)
         )
         segment = self._segment[chosen]
         factor = np.divide(aim, own, out=np.ones_like(own), where=own > 0)
         spent = self._parts[chosen][:, list(parts)].sum(axis=1)
-        weights[chosen] += spent * (factor[edges.step[chosen], segment] - 1.0)
+        factors = factor[edges.rank[chosen], edges.step[chosen], segment]
+        weights[chosen] += spent * (factors - 1.0)
+
+    @cached_property
+    def _edges_of_rank(self) -> list[NDArray[np.int64]]:
+        """Edges of each rank's time."""
+        order = np.argsort(self._edges.rank, kind="stable")
+        bounds = np.searchsorted(self._edges.rank[order], np.arange(len(self.replay.ranks) + 1))
+        return [order[begin:end] for begin, end in itertools.pairwise(bounds.tolist())]
 
     def _of_ops(self, ops: Sequence[str]) -> NDArray[np.int64]:
-        which = np.array([tie.op in ops for tie in self.replay.ties], dtype=bool)
-        tie = self._edges.tie
-        return (
-            np.flatnonzero((tie >= 0) & which[np.maximum(tie, 0)])
-            if len(which)
-            else np.zeros(0, dtype=np.int64)
-        )
+        which = np.append(self.replay.ties.are(ops), False)  # the last is that of other edges
+        return np.flatnonzero(which[self._edges.tie])
 
     def _alike(self, op: str) -> list[NDArray[np.int64]]:
         """Edges of the transfers that are the same in every step: by rank, group, size and place in
         the step."""
         edges = self._of_ops((op,))
-        seen: dict[tuple[int, str, int, int], int] = defaultdict(int)
-        alike: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
-        for edge in edges.tolist():
-            tie = self.replay.ties[self._edges.tie[edge]]
-            kind = (int(self._edges.rank[edge]), tie.group, tie.payload_bytes)
-            in_step = (*kind, int(self._edges.step[edge]))
-            alike[kind[0], kind[1], kind[2], seen[in_step]].append(edge)
-            seen[in_step] += 1
+        ties, tie = self.replay.ties, self._edges.tie[edges]
+        seen: dict[tuple[int, int, int, int], int] = defaultdict(int)
+        alike: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
+        described = zip(
+            edges.tolist(),
+            self._edges.rank[edges].tolist(),
+            ties.group[tie].tolist(),
+            ties.payload_bytes[tie].tolist(),
+            self._edges.step[edges].tolist(),
+            strict=True,
+        )
+        for edge, rank, group, size, step in described:
+            place = seen[rank, group, size, step]
+            alike[rank, group, size, place].append(edge)
+            seen[rank, group, size, step] += 1
         return [np.array(same, dtype=np.int64) for same in alike.values()]
 
     def _latency(self, edges: NDArray[np.int64]) -> float | None:
         """Nanoseconds of an empty transfer: the intercept of t = a + b·bytes over the medians of
         each size, with relative weights; ``None`` where sizes are too few or too close, or not
         known."""
-        sizes = np.array(
-            [self.replay.ties[tie].payload_bytes for tie in self._edges.tie[edges]],
-            dtype=np.float64,
-        )
+        sizes = self.replay.ties.payload_bytes[self._edges.tie[edges]].astype(np.float64)
         known = np.unique(sizes)
         if not len(known) or known[0] <= 0 or known[-1] < _SIZE_RANGE * known[0]:
             return None
@@ -368,6 +404,24 @@ class Edits:
         rows = np.stack([np.ones_like(known), known], axis=1) / times[:, None]
         (intercept, _), *_ = np.linalg.lstsq(rows, np.ones_like(known), rcond=None)
         return float(np.clip(intercept, 0.0, times.min()))
+
+
+def medians_without_each(values: Times, rows: NDArray[np.int64]) -> Times:
+    """For each of some rows the median of all others, along the first axis, of two rows or more:
+    sorted once, since leaving out a row moves the median by at most one place."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0)
+    places = np.empty_like(order)
+    numbers = np.arange(len(values)).reshape(-1, *([1] * (values.ndim - 1)))
+    np.put_along_axis(places, order, np.broadcast_to(numbers, order.shape), axis=0)
+    mine = places[rows]
+    others = len(values) - 1
+    low, high = (others - 1) // 2, others // 2
+
+    def other(place: int) -> Times:
+        return np.asarray(np.where(mine > place, ordered[place], ordered[place + 1]))
+
+    return np.asarray((other(low) + other(high)) / 2)
 
 
 def _joined(

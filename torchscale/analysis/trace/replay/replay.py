@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.trace.pairing import Paired
+from torchscale.analysis.trace.paired import Paired, Places
 from torchscale.analysis.trace.replay.device import DeviceLine
 from torchscale.analysis.trace.replay.graph import (
     EventGraph,
@@ -21,7 +21,7 @@ from torchscale.analysis.trace.replay.graph import (
     only,
 )
 from torchscale.analysis.trace.replay.host import HostLine, find_waits
-from torchscale.analysis.trace.replay.ties import Tie, find_ties
+from torchscale.analysis.trace.replay.ties import Ties, find_ties
 from torchscale.analysis.trace.stages import StageLayout
 from torchscale.analysis.trace.windows import NS, RankWindow, step_periods
 from torchscale.schema.profiles.span import SEND_RECV
@@ -60,7 +60,7 @@ class Replay:
 
     ranks: Sequence[RankWindow]
     graph: EventGraph
-    ties: Sequence[Tie]
+    ties: Ties
     tie_steps: NDArray[np.int64]
     tie_begins: NDArray[np.int64]
     boundaries: NDArray[np.int64]
@@ -124,19 +124,18 @@ def build_replay(
         for column, line in enumerate(lines)
     ]
     graph = builder.build()
-    firsts = [ranks[tie.members[0][0]].trace.collectives.start[tie.members[0][1]] for tie in ties]
-    in_step = [
-        int(np.searchsorted(ranks[tie.members[0][0]].steps.start, first, side="right")) - 1
-        for tie, first in zip(ties, firsts, strict=True)
-    ]
     recorded = step_periods(list(ranks))
     replay = Replay(
         ranks=ranks,
         graph=graph,
         ties=ties,
-        tie_steps=np.array(in_step, dtype=np.int64),
+        tie_steps=_steps_of(ranks, ties.column[ties.first[:-1]], ties.place[ties.first[:-1]]),
         tie_begins=np.array(
-            [begins[column][place] for tie in ties for column, place in tie.members], dtype=np.int64
+            [
+                begins[column][place]
+                for column, place in zip(ties.column.tolist(), ties.place.tolist(), strict=True)
+            ],
+            dtype=np.int64,
         ),
         boundaries=np.array(boundaries, dtype=np.int64),
         layout=layout,
@@ -167,10 +166,22 @@ def _checked(replay: Replay, recorded: NDArray[np.int64]) -> Replay:
     return dataclasses.replace(replay, error=(rank, error))
 
 
+def _steps_of(ranks: Sequence[RankWindow], column: Places, place: Places) -> Places:
+    """The step in which each collective of a rank began; -1 before the first."""
+    steps = np.empty(len(column), dtype=np.int64)
+    order = np.argsort(column, kind="stable")
+    bounds = np.searchsorted(column[order], np.arange(len(ranks) + 1))
+    for number, rank in enumerate(ranks):
+        mine = order[bounds[number] : bounds[number + 1]]
+        begins = rank.trace.collectives.start[place[mine]]
+        steps[mine] = np.searchsorted(rank.steps.start, begins, side="right") - 1
+    return steps
+
+
 def _add_ties(
     builder: GraphBuilder,
     ranks: Sequence[RankWindow],
-    ties: Sequence[Tie],
+    ties: Ties,
     shifts: Sequence[int],
     over: Sequence[NDArray[np.int64]],
 ) -> tuple[list[dict[int, int]], list[dict[int, int]]]:
@@ -179,16 +190,20 @@ def _add_ties(
     begins: list[dict[int, int]] = [{} for _ in ranks]
     ends: list[dict[int, int]] = [{} for _ in ranks]
     before = [_before_in_queue(rank, end) for rank, end in zip(ranks, over, strict=True)]
-    for number, tie in enumerate(ties):
+    steps = _steps_of(ranks, ties.column, ties.place).tolist()
+    columns, places, firsts = ties.column.tolist(), ties.place.tolist(), ties.first.tolist()
+    for number in range(len(ties)):
+        op, mine = ties.ops[ties.op[number]], slice(firsts[number], firsts[number + 1])
+        members = list(zip(columns[mine], places[mine], steps[mine], strict=True))
         began, ended = [], []
-        for column, place in tie.members:
+        for column, place, _ in members:
             collectives = ranks[column].trace.collectives
             began.append(int(collectives.began[place]) - shifts[column])
             ended.append(int(over[column][place]) - shifts[column])
         all_here = max(began)
         together = builder.moment(all_here)
-        received = _received(ranks, tie, ended)
-        for member, (column, place) in enumerate(tie.members):
+        received = _received(ranks, members, ended) if op == SEND_RECV else None
+        for member, (column, place, step) in enumerate(members):
             collectives = ranks[column].trace.collectives
             end = ended[member] if received is None else min(ended[member], received)
             possible = int(collectives.start[place])
@@ -200,13 +215,9 @@ def _add_ties(
                 begin, runs, only(Part.OTHER, began[member] - builder.recorded(begin)), rank=column
             )
             builder.edge(runs, together)
-            early = tie.op in _LEAVES_EARLY and end < all_here
+            early = op in _LEAVES_EARLY and end < all_here
             finish = ends[column][place] = builder.moment(end if early else max(end, all_here))
             since, source = (began[member], runs) if early else (all_here, together)
-            step = (
-                int(np.searchsorted(ranks[column].steps.start, collectives.start[place], "right"))
-                - 1
-            )
             builder.edge(
                 source, finish, only(Part.TRANSFER, end - since), rank=column, step=step, tie=number
             )
@@ -231,12 +242,12 @@ def _before_in_queue(rank: RankWindow, end: NDArray[np.int64]) -> dict[int, int]
     return before
 
 
-def _received(ranks: Sequence[RankWindow], tie: Tie, ended: Sequence[int]) -> int | None:
+def _received(
+    ranks: Sequence[RankWindow], members: Sequence[tuple[int, int, int]], ended: Sequence[int]
+) -> int | None:
     """When a receive ended, of a send and a receive: that of the send, as gloo records it, is when
     it was waited for, which can be much later."""
-    if tie.op != SEND_RECV:
-        return None
-    for (column, place), end in zip(tie.members, ended, strict=True):
+    for (column, place, _), end in zip(members, ended, strict=True):
         if ranks[column].trace.collectives.direction[place] < 0:
             return end
     return None

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.trace.pairing import Paired
+from torchscale.analysis.trace.paired import Paired, Places
 from torchscale.analysis.trace.replay.graph import ReplayError
 from torchscale.analysis.trace.stages import StageLayout, partner_column
 from torchscale.analysis.trace.windows import RankWindow
@@ -23,23 +25,52 @@ own time."""
 
 
 @dataclass(frozen=True)
-class Tie:
-    """An operation that several ranks take part in.
+class Ties:
+    """Operations that several ranks take part in: a row for each, a member for each of its ranks.
 
     Attributes:
-        op: ``all_reduce`` …
-        group: Process group, for operations that are alike in every step.
-        payload_bytes: -1 where it is not known.
-        members: (column of the rank, place among its collectives).
+        first: Where the members of each row begin, and where those of the last end.
+        column: Column of each member's rank.
+        place: Position of each member among its rank's collectives.
+        op, group: Index into ``ops`` and ``groups``, by row.
+        payload_bytes: By row; -1 where it is not known.
+        ops: ``all_reduce`` …
+        groups: Process groups, for operations that are alike in every step.
     """
 
-    op: str
-    group: str
-    payload_bytes: int
-    members: tuple[tuple[int, int], ...]
+    first: Places
+    column: Places
+    place: Places
+    op: Places
+    group: Places
+    payload_bytes: Places
+    ops: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @cached_property
+    def sizes(self) -> Places:
+        """Number of members of each row."""
+        return np.diff(self.first)
+
+    @cached_property
+    def used_ops(self) -> list[str]:
+        """Names of the operations there are, sorted."""
+        return sorted(self.ops[op] for op in np.unique(self.op))
+
+    def are(self, ops: Sequence[str]) -> NDArray[np.bool_]:
+        """Which rows are of these operations."""
+        numbers = [number for number, op in enumerate(self.ops) if op in ops]
+        return np.isin(self.op, numbers)
+
+    def members_of(self, row: int) -> slice:
+        """The members of a row."""
+        return slice(int(self.first[row]), int(self.first[row + 1]))
 
 
-def find_ties(ranks: Sequence[RankWindow], paired: Paired, layout: StageLayout) -> list[Tie]:
+def find_ties(ranks: Sequence[RankWindow], paired: Paired, layout: StageLayout) -> Ties:
     """Operations that begin in the windows of all ranks that take part.
 
     Args:
@@ -50,25 +81,53 @@ def find_ties(ranks: Sequence[RankWindow], paired: Paired, layout: StageLayout) 
     Raises:
         ReplayError: most communication cannot be tied.
     """
-    ties = [
-        Tie(
-            paired.op[row],
-            paired.group[row],
-            int(paired.payload_bytes[row]),
-            tuple(
-                (int(column), int(paired.index[row, column]))
-                for column in np.flatnonzero(paired.takes_part[row])
-            ),
-        )
-        for row in range(len(paired))
+    tied = [np.zeros(len(rank.trace.collectives), dtype=bool) for rank in ranks]
+    for which, members in zip(tied, paired.by_rank(len(ranks)), strict=True):
+        which[paired.place[members]] = True
+    messages = [
+        message
+        for message in _messages(ranks, layout)
+        if not any(tied[column][place] for column, place in message.members)
     ]
-    tied = {member for tie in ties for member in tie.members}
-    ties += [tie for tie in _messages(ranks, layout) if not tied.intersection(tie.members)]
-    _check(ranks, ties)
-    return ties
+    for message in messages:
+        for column, place in message.members:
+            tied[column][place] = True
+    _check(ranks, tied)
+    return _joined(paired, messages)
 
 
-def _messages(ranks: Sequence[RankWindow], layout: StageLayout) -> Iterator[Tie]:
+class _Message(NamedTuple):
+    """A send and its receive: (column of the rank, place among its collectives)."""
+
+    group: str
+    payload_bytes: int
+    members: tuple[tuple[int, int], tuple[int, int]]
+
+
+def _joined(paired: Paired, messages: Sequence[_Message]) -> Ties:
+    """Paired collectives, then messages."""
+    ops, groups = list(paired.ops), list(paired.groups)
+    if SEND_RECV not in ops:
+        ops.append(SEND_RECV)
+    numbers = {name: number for number, name in enumerate(groups)}
+    of_message = [numbers.setdefault(message.group, len(numbers)) for message in messages]
+    members = np.array([message.members for message in messages], dtype=np.int64).reshape(-1, 2)
+    sizes = np.concatenate([paired.sizes, np.full(len(messages), 2)])
+    sent = np.full(len(messages), ops.index(SEND_RECV))
+    payload = np.array([message.payload_bytes for message in messages], dtype=np.int64)
+    return Ties(
+        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        column=np.concatenate([paired.column, members[:, 0]]).astype(np.int64),
+        place=np.concatenate([paired.place, members[:, 1]]).astype(np.int64),
+        op=np.concatenate([paired.op, sent]).astype(np.int64),
+        group=np.concatenate([paired.group, np.array(of_message, dtype=np.int64)]).astype(np.int64),
+        payload_bytes=np.concatenate([paired.payload_bytes, payload]),
+        ops=tuple(ops),
+        groups=tuple(numbers),
+    )
+
+
+def _messages(ranks: Sequence[RankWindow], layout: StageLayout) -> Iterator[_Message]:
     """Sends and receives that name their partner by its place in a process group: the n-th send of
     a step from one rank to another is the n-th receive there from it."""
     queues: dict[tuple[int, int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -94,16 +153,17 @@ def _messages(ranks: Sequence[RankWindow], layout: StageLayout) -> Iterator[Tie]
             continue
         for send, receive in zip(sends, receives, strict=True):
             size = int(ranks[target].trace.collectives.payload_bytes[receive])
-            yield Tie(SEND_RECV, f"{source} to {target}", size, ((source, send), (target, receive)))
+            yield _Message(f"{source} to {target}", size, ((source, send), (target, receive)))
 
 
-def _check(ranks: Sequence[RankWindow], ties: Sequence[Tie]) -> None:
+def _check(ranks: Sequence[RankWindow], tied: Sequence[NDArray[np.bool_]]) -> None:
+    """Whether enough is tied; ``tied`` says of each rank which of its collectives are.
+
+    Raises:
+        ReplayError: too little is.
+    """
     if len(ranks) < 2:
         return
-    tied = [np.zeros(len(rank.trace.collectives), dtype=bool) for rank in ranks]
-    for tie in ties:
-        for column, place in tie.members:
-            tied[column][place] = True
     total = together = 0
     for rank, which in zip(ranks, tied, strict=True):
         inside = _inside(rank)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,10 @@ generation of a network has."""
 _MAX_RANKS = 16
 """Ranks that are replayed one by one: of more, those that take longest beside their peers."""
 _AT_ONCE = 16
-"""Variants that are evaluated together: of a large recording each takes some megabytes."""
+"""Variants that are evaluated together."""
+_EDGES_AT_ONCE = 1 << 23
+"""Edges of all variants that are evaluated together, 64 MB: of a large recording fewer variants
+are."""
 _BYTES_ASSUMED = "no latency: sizes too alike to measure it"
 _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
@@ -38,11 +42,16 @@ _BUCKET_FACTORS = (
 """Factors on the size of the largest recorded bucket."""
 
 
+Weights = Callable[[], Times]
+"""Makes the times of all edges when they are needed: all variants' together may not fit in
+memory."""
+
+
 class _Variant(NamedTuple):
     change: Change
     label: str
     ranks: tuple[int, ...]
-    weights: Times
+    weights: Weights
     assumption: str = ""
 
 
@@ -54,7 +63,7 @@ def predict_changes(replay: Replay) -> WhatIf:
     """
     edits = Edits(replay)
     variants = [*_of_ranks(edits), *_of_stages(edits), *_of_communication(edits), *_of_parts(edits)]
-    base, *steps = _steps(replay, [edits.recorded, *(variant.weights for variant in variants)])
+    base, *steps = _steps(replay, [_as_is(edits.recorded), *(one.weights for one in variants)])
     notes = []
     rows = []
     for variant, seconds in zip(variants, steps, strict=True):
@@ -100,7 +109,9 @@ def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding
     known = [(number, weights) for number, weights in removed if weights is not None]
     if not known:
         return tuple(findings)
-    base, *steps = _steps(replay, [edits.recorded, *(weights for _, weights in known)])
+    base, *steps = _steps(
+        replay, [_as_is(edits.recorded), *(_as_is(weights) for _, weights in known)]
+    )
     costs = {
         number: max(0.0, base - seconds) for (number, _), seconds in zip(known, steps, strict=True)
     }
@@ -164,12 +175,7 @@ def _removed_of_pipeline(finding: Finding, edits: Edits) -> Times | None:
 
 def _of_ranks(edits: Edits) -> list[_Variant]:
     replay = edits.replay
-    own = edits.own_time()
-    excess = {
-        column: own[column] / np.median(own[peers]) - 1
-        for column in range(len(replay.ranks))
-        if (peers := edits.peers(column)) and np.median(own[peers]) > 0
-    }
+    excess = edits.excess()
     if not excess:
         return []
     numbers = [rank.trace.rank for rank in replay.ranks]
@@ -179,13 +185,13 @@ def _of_ranks(edits: Edits) -> list[_Variant]:
             Change.RANK_LIKE_PEERS,
             f"rank {numbers[column]} as fast as the median of its peers",
             (numbers[column],),
-            edits.like_peers([column]),
+            partial(edits.like_peers, [column]),
         )
         for column in sorted(slow, key=lambda column: -excess[column])[:_MAX_RANKS]
     ]
     if len(slow) > 1:
         ranks = tuple(numbers[column] for column in slow)
-        weights = edits.like_peers(slow)
+        weights = partial(edits.like_peers, slow)
         variants.append(
             _Variant(
                 Change.NO_STRAGGLER, "no rank slower than the median of its peers", ranks, weights
@@ -196,9 +202,9 @@ def _of_ranks(edits: Edits) -> list[_Variant]:
             Change.BALANCED_WORK,
             "work spread evenly over equal ranks, each step",
             (),
-            edits.balanced_work(),
+            edits.balanced_work,
         ),
-        _Variant(Change.STEADY_WORK, "compute steady, at its median", (), edits.steady_work()),
+        _Variant(Change.STEADY_WORK, "compute steady, at its median", (), edits.steady_work),
     ]
     return variants
 
@@ -209,14 +215,14 @@ def _of_stages(edits: Edits) -> list[_Variant]:
         (Change.EVEN_MICRO_BATCHES, "micro-batches of equal length", edits.even_micro_batches()),
     )
     return [
-        _Variant(change, label, (), weights)
+        _Variant(change, label, (), _as_is(weights))
         for change, label, weights in named
         if weights is not None
     ]
 
 
 def _of_communication(edits: Edits) -> list[_Variant]:
-    ops = sorted({tie.op for tie in edits.replay.ties})
+    ops = edits.replay.ties.used_ops
     if not ops:
         return []
     variants = [
@@ -224,18 +230,27 @@ def _of_communication(edits: Edits) -> list[_Variant]:
             Change.STEADY_TRANSFERS,
             f"{op} steady, each at its median",
             (),
-            edits.steady_transfers(op),
+            partial(edits.steady_transfers, op),
         )
         for op in ops
     ]
     faster, told = edits.faster_link(_LINK_FACTOR)
     assumption = _SHARE_ASSUMED if told else _BYTES_ASSUMED
     variants.append(
-        _Variant(Change.FASTER_LINK, f"a link {_LINK_FACTOR:g}x as fast", (), faster, assumption)
+        _Variant(
+            Change.FASTER_LINK,
+            f"a link {_LINK_FACTOR:g}x as fast",
+            (),
+            _as_is(faster),
+            assumption,
+        )
     )
     variants.append(
         _Variant(
-            Change.NO_TRANSFER_TIME, "transfers that take no time", (), edits.without(Part.TRANSFER)
+            Change.NO_TRANSFER_TIME,
+            "transfers that take no time",
+            (),
+            partial(edits.without, Part.TRANSFER),
         )
     )
     variants += _of_buckets(edits)
@@ -243,17 +258,22 @@ def _of_communication(edits: Edits) -> list[_Variant]:
     if unsynchronized is not None:
         label = "gradients accumulated twice, per pass"
         variants.append(
-            _Variant(Change.ACCUMULATION, label, (), unsynchronized, _OPTIMIZER_ASSUMED)
+            _Variant(Change.ACCUMULATION, label, (), _as_is(unsynchronized), _OPTIMIZER_ASSUMED)
         )
     return variants
 
 
 def _of_buckets(edits: Edits) -> list[_Variant]:
     variants: list[_Variant] = []
+    before: Times | None = None
     for factor, label in _BUCKET_FACTORS:
         weights = edits.larger_buckets(factor * edits.bucket_bytes)
-        if weights is not None and not (variants and np.array_equal(weights, variants[-1].weights)):
-            variants.append(_Variant(Change.LARGER_BUCKETS, label, (), weights, _BUCKETS_ASSUMED))
+        if weights is None or (before is not None and np.array_equal(weights, before)):
+            continue
+        before = weights
+        variants.append(
+            _Variant(Change.LARGER_BUCKETS, label, (), _as_is(weights), _BUCKETS_ASSUMED)
+        )
     return variants
 
 
@@ -270,7 +290,7 @@ def _of_parts(edits: Edits) -> list[_Variant]:
         if spent[part] > 0 and not (part in _HOST_WORK and _crowded(edits.replay))
     ]
     return [
-        _Variant(change, label, (), edits.without(part))
+        _Variant(change, label, (), partial(edits.without, part))
         for part, change, label in named
         if part in told
     ]
@@ -296,8 +316,14 @@ def _crowded(replay: Replay) -> str:
     return ""
 
 
-def _steps(replay: Replay, weights: Sequence[Times]) -> list[float]:
+def _as_is(weights: Times) -> Weights:
+    return lambda: weights
+
+
+def _steps(replay: Replay, weights: Sequence[Weights]) -> list[float]:
+    at_once = max(1, min(_AT_ONCE, _EDGES_AT_ONCE // max(1, len(replay.graph.edges))))
     steps: list[float] = []
-    for first in range(0, len(weights), _AT_ONCE):
-        steps += replay.steps_of(np.stack(weights[first : first + _AT_ONCE], axis=1)).tolist()
+    for first in range(0, len(weights), at_once):
+        made = [make() for make in weights[first : first + at_once]]
+        steps += replay.steps_of(np.stack(made, axis=1)).tolist()
     return steps

@@ -40,6 +40,7 @@ from torchscale.report.text.profile import (
     stall_line,
     what_if_line,
 )
+from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
 from torchscale.schema.profiles.finding import Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -54,6 +55,15 @@ _TIMELINE_KINDS = {
     "transfer": "transfer",
     "input": "data wait",
 }
+
+
+_EXCESS_KINDS = (
+    (5, "5 to 15 % longer"),
+    (15, "15 to 50 % longer"),
+    (50, "50 % longer and more"),
+)
+"""From how many percent on a step counts as longer, and what it is called. Below 5 % steps scatter
+by themselves (docs/diagnosis.md)."""
 
 
 def profile_section(summary: RunSummary) -> Section:
@@ -108,11 +118,17 @@ def profile_blocks(
     chart = timeline_chart(analysis, title)
     if chart is not None:
         blocks.append(ChartGrid((chart,), wide=True))
+    excess = excess_chart(analysis, title)
+    if excess is not None:
+        blocks.append(ChartGrid((excess,), wide=True))
     columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
-    rows = tuple(_rank_row(rank) for rank in analysis.per_rank)
-    blocks.append(
-        Table(f"Where the time goes, share of each rank's window: {title}", columns, rows)
-    )
+    rows = tuple(_rank_row(rank) for rank in shown_ranks(analysis.per_rank))
+    what = "Where the time goes, share of each rank's window"
+    hidden = hidden_line(analysis.per_rank)
+    if hidden:
+        blocks.append(_distribution_table(analysis.per_rank, title))
+        what = f"{what} ({hidden})"
+    blocks.append(Table(f"{what}: {title}", columns, rows))
     blocks += _predictions(analysis, title)
     return blocks
 
@@ -200,9 +216,53 @@ def _kernels(analysis: ProfileAnalysis) -> Table | None:
     return Table("Kernels or operators by total time, summed over ranks", columns, rows)
 
 
+def _distribution_table(ranks: Sequence[RankBreakdown], title: str) -> Table:
+    """How the shares of very many ranks are distributed."""
+    rows = tuple(
+        (
+            TableValue(line.label),
+            *(optional_value(share, format_percent) for share in line.shares),
+        )
+        for line in distributions(ranks)
+    )
+    columns = (Column("of all ranks"), *(Column(name, True) for name in RANK_HEADINGS[1:]))
+    return Table(f"Shares of {len(ranks):,} ranks' windows: {title}", columns, rows)
+
+
 def _rank_row(rank: RankBreakdown) -> tuple[TableValue, ...]:
     values = (optional_value(share, format_percent) for share in rank_shares(rank))
     return (TableValue(str(rank.rank), rank.rank), *values)
+
+
+def excess_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
+    """Ranks by steps: where one computes longer than ranks of equal work; ``None`` for few ranks, or
+    where none does."""
+    excess = analysis.step_excess
+    if excess is None:
+        return None
+    kinds = []
+    bounds = [*(low for low, _ in _EXCESS_KINDS[1:]), None]
+    for (low, words), high in zip(_EXCESS_KINDS, bounds, strict=True):
+        cells = tuple(
+            Stretch(row, float(column), column + 1.0)
+            for row, percents in enumerate(excess.percent)
+            for column, percent in enumerate(percents)
+            if percent >= low and (high is None or percent < high)
+        )
+        if cells:
+            kinds.append((words, cells))
+    if not kinds:
+        return None
+    of = f"{excess.steps[0]} to {excess.steps[-1]}"
+    return TimelineChart(
+        name=chart_name("step-excess", title),
+        title=f"{title}: compute beyond the median, by rank and step",
+        summary=f"Where {len(excess.ranks)} of {analysis.world_size:,} ranks compute longer than the "
+        f"median of ranks of equal work, in {len(excess.steps)} parts of steps {of}.",
+        x_label=f"parts of steps {of}",
+        rows=tuple(f"rank {rank}" for rank in excess.ranks),
+        kinds=tuple(kinds),
+    )
 
 
 def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:

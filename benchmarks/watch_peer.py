@@ -81,7 +81,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--python", type=Path, required=True, help="Python with traceml-ai and torch")
+    parser.add_argument(
+        "--python", type=Path, required=True, help="Python with traceml-ai and torch"
+    )
     parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
     parser.add_argument("--only", nargs="+", default=list(_SCENARIOS))
     options = parser.parse_args()

@@ -32,8 +32,12 @@ def train():
 
 train()
 """
-LOOPS = {2: None, 6: (3, 9), 7: (3, 9), 13: (12, 13), 16: None, 17: (14, 17), 18: None, 20: None}
-"""Line → the outermost loop of its function."""
+LOOPS: dict[int, tuple[int, int] | None] = {
+    2: None, 3: (3, 9), 6: (3, 9), 7: (3, 9), 12: (12, 13), 13: (12, 13), 16: None, 17: (14, 17),
+    18: None, 20: None,
+}  # fmt: skip
+"""Line → the outermost loop of its function. A rank that waits for its next batch is in the line
+that begins the loop."""
 LATER = 2e9
 """After any change of a file here, in seconds since the epoch."""
 

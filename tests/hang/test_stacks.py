@@ -76,6 +76,8 @@ def test_the_place_is_the_users_own_line() -> None:
             "",
         ),
         ("/usr/lib/python3.11/threading.py", "_shutdown", False, True, False, ""),
+        ("/usr/lib/python3.11/concurrent/futures/thread.py", "_worker", False, False, False, ""),
+        ("/home/me/own.py", "_python_exit", False, False, False, ""),
         (f"{TORCH}/distributed/distributed_c10d.py", "init_process_group", False, False, True, ""),
         (
             f"{TORCH}/distributed/distributed_c10d.py",

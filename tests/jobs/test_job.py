@@ -10,7 +10,8 @@ import pytest
 from tests.analysis.job.jobs import START_NS, job
 from tests.jobs.folders import USE, write_job
 from torchscale.jobs.job import LEFT_OUT, WatchedJob
-from torchscale.schema.profiles.finding import FindingKind
+from torchscale.schema.launch.hang import Autopsy, HangCause
+from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 STARTED = START_NS * 1e-9 - 4.0
 
@@ -101,3 +102,22 @@ def test_secrets_of_the_command_are_hidden(tmp_path: Path) -> None:
     report = _job(tmp_path, ("python", "train.py", "--api-key", "s3cr3tvalue")).report(STARTED)
 
     assert "s3cr3tvalue" not in report.model_dump_json()
+
+
+def _autopsy(cause: HangCause, ranks: tuple[int, ...], summary: str) -> Autopsy:
+    return Autopsy(cause=cause, ranks=ranks, confidence=Confidence.LOW, summary=summary)
+
+
+def test_a_slow_end_hides_no_hang_that_was_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(tmp_path, job(2, 200))
+    watched = _job(tmp_path)
+    late = _autopsy(HangCause.RANK_MISSING, (1,), "rank 1 did not call it")
+    later = _autopsy(HangCause.ORDER, (0,), "in another order")
+    nobody = _autopsy(HangCause.UNKNOWN, (), "no rank is known to wait in a collective")
+    looks = iter([nobody, late, nobody, later])
+    monkeypatch.setattr("torchscale.jobs.job.job_autopsy", lambda *_: next(looks))
+
+    seen = [(watched.look_why(), watched.autopsy) for _ in range(4)]
+    assert seen == [(nobody, nobody), (late, late), (nobody, late), (later, later)]

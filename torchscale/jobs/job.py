@@ -21,7 +21,7 @@ from torchscale.jobs.hang import job_autopsy
 from torchscale.jobs.history import History
 from torchscale.jobs.runs import Past
 from torchscale.jobs.stream import RankStream, failures, rank_folders
-from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.rank import ProgramLine
@@ -49,7 +49,7 @@ class WatchedJob:
 
     Attributes:
         verdict: As of the last :meth:`judge`.
-        autopsy: Why it made no progress, as of the last :meth:`look_why`.
+        autopsy: Why it made no progress, as of the last :meth:`look_why` that named a cause.
         problem: What could not be read, judged or written last; empty where all could.
     """
 
@@ -135,9 +135,13 @@ class WatchedJob:
             OutputError: the folder cannot be written.
         """
         streams = self._attempts[-1].follower.streams
-        if streams:
-            self.autopsy = job_autopsy(self._directory, streams, moved_seconds_ago)
-        return self.autopsy
+        if not streams:
+            return self.autopsy
+        found = job_autopsy(self._directory, streams, moved_seconds_ago)
+        # A slow start or end, which names nobody, hides no hang that was explained.
+        if self.autopsy is None or found.cause is not HangCause.UNKNOWN:
+            self.autopsy = found
+        return found
 
     def advance(self) -> None:
         """Read what the ranks have written.

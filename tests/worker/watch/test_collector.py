@@ -7,13 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from torchscale.jobs.run import watching_environment
 from torchscale.jobs.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
-from torchscale.worker.watch import collector
 from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT
 
 PROGRAM = """
@@ -114,57 +111,6 @@ def test_a_request_is_answered_with_stacks(tmp_path: Path) -> None:
     answer = json.loads((hang / "autopsy-rank-0.json").read_text())
     assert answer["threads"][0]["is_main"]
     assert answer["rank"] == 0
-
-
-def test_what_a_full_disk_had_no_room_for_is_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segments = collector._Segments(tmp_path, "marks")
-    segments.add(b"a" * 48)
-    segments.write()
-
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as context:
-        context.setattr(collector, "_append_whole", full)
-        segments.add(b"b" * 48)
-        with pytest.raises(OSError, match="No space"):
-            segments.write()
-        for _ in range(50):
-            segments.add(b"c" * 48_000)
-    segments.write()
-
-    content = (tmp_path / "marks-000001.bin").read_bytes()
-    assert content.startswith(b"a" * 48 + b"c")
-    assert len(content) == 48 + collector._UNWRITTEN_BYTES
-    assert segments.has_lost
-
-
-def test_a_reason_fits_where_a_full_disk_takes_no_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "rank.json"
-    path.write_text('{"problem": ""}'.ljust(100))
-    collector._overwrite(path, '{"problem": "full"}')
-
-    assert json.loads(path.read_text()) == {"problem": "full"}
-    assert path.stat().st_size == 100
-
-
-def test_all_ranks_of_an_attempt_have_its_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    monkeypatch.setenv(collector.FIRST_ATTEMPT, "3")
-
-    assert collector._claim(tmp_path, 0, collector._attempt()).name == "0.4"
-    assert collector._claim(tmp_path, 7, collector._attempt()).name == "7.4"
-    assert collector._claim(tmp_path, 0, collector._attempt()).name == "0.5"
-
-
-def test_the_start_of_the_process_is_known() -> None:
-    import psutil
-
-    assert collector._process_began() == pytest.approx(psutil.Process().create_time(), abs=1.5)
 
 
 def test_versions_are_those_that_the_reader_expects() -> None:

@@ -6,7 +6,7 @@ import json
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, field_serializer
+from pydantic import Field, field_serializer, model_validator
 
 from torchscale.catalog.models import (
     OptionValue,
@@ -28,7 +28,7 @@ from torchscale.config.choices import (
 from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import Strategy, strategy_label, strategy_options
 from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount
-from torchscale.schema.cells.script import Script
+from torchscale.schema.cells.script import OWN, Script
 from torchscale.schema.ident import content_hash, file_name
 
 
@@ -100,6 +100,19 @@ class TrainingCell(Frozen):
     deterministic: bool = False
     loader: Loader | None = None
     script: Script | None = None
+
+    @model_validator(mode="after")
+    def _own_values_are_of_scripts(self) -> TrainingCell:
+        if self.script is not None:
+            return self
+        absent = [name for name in ("batch_size", "learning_rate") if getattr(self, name) is None]
+        own = [
+            name for name in ("precision", "optimizer", "data_source") if getattr(self, name) == OWN
+        ]
+        own += ["strategy"] * (self.strategy.name == OWN)
+        if absent or own:
+            raise ValueError(f"{(absent + own)[0]} is missing, which only a script leaves open")
+        return self
 
     @field_serializer("strategy")
     def _plain_strategy(self, strategy: Strategy) -> str | dict[str, OptionValue]:

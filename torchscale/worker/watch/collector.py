@@ -30,14 +30,16 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic
+from time import monotonic
 from time import time as wall_clock
 from typing import Any
 
 import torch
 
+from . import facts
 from .checkpoints import Checkpoints
 from .dump import flight_recorder, groups, stacks
+from .files import Segments, append_whole, claim, overwrite
 from .hooks import (
     Peers,
     watch_collections,
@@ -58,19 +60,8 @@ _FLUSH_SECONDS = 0.5
 """Between two writes: less than the second that a killed job may lose."""
 _SAMPLES_A_FLUSH = 10
 """20 samples a second of 30 µs each: less than 0.1 % of a core, and 1,200 in a minute."""
-_SEGMENT_BYTES = 2 << 20
-_UNWRITTEN_BYTES = _SEGMENT_BYTES // 48 * 48
-"""Of each file, while its disk is full; whole rows of any of them."""
 _LEAST_BYTES = 1024
 """Of a file that is replaced: room for a reason that a full disk would not take."""
-_SEGMENTS = 4
-"""Of each file, the last ones: what has been read by the command is of no more use."""
-FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
-"""Variable with the number of the first attempt of this run of the command."""
-_RANK_VARIABLE = "TORCHSCALE_WATCH_RANK"
-"""Variable with ``pid:rank`` of the rank's process, for those that it starts."""
-_STARTTIME = 19
-"""Field of ``/proc/PID/stat`` after the name in parentheses, in ticks since the boot."""
 _LINES_EVERY = 10
 """Flushes between two writes of the lines: 5 s."""
 
@@ -115,7 +106,7 @@ class Collector:
         self._calls: list[Call] = []
         self._keys_written = 0
         self._groups_written: set[str] = set()
-        self._written: dict[str, _Segments] = {}
+        self._written: dict[str, Segments] = {}
         self._problem = ""
         self._flushes = 0
         self._facts: dict[str, Any] = {}
@@ -167,7 +158,7 @@ class Collector:
     def _start(self) -> None:
         if self._folder is not None:
             return
-        if _belongs_to_a_rank():
+        if facts.belongs_to_a_rank():
             self.leave()
             return
         self._guarded(self._open)
@@ -179,27 +170,27 @@ class Collector:
         atexit.register(self._finish)
 
     def _open(self) -> None:
-        rank = _rank()
-        self._folder = _claim(self._root / "ranks", rank, _attempt())
-        os.environ[_RANK_VARIABLE] = f"{os.getpid()}:{rank}"
+        rank = facts.rank()
+        self._folder = claim(self._root / "ranks", rank, facts.attempt())
+        os.environ[facts.RANK_VARIABLE] = f"{os.getpid()}:{rank}"
         self._facts = {
             "format": FORMAT,
             "rank": rank,
-            "world_size": _world_size(),
-            "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE") or _world_size()),
+            "world_size": facts.world_size(),
+            "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE") or facts.world_size()),
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "start_ns": self.marks.start_ns,
             "began": wall_clock(),
-            "process_began": _process_began(),
-            "restart": _restart(),
+            "process_began": facts.process_began(),
+            "restart": facts.restart(),
             "torch": torch.__version__,
             "python": sys.version.split()[0],
-            "backend": _backend(),
-            "device": _device(),
+            "backend": facts.backend(),
+            "device": facts.device(),
             "has_recorder": self._recorder.exists,
             "threads": torch.get_num_threads(),
-            "cpus": _cpus(),
+            "cpus": facts.cpus(),
         }
         self._write_facts("running")
 
@@ -279,7 +270,7 @@ class Collector:
     def _add(self, name: str, values: list[int]) -> None:
         if self._folder is None or not values:
             return
-        segments = self._written.setdefault(name, _Segments(self._folder, name))
+        segments = self._written.setdefault(name, Segments(self._folder, name))
         segments.add(array.array("q", values).tobytes())
 
     def _write_names(self) -> None:
@@ -298,7 +289,7 @@ class Collector:
         if not content or self._folder is None:
             return
         text = "".join(json.dumps(line) + "\n" for line in content)
-        _append_whole(self._folder / "names.jsonl", text.encode())
+        append_whole(self._folder / "names.jsonl", text.encode())
         self._keys_written += len(lines)
         self._groups_written |= set(new)
         self._peers_written = partners
@@ -323,17 +314,17 @@ class Collector:
             "major_faults": usage.ru_majflt,
             "minor_faults": usage.ru_minflt,
             "lost_calls": self._recorder.lost,
-            **_of_cuda(),
+            **facts.of_cuda(),
         }
         self._replace("lines.json", content)
 
     def _write_facts(self, state: str) -> None:
-        facts = {**self._facts, "state": state, "problem": self._problem}
+        content = {**self._facts, "state": state, "problem": self._problem}
         try:
-            self._replace("rank.json", facts)
+            self._replace("rank.json", content)
         except OSError:
             if self._folder is not None:
-                _overwrite(self._folder / "rank.json", json.dumps(facts))
+                overwrite(self._folder / "rank.json", json.dumps(content))
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         if self._folder is None:
@@ -362,160 +353,3 @@ class Collector:
             self._stop()
             with contextlib.suppress(OSError):
                 self._write_facts("failed")
-
-
-class _Segments:
-    """Files ``name-1.bin``, ``name-2.bin`` …, of which the last are kept. What cannot be written is
-    kept for the next time, the last of it.
-
-    Attributes:
-        has_lost: Whether some of it was dropped.
-    """
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._number, self._size = 1, 0
-        self._unwritten = b""
-        self.has_lost = False
-
-    def add(self, content: bytes) -> None:
-        """What to write next."""
-        content = self._unwritten + content
-        self.has_lost |= len(content) > _UNWRITTEN_BYTES
-        self._unwritten = content[-_UNWRITTEN_BYTES:]
-
-    def write(self) -> None:
-        """Write what there is, whole, or nothing.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        content = self._unwritten
-        if not content:
-            return
-        if self._size > _SEGMENT_BYTES:
-            self._number, self._size = self._number + 1, 0
-            with contextlib.suppress(OSError):
-                self._path(self._number - _SEGMENTS).unlink(missing_ok=True)
-        _append_whole(self._path(self._number), content)
-        self._size += len(content)
-        self._unwritten = b""
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{self._name}-{number:06d}.bin"
-
-
-def _overwrite(path: Path, text: str) -> None:
-    """Write over a file that has the room: a full disk takes that.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    content = text.encode()
-    with path.open("r+b", buffering=0) as file:
-        file.write(content.ljust(path.stat().st_size))
-
-
-def _append_whole(path: Path, content: bytes) -> None:
-    """Append all of it, or nothing.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with path.open("ab", buffering=0) as file:
-        written = file.tell()
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[file.write(left) :]
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.truncate(written)
-            raise
-
-
-def _claim(ranks: Path, rank: int, attempt: int) -> Path:
-    """A new folder for this rank, of this attempt or a later one: all ranks of an attempt have the
-    same number, also where some of an earlier one never wrote."""
-    ranks.mkdir(parents=True, exist_ok=True)
-    while True:
-        folder = ranks / f"{rank}.{attempt}"
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            attempt += 1
-        else:
-            return folder
-
-
-def _belongs_to_a_rank() -> bool:
-    """Whether this process was started by the rank that it stands for, such as the one that writes
-    its checkpoints."""
-    pid, _, rank = os.environ.get(_RANK_VARIABLE, "").partition(":")
-    return pid not in ("", str(os.getpid())) and rank == str(_rank())
-
-
-def _restart() -> int:
-    """How often torchrun has restarted the job."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0)
-
-
-def _attempt() -> int:
-    """Which attempt of the job this is: after those of earlier runs of the command."""
-    return int(os.environ.get(FIRST_ATTEMPT, "0") or 0) + _restart()
-
-
-def _process_began() -> float:
-    """When this process was started, in seconds since the epoch; 0 where the kernel does not say."""
-    try:
-        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-        began = int(fields[_STARTTIME]) / os.sysconf("SC_CLK_TCK")
-        return wall_clock() - (clock_gettime(CLOCK_BOOTTIME) - began)
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-def _rank() -> int:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    return int(os.environ.get("RANK", "0") or 0)
-
-
-def _world_size() -> int:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1") or 1)
-
-
-def _backend() -> str:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_backend()
-    return ""
-
-
-def _cpus() -> list[int]:
-    """Logical CPUs that this process may use; empty where the system does not tell."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return []
-
-
-def _of_cuda() -> dict[str, Any]:
-    """The device and the allocator's peaks, once the program has started CUDA; does not start it."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return {}
-    index = torch.cuda.current_device()
-    properties = torch.cuda.get_device_properties(index)
-    return {
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
-        "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
-        "device_index": index,
-        "device_name": properties.name,
-        "device_uuid": str(getattr(properties, "uuid", "")),
-    }
-
-
-def _device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "cpu"

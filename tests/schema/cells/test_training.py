@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.factories import cells
 from torchscale.config.sections import DataSettings
@@ -94,3 +97,23 @@ def test_options_of_a_strategy_keep_their_types() -> None:
     text = cell.model_dump_json()
     assert '"gradient_as_bucket_view":true' in text
     assert type(cell).model_validate_json(text) == cell
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_size": None},
+        {"learning_rate": None},
+        {"precision": "own"},
+        {"optimizer": "own"},
+        {"strategy": "own"},
+        {"data_source": "own"},
+    ],
+)
+def test_only_a_script_leaves_something_open(changes: dict[str, Any]) -> None:
+    """A cell without a batch size would count no samples, and be compared all the same."""
+    whole = cells()[0].model_dump(mode="json")
+    script = {"form": "script", "text": "train.py"}
+    assert TrainingCell.model_validate({**whole, **changes, "script": script})
+    with pytest.raises(ValidationError, match=f"{next(iter(changes))} is missing"):
+        TrainingCell.model_validate({**whole, **changes})

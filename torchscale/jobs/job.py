@@ -15,10 +15,10 @@ from torchscale.analysis.job.step_log import StepLog
 from torchscale.analysis.job.steps import StepTimes
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
 from torchscale.errors import TorchscaleError
+from torchscale.jobs.attempt_log import AttemptLog
 from torchscale.jobs.attempts import Attempt
 from torchscale.jobs.follow import JobFollower
 from torchscale.jobs.hang import job_autopsy
-from torchscale.jobs.history import History
 from torchscale.jobs.runs import Past
 from torchscale.jobs.stream import RankStream, failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy, HangCause
@@ -76,8 +76,8 @@ class WatchedJob:
         """
         self._directory, self._command, self._price = directory, tuple(command), price
         self._has_optimizer = has_optimizer
-        self._history = History(directory, past or Past((CommandRun(started=started),)))
-        self._attempts = [self._attempt(self._history.next_attempt, on_steps)]
+        self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
+        self._attempts = [self._attempt(self._log.next_attempt, on_steps)]
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -155,7 +155,7 @@ class WatchedJob:
             over.advance()  # what it wrote before its last rank ended
             following.advance()
             self._attempts.append(following)
-            self._history.keep(over, following.process_began or time.time(), is_last=False)
+            self._log.keep(over, following.process_began or time.time(), is_last=False)
 
     def _following(self) -> int | None:
         """Number of the next attempt that has ranks. One whose ranks ended before they reported
@@ -170,7 +170,7 @@ class WatchedJob:
         Raises:
             OutputError: the folder cannot be written.
         """
-        self._history.keep(self._attempts[-1], now, is_last=True)
+        self._log.keep(self._attempts[-1], now, is_last=True)
 
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
@@ -196,7 +196,7 @@ class WatchedJob:
             exit_code: Of the program; ``None`` while it runs.
 
         """
-        started = self._history.started
+        started = self._log.started
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
@@ -206,7 +206,7 @@ class WatchedJob:
             autopsy=self.autopsy,
         )
         timed = [report]
-        self.guarded(lambda: timed.append(self._history.with_time(report, self._attempts[-1], now)))
+        self.guarded(lambda: timed.append(self._log.with_time(report, self._attempts[-1], now)))
         notes = (*self._notes(), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
         attempt = self._judged
@@ -287,7 +287,7 @@ class WatchedJob:
 
     def _torn_notes(self) -> list[str]:
         """Of a job that is over: ranks whose end nobody has written."""
-        if not self._history.is_over:
+        if not self._log.is_over:
             return []
         streams = self._attempts[-1].follower.streams
         torn = [rank for rank, stream in streams.items() if stream.facts.state == "running"]

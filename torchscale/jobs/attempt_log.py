@@ -16,7 +16,7 @@ _MOST_ATTEMPTS = 200
 """In a report; times and counts are those of all."""
 
 
-class History:
+class AttemptLog:
     """Attempts that are over, of earlier runs of the command and of this one.
 
     Attributes:

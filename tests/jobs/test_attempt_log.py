@@ -9,17 +9,17 @@ import pytest
 from tests.analysis.job.jobs import START_NS, job
 from tests.jobs.folders import write_job
 from torchscale.errors import OutputError
+from torchscale.jobs.attempt_log import AttemptLog
 from torchscale.jobs.attempts import Attempt
 from torchscale.jobs.follow import JobFollower
-from torchscale.jobs.history import History
 from torchscale.jobs.runs import Past
 from torchscale.schema.watch.attempt import AttemptRecord, CommandRun
 
 BEGAN = START_NS * 1e-9
 
 
-def _history(directory: Path) -> History:
-    return History(directory, Past((CommandRun(started=BEGAN - 4.0),)))
+def _history(directory: Path) -> AttemptLog:
+    return AttemptLog(directory, Past((CommandRun(started=BEGAN - 4.0),)))
 
 
 def _attempt(directory: Path, number: int) -> Attempt:

@@ -16,6 +16,14 @@ from .conftest import Program
 pytestmark = pytest.mark.integration
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "own_scripts" / "plain_loop.py"
+_OPEN = """import os
+import time
+
+import torch
+
+ENDED = open(f"ended-{os.environ['RANK']}", "w", buffering=1)
+"""
+_NOTE = "print(time.perf_counter(), file=ENDED)\n"
 _QUICK = ["--benchmark.warmup_seconds=0.5", "--benchmark.min_seconds=0.5"]
 
 
@@ -64,6 +72,28 @@ def test_a_script_is_a_cell_like_any_other(program: Program) -> None:
 
     compared = program.here("compare", "results/run", "results/run")
     assert "samples/s" in compared.stdout
+
+
+def test_its_steps_are_as_long_as_the_script_itself_finds(program: Program) -> None:
+    """By the script's own clock: the same steps, so that no host's noise comes between."""
+    text = _EXAMPLE.read_text()
+    noting = f"        optimizer.step()\n        {_NOTE}"
+    assert text.count("        optimizer.step()\n") == 1
+    timed = text.replace("        optimizer.step()\n", noting).replace("import torch\n", _OPEN, 1)
+    (program.directory / "train.py").write_text(timed)
+    script = {"script": "train.py --batch-size {batch_size} --width 64", "steps": 50}
+    config = program.config(models=[script], gpu_counts=[2])
+
+    done = program.run("benchmark", config, *_QUICK)
+    assert done.returncode == 0, done.stderr
+    (launch,) = (program.directory / "results/run").glob("cells/*/launch-0")
+    for rank in range(2):
+        lines = (launch / f"steps-rank-{rank}.jsonl").read_text().splitlines()
+        steps = [json.loads(line) for line in lines]
+        ended = [float(line) for line in (program.directory / f"ended-{rank}").read_text().split()]
+        first = json.loads((launch / f"rank-{rank}.json").read_text())["warmup"]["steps"]
+        own = ended[first + len(steps)] - ended[first]
+        assert sum(step["seconds"] for step in steps) == pytest.approx(own, rel=0.01)
 
 
 def test_without_a_batch_size_there_are_steps_and_no_samples(program: Program) -> None:

@@ -55,6 +55,14 @@ def test_seconds(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.000512, "512 µs"), (0.0000997, "100 µs"), (0.0000123, "12 µs"), (0.0061, "6.1 ms")],
+)
+def test_whole_numbers_of_more_digits_are_written_in_full(seconds: float, text: str) -> None:
+    assert format_seconds(seconds, 2) == text
+
+
+@pytest.mark.parametrize(
     ("rate", "text"), [(1450.4, "1,450"), (12.345, "12.3"), (0.0421, "0.0421"), (0.0, "0")]
 )
 def test_rate(rate: float, text: str) -> None:

@@ -131,7 +131,7 @@ def parse_duration(text: str) -> float:
 
 def _significant(value: float, digits: int = 3) -> str:
     """``value`` with so many significant digits; larger whole numbers in full."""
-    if 1e-4 <= abs(value) < 999.5:
+    if 1e-4 <= abs(value) < 10**digits - 0.5:
         return f"{value:#.{digits}g}".removesuffix(".")
     exponent = f"{value:.{digits - 1}e}".partition("e")[2]
     if value == 0 or not exponent:  # infinite, or no number

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.traces.builders import SHARED
 from tests.traces.test_reader_pool import columns
 from tests.traces.test_stored import rank
 from torchscale.traces import reader_pool
@@ -15,7 +16,7 @@ from torchscale.traces.nsys.stored import load_process, store_process
 from torchscale.traces.recordings import Reading, read_recordings
 from torchscale.traces.stored import Shelf
 
-RECORDED = Path("/work/shared/data/nsys")
+RECORDED = SHARED / "data" / "nsys"
 
 
 def test_a_process_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -142,6 +142,34 @@ def test_damaged_and_missing_files_are_not_used(tmp_path: Path, content: str | N
     assert paired_waits(tmp_path, records()) is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"start_ns": 1 << 70},
+        {"marks": (1 << 70,)},
+        {"calls": ((1 << 70, 1, 0),)},
+        {"calls": ((START_NS, -1, 0),)},
+        {"calls": ((START_NS, 1, -3),)},
+    ],
+)
+def test_numbers_that_no_rank_notes_are_damage(tmp_path: Path, changes: dict[str, object]) -> None:
+    """User code runs beside these files; the launch is collected all the same."""
+    ranks = noted(own=[[2.0, 2.0], [8.0, 2.0]])
+    ranks[1] = [batch.model_copy(update=changes) for batch in ranks[1]]
+    write(tmp_path, ranks)
+    assert paired_waits(tmp_path, records()) is None
+
+
+def test_numbers_far_apart_take_no_memory(tmp_path: Path) -> None:
+    ranks = noted(own=[[2.0, 2.0], [8.0, 2.0]])
+    for rank, batches in enumerate(ranks):
+        (time, _, key), *others = batches[-1].calls
+        calls = (*others, (time + 1, 1 << 60, key))
+        ranks[rank] = [*batches[:-1], batches[-1].model_copy(update={"calls": calls})]
+    write(tmp_path, ranks)
+    assert paired_waits(tmp_path, records()) is not None
+
+
 def test_a_name_that_no_line_gives_is_damage(tmp_path: Path) -> None:
     ranks = noted(own=[[2.0, 2.0], [8.0, 2.0]])
     ranks[1] = [batch.model_copy(update={"names": NAMES[:1]}) for batch in ranks[1]]

@@ -41,7 +41,7 @@ def test_the_page_says_what_limits_the_job_and_where_its_time_goes(late: WatchRe
         if isinstance(block, Table)
     }
     ranks = tables["Mean step of each rank"]
-    headings = ["rank", "own", "data", "wait", "transfer", "came last", "memory"]
+    headings = ["rank", "own", "data", "waits for ranks", "transfer", "came last", "memory"]
     assert [column.title for column in ranks.columns] == headings, "no bubble: it was 0"
     assert "401 steps on 2 ranks in " in render_html(document, version="1")
 

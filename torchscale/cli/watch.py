@@ -15,6 +15,7 @@ from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, result_console
 from torchscale.cli.parsing import is_price, parse_seconds
 from torchscale.errors import TorchscaleError, UsageError
+from torchscale.util.text import program_name
 
 app = typer.Typer(
     cls=WithProgram,
@@ -201,6 +202,5 @@ def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> None:
 
 def _default_folder(command: list[str]) -> Path:
     """``results/watch-train-20260101-120000``: named after the script."""
-    scripts = [Path(word).stem for word in command if word.endswith(".py")]
-    name = scripts[0] if scripts else Path(command[0]).name
+    name = program_name(command).removesuffix(".py")
     return Path("results") / f"watch-{name}-{datetime.now():%Y%m%d-%H%M%S}"

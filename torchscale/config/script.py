@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from torchscale.catalog.models import OptionValue
 from torchscale.config.base import ConfigSection, PositiveInt, as_axis
+from torchscale.util.text import program_name
 
 ScriptForm = Literal["script", "module", "command", "watched"]
 ScriptSteps = Literal["auto", "all"] | PositiveInt
@@ -139,9 +140,7 @@ class ScriptChoice(ConfigSection):
         if self.form == "module":
             return words[0]
         if self.form in ("command", "watched"):
-            return next((word for word in words if word.endswith(".py")), words[0]).rpartition("/")[
-                2
-            ]
+            return program_name(words)
         return words[0].rpartition("/")[2]
 
     @property

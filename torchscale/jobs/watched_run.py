@@ -33,7 +33,7 @@ from torchscale.schema.watch.report import WatchReport
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.util.redaction import redact_arguments, redact_model
-from torchscale.util.text import shown_bytes
+from torchscale.util.text import program_name, shown_bytes
 from torchscale.version import __version__
 
 _WARMUP_STEPS = 10
@@ -48,7 +48,7 @@ class WatchedRun:
     def __init__(self, command: Sequence[str]) -> None:
         words = [shown_bytes(word) for word in command] or ["program"]
         self._command = redact_arguments(words)
-        self._name = _program_name(self._command)
+        self._name = program_name(self._command)
         self._experiment = _experiment(self._command, self._name)
         self._measurement = ScriptMeasurement(self._rule, "all")
         self._steps: list[StepTimes] = []
@@ -186,12 +186,6 @@ def _text(command: Sequence[str]) -> str:
         words = words[: len(words) // 2]
     text = shlex.join(words)
     return text if len(text) <= MAX_CHARACTERS else "program"
-
-
-def _program_name(command: Sequence[str]) -> str:
-    """``train.py``: the script, else the program."""
-    scripts = [word for word in command if word.endswith(".py")]
-    return Path(scripts[0] if scripts else command[0]).name
 
 
 def _experiment(command: Sequence[str], name: str) -> Experiment:

@@ -21,6 +21,8 @@ from torchscale.util.files import read_bounded
 
 _MAX_BYTES = 256 << 20
 """Of a rank; the worker keeps some 10 MB."""
+_LARGEST = 1 << 62
+"""Above any of nanoseconds, and sums of two of them have 64 bits."""
 _NO_TIMES: Times = np.zeros(0, np.int64)
 
 
@@ -102,6 +104,14 @@ def _read(path: Path) -> list[ExchangeBatch]:
         batches = [ExchangeBatch.model_validate_json(line) for line in lines]
     except (OSError, ValidationError):
         return []
-    if any(key >= len(batch.names) for batch in batches for _, _, key in batch.calls):
-        return []
-    return batches
+    if all(_fits(batch) for batch in batches):
+        return batches
+    return []
+
+
+def _fits(batch: ExchangeBatch) -> bool:
+    """Whether its numbers are what a rank notes: keys that have names, moments of 64 bits."""
+    keys = [key for _, _, key in batch.calls]
+    numbers = [batch.start_ns, *batch.marks, *(number for call in batch.calls for number in call)]
+    known = all(0 <= key < len(batch.names) for key in keys)
+    return known and all(0 <= number < _LARGEST for number in numbers)

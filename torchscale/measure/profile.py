@@ -48,6 +48,7 @@ from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
 from torchscale.traces.nsys.strip import StrippedTable, strip_export
 from torchscale.util.files import make_directory
 from torchscale.util.process import adopt_orphans
+from torchscale.util.text import program_name
 
 _PROGRAM_MARGIN_SECONDS = 1800.0
 """What the user's program may take beside the delay and the recording: start-up of a large job
@@ -323,10 +324,7 @@ def _safe_name(text: str) -> str:
 
 def _program_name(command: Sequence[str]) -> str:
     """``train`` of ``torchrun … train.py``, else the program itself."""
-    scripts = [Path(argument).stem for argument in command if argument.endswith(".py")]
-    if scripts:
-        return _safe_name(scripts[0])
-    return _safe_name(Path(command[0]).name)
+    return _safe_name(program_name(command).removesuffix(".py"))
 
 
 def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:

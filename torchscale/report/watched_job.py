@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from torchscale.report.document import Column, Document, Section, Table, TableValue
 from torchscale.report.exporters.prometheus import Sample
 from torchscale.report.sections.watched import watched_blocks
 from torchscale.schema.watch.report import JobTime, WatchedRank, WatchReport
+from torchscale.util.text import program_name
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
+_HEADINGS = {"wait": "waits for ranks"}
+"""As the table on the terminal has them."""
 _OF_A_STEP = {
     "own": "neither blocked nor waiting for data",
     "data": "waiting for the data loader",
@@ -47,14 +49,12 @@ def _first_finding(report: WatchReport) -> str:
 
 def job_name(report: WatchReport) -> str:
     """``train.py``: the script, else the program."""
-    scripts = [word for word in report.command if word.endswith(".py")]
-    words = scripts or list(report.command) or ["program"]
-    return Path(words[0]).name
+    return program_name(report.command or ("program",))
 
 
 def _ranks(report: WatchReport) -> Table:
     shown = [name for name in _OF_A_STEP if any(_seconds(rank, name) for rank in report.per_rank)]
-    headings = ("rank", *shown, "came last", "memory")
+    headings = ("rank", *(_HEADINGS.get(name, name) for name in shown), "came last", "memory")
     rows = tuple(
         (
             TableValue(str(rank.rank), rank.rank),

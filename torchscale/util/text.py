@@ -1,8 +1,9 @@
-"""Makes text from files and machines safe to print."""
+"""Makes text from files and machines safe to print; what a program is called."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters of terminals, and those that change the direction of text."""
@@ -33,3 +34,9 @@ def is_text(text: str) -> bool:
 def shown_bytes(text: str) -> str:
     """``text`` with escapes in place of bytes that are no text, for a message."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def program_name(command: Sequence[str]) -> str:
+    """``train.py`` of ``torchrun … train.py``, else the program itself."""
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    return script.rpartition("/")[2] or script

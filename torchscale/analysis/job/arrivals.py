@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from torchscale.analysis.job.events import Calls, Times
 
 NOBODY = -1
+_MOST_NUMBERS = 1 << 24
+"""Of collectives in one group that are compared at once: more than are held of a rank, so that numbers
+further apart are damage."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def _fill(
     numbers = {row: ranks[row].sequence[places[row]] for row in rows}
     first = max(int(mine[0]) for mine in numbers.values())
     last = min(int(mine[-1]) for mine in numbers.values())
-    if last < first:
+    if last < first or last - first > _MOST_NUMBERS:
         return
     times = np.zeros((len(rows), last - first + 1), dtype=np.int64)
     for place, row in enumerate(rows):

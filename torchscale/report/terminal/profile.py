@@ -107,7 +107,7 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
     hidden = hidden_line(analysis.per_rank)
     if hidden:
         title += f" ({hidden})"
-    table = _table(title)
+    table = titled_table(title)
     for heading in RANK_HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
@@ -126,7 +126,7 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
 
 
 def _collectives_table(analysis: ProfileAnalysis) -> Table:
-    table = _table("Collectives, mean over ranks")
+    table = titled_table("Collectives, mean over ranks")
     for heading in ("operation", "size", "count", "time", "wait", "transfer", "busbw", "last"):
         table.add_column(
             heading, justify="left" if heading == "operation" else "right", no_wrap=True
@@ -149,7 +149,7 @@ def _collectives_table(analysis: ProfileAnalysis) -> Table:
 
 
 def _kernels_table(analysis: ProfileAnalysis, width: int) -> Table:
-    table = _table("Kernels or operators by total time")
+    table = titled_table("Kernels or operators by total time")
     table.add_column(
         "name", overflow="ellipsis", no_wrap=True, max_width=max(20, width - _FIGURES_WIDTH)
     )
@@ -161,7 +161,8 @@ def _kernels_table(analysis: ProfileAnalysis, width: int) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def titled_table(title: str) -> Table:
+    """A table under its title, without lines."""
     return Table(
         title=title,
         title_justify="left",

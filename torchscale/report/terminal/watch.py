@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchscale.report.terminal.autopsy import print_autopsy
+from torchscale.report.terminal.profile import titled_table
 from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged
 from torchscale.report.text.watch import format_dollars, headline, time_rows
@@ -82,19 +83,8 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     return lines
 
 
-def _table(title: str) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-
-
 def _time_table(report: WatchReport) -> Table:
-    table = _table("Where the wall time went")
+    table = titled_table("Where the wall time went")
     table.add_column("part", no_wrap=True)
     for heading in ("time", "share", *["cost"] * (report.cost is not None)):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -104,7 +94,7 @@ def _time_table(report: WatchReport) -> Table:
 
 
 def _ranks_table(report: WatchReport) -> Table:
-    table = _table("Mean step of each rank")
+    table = titled_table("Mean step of each rank")
     has_bubble = any(rank.bubble_seconds for rank in report.per_rank)
     headings = ["rank", "own", "data", "waits for ranks", "transfer"]
     headings += ["bubble"] * has_bubble

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from torchscale.schema.launch.exchanges import ExchangeBatch
 from torchscale.worker.watch.dump import groups
 from torchscale.worker.watch.hooks import watch_waits
-from torchscale.worker.watch.marks import STEP, WAIT, Marks, moment
+from torchscale.worker.watch.marks import STEP, WAIT, WAIT_END, Marks, moment
 from torchscale.worker.watch.recorder import Recorder
 
 _NS = 1e-9
@@ -81,7 +81,7 @@ def blocked_seconds(marks: Sequence[int]) -> float:
     total, depth, since = 0, 0, 0
     for mark in marks:
         kind, nanoseconds = moment(mark)
-        if kind not in (WAIT, WAIT + 1):
+        if kind not in (WAIT, WAIT_END):
             continue
         if kind == WAIT:
             depth += 1

@@ -14,7 +14,9 @@ from tests.campaign import cases
 from tests.factories import machine
 from tests.integration.conftest import FAST, Program
 from torchscale.config.load import load_experiment
+from torchscale.launch.exchanges import paired_waits
 from torchscale.plan.expand import make_plan
+from torchscale.schema.launch.training import TrainingResult
 
 pytestmark = pytest.mark.integration
 
@@ -252,3 +254,25 @@ def test_ready_files_are_plans(program: Program) -> None:
         assert plan.cells, path.name
     done = program.here("benchmark", str(configs[0]), "--dry-run", "--no-predict", "--device=cpu")
     assert done.returncode == 0, done.stderr
+
+
+def test_collectives_of_a_sharded_model_are_paired_over_its_ranks(program: Program) -> None:
+    """What the ranks note must fit their records, else waits are judged by their totals."""
+    config = write(
+        program,
+        models="tiny-decoder",
+        batch_sizes=[2],
+        gpu_counts=[2],
+        parallel={"strategy": "fsdp"},
+        benchmark={**FAST, "measure_steps": 12},
+    )
+    (cell,) = rows(program, config)
+    assert cell["state"] == "ok"
+    payload = TrainingResult.model_validate(record(program, cell["cell_id"])["payload"])
+    (launch,) = (program.directory / "results" / "run" / "cells").glob("*/launch-0")
+
+    pairs = paired_waits(launch, payload.ranks)
+    assert pairs is not None
+    assert pairs.complete.all()
+    assert len(pairs.complete) == payload.measured_steps
+    assert pairs.transfer.min() > 0

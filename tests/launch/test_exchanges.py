@@ -12,8 +12,10 @@ from tests.factories import cells, rank_record
 from torchscale.analysis.job.events import Kind
 from torchscale.analysis.training.signals import PairedWaits
 from torchscale.launch.exchanges import paired_waits
+from torchscale.launch.kinds.training import collect_payload
 from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file
 from torchscale.schema.launch.rank import RankRecord
+from torchscale.schema.launch.steps import StepSample
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -175,3 +177,25 @@ def test_a_name_that_no_line_gives_is_damage(tmp_path: Path) -> None:
     ranks[1] = [batch.model_copy(update={"names": NAMES[:1]}) for batch in ranks[1]]
     write(tmp_path, ranks)
     assert paired_waits(tmp_path, records()) is None
+
+
+def test_the_signals_of_a_launch_are_those_of_the_pairs(tmp_path: Path) -> None:
+    """Both ranks are blocked for the same time in all: only the pairs tell that each waits."""
+    write(tmp_path, noted(own=[[2.0, 6.0], [6.0, 2.0]]))
+    line = StepSample(
+        step=0, seconds=0.015, data_wait=0.0, forward=0.006, backward=0.002, optimizer=0.001,
+        exposed_sync=0.0, blocked=0.006,
+    ).model_dump_json()  # fmt: skip
+    for rank in range(2):
+        (tmp_path / f"steps-rank-{rank}.jsonl").write_text(f"{line}\n" * sum(BATCH_STEPS))
+
+    signals = collect_payload(tmp_path, records()).signals
+    assert signals is not None
+    assert signals.wait is not None
+    np.testing.assert_allclose(signals.wait, 0.004, atol=1e-6)
+    for rank in range(2):
+        (tmp_path / exchanges_file(rank)).unlink()
+    by_totals = collect_payload(tmp_path, records()).signals
+    assert by_totals is not None
+    assert by_totals.wait is not None
+    np.testing.assert_allclose(by_totals.wait, 0.0, atol=1e-6)

@@ -278,6 +278,8 @@ class Watch:
                 self._inspect(process)
                 return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
             time.sleep(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
+        for progress in reader.read():  # what was written since the last look
+            self.on_progress(progress)
         return EndingKind.FINISHED, ""
 
     def _inspect(self, process: ManagedProcess, moved_seconds_ago: float | None = None) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.launcher.fork_gate import ForkGate
 from torchscale.worker.parallel import mesh, zero  # noqa: F401 - imports most of torch.distributed
 from torchscale.worker.rank import import_known_libraries
 
@@ -69,12 +70,14 @@ def _run_agent(job: dict[str, Any]) -> int:
         WORLD_SIZE=str(ranks),
         LOCAL_WORLD_SIZE=str(ranks),
     )
-    running = set()
+    running, gate = set(), ForkGate()
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
+            gate.wait()
             os._exit(_exit_code(_run_rank, {"rank": rank, "script": job["script"]}))
         running.add(pid)
+    gate.open()
     failed = 0
     while running:
         pid, status = os.wait()

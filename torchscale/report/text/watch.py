@@ -64,8 +64,10 @@ def time_rows(report: WatchReport) -> list[tuple[str, ...]]:
 
 
 def _is_shown(report: WatchReport, name: str) -> bool:
-    """Steps are shown always, and steps again where there are some."""
+    """Steps are shown always; recomputed steps and restarts where there are some."""
     if name == "recomputed" and report.repeated_steps:
+        return True
+    if name == "restarts" and report.time.restarts:
         return True
     return name == "steps" or _part(report.time, name) >= _LEAST_SHOWN
 

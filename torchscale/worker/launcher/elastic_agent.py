@@ -34,6 +34,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torchscale.schema.launch.task import GroupItem
 from torchscale.util.process_exit import exit_at_once, flush_output
 from torchscale.util.process_names import rank_process_name
+from torchscale.worker.launcher.fork_gate import ForkGate
 from torchscale.worker.launcher.rank_process import name_process, run_item, status_of
 
 _LOOPBACK = "127.0.0.1"
@@ -74,7 +75,7 @@ def run_agent(item: GroupItem, begun: float) -> int:
         wait_for_workers=False,
         multi_tenant=True,
     )
-    run_id = uuid.uuid4().hex
+    run_id, gate = uuid.uuid4().hex, ForkGate()
     # On the port that the store has found: stores of one process that are multi-tenant share a
     # server.
     rendezvous = RendezvousParameters(
@@ -93,13 +94,13 @@ def run_agent(item: GroupItem, begun: float) -> int:
         master_addr=_LOOPBACK,
         master_port=store.port,
         entrypoint=run_forked_rank,
-        args=(item, begun),
+        args=(item, begun, gate),
         max_restarts=0,
         monitor_interval=_MONITOR_SECONDS,
         local_addr=_LOOPBACK,
     )
     logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
-    agent = _Agent(spec, logs, start_method="fork")
+    agent = _Agent(spec, logs, gate)
     try:
         result = agent.run()
     finally:
@@ -120,8 +121,13 @@ class _Agent(LocalElasticAgent):
     _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
     _error_files: tuple[str, ...] = ()
 
+    def __init__(self, spec: WorkerSpec, logs: DefaultLogsSpecs, gate: ForkGate) -> None:
+        super().__init__(spec, logs, start_method="fork")
+        self._gate = gate
+
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pids: dict[int, Any] = super()._start_workers(worker_group)
+        self._gate.open()
         context = getattr(self._pcontext, "_pc", None)
         self._error_files = tuple(getattr(context, "error_files", ()))
         self._processes = {process.pid: process for process in active_children()}
@@ -160,10 +166,11 @@ class _Agent(LocalElasticAgent):
         return process.exitcode
 
 
-def run_forked_rank(item: GroupItem, begun: float) -> None:
+def run_forked_rank(item: GroupItem, begun: float, gate: ForkGate) -> None:
     """Run the launch in this rank, with what a program that torchrun starts has of its own: a
     session, signals, the working directory on the module path. Returns if it has succeeded; the
     process then ends without Python's teardown."""
+    gate.wait()
     os.setsid()
     for number in _AGENT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)

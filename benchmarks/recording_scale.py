@@ -54,6 +54,12 @@ class Cost:
     peak_bytes: int
     output: bytes
 
+    def __str__(self) -> str:
+        return (
+            f"CPU {self.cpu_seconds:.2f} s, wall {self.wall_seconds:.2f} s, "
+            f"peak {self.peak_bytes / 2**20:,.0f} MiB"
+        )
+
 
 def main() -> None:
     """Measure all sizes, then fit."""
@@ -76,15 +82,14 @@ def main() -> None:
             for ranks in arguments.ranks:
                 directory = Path(scratch) / "ranks"
                 size = write_ranks(templates, directory, ranks, jitter=arguments.jitter)
-                costs = [
-                    measure(directory, cores, arguments.options) for _ in range(arguments.repeats)
-                ]
+                argv = [sys.executable, "-m", "torchscale", "profile", "analyze", str(directory)]
+                argv += ["--json", *arguments.options]
+                costs = [measure(argv, cores) for _ in range(arguments.repeats)]
                 cost = min(costs, key=lambda one: one.cpu_seconds)
                 points.append((ranks, cost.cpu_seconds))
                 print(
                     f"{ranks:>5} ranks, {size / 1e6:,.0f} MB, {cores} core{'s' * (cores > 1)}: "
-                    f"CPU {cost.cpu_seconds:.2f} s, wall {cost.wall_seconds:.2f} s, "
-                    f"peak {cost.peak_bytes / 2**20:,.0f} MiB",
+                    f"{cost}",
                     flush=True,
                 )
                 shutil.rmtree(directory)
@@ -197,15 +202,14 @@ def jittered(events: list[dict[str, Any]], rank: int) -> list[dict[str, Any]]:
     ]
 
 
-def measure(directory: Path, cores: int, options: list[str]) -> Cost:
-    """Analyze a directory on so many cores."""
-    argv = [sys.executable, "-m", "torchscale", "profile", "analyze", str(directory), "--json"]
+def measure(argv: list[str], cores: int) -> Cost:
+    """Run a command on so many cores."""
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     before = os.times()
     began = time.perf_counter()
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(
-            [*argv, *options],
+            argv,
             stdout=out,
             stderr=subprocess.DEVNULL,
             preexec_fn=lambda: os.sched_setaffinity(0, allowed),  # noqa: PLW1509 - one thread here

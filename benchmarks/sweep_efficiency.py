@@ -1,10 +1,11 @@
 """Share of a sweep of short cells that is spent in steps, and what its launches cost:
-``launch.isolation`` cell and group, against bare torchruns.
+``launch.isolation`` cell and group, against bare torchruns and against bare forks.
 
 ::
 
     python benchmarks/sweep_efficiency.py --repeats 3             # twelve cells
     python benchmarks/sweep_efficiency.py --cells 60 --ways group # sixty, with one import of PyTorch
+    python benchmarks/sweep_efficiency.py --ways floor group      # against one import and forks, nothing else
     python benchmarks/sweep_efficiency.py --cells 1 --repeats 8   # one cell: what torchscale adds to a torchrun
     python benchmarks/sweep_efficiency.py --cells 1 --steps 300
     python benchmarks/sweep_efficiency.py --ways group --against before=/tmp/before --repeats 5  # two versions
@@ -41,8 +42,10 @@ from fidelity import describe
 from torchscale.util.process import adopt_orphans
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("bare", "cell", "group")
-"""Torchruns of the bare loop, and ``torchscale benchmark`` with either ``launch.isolation``."""
+WAYS = ("bare", "floor", "cell", "group")
+"""Torchruns of the bare loop, forks of it after one import (``bare_group.py``), and ``torchscale
+benchmark`` with either ``launch.isolation``."""
+DEFAULT_WAYS = ("bare", "cell", "group")
 BATCHES = (4, 8, 12, 16, 24, 32)
 
 
@@ -82,7 +85,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--cells", type=int, default=12, help="1, or an even number")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=DEFAULT_WAYS)
     parser.add_argument("--against", action="append", default=[], metavar="NAME=DIRECTORY")
     arguments = parser.parse_args()
     adopt_orphans()
@@ -131,7 +134,10 @@ def _way(name: str, cells: Cells, source: str = "") -> Callable[[], Measured]:
 
     def measure() -> Measured:
         before = _children_cpu()
-        measured = _bare(cells) if name == "bare" else _sweep(name, cells, source)
+        if name in BARE:
+            measured = BARE[name](cells)
+        else:
+            measured = _sweep(name, cells, source)
         return replace(measured, cpu=_children_cpu() - before)
 
     return measure
@@ -231,6 +237,26 @@ def _bare(cells: Cells) -> Measured:
                 in_steps += (cells.warmup + cells.steps) * batch * ranks / rate
                 rates[batch, ranks] = rate
     return Measured(time.perf_counter() - started, 0.0, in_steps, 0.0, rates)
+
+
+def _floor(cells: Cells) -> Measured:
+    """One import, and forks of the bare loop for each cell."""
+    keys = [(batch, ranks) for ranks in cells.ranks for batch in cells.batches]
+    wanted = [{"batch": batch, "ranks": ranks} for batch, ranks in keys]
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "bare.json"
+        command = [sys.executable, str(HERE / "bare_group.py"), str(out), json.dumps(wanted)]
+        command += ["--warmup", str(cells.warmup), "--steps", str(cells.steps)]
+        subprocess.run(command, check=True, env=_environment(), stderr=subprocess.DEVNULL)
+        rates = dict(zip(keys, json.loads(out.read_text()), strict=True))
+    wall = time.perf_counter() - started
+    steps = cells.warmup + cells.steps
+    in_steps = sum(steps * batch * ranks / rates[batch, ranks] for batch, ranks in keys)
+    return Measured(wall, 0.0, in_steps, 0.0, rates)
+
+
+BARE = {"bare": _bare, "floor": _floor}
 
 
 def _environment() -> dict[str, str]:

@@ -11,8 +11,9 @@ import typer.main
 
 from tests.cli.program import torchscale
 from torchscale.cli import earlier
+from torchscale.cli.command_table import COMMANDS
 from torchscale.cli.earlier import refuse_earlier_command, refuse_earlier_options
-from torchscale.cli.main import COMMANDS, app
+from torchscale.cli.main import app
 from torchscale.errors import UsageError
 
 LINES = [

@@ -12,7 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from torchscale.cli.command import finish_commands
-from torchscale.cli.main import COMMANDS, app
+from torchscale.cli.command_table import COMMANDS
+from torchscale.cli.main import app
 
 
 def test_a_paragraph_becomes_one_line_and_code_keeps_its_lines() -> None:

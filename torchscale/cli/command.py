@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from torchscale.cli.earlier import refuse_earlier_command, refuse_earlier_options
-from torchscale.cli.help import help_of, write_help
+from torchscale.cli.earlier import refuse_earlier_options
+from torchscale.cli.help import help_of, panel_of, summary_of, write_help
 from torchscale.cli.output import raise_verbosity
 from torchscale.errors import UsageError
 
@@ -61,25 +61,20 @@ class Command(TyperCommand):
 class PlainGroup(TyperGroup):
     """A group of commands, and nothing more."""
 
+    def listed(self, ctx: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
+        """Title, name and summary of each command that help shows."""
+        children = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        return [
+            (panel_of(child), child.name or "", summary_of(child.help))
+            for child in children
+            if child is not None and not child.hidden
+        ]
+
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
         return _without_flag_types(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_help(self, ctx, formatter)
-
-
-class Program(PlainGroup):
-    """The program: names that it does not know as commands may be those of an earlier version or of
-    another tool."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Finds the command as any group does.
-
-        Raises:
-            UsageError: the command has another name; the hint is the line to type.
-        """
-        refuse_earlier_command(args, list(self.commands))
-        return super().resolve_command(ctx, args)
 
 
 class Group(PlainGroup):

@@ -53,13 +53,10 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
     options = [(_INTEGER.sub(" N", names), text) for names, text in options]
     _write_table(formatter, "Arguments", arguments)
     _write_table(formatter, "Options", options)
-    subcommands = []
-    if _is_group(command):
-        subcommands = [command.get_command(ctx, name) for name in command.list_commands(ctx)]
     panels: dict[str, list[tuple[str, str]]] = {}
-    for child in subcommands:
-        if not child.hidden:
-            panels.setdefault(_panel(child), []).append((child.name, _summary(child.help)))
+    if hasattr(command, "listed"):
+        for title, name, summary in command.listed(ctx):
+            panels.setdefault(title, []).append((name, summary))
     width = max((len(name) for rows in panels.values() for name, _ in rows), default=0)
     for title, rows in panels.items():
         _write_table(formatter, title, [(name.ljust(width), text) for name, text in rows])
@@ -96,7 +93,7 @@ def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) ->
             formatter.write_dl(styled)
 
 
-def _panel(command: Any) -> str:  # noqa: ANN401
+def panel_of(command: Any) -> str:  # noqa: ANN401
     """The title that a command stands under in the help of its group."""
     title = getattr(command, "rich_help_panel", None)
     if isinstance(title, str):
@@ -104,13 +101,9 @@ def _panel(command: Any) -> str:  # noqa: ANN401
     return "Commands"
 
 
-def _summary(text: str | None) -> str:
+def summary_of(text: str | None) -> str:
     """The first paragraph."""
     return (text or "").partition("\n\n")[0]
-
-
-def _is_group(command: Any) -> bool:  # noqa: ANN401
-    return hasattr(command, "list_commands")
 
 
 def _styled(text: str) -> str:

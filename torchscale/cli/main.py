@@ -1,5 +1,4 @@
-"""The program: global options, the table of commands, and the one place where errors become
-messages and exit codes.
+"""The program: global options, and the one place where errors become messages and exit codes.
 
 Nothing here imports pandas, plotly or torch; each command imports what it needs when it runs.
 """
@@ -11,33 +10,14 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 
-from torchscale.cli import (
-    autopsy,
-    benchmark,
-    compare,
-    docs,
-    export,
-    history,
-    init,
-    measure,
-    predict,
-    profile,
-    report,
-    runs,
-    submit,
-    tune,
-    validate,
-    watch,
-)
-from torchscale.cli.command import Program, finish_commands
-from torchscale.cli.options import CONTEXT_SETTINGS
+from torchscale.cli.command import finish_commands
+from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
@@ -45,42 +25,9 @@ from torchscale.util.process_exit import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
-_Commands = Mapping[str, Callable[..., None] | typer.Typer]
-COMMANDS: Mapping[str, _Commands] = MappingProxyType(
-    {
-        "Start": {
-            "validate": validate.validate,
-            "init": init.init,
-            "benchmark": benchmark.benchmark,
-            "report": report.app,
-        },
-        "Explain": {
-            "watch": watch.app,
-            "profile": profile.app,
-            "autopsy": autopsy.autopsy,
-        },
-        "Compare": {"runs": runs.app, "compare": compare.compare, "history": history.history},
-        "Machine": {"measure": measure.app},
-        "Decide": {"predict": predict.predict, "tune": tune.tune},
-        "Elsewhere": {"submit": submit.submit, "export": export.export, "docs": docs.app},
-    }
-)
-"""Title in the list of commands → name → command, in the order of the list. At most 16: more is not
-read."""
-_TAKE_CONFIG_KEYS = frozenset({"benchmark", "submit", "tune"})
-
-
-class _Ordered(Program):
-    """The program, its commands in the order of :data:`COMMANDS`."""
-
-    def list_commands(self, ctx: object) -> list[str]:
-        del ctx
-        return [name for commands in COMMANDS.values() for name in commands]
-
-
 app = typer.Typer(
     name="torchscale",
-    cls=_Ordered,
+    cls=Program,
     no_args_is_help=True,
     rich_markup_mode=None,  # typer would import its own layout of help; see cli/help.py
     pretty_exceptions_enable=False,
@@ -119,13 +66,6 @@ def global_options(
     configure_output(verbose=verbose, quiet=quiet)
 
 
-for _title, _commands in COMMANDS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_title)
-            continue
-        _settings = CONTEXT_SETTINGS if _name in _TAKE_CONFIG_KEYS else None
-        app.command(_name, rich_help_panel=_title, context_settings=_settings)(_command)
 finish_commands(app)
 
 

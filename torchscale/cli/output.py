@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchscale.util.redaction import redact_text
 from torchscale.util.text import strip_control
 
 if TYPE_CHECKING:
@@ -82,6 +81,8 @@ def message_console() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
     from rich.text import Text  # noqa: PLC0415
+
+    from torchscale.util.redaction import redact_text  # noqa: PLC0415 - compiles many patterns
 
     class PrintableConsole(Console):
         """Names and messages come from files and other programs: none of them may steer the

@@ -11,9 +11,11 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from multiprocessing import active_children
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
+from time import sleep
 from types import MappingProxyType
 from typing import Any
 
@@ -42,8 +44,10 @@ _STORE_SECONDS = 30
 """Time limit to reach the store in this very process, which takes milliseconds; torch's own is ten
 minutes, and out of descriptors it is tried all that time."""
 _MONITOR_SECONDS = 0.1
-"""Seconds between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a
-core."""
+"""Longest time between two looks at the ranks, as torchrun's command has it. They take 0.3 % of a
+core. The end of a rank is seen at once."""
+_BETWEEN_LOOKS_SECONDS = 1e-3
+"""A look itself waits; torch's agent asks for some time between two."""
 _AGENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The agent handles these, and its forks would as well."""
 _FIRST = 1_000_000
@@ -96,7 +100,7 @@ def run_agent(item: GroupItem, begun: float) -> int:
         entrypoint=run_forked_rank,
         args=(item, begun, gate),
         max_restarts=0,
-        monitor_interval=_MONITOR_SECONDS,
+        monitor_interval=_BETWEEN_LOOKS_SECONDS,
         local_addr=_LOOPBACK,
     )
     logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
@@ -134,6 +138,7 @@ class _Agent(LocalElasticAgent):
         return pids
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._wait_for_an_end()
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {worker: self._exit_code(worker) for worker in worker_group.workers}
         if result.state is WorkerState.HEALTHY and set(codes.values()) == {0}:
@@ -150,6 +155,14 @@ class _Agent(LocalElasticAgent):
                 }
             )
         return result
+
+    def _wait_for_an_end(self) -> None:
+        """Wait until a rank that runs ends, at most until the next look at all of them."""
+        running = [one.sentinel for one in self._processes.values() if one.exitcode is None]
+        if running:
+            wait(running, timeout=_MONITOR_SECONDS)
+        else:
+            sleep(_MONITOR_SECONDS)
 
     def remove_error_files(self) -> None:
         """torch leaves one in TMPDIR for each fork that failed before it was a rank, as where its

@@ -68,3 +68,14 @@ def test_an_unsteady_exchange_costs_what_its_mean_exceeds_its_median(
     }
     finding = found(quiet(**{**measured, **changes}))[FindingKind.SYNC_VARIANCE]
     assert finding.cost_seconds == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "offered"), [((25 << 20,), "tune bucket_cap_mb"), (None, "fully_shard")]
+)
+def test_buckets_are_tuned_only_where_there_are_some(
+    sizes: tuple[int, ...] | None, offered: str
+) -> None:
+    """FSDP and own collectives have no ``bucket_cap_mb``."""
+    signals = quiet(transfer=EXPOSED, bucket_bytes=sizes)
+    assert offered in found(signals)[FindingKind.EXPOSED_COMMUNICATION].advice

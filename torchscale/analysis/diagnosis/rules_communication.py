@@ -130,7 +130,12 @@ def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Ear
         evidence.append(
             f"{format_percent(signals.overlap, 0)} of communication is hidden under compute"
         )
+    overlap = (
+        "have it start earlier, so that compute hides more of it (DistributedDataParallel: "
+        "bucket_cap_mb; fully_shard: prefetching)"
+    )
     if signals.bucket_bytes is not None:
+        overlap = "tune bucket_cap_mb so that more overlaps with the backward pass"
         total = format_bytes(float(sum(signals.bucket_bytes)))
         count = len(signals.bucket_bytes)
         evidence.append(f"{total} of gradients in {count} bucket{'s' * (count != 1)}")
@@ -142,7 +147,7 @@ def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Ear
         summary=f"{what} takes {per_step(cost, signals)} that no compute hides",
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
-        "use a faster link, or tune bucket_cap_mb so that more overlaps with the backward pass",
+        f"use a faster link, or {overlap}",
     )
 
 

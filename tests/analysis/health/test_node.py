@@ -16,6 +16,7 @@ from torchscale.schema.node.probe import (
     GpuFacts,
     GpuPairFacts,
     HostFacts,
+    KernelLogFacts,
     NodeFacts,
     NsysFacts,
     RdmaPort,
@@ -86,6 +87,7 @@ def node(gpus: int = 8, **changes: Any) -> NodeFacts:
                 ),
             ),
         ),
+        "kernel": KernelLogFacts(covered_seconds=86400.0),
         "system": SystemFacts(
             memory_available_bytes=900 * GIB,
             tasks_limit=-1,

@@ -42,6 +42,8 @@ DRIVER_MISSING = (
     "docker run --gpus all …",
     "srun --gres=gpu:1 …",
 )
+KERNEL_LOG = ("sudo dmesg | grep -i xid",)
+REBOOT = ("sudo nvidia-bug-report.sh", "sudo reboot")
 VISIBLE_DEVICES = ("unset CUDA_VISIBLE_DEVICES", "nvidia-smi -L")
 BUS_ORDER = ("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)
 P2P = (

@@ -10,6 +10,7 @@ from torchscale.analysis.health.collective import COLLECTIVE_RULES
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.interconnect import INTERCONNECT_RULES
+from torchscale.analysis.health.kernel_log import KERNEL_LOG_RULES
 from torchscale.analysis.health.required import Requirements, required_checks
 from torchscale.analysis.health.rule import cuda_devices_of, gpus_of
 from torchscale.analysis.health.software import SOFTWARE_RULES
@@ -29,6 +30,7 @@ def validate_facts(
         for rule in (
             *SOFTWARE_RULES,
             *GPU_RULES,
+            *KERNEL_LOG_RULES,
             *INTERCONNECT_RULES,
             *HOST_RULES,
             *SYSTEM_RULES,

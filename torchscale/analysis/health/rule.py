@@ -26,6 +26,7 @@ from torchscale.schema.node.probe import (
     DriverFacts,
     GpuFacts,
     HostFacts,
+    KernelLogFacts,
     NodeFacts,
     NsysFacts,
     SoftwareFacts,
@@ -133,6 +134,7 @@ GPUS: FactGroup[tuple[GpuFacts, ...]] = FactGroup("driver", gpus_of)
 """None of them where the driver was not read."""
 HOST: FactGroup[HostFacts] = FactGroup("host", lambda facts: facts.host)
 SYSTEM: FactGroup[SystemFacts] = FactGroup("system", lambda facts: facts.system)
+KERNEL: FactGroup[KernelLogFacts] = FactGroup("kernel", lambda facts: facts.kernel)
 DISK: FactGroup[DiskFacts] = FactGroup("disk", lambda facts: facts.disk)
 NSYS: FactGroup[NsysFacts] = FactGroup("nsys", lambda facts: facts.nsys)
 COLLECTIVE: FactGroup[CollectiveFacts] = FactGroup(

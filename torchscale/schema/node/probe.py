@@ -3,11 +3,13 @@ group."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from torchscale.schema.base import Frozen
 
-PROBE_GROUPS = ("host", "system", "nsys", "disk", "driver", "software")
+PROBE_GROUPS = ("host", "system", "kernel", "nsys", "disk", "driver", "software")
 """The order in which the probe looks: what may hang or crash comes last."""
 
 
@@ -109,6 +111,35 @@ class DriverFacts(Frozen):
     pairs: tuple[GpuPairFacts, ...] = ()
     visible_devices: str | None = None
     device_order: str | None = None
+
+
+class DriverMessage(Frozen):
+    """An error of one GPU (``xid``) or NVSwitch (``sxid``) in the kernel's log, as often as it
+    came.
+
+    Attributes:
+        code: NVIDIA's number of the error.
+        pci_address: As the driver writes it: ``0000:65:00``, of switches with the function.
+        text: The newest message behind the number.
+        first_seconds_ago, last_seconds_ago: When the first and the newest came, before the probe.
+    """
+
+    kind: Literal["xid", "sxid"]
+    code: int
+    pci_address: str
+    text: str
+    times: int
+    first_seconds_ago: float
+    last_seconds_ago: float
+
+
+class KernelLogFacts(Frozen):
+    """Errors of NVIDIA's driver in the kernel's log; ``error`` where it cannot be read.
+    ``covered_seconds``: how far back the log reaches."""
+
+    error: str | None = None
+    covered_seconds: float | None = None
+    messages: tuple[DriverMessage, ...] = ()
 
 
 class RdmaPort(Frozen):
@@ -225,6 +256,7 @@ class NodeFacts(Frozen):
     driver: DriverFacts | None = None
     host: HostFacts | None = None
     system: SystemFacts | None = None
+    kernel: KernelLogFacts | None = None
     disk: DiskFacts | None = None
     nsys: NsysFacts | None = None
     collective: CollectiveFacts | None = None

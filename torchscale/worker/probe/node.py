@@ -17,6 +17,7 @@ from torchscale.schema.node.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
 from torchscale.util.namesake import namesakes, repairs
 from torchscale.worker.probe.gpu import driver_facts
 from torchscale.worker.probe.host import disk_facts, host_facts, nsys_facts
+from torchscale.worker.probe.kernel_log import kernel_log_facts
 from torchscale.worker.probe.system import system_facts
 
 
@@ -26,6 +27,7 @@ def probe(directory: Path) -> Iterator[NodeFacts]:
     collectors: dict[str, Callable[[], Frozen]] = {
         "host": host_facts,
         "system": system_facts,
+        "kernel": kernel_log_facts,
         "nsys": nsys_facts,
         "disk": lambda: disk_facts(directory),
         "driver": driver_facts,

@@ -38,6 +38,15 @@ def test_what_differs_comes_first_and_the_verdict_last() -> None:
     )
 
 
+def test_parts_that_are_not_kept_are_told_with_their_node() -> None:
+    judged = validate_facts(with_gpu(remapping_failed=True), Requirements())
+    bad = fleet_node(1, validation=judged)
+    lines = printed(judge_fleet([fleet_node(0), bad], None, None))
+    (told,) = (line for line in lines if line.startswith("return "))
+    assert told.startswith("return 1 (n1) GPU ")
+    assert "replace the GPU" in told
+
+
 def test_slow_links_are_ranked() -> None:
     pairwise, _ = judge_pairwise(
         [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4 << 20

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from torchscale.nodes.differences import checks_of
-from torchscale.report.terminal.validation import print_fixes
+from torchscale.report.terminal.validation import PART_STYLES, print_fixes
 from torchscale.report.text.labels import plural
-from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.check import Check, Disposition, Status
 from torchscale.schema.node.fleet import FleetNode, FleetValidation, Pairwise, Slowness
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.interval_text import format_ends
@@ -31,6 +31,7 @@ def print_fleet(fleet: FleetValidation, console: Console) -> None:
     _print_differences(fleet, console)
     _print_nodes(fleet.nodes, console)
     _print_checks(fleet.nodes, console)
+    _print_parts(fleet.nodes, console)
     if fleet.collective is not None:
         console.print(
             f"\ncollective over all nodes: {_collective(fleet.collective)}",
@@ -113,6 +114,30 @@ def _print_checks(nodes: Sequence[FleetNode], console: Console) -> None:
             seen += f"\n[dim]do:[/dim] {escape(check.advice)}"
         table.add_row(
             f"[{style}]{check.status.value}[/{style}]", escape(check.title), seen, escape(names)
+        )
+    console.print()
+    console.print(table)
+
+
+def _print_parts(nodes: Sequence[FleetNode], console: Console) -> None:
+    """The parts of nodes that are not kept as they are, those to be returned first."""
+    rows = [
+        (node, part)
+        for node in nodes
+        for part in (node.validation.parts if node.validation is not None else ())
+        if part.disposition is not Disposition.KEEP
+    ]
+    if not rows:
+        return
+    table = _table("", "node", "part", "what to do", "because")
+    for node, part in sorted(rows, key=lambda row: row[1].disposition is not Disposition.RETURN):
+        style = PART_STYLES[part.disposition]
+        table.add_row(
+            f"[{style}]{part.disposition.value}[/{style}]",
+            escape(_label(node)),
+            escape(part.part),
+            escape(part.action),
+            escape("; ".join(part.reasons)),
         )
     console.print()
     console.print(table)

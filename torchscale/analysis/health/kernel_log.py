@@ -65,15 +65,21 @@ def action_of(message: DriverMessage) -> GpuAction:
 def described(message: DriverMessage, gpus: Iterable[GpuFacts]) -> str:
     """``GPU 3 (0000:9b:00.0, GPU-1b3f…): Xid 79 (GPU has fallen off the bus), 2 times, the last one
     45 s ago``."""
-    kind = "Xid" if message.kind == "xid" else "SXid"
-    name = XID_NAMES.get(message.code, "") if message.kind == "xid" else message.text
-    said = f"{place_of(message, gpus)}: {kind} {message.code}"
+    return f"{place_of(message, gpus)}: {said(message)}"
+
+
+def said(message: DriverMessage) -> str:
+    """What came, how often and when; not where."""
+    kind, name = "SXid", message.text
+    if message.kind == "xid":
+        kind, name = "Xid", XID_NAMES.get(message.code, "")
+    text = f"{kind} {message.code}"
     if name:
-        said += f" ({name})"
+        text += f" ({name})"
     age = format_coarse_seconds(message.last_seconds_ago)
     if message.times == 1:
-        return f"{said}, {age} ago"
-    return f"{said}, {message.times} times, the last one {age} ago"
+        return f"{text}, {age} ago"
+    return f"{text}, {message.times} times, the last one {age} ago"
 
 
 def place_of(message: DriverMessage, gpus: Iterable[GpuFacts]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.collective import COLLECTIVE_RULES
+from torchscale.analysis.health.disposition import part_verdicts, unseen
 from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.interconnect import INTERCONNECT_RULES
@@ -44,7 +45,13 @@ def validate_facts(
     checks.sort(key=lambda check: order.index(check.group))
     fit = all(check.status is not Status.FAIL for check in checks)
     return Validation(
-        fit=fit, verdict=_verdict(facts, checks), checks=tuple(checks), facts=facts, burn_in=burn_in
+        fit=fit,
+        verdict=_verdict(facts, checks),
+        checks=tuple(checks),
+        facts=facts,
+        burn_in=burn_in,
+        parts=part_verdicts(facts, checks, burn_in),
+        unseen=unseen(facts, burn_in),
     )
 
 

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.check import (
+    Check,
+    Disposition,
+    PartVerdict,
+    Status,
+    Validation,
+)
+
+PART_STYLES: Mapping[Disposition, str] = MappingProxyType(
+    {
+        Disposition.KEEP: "green",
+        Disposition.RETEST: "yellow",
+        Disposition.RETURN: "bold red",
+    }
+)
 
 
 def print_validation(validation: Validation, console: Console) -> None:
@@ -34,7 +51,39 @@ def print_validation(validation: Validation, console: Console) -> None:
     for reason, titles in not_checked.items():
         console.print(f"not checked: {', '.join(titles)} ({reason})", style="dim", markup=False)
     console.print()
+    _print_parts(validation, console)
     console.print(validation.verdict, style="bold" if validation.fit else "bold red", markup=False)
+
+
+def _print_parts(validation: Validation, console: Console) -> None:
+    """What to do with each GPU and the node, those that are kept in one line; nothing of a node
+    without GPUs that is kept."""
+    kept = [part for part in validation.parts if part.disposition is Disposition.KEEP]
+    others = [part for part in validation.parts if part.disposition is not Disposition.KEEP]
+    if not others and all(part.gpu is None for part in kept):
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for part in others:
+        style = PART_STYLES[part.disposition]
+        what = f"{part.part}: {part.action}\n({'; '.join(part.reasons)})"
+        table.add_row(f"[{style}]{part.disposition.value}[/{style}]", escape(what))
+    if kept:
+        table.add_row("[green]keep[/green]", escape(_names(kept)))
+    console.print(table)
+    if validation.unseen:
+        seen = f"not looked at: {', '.join(validation.unseen)}"
+        console.print(seen, style="dim", markup=False)
+    console.print()
+
+
+def _names(parts: Sequence[PartVerdict]) -> str:
+    """``GPU 0, 1, 2, node``."""
+    numbers = ", ".join(str(part.gpu) for part in parts if part.gpu is not None)
+    others = [part.part for part in parts if part.gpu is None]
+    gpus = [f"GPU {numbers}"] if numbers else []
+    return ", ".join([*gpus, *others])
 
 
 def print_fixes(validation: Validation, console: Console) -> None:

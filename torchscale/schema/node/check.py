@@ -35,9 +35,37 @@ class Check(Frozen):
     fixes: tuple[str, ...] = ()
 
 
+class Disposition(str, Enum):
+    """What to do with a part of a node, from the best to the gravest."""
+
+    KEEP = "keep"
+    RETEST = "retest"
+    RETURN = "return"
+
+
+class PartVerdict(Frozen):
+    """What to do with a GPU, or with the node.
+
+    Attributes:
+        part: ``GPU 3 (0000:9b:00.0, GPU-1b3f…)``, or ``node``.
+        gpu: Its number as ``nvidia-smi`` shows it; ``None`` for the node, and for a GPU that the
+            driver cannot reach.
+        action: What to do first; empty where it is kept.
+        reasons: What was seen of it.
+    """
+
+    part: str
+    gpu: int | None = None
+    uuid: str | None = None
+    disposition: Disposition
+    action: str = ""
+    reasons: tuple[str, ...] = ()
+
+
 class Validation(Frozen):
     """The whole answer of ``validate --json``. ``fit`` is false when any check failed; ``burn_in``
-    is there if one was asked for."""
+    is there if one was asked for. ``parts`` says what to do with each GPU and the node, and
+    ``unseen`` what that does not rest on."""
 
     schema_version: int = SCHEMA_VERSION
     fit: bool
@@ -45,3 +73,5 @@ class Validation(Frozen):
     checks: tuple[Check, ...]
     facts: NodeFacts
     burn_in: BurnIn | None = None
+    parts: tuple[PartVerdict, ...] = ()
+    unseen: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 # Installs missing Debian packages that pip cannot install, if apt-get can be used:
 #   report   the text layout library that the PDF report needs
 #   tests    the same, Chromium for tests of the HTML report, a compiler for tests that compile models or stand in for
-#            the NVIDIA driver, iproute2 for tests over several nodes, and Slurm with munge for tests of jobs
+#            the NVIDIA driver, iproute2 for tests over several nodes, ssh-keygen, and Slurm with munge for tests of jobs
 set -eu
 
 need=""
@@ -13,6 +13,7 @@ if ! fc-list 2>/dev/null | grep -q .; then need="$need fonts-dejavu-core fontcon
 if [ "${1:-report}" != report ]; then
     [ -x /usr/bin/chromium ] || need="$need chromium"
     PATH="$PATH:/usr/sbin:/sbin" command -v tc >/dev/null 2>&1 || need="$need iproute2"
+    command -v ssh-keygen >/dev/null 2>&1 || need="$need openssh-client"
     command -v g++ >/dev/null 2>&1 || need="$need g++"
     PATH="$PATH:/usr/sbin:/sbin" command -v slurmctld >/dev/null 2>&1 || need="$need slurmctld slurmd slurm-client munge"
 fi

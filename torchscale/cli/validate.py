@@ -14,10 +14,10 @@ from torchscale.cli.options import (
     Several,
     TokenFileOption,
 )
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, note, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
-from torchscale.errors import UsageError
+from torchscale.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from torchscale.measure.fleet import FleetOutcome
@@ -71,6 +71,27 @@ def validate(
             help="Print the commands that mend each warning and failure. None is executed.",
         ),
     ] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            metavar="FILE",
+            help="Write an archive of checks, facts, report and digests, to be sent and verified.",
+        ),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", metavar="KEY", help="Sign the bundle with this SSH key."),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            metavar="FILE",
+            help="Check a bundle of any node instead of this node: whether it was changed, who "
+            "signed it, whether its verdict follows from its facts.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print checks and facts as JSON.")
     ] = False,
@@ -84,8 +105,9 @@ def validate(
     a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
     checks of each, and the result of a collective over all. See `torchscale docs nodes`.
 
-    Exit codes: 0 fit, warnings included; 1 a check failed; 3 this machine lacks what --require or
-    --min-gpus asks for; 130 the burn-in was interrupted.
+    Exit codes: 0 fit, warnings included, or a bundle as it was written; 1 a check failed, or a
+    bundle was changed; 3 this machine lacks what --require or --min-gpus asks for; 130 the burn-in
+    was interrupted.
 
     [bold]Examples[/bold]
 
@@ -97,8 +119,16 @@ def validate(
 
     [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
 
+    [cyan]torchscale validate --burn-in 10m --bundle node.zip --sign ~/.ssh/id_ed25519[/cyan]
+
+    [cyan]torchscale validate --verify node.zip[/cyan]
+
     [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500 --pairwise[/cyan]
     """
+    if sign is not None and bundle is None:
+        raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
+    if verify is not None:
+        raise typer.Exit(_verify(verify, as_json=as_json))
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     required = members("--require", require, Requirement)
@@ -110,6 +140,10 @@ def validate(
         nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
     if cluster is not None:
+        if bundle is not None:
+            raise UsageError(
+                "a bundle is of one node", hint="run it on each node, without --nnodes"
+            )
         options = FleetOptions(
             require=required,
             min_gpus=min_gpus,
@@ -137,6 +171,11 @@ def validate(
         observer=TERMINAL,
     )
     _show_node(outcome, fix_hints=fix_hints, as_json=as_json)
+    if bundle is not None:
+        from torchscale.read.bundle import write_bundle  # noqa: PLC0415 - `--help` does not need it
+
+        write_bundle(outcome.validation, bundle, sign, TERMINAL)
+        note(f"Wrote {bundle}. Check it anywhere: torchscale validate --verify {bundle}")
     raise typer.Exit(outcome.exit_code)
 
 
@@ -149,6 +188,21 @@ def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool) ->
     print_validation(outcome.validation, result_console())
     if fix_hints:
         print_fixes(outcome.validation, result_console())
+
+
+def _verify(path: Path, *, as_json: bool) -> ExitCode:
+    """Check a bundle. Returns the exit code."""
+    from torchscale.read.bundle import verify_bundle  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.validation import print_bundle  # noqa: PLC0415
+
+    found = verify_bundle(path)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=1))
+    else:
+        print_bundle(found, result_console())
+    if found.verified:
+        return ExitCode.OK
+    return ExitCode.FAILED
 
 
 def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool) -> None:

@@ -3,7 +3,7 @@ them as missing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.collective import COLLECTIVE_RULES
@@ -46,7 +46,7 @@ def validate_facts(
     fit = all(check.status is not Status.FAIL for check in checks)
     return Validation(
         fit=fit,
-        verdict=_verdict(facts, checks),
+        verdict=verdict_of(facts, checks),
         checks=tuple(checks),
         facts=facts,
         burn_in=burn_in,
@@ -73,7 +73,8 @@ def _with_cuda_index(gpu: GpuFacts, indices: Mapping[str, int]) -> GpuFacts:
     return gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
 
 
-def _verdict(facts: NodeFacts, checks: list[Check]) -> str:
+def verdict_of(facts: NodeFacts, checks: Sequence[Check]) -> str:
+    """The verdict in a sentence."""
     failures = [check.title for check in checks if check.status is Status.FAIL]
     warnings = [check.title for check in checks if check.status is Status.WARN]
     more = ""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from torchscale.schema.node.bundle import BundleCheck
 from torchscale.schema.node.check import (
     Check,
     Disposition,
@@ -84,6 +85,31 @@ def _names(parts: Sequence[PartVerdict]) -> str:
     others = [part.part for part in parts if part.gpu is None]
     gpus = [f"GPU {numbers}"] if numbers else []
     return ", ".join([*gpus, *others])
+
+
+def print_bundle(bundle: BundleCheck, console: Console) -> None:
+    """Whether a bundle is as it was written, then the verdicts in it."""
+    manifest, signed = bundle.manifest, "not signed"
+    if bundle.signer is not None:
+        signed = f"signed by {bundle.signer}"
+    if manifest is not None:
+        console.print(
+            f"{manifest.hostname}, {manifest.created_at}, torchscale {manifest.tool_version}; "
+            f"{signed}",
+            markup=False,
+        )
+    if bundle.validation is not None:
+        _print_parts(bundle.validation, console)
+        console.print(bundle.validation.verdict, markup=False)
+    console.print()
+    for problem in bundle.problems:
+        console.print(f"changed: {problem}", style="bold red", markup=False)
+    for note in bundle.notes:
+        console.print(f"note: {note}", style="dim", markup=False)
+    if bundle.verified:
+        console.print("Verified: as it was written.", style="bold", markup=False)
+    else:
+        console.print("Not verified.", style="bold red", markup=False)
 
 
 def print_fixes(validation: Validation, console: Console) -> None:

@@ -1,0 +1,24 @@
+"""A validation on paper: what to do comes first, and every check is in it."""
+
+from __future__ import annotations
+
+from tests.analysis.health.test_disposition import of, validated
+from torchscale.report.document import Table
+from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.validation_document import validation_document
+
+
+def test_what_is_not_kept_comes_first_and_no_check_is_left_out() -> None:
+    validation = validated(of(remapping_failed=True))
+    document = validation_document(validation, "node-17", "2026-01-01")
+    parts, checks = document.sections
+    table = parts.blocks[0]
+    assert isinstance(table, Table)
+    assert [row[0].text for row in table.rows] == ["return", "keep", "keep", "keep", "keep"]
+    assert table.rows[0][1].text.startswith("GPU 2")
+    listed = checks.blocks[0]
+    assert isinstance(listed, Table)
+    assert len(listed.rows) == len(validation.checks)
+    text = render_markdown(document)
+    assert "Validation of node-17" in text
+    assert "Not looked at: burn-in" in text

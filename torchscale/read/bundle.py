@@ -1,0 +1,147 @@
+"""The archive of a validation: what is sent to whoever sold the node, and checked there."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from torchscale.analysis.health.disposition import NODE
+from torchscale.analysis.health.node import validate_facts, verdict_of
+from torchscale.analysis.health.required import Requirements
+from torchscale.config.choices import ReportFormat
+from torchscale.errors import MachineError
+from torchscale.observer import SILENT, Observer
+from torchscale.read.rendering import render_document
+from torchscale.report.validation_document import validation_document
+from torchscale.schema.node.bundle import BundleCheck, BundleManifest
+from torchscale.schema.node.check import Status, Validation
+from torchscale.store.bundle import (
+    MANIFEST,
+    SIGNATURE,
+    changed_files,
+    manifest_of,
+    read_archive,
+    read_manifest,
+    write_archive,
+)
+from torchscale.util.redaction import redact_model
+from torchscale.util.signing import sign, signer_of
+from torchscale.version import __version__
+
+_VALIDATION = "validation.json"
+
+
+def write_bundle(
+    validation: Validation, path: Path, key: Path | None = None, observer: Observer = SILENT
+) -> None:
+    """Write the archive: checks and facts as JSON, a page and a document for people, digests of
+    all, and a signature of the digests if there is a ``key``. Secrets are redacted.
+
+    Raises:
+        UsageError: the key cannot be used.
+        MachineError: ssh-keygen is not installed.
+        OutputError: ``path`` cannot be written.
+    """
+    validation = redact_model(validation)
+    facts = validation.facts
+    hostname = facts.host.hostname if facts.host is not None else "unknown"
+    created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    document = validation_document(validation, hostname, created_at)
+    files = {
+        _VALIDATION: validation.model_dump_json(indent=1).encode(),
+        "report.html": render_document(ReportFormat.HTML, document),
+    }
+    try:
+        files["report.pdf"] = render_document(ReportFormat.PDF, document)
+    except MachineError as error:
+        observer.note(f"warning: the bundle has no PDF: {error.message}")
+    manifest = manifest_of(
+        files, tool_version=__version__, hostname=hostname, created_at=created_at
+    )
+    files[MANIFEST] = manifest.model_dump_json(indent=1).encode()
+    if key is not None:
+        files[SIGNATURE] = _signature(files[MANIFEST], key)
+    write_archive(path, files)
+
+
+def verify_bundle(path: Path) -> BundleCheck:
+    """Whether an archive is as it was written, who signed it, and whether its verdict follows from
+    its facts.
+
+    Raises:
+        UsageError: ``path`` cannot be read, or is no bundle.
+        MachineError: it is signed, and ssh-keygen is not installed.
+    """
+    files = read_archive(path)
+    manifest = read_manifest(files)
+    problems, notes = changed_files(files, manifest), []
+    signer = None
+    if SIGNATURE in files:
+        signer = _signer(files[MANIFEST], files[SIGNATURE])
+        if signer is None:
+            problems.append(f"{MANIFEST} was changed after it was signed")
+    else:
+        notes.append("not signed: whoever changed a file may have changed its digest too")
+    validation = _validation(files, problems)
+    if validation is not None:
+        _judge_again(validation, manifest, problems, notes)
+    return BundleCheck(
+        verified=not problems,
+        problems=tuple(problems),
+        notes=tuple(notes),
+        signer=signer,
+        manifest=manifest,
+        validation=validation,
+    )
+
+
+def _validation(files: dict[str, bytes], problems: list[str]) -> Validation | None:
+    try:
+        return Validation.model_validate_json(files.get(_VALIDATION, b""))
+    except ValidationError:
+        problems.append(f"{_VALIDATION} cannot be read")
+        return None
+
+
+def _judge_again(
+    validation: Validation, manifest: BundleManifest, problems: list[str], notes: list[str]
+) -> None:
+    """The checks and verdicts that this version draws from the facts. What was required of the node
+    (``--require``) is not in them."""
+    if manifest.tool_version != __version__:
+        notes.append(f"judged by torchscale {manifest.tool_version}, this is {__version__}")
+        return
+    again = validate_facts(validation.facts, Requirements(), validation.burn_in)
+    kept = {check.id: check for check in validation.checks}
+    problems += [
+        f"the check {check.title!r} does not follow from the facts"
+        for check in again.checks
+        if kept.get(check.id) != check
+    ]
+    failed = any(check.status is Status.FAIL for check in validation.checks)
+    said = verdict_of(validation.facts, validation.checks)
+    if validation.fit is failed or validation.verdict != said:
+        problems.append("the verdict does not follow from the checks")
+    parts = {part.part: part for part in validation.parts}
+    problems += [
+        f"what to do with {part.part} does not follow from the facts"
+        for part in again.parts
+        if part.part != NODE and parts.get(part.part) != part
+    ]
+
+
+def _signature(content: bytes, key: Path) -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / MANIFEST
+        path.write_bytes(content)
+        return sign(path, key).read_bytes()
+
+
+def _signer(content: bytes, signature: bytes) -> str | None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / SIGNATURE
+        path.write_bytes(signature)
+        return signer_of(content, path)

@@ -1,0 +1,90 @@
+"""What ``validate`` found, as a document: two pages for whoever sold or runs the node."""
+
+from __future__ import annotations
+
+from torchscale.report.document import (
+    Column,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    Tone,
+    shortened,
+    text_value,
+)
+from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
+
+_TONES = {
+    Status.PASS: Tone.GOOD,
+    Status.WARN: Tone.CAUTION,
+    Status.FAIL: Tone.BAD,
+    Status.NOT_APPLICABLE: Tone.DIM,
+}
+_PART_TONES = {
+    Disposition.KEEP: Tone.GOOD,
+    Disposition.RETEST: Tone.CAUTION,
+    Disposition.RETURN: Tone.BAD,
+}
+
+
+def validation_document(validation: Validation, hostname: str, created_at: str) -> Document:
+    """The verdict, what to do with each part, and every check."""
+    return Document(
+        title=f"Validation of {hostname}",
+        subtitle=created_at,
+        verdict=(shortened(validation.verdict),),
+        key_figures=(),
+        sections=(
+            Section("What to do", "parts", (_parts(validation), *_unseen(validation))),
+            Section("Checks", "checks", (_checks(validation),)),
+        ),
+    )
+
+
+def _parts(validation: Validation) -> Table:
+    columns = (
+        Column("verdict"),
+        Column("part", prose=True),
+        Column("what to do", prose=True),
+        Column("because", prose=True),
+    )
+    gravest = sorted(validation.parts, key=lambda part: part.disposition is Disposition.KEEP)
+    return Table("Keep, retest or return", columns, tuple(_part_row(part) for part in gravest))
+
+
+def _part_row(part: PartVerdict) -> tuple[TableValue, ...]:
+    return (
+        TableValue(part.disposition.value, None, _PART_TONES[part.disposition]),
+        TableValue(shortened(part.part)),
+        text_value(shortened(part.action)),
+        text_value(shortened("; ".join(part.reasons))),
+    )
+
+
+def _unseen(validation: Validation) -> list[Paragraph]:
+    if not validation.unseen:
+        return []
+    return [Paragraph(f"Not looked at: {', '.join(validation.unseen)}.")]
+
+
+def _checks(validation: Validation) -> Table:
+    columns = (
+        Column("result"),
+        Column("group"),
+        Column("check", prose=True),
+        Column("seen", prose=True),
+    )
+    return Table("All checks", columns, tuple(_check_row(check) for check in validation.checks))
+
+
+def _check_row(check: Check) -> tuple[TableValue, ...]:
+    seen = check.seen
+    if check.expected:
+        seen += f" (expected: {check.expected})"
+    return (
+        TableValue(check.status.value, None, _TONES[check.status]),
+        TableValue(check.group),
+        TableValue(check.title),
+        TableValue(shortened(seen)),
+    )

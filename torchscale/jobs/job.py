@@ -25,7 +25,12 @@ from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.rank import ProgramLine
-from torchscale.schema.watch.report import WatchedRank, WatchFinding, WatchReport
+from torchscale.schema.watch.report import (
+    JobState,
+    WatchedRank,
+    WatchFinding,
+    WatchReport,
+)
 from torchscale.util.redaction import redact_arguments
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
@@ -188,20 +193,26 @@ class WatchedJob:
         with_steps = [attempt for attempt in self._attempts if attempt.log is not None]
         return with_steps[-1] if with_steps else None
 
-    def report(self, now: float, exit_code: int | None = None) -> WatchReport:
+    def report(
+        self, now: float, exit_code: int | None = None, *, is_over: bool = False
+    ) -> WatchReport:
         """All that is known.
 
         Args:
             now: Seconds since the epoch.
             exit_code: Of the program; ``None`` while it runs.
-
+            is_over: Whether it has ended although it has no exit code.
         """
         started = self._log.started
+        state = JobState.RUNNING
+        if is_over or exit_code is not None:
+            state = JobState.ENDED
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
             started_at=datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
             seconds=max(0.0, now - started),
+            state=state,
             exit_code=exit_code,
             autopsy=self.autopsy,
         )

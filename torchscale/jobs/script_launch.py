@@ -232,7 +232,9 @@ class _ScriptLaunch:
         self._job.guarded(self._job.judge)
         self._job.guarded(
             lambda: atomic_write_model(
-                self._watched / REPORT, self._job.report(time.time(), code), durable=False
+                self._watched / REPORT,
+                self._job.report(time.time(), code, is_over=True),
+                durable=False,
             )
         )
         for path in self._watched.glob("ranks/*/*.bin"):

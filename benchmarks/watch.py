@@ -4,12 +4,13 @@
 
     python benchmarks/watch.py                        # two and four ranks, about an hour
     python benchmarks/watch.py --ranks 2 --only none forward
-    python benchmarks/watch.py --cost --pairs 20      # throughput with and without
+    python benchmarks/watch.py --cost --pairs 300     # what the collector costs
 
 Each run is ``torchscale watch -- torchrun … watched_program.py``. A run is right if the rule of its
 cause names its rank (and for a cause that begins or grows says so), and if no rank is named where
-none is slow. ``--cost`` alternates runs with and without the collector, and prints the ratio of their
-throughputs with the 95 % interval of its mean.
+none is slow. ``--cost`` alternates blocks of steps with and without the collector within one process,
+and prints the ratio of their throughputs with the 95 % interval of its mean, the time in hooks, and
+processor time and bytes a rank-hour.
 """
 
 from __future__ import annotations
@@ -21,16 +22,25 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import psutil
 
 from torchscale.analysis.stats.series import mean_interval
 
 PROGRAM = Path(__file__).resolve().parent / "watched_program.py"
 STRATEGIES = ("ddp", "fsdp", "zero", "tensor", "pipeline", "plain")
+COST_STRATEGIES = ("ddp", "fsdp", "plain")
 END_SECONDS = 300
+COST_SECONDS = 1800
+"""In which a measurement of the cost has ended."""
+STARTING_SECONDS, COMMAND_SECONDS = 20.0, 60.0
+"""Of a job whose command's processor time is measured: what is left out, and how long it lasts."""
 STEPS = 300
 LONG_STEPS = 600
 """For what changes within the run."""
@@ -120,19 +130,19 @@ def watched(directory: Path, ranks: int, arguments: Sequence[str]) -> dict[str, 
     return content
 
 
-def _torchrun(ranks: int) -> list[str]:
+def _torchrun(ranks: int, program: str = str(PROGRAM)) -> list[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return [*launcher, "--nproc-per-node", str(ranks), str(PROGRAM)]
+    return [*launcher, "--nproc-per-node", str(ranks), program]
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], seconds: float = END_SECONDS) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
-        timeout=END_SECONDS,
+        timeout=seconds,
     )
 
 
@@ -210,36 +220,86 @@ def find_causes(options: argparse.Namespace) -> None:
 
 
 def measure_cost(options: argparse.Namespace) -> None:
-    """Print the ratio of throughputs with and without the collector."""
+    """Print what the collector costs a rank, by blocks of steps with and without it within one
+    process (``watch_cost.py``), and what the command costs beside it."""
     for strategy in options.strategies:
-        logs = []
         with tempfile.TemporaryDirectory() as name:
-            for pair in range(options.pairs):
-                arguments = ["--strategy", strategy, "--steps", str(options.cost_steps)]
-                order = (True, False) if pair % 2 else (False, True)
-                seconds = {
-                    is_watched: _step_seconds(Path(name) / f"{pair}", arguments, is_watched)
-                    for is_watched in order
-                }
-                logs.append(math.log(seconds[False] / seconds[True]))
-        mean, half = mean_interval(logs)
-        low, high = (math.exp(mean + sign * (half or 0.0)) for sign in (-1, 1))
-        print(
-            f"{strategy}: throughput with ÷ without {math.exp(mean):.4f} ({low:.4f} to {high:.4f}), "
-            f"{options.pairs} pairs",
-            flush=True,
+            program = str(PROGRAM.parent / "watch_cost.py")
+            arguments = ["--strategy", strategy, "--pairs", str(options.pairs), "-o", name]
+            done = _run([*_torchrun(2, program), *arguments], seconds=COST_SECONDS)
+            if done.returncode != 0:
+                raise RuntimeError(f"{strategy}: {done.stderr[-2000:]}")
+            costs = [json.loads((Path(name) / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+            step = _print_cost(strategy, costs)
+            share = _command_share(Path(name) / "watched", strategy, step)
+        print(f"  the command: {3600 * share / 2:.1f} s of processor time a rank-hour", flush=True)
+
+
+def _print_cost(strategy: str, costs: Sequence[dict[str, Any]]) -> float:
+    """Print what was measured; the mean step with the collector, in seconds."""
+    pairs = costs[0]["pairs"]
+    step = fmean(attached[0] for attached, _ in pairs)
+    print(
+        f"{strategy}: steps of {1e3 * step:.1f} ms; {len(pairs)} pairs of blocks of "
+        f"{costs[0]['block_steps']} steps; throughput with ÷ without {_ratio(pairs, 0)}"
+    )
+    for rank, cost in enumerate(costs):
+        attached = cost["attached_seconds"]
+        # Moments that the optimizer's hooks do not note come in pairs around a function.
+        around = cost["hook_seconds"] * cost["moments_per_step"] / 2
+        hooks, used = cost["step_hook_seconds"] + around, cost["step_hook_cpu_seconds"] + around
+        thread = cost["thread_seconds"] / attached
+        written = cost["written_bytes"] / attached
+        told = (
+            f"processor time without ÷ with {_ratio(cost['pairs'], 1)}",
+            f"{1e6 * hooks:.0f} µs a step in hooks, {1e6 * used:.0f} µs of processor time "
+            f"({100 * used / step:.2f} % of the step)",
+            f"{cost['moments_per_step']:.1f} moments a step",
+            f"the thread takes {100 * thread:.2f} % of a core",
+            f"{3600 * (thread + used / step):.1f} s of processor time and "
+            f"{3600 * written / 1e6:.1f} MB written a rank-hour",
+            f"{cost['lost_calls']} collectives lost",
         )
+        print(f"  rank {rank}: {'; '.join(told)}")
+    return step
 
 
-def _step_seconds(directory: Path, arguments: Sequence[str], is_watched: bool) -> float:
-    """Mean step that the program itself prints."""
-    command = [*_torchrun(2), *arguments]
-    if is_watched:
-        watch = [sys.executable, "-m", "torchscale", "watch", "--no-live", "-o", str(directory)]
-        command = [*watch, "--", *command]
-    done = _run(command)
-    line = next(line for line in done.stdout.splitlines() if line.endswith("ms a step"))
-    return float(line.split()[0]) * 1e-3
+def _ratio(pairs: Sequence[Sequence[Sequence[float]]], place: int) -> str:
+    """Without ÷ with the collector, with the 95 % interval of its mean; ``place`` 0 for wall time and
+    1 for processor time."""
+    mean, half = mean_interval([math.log(out[place] / on[place]) for on, out in pairs])
+    low, high = (math.exp(mean + sign * (half or 0.0)) for sign in (-1, 1))
+    return f"{math.exp(mean):.4f} ({low:.4f} to {high:.4f})"
+
+
+def _command_share(directory: Path, strategy: str, step_seconds: float) -> float:
+    """Processor time that the command takes per second, of a job that has been running for a
+    while."""
+    steps = str(round((STARTING_SECONDS + COMMAND_SECONDS) / step_seconds))
+    watch = [sys.executable, "-m", "torchscale", "watch", "--no-live", "-o", str(directory), "--"]
+    job = [*_torchrun(2), "--strategy", strategy, "--steps", steps]
+    readings: list[tuple[float, float]] = []
+    with subprocess.Popen(
+        [*watch, *job],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        command = psutil.Process(process.pid)
+        began = time.monotonic()
+        while True:
+            try:
+                process.wait(0.5)
+                break
+            except subprocess.TimeoutExpired:
+                times = command.cpu_times()
+            if time.monotonic() - began > STARTING_SECONDS:
+                readings.append((time.monotonic(), times.user + times.system))
+    readings = readings[
+        : -max(2, len(readings) // 10)
+    ]  # the end, with the report, is no part of it
+    (first, used), (last, used_until) = readings[0], readings[-1]
+    return (used_until - used) / (last - first)
 
 
 def main() -> None:
@@ -248,13 +308,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
+    parser.add_argument("--strategies", nargs="+")
     parser.add_argument("--only", nargs="+", default=[], help="scenarios by name")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--cost", action="store_true")
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--cost-steps", type=int, default=600)
+    parser.add_argument("--pairs", type=int, default=300)
     options = parser.parse_args()
+    if options.strategies is None:
+        options.strategies = COST_STRATEGIES if options.cost else STRATEGIES
     if options.cost:
         measure_cost(options)
     else:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.program import torchscale
 from torchscale.schema.watch.attempt import CommandRun, JobRuns
-from torchscale.schema.watch.report import WatchReport
+from torchscale.schema.watch.report import JobState, WatchReport
 
 
 def test_without_a_program_it_says_what_to_type(tmp_path: Path) -> None:
@@ -98,7 +98,11 @@ def test_another_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_watched_jobs_are_listed_and_shown_by_name(tmp_path: Path) -> None:
     report = WatchReport(
-        tool_version="1", command=("python", "train.py"), started_at="2026-01-01", seconds=3
+        tool_version="1",
+        command=("python", "train.py"),
+        started_at="2026-01-01",
+        seconds=3,
+        state=JobState.ENDED,
     )
     (tmp_path / "results" / "mine").mkdir(parents=True)
     (tmp_path / "results" / "mine" / "watch.json").write_text(report.model_dump_json())

@@ -256,23 +256,56 @@ def test_ready_files_are_plans(program: Program) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_collectives_of_a_sharded_model_are_paired_over_its_ranks(program: Program) -> None:
-    """What the ranks note must fit their records, else waits are judged by their totals."""
+def launched(
+    program: Program, strategy: str | dict[str, Any], ranks: int
+) -> tuple[Path, TrainingResult]:
+    """A launch of a small decoder that was measured: its folder and its result."""
     config = write(
         program,
-        models="tiny-decoder",
-        batch_sizes=[2],
-        gpu_counts=[2],
-        parallel={"strategy": "fsdp"},
-        benchmark={**FAST, "measure_steps": 12},
+        models="late_decoder:build",
+        batch_sizes=[4],
+        gpu_counts=[ranks],
+        parallel={"strategy": strategy},
+        launch={"oversubscribe": True},
+        benchmark={**FAST, "measure_steps": 24},
     )
     (cell,) = rows(program, config)
     assert cell["state"] == "ok"
-    payload = TrainingResult.model_validate(record(program, cell["cell_id"])["payload"])
     (launch,) = (program.directory / "results" / "run" / "cells").glob("*/launch-0")
+    payload = record(program, cell["cell_id"])["payload"]
+    return launch, TrainingResult.model_validate(payload)
 
-    pairs = paired_waits(launch, payload.ranks)
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "includes_sync"),
+    cases(
+        [("fsdp", 2, False), ({"name": "hybrid", "data": 2, "tensor": 2}, 4, True)],
+        [({"name": "fsdp", "shard": 2}, 4, False)],
+    ),
+)
+def test_collectives_of_a_split_model_are_paired_over_its_ranks(
+    program: Program, strategy: str | dict[str, Any], ranks: int, includes_sync: bool
+) -> None:
+    """What the ranks note must fit their records, else waits are judged by their totals."""
+    launch, result = launched(program, strategy, ranks)
+    pairs = paired_waits(launch, result.ranks)
     assert pairs is not None
     assert pairs.complete.all()
-    assert len(pairs.complete) == payload.measured_steps
+    assert pairs.includes_sync is includes_sync
+    assert len(pairs.complete) == result.measured_steps
     assert pairs.transfer.min() > 0
+    assert pairs.wait.sum() == pytest.approx(pairs.blame.sum())
+    assert result.signals is not None
+    assert result.signals.wait is not None
+
+
+@pytest.mark.parametrize("within", cases([{"shard": 2}], [{"tensor": 2}]))
+def test_waits_within_the_stages_of_a_pipeline_are_taken_apart(
+    program: Program, within: dict[str, int]
+) -> None:
+    _, result = launched(program, {"name": "hybrid", "pipeline": 2, **within}, 4)
+    assert result.rank_steps is not None
+    assert all(seconds is not None and seconds > 0 for seconds in result.rank_steps.mean_sync)
+    assert result.signals is not None
+    assert result.signals.wait is None, "stages wait for each other by design"
+    assert result.signals.windows is not None

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from torchscale.jobs.read import read_watch
 from torchscale.jobs.run import REPORT, WatchRequest, watch_program, watching_environment
+from torchscale.schema.watch.report import JobState, WatchReport
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +26,7 @@ def _watch(directory: Path, code: str) -> int | None:
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
 def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
     assert _watch(tmp_path, code) == expected
-    assert (tmp_path / "job" / REPORT).is_file()
+    assert read_watch(tmp_path / "job").state is JobState.ENDED
 
 
 def test_a_program_that_a_signal_ended_has_128_and_its_number(tmp_path: Path) -> None:
@@ -94,6 +96,28 @@ def test_a_program_outlives_a_watcher_that_is_killed(tmp_path: Path) -> None:
         while not done.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
     assert done.exists()
+
+
+def test_a_watcher_that_is_killed_leaves_a_job_without_a_result(tmp_path: Path) -> None:
+    code = "import sys, time\nprint('here', flush=True)\nsys.stdin.readline()\n"
+    command = [sys.executable, "-m", "torchscale", "watch", "-o", "job", "--"]
+    read, write = os.pipe()
+    job = tmp_path / "job"
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", code], cwd=tmp_path, stdin=read, stdout=subprocess.PIPE
+    ) as process:
+        os.close(read)
+        assert process.stdout is not None
+        process.stdout.readline()
+        report = WatchReport(tool_version="1", command=("x",), started_at="now", seconds=1)
+        (job / REPORT).write_text(report.model_dump_json())  # as the first judgement, after 15 s
+        assert read_watch(job).state is JobState.RUNNING
+        process.kill()
+        process.wait(30)
+    os.write(write, b"go on\n")
+    os.close(write)
+
+    assert read_watch(job).state is JobState.LOST
 
 
 def test_the_programs_own_path_stays_behind_ours() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,9 @@ from tests.jobs.folders import write_job
 from tests.jobs.test_attempts import _call, _checkpoints, _later
 from torchscale.errors import StoreError, UsageError
 from torchscale.jobs.job import WatchedJob
+from torchscale.jobs.liveness import this_run
 from torchscale.jobs.runs import begin_run, end_run, is_job
-from torchscale.schema.watch.attempt import CommandRun, JobRuns
+from torchscale.schema.watch.attempt import JobRuns
 from torchscale.schema.watch.report import WatchReport
 
 BEGAN = START_NS * 1e-9
@@ -53,7 +53,7 @@ def test_a_second_run_adds_to_what_is_kept_of_the_first(tmp_path: Path) -> None:
 
 def test_a_run_whose_command_was_killed_is_read_from_its_ranks(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 49))
-    gone = CommandRun(started=BEGAN - 4.0, pid=1 << 22, host=socket.gethostname())
+    gone = this_run(BEGAN - 4.0).model_copy(update={"pid": 1 << 22})
     (tmp_path / "runs.json").write_text(JobRuns(runs=(gone,)).model_dump_json())
     past = begin_run(tmp_path, BEGAN + 60.0)
 
@@ -74,7 +74,7 @@ def test_a_job_that_is_watched_now_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_number_of_a_process_that_is_gone_may_be_anothers(tmp_path: Path) -> None:
-    old = CommandRun(started=1.0, pid=os.getppid(), host=socket.gethostname())
+    old = this_run(1.0).model_copy(update={"pid": os.getppid()})
     (tmp_path / "runs.json").write_text(JobRuns(runs=(old,)).model_dump_json())
 
     assert len(begin_run(tmp_path, BEGAN).runs) == 2

@@ -34,7 +34,9 @@ def _written(
     """The payload of a script of 200 steps, each of so many backward passes."""
     write_job(directory, job(cell.world_size, 200), 0, **facts)
     steps: list[StepTimes] = []
-    watched = WatchedJob(directory, ("train.py",), START_NS * 1e-9, on_steps=steps.append)
+    watched = WatchedJob(
+        directory, ("train.py",), START_NS * 1e-9, on_steps=lambda _, new: steps.append(new)
+    )
     watched.advance()
     rule = cell.measurement.model_copy(update={"warmup_seconds": 0.0})
     measurement = ScriptMeasurement(rule, 100)

@@ -13,8 +13,12 @@ from tests.jobs.folders import write_job
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.errors import StoreError
 from torchscale.jobs.job import WatchedJob
+from torchscale.jobs.runs import begin_run
 from torchscale.jobs.watched_run import WatchedRun
+from torchscale.results.details import read_details
+from torchscale.schema.launch.record import payload
 from torchscale.schema.launch.steps import StopRule
+from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder, load_run
@@ -38,13 +42,23 @@ class _Job:
     ) -> RunFolder:
         for attempt in range(attempts):
             write_job(self.directory, job(2, steps, extra), attempt, **facts)
+        return self.follow(exit_code)
+
+    def follow(self, exit_code: int | None = 0, *, is_added: bool = False) -> RunFolder:
+        """Read the attempts that are there; with ``is_added`` those of another run of the command."""
+        past = begin_run(self.directory, _STARTED, starts_program=False)
+        assert is_added == (len(past.runs) > 1)
         run = WatchedRun(self.command)
-        watched = WatchedJob(self.directory, self.command, _STARTED, on_steps=run.take)
-        for _ in range(attempts):
-            watched.advance()
+        watched = WatchedJob(self.directory, self.command, _STARTED, past=past, on_steps=run.take)
+        watched.advance()
         watched.judge()
+        watched.close(_STARTED + 60)
         report = watched.report(_STARTED + 60, exit_code)
         return run.write(self.directory, watched, report, environment())
+
+    def launches(self) -> list[int]:
+        """How many each cell has."""
+        return [len(cell.launches) for cell in load_run(self.directory).cells]
 
     def summary(self) -> RunSummary:
         return summarize(load_run(self.directory))
@@ -94,8 +108,8 @@ def test_what_a_job_did_until_it_was_ended_counts(tmp_path: Path, exit_code: int
     [
         ({"exit_code": 3}, State.CRASHED, "train.py exited with 3"),
         ({"steps": 8}, State.INVALID, "it made 9 steps, too few"),
-        ({"attempts": 2}, State.INVALID, "started again 1 times"),
-        ({"world_size": 4}, State.INVALID, "2 of 4 ranks wrote here"),
+        ({"steps": 8, "attempts": 3}, State.INVALID, "none of its 3 attempts made enough steps"),
+        ({"world_size": 4}, State.INVALID, "2 of 4 ranks wrote here (0, 1 on here)"),
     ],
 )
 def test_a_job_without_figures_says_why(
@@ -107,6 +121,101 @@ def test_a_job_without_figures_says_why(
     (cell,) = here.summary().cells
     assert cell.state is state
     assert reason in cell.reason
+
+
+def test_attempts_of_a_job_are_launches_of_its_cell(tmp_path: Path) -> None:
+    here = _Job(tmp_path)
+    write_job(tmp_path, job(2, 200), 0)
+    write_job(tmp_path, job(2, 300, lambda _, step: 4.0), 1)
+    folder = here.follow()
+
+    (cell,) = here.summary().cells
+    assert (cell.state, here.launches()) == (State.OK, [2])
+    assert cell.figures is not None
+    assert cell.figures.step_mean == pytest.approx(0.015, rel=0.1)
+    details = read_details(tmp_path, folder.experiment, [cell.cell])
+    watched = details[cell.cell.id].watched
+    assert watched is not None
+    assert watched.restarts == 1
+
+
+def test_attempts_that_were_too_short_are_left_out(tmp_path: Path) -> None:
+    here = _Job(tmp_path)
+    write_job(tmp_path, job(2, 200), 0)
+    write_job(tmp_path, job(2, 8), 1)
+    here.follow()
+
+    (cell,) = here.summary().cells
+    assert (cell.state, here.launches()) == (State.OK, [1])
+
+
+def _late(milliseconds: int) -> Extra:
+    """All ranks, in all steps."""
+
+    def late(rank: int, step: int) -> float:
+        del rank, step
+        return float(milliseconds)
+
+    return late
+
+
+def test_of_many_attempts_the_last_ones_are_kept(tmp_path: Path) -> None:
+    here = _Job(tmp_path)
+    for attempt in range(8):
+        write_job(tmp_path, job(2, 200, _late(attempt)), attempt)
+    here.follow()
+
+    (cell,) = load_run(tmp_path).cells
+    assert len(cell.launches) == 5
+    steps = [payload(record, TrainingResult).steps for record in cell.launches]
+    means = [one.seconds.mean for one in steps if one is not None]
+    assert means == pytest.approx([0.016, 0.017, 0.018, 0.019, 0.020], rel=0.05)
+
+
+def test_attempts_with_another_number_of_ranks_are_another_cell(tmp_path: Path) -> None:
+    here = _Job(tmp_path)
+    write_job(tmp_path, job(2, 200), 0)
+    write_job(tmp_path, job(3, 200), 1)
+    here.follow()
+
+    cells = here.summary().cells
+    assert [(cell.cell.world_size, cell.state) for cell in cells] == [(2, State.OK), (3, State.OK)]
+
+
+def test_a_job_that_failed_has_no_figures_until_it_is_run_again(tmp_path: Path) -> None:
+    here = _Job(tmp_path)
+    here.run(exit_code=3)
+    assert here.summary().cells[0].state is State.CRASHED
+    write_job(tmp_path, job(2, 200), 1)
+    here.follow(is_added=True)
+
+    (cell,) = here.summary().cells
+    assert (cell.state, here.launches()) == (State.OK, [1])
+    assert [path.name for path in (tmp_path / "quarantine").iterdir()] == [
+        f"{cell.cell.id}-launch-0-replaced-0"
+    ]
+
+
+def test_a_run_that_is_added_and_too_short_leaves_the_figures_of_the_others(
+    tmp_path: Path,
+) -> None:
+    here = _Job(tmp_path)
+    here.run()
+    write_job(tmp_path, job(2, 200), 1)
+    here.follow(is_added=True)
+    write_job(tmp_path, job(2, 8), 2)
+    here.follow(is_added=True)
+
+    (cell,) = here.summary().cells
+    assert (cell.state, here.launches()) == (State.OK, [2])
+
+
+def test_a_job_that_failed_after_a_restart_says_so(tmp_path: Path) -> None:
+    here = _Job(tmp_path)
+    here.run(exit_code=3, attempts=2)
+
+    (cell,) = here.summary().cells
+    assert (cell.state, cell.reason) == (State.CRASHED, "launch 2: train.py exited with 3")
 
 
 def test_a_program_without_ranks_leaves_no_run(tmp_path: Path) -> None:

@@ -112,6 +112,24 @@ def test_a_rank_that_is_late_has_the_blame(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.blame[1], 0.006, atol=1e-6)
 
 
+def test_what_is_called_within_a_wait_is_what_it_is_for(tmp_path: Path) -> None:
+    """DistributedDataParallel calls its collective after the last gradient, from which on its wait is
+    noted."""
+    ranks = noted(own=[[2.0, 2.0], [8.0, 2.0]])
+    write(tmp_path, [[_noted_early(batch) for batch in batches] for batches in ranks])
+    found = paired(tmp_path)
+    assert found.includes_sync
+    np.testing.assert_allclose(found.wait[0], 0.006, atol=1e-6)
+    np.testing.assert_allclose(found.blame[1], 0.006, atol=1e-6)
+    np.testing.assert_allclose(found.transfer, 0.002, atol=1e-6)
+
+
+def _noted_early(batch: ExchangeBatch) -> ExchangeBatch:
+    """With waits that were noted half a millisecond before the call."""
+    marks = [mark - (MS // 2 << 8) if mark & 31 == int(Kind.WAIT) else mark for mark in batch.marks]
+    return batch.model_copy(update={"marks": tuple(marks), "includes_sync": True})
+
+
 def test_a_batch_of_which_calls_were_lost_is_not_judged_by_them(tmp_path: Path) -> None:
     write(tmp_path, noted(own=[[2.0, 2.0], [8.0, 2.0]], lost=[0, 4]))
     assert paired(tmp_path).complete.tolist() == [True] * 3 + [False] * 2

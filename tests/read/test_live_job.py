@@ -12,9 +12,11 @@ from tests.factories import run
 from tests.jobs.folders import write_job
 from torchscale.errors import StoreError
 from torchscale.jobs.job import WatchedJob
+from torchscale.jobs.liveness import RUNS, this_run
 from torchscale.jobs.run import REPORT
 from torchscale.read.live_job import JobPage, is_watched
 from torchscale.read.serve import RunPage
+from torchscale.schema.watch.attempt import JobRuns
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_model
 
@@ -64,6 +66,38 @@ def test_a_run_that_is_added_to_a_job_is_shown_while_it_runs(tmp_path: Path) -> 
     page = RunPage(tmp_path)
     assert page.version().startswith("watch-")
     assert "201 steps" in page.running()
+
+
+def _lose(directory: Path) -> None:
+    """Have the command that watches the job be gone."""
+    run = this_run(_STARTED).model_copy(update={"pid": 1 << 22})
+    (directory / RUNS).write_text(JobRuns(runs=(run,)).model_dump_json())
+
+
+def test_a_job_whose_command_was_killed_does_not_run_for_ever(tmp_path: Path) -> None:
+    judged(tmp_path)
+    page = RunPage(tmp_path)
+    running = page.version()
+    assert page.running()
+    _lose(tmp_path)
+
+    assert page.running() == ""
+    assert page.version() != running, "the page is rendered again"
+    assert "watch ended without a result; last written 20" in page.render(page.version())
+    figures = page.metrics(page.version(), openmetrics=False)
+    name = tmp_path.name
+    assert f'torchscale_watch_running{{run="{name}"}} 0' in figures
+    assert f'torchscale_watch_lost{{run="{name}"}} 1' in figures
+
+
+def test_a_run_that_was_added_to_a_job_and_lost_is_shown(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, run({}).experiment)
+    judged(tmp_path)
+    _lose(tmp_path)
+    page = RunPage(tmp_path)
+
+    assert page.running() == ""
+    assert "watch ended without a result" in page.render(page.version())
 
 
 def test_a_damaged_report_is_an_error(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_figures_for_prometheus(late: WatchReport) -> None:
     def value(name: str, **labels: str) -> float:
         return found[f"torchscale_watch_{name}", tuple(sorted({**run, **labels}.items()))]
 
-    assert value("running") == 1
+    assert (value("running"), value("lost")) == (1, 0)
     assert value("steps") == 401
     assert value("goodput") == pytest.approx(late.goodput)
     assert value("rank_wait_seconds", rank="0") == pytest.approx(0.006, rel=0.05)

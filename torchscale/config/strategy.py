@@ -253,6 +253,9 @@ class Hybrid(_Sharded, PipelineBase):
     """Any product of degrees on one device mesh."""
 
     name: Literal["hybrid"] = "hybrid"
+
+    signals = frozenset({Signal.WAITS, Signal.BUBBLE})
+
     data: PositiveInt | None = Field(
         None, description="Model copies (DDP; HSDP with shard); default: the remaining devices."
     )

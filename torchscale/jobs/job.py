@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,12 @@ from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.rank import ProgramLine
-from torchscale.schema.watch.report import WatchedRank, WatchFinding, WatchReport
+from torchscale.schema.watch.report import (
+    JobState,
+    WatchedRank,
+    WatchFinding,
+    WatchReport,
+)
 from torchscale.util.redaction import redact_arguments
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
@@ -61,7 +67,7 @@ class WatchedJob:
         *,
         past: Past | None = None,
         price: float | None = None,
-        on_steps: Callable[[StepTimes], None] = lambda _: None,
+        on_steps: Callable[[int, StepTimes], None] = lambda *_: None,
         has_optimizer: bool = False,
     ) -> None:
         """
@@ -71,13 +77,13 @@ class WatchedJob:
             started: When this run of the command began, in seconds since the epoch.
             past: Earlier runs.
             price: Dollars for a device and hour.
-            on_steps: Called with the steps of this run's first attempt as they become complete.
+            on_steps: Called with the number of an attempt and its steps as they become complete.
             has_optimizer: Whether nothing but steps of an optimizer counts.
         """
         self._directory, self._command, self._price = directory, tuple(command), price
-        self._has_optimizer = has_optimizer
+        self._has_optimizer, self._on_steps = has_optimizer, on_steps
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
-        self._attempts = [self._attempt(self._log.next_attempt, on_steps)]
+        self._attempts = [self._attempt(self._log.next_attempt)]
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -95,11 +101,14 @@ class WatchedJob:
             return True
         return False
 
-    def _attempt(
-        self, number: int, on_steps: Callable[[StepTimes], None] = lambda _: None
-    ) -> Attempt:
+    def _attempt(self, number: int) -> Attempt:
         follower = JobFollower(self._directory, number, has_optimizer=self._has_optimizer)
-        return Attempt(number, follower, on_steps)
+        return Attempt(number, follower, partial(self._on_steps, number))
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """Of this run; the last one goes on. One whose ranks have not reported has no streams."""
+        return self._attempts
 
     @property
     def steps(self) -> int:
@@ -116,11 +125,6 @@ class WatchedJob:
     def restarts(self) -> int:
         """Attempts before the last."""
         return len(self._attempts) - 1
-
-    @property
-    def counts_rounds(self) -> bool:
-        """Whether its steps are rounds of collectives, for want of an optimizer."""
-        return self._attempts[0].follower.round is not None
 
     @property
     def streams(self) -> Mapping[int, RankStream]:
@@ -188,20 +192,26 @@ class WatchedJob:
         with_steps = [attempt for attempt in self._attempts if attempt.log is not None]
         return with_steps[-1] if with_steps else None
 
-    def report(self, now: float, exit_code: int | None = None) -> WatchReport:
+    def report(
+        self, now: float, exit_code: int | None = None, *, is_over: bool = False
+    ) -> WatchReport:
         """All that is known.
 
         Args:
             now: Seconds since the epoch.
             exit_code: Of the program; ``None`` while it runs.
-
+            is_over: Whether it has ended although it has no exit code.
         """
         started = self._log.started
+        state = JobState.RUNNING
+        if is_over or exit_code is not None:
+            state = JobState.ENDED
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
             started_at=datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
             seconds=max(0.0, now - started),
+            state=state,
             exit_code=exit_code,
             autopsy=self.autopsy,
         )

@@ -18,6 +18,7 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.jobs.job import WatchedJob
+from torchscale.jobs.liveness import give_sign
 from torchscale.jobs.runs import Past, begin_run, end_run
 from torchscale.jobs.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
@@ -178,6 +179,7 @@ def _follow(
         if now - read_at < _READ_SECONDS:
             continue
         read_at = now
+        give_sign(directory)
         job.guarded(job.advance)
         job.guarded(partial(run.look, job))
         if job.moments > moments:
@@ -240,7 +242,7 @@ def _finished(
                 path.unlink(missing_ok=True)
         if not is_kept:
             job.guarded(kept)  # a full disk has room now
-    return job.report(ended, exit_code)
+    return job.report(ended, exit_code, is_over=True)
 
 
 def _keep(
@@ -253,7 +255,7 @@ def _keep(
     """
     job.close(ended)
     end_run(directory, past, ended)
-    atomic_write_model(directory / REPORT, job.report(ended, exit_code))
+    atomic_write_model(directory / REPORT, job.report(ended, exit_code, is_over=True))
 
 
 @contextlib.contextmanager

@@ -7,30 +7,26 @@ requeued, or started again, the files of its ranks are gone when the next run be
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
 from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import StoreError, UsageError
 from torchscale.jobs.attempts import Attempt
 from torchscale.jobs.follow import JobFollower
+from torchscale.jobs.liveness import RUNS, is_followed, this_run
 from torchscale.jobs.stream import rank_folders
 from torchscale.schema.watch.attempt import AttemptRecord, CommandRun, JobRuns
 from torchscale.util.files import atomic_write_model, make_directory, read_bounded
 
 M = TypeVar("M", bound=BaseModel)
 
-_RUNS = "runs.json"
 _ATTEMPTS = "attempts"
 _MAX_BYTES = 8 << 20
 """Of a file here; an attempt with all the checkpoints that are kept has 300 kB."""
-_SAME_PROCESS_SECONDS = 2.0
-"""By which the start of a process and that of its run may differ."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Past:
 
 def is_job(directory: Path) -> bool:
     """Whether ``directory`` holds a watched job that a run can be added to."""
-    return (directory / _RUNS).is_file()
+    return (directory / RUNS).is_file()
 
 
 def begin_run(directory: Path, now: float, *, starts_program: bool = True) -> Past:
@@ -73,14 +69,14 @@ def begin_run(directory: Path, now: float, *, starts_program: bool = True) -> Pa
     runs: tuple[CommandRun, ...] = ()
     records: list[AttemptRecord] = []
     if is_job(directory):
-        runs, records = _read(directory / _RUNS, JobRuns).runs, _records(directory)
+        runs, records = read_runs(directory), _records(directory)
         if starts_program:
             _check_ended(runs[-1], directory)
             records += _killed(directory, runs, records, now)
         ends = [record.attempt.last_seen for record in records]
         runs = tuple(_ended(run, ends, limit) for run, limit in _with_limits(runs, now))
-    this = CommandRun(started=now, pid=os.getpid(), host=socket.gethostname())
-    atomic_write_model(directory / _RUNS, JobRuns(runs=(*runs, this)))
+    this = this_run(now)
+    atomic_write_model(directory / RUNS, JobRuns(runs=(*runs, this)))
     return Past((*runs, this), tuple(records))
 
 
@@ -93,9 +89,18 @@ def end_run(directory: Path, past: Past, now: float) -> None:
     """
     this = past.runs[-1]
     ended = this.model_copy(update={"ended": now})
-    runs = _read(directory / _RUNS, JobRuns).runs
+    runs = read_runs(directory)
     left = tuple(ended if run == this else run for run in runs)
-    atomic_write_model(directory / _RUNS, JobRuns(runs=left))
+    atomic_write_model(directory / RUNS, JobRuns(runs=left))
+
+
+def read_runs(directory: Path) -> tuple[CommandRun, ...]:
+    """The runs of the job in ``directory``, the last one that which runs or ran last.
+
+    Raises:
+        StoreError: there are none, or the file is damaged.
+    """
+    return _read(directory / RUNS, JobRuns).runs
 
 
 def write_record(directory: Path, record: AttemptRecord) -> None:
@@ -127,13 +132,7 @@ def _read(path: Path, model: type[M]) -> M:
 
 def _check_ended(run: CommandRun, directory: Path) -> None:
     """That the process which follows the last run is gone, as far as this host can tell."""
-    if run.ended is not None or run.host != socket.gethostname() or run.pid == os.getpid():
-        return
-    try:
-        began = psutil.Process(run.pid).create_time()
-    except psutil.Error:
-        return
-    if began <= run.started + _SAME_PROCESS_SECONDS:
+    if run.ended is None and run.pid != os.getpid() and is_followed(run):
         raise UsageError(
             f"{directory} is being written: process {run.pid} watches this job",
             hint="wait for its end, or name a new folder with --output-dir",

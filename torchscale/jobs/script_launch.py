@@ -232,7 +232,9 @@ class _ScriptLaunch:
         self._job.guarded(self._job.judge)
         self._job.guarded(
             lambda: atomic_write_model(
-                self._watched / REPORT, self._job.report(time.time(), code), durable=False
+                self._watched / REPORT,
+                self._job.report(time.time(), code, is_over=True),
+                durable=False,
             )
         )
         for path in self._watched.glob("ranks/*/*.bin"):
@@ -248,9 +250,9 @@ class _ScriptLaunch:
             self._moments = self._job.moments
             self._tell()
 
-    def _take(self, steps: StepTimes) -> None:
-        """The next steps of all ranks."""
-        if self._measurement.ended_by is not None:
+    def _take(self, attempt: int, steps: StepTimes) -> None:
+        """The next steps of all ranks; of one start alone."""
+        if attempt or self._measurement.ended_by is not None:
             return
         if self._budget_seconds is not None and not self._measurement.warmup_steps:
             spent = time.time() - self._task.started_at

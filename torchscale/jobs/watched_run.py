@@ -1,65 +1,92 @@
-"""A watched job as a run: the record that a launch of the same program as a cell would have left,
-so that reports, comparisons, histories and exporters read it."""
+"""A watched job as a run: the records that launches of the same program as a cell would have left,
+so that reports, comparisons, histories and exporters read them.
+
+Each attempt whose steps suffice is a launch of the cell of its number of ranks: as a launch does, it
+starts the processes anew, and its first steps count in no figure. An attempt that torchrun ended and
+started again counts with what it did until then. A run of the command that failed is a launch
+without figures until a later run is added to the job.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import shlex
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 
 from torchscale.analysis.job.steps import StepTimes
 from torchscale.analysis.training.script_measurement import ScriptMeasurement
-from torchscale.config.experiment import Experiment
-from torchscale.config.load import load_experiment_from
-from torchscale.config.script import MAX_CHARACTERS
-from torchscale.config.strategy import OwnStrategy
 from torchscale.errors import StoreError
+from torchscale.jobs.attempts import Attempt
 from torchscale.jobs.host_load import HostLoadSamples
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.script_records import WATCHED, MeasuredScript
+from torchscale.jobs.watched_program import WatchedProgram
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.judge import Ending, EndingKind
-from torchscale.schema.cells.script import OWN, Script
-from torchscale.schema.cells.training import Measurement, TrainingCell
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import Environment
-from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
-from torchscale.schema.watch.report import WatchReport
+from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.state import State
+from torchscale.schema.watch.rank import RankFacts
+from torchscale.schema.watch.report import WatchedAttempt, WatchReport
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_model, make_directory
-from torchscale.util.redaction import redact_arguments, redact_model
-from torchscale.util.text import program_name, shown_bytes
-from torchscale.version import __version__
 
-_WARMUP_STEPS = 10
-"""First steps that no figure counts, as those of the report of a watched job."""
-_STOPPED = {128 + signal.SIGTERM, 128 + signal.SIGINT}
-"""Exit codes of a job that somebody ended: what it did until then counts."""
+_IN_ORDER = {0, 128 + signal.SIGTERM, 128 + signal.SIGINT}
+"""Exit codes of a job that has not failed. What one did until somebody ended it counts."""
+_MOST_LAUNCHES = 5
+"""Attempts of a run of the command that are kept, the last ones: each holds up to 20,000 steps, with
+eight ranks 12 MB, and a job may start again hundreds of times."""
+_MOST_NAMED = 8
+"""Ranks and hosts in a reason."""
+
+
+@dataclass
+class _AttemptSteps:
+    """Steps of an attempt, and which of them are measured."""
+
+    measurement: ScriptMeasurement
+    steps: list[StepTimes] = field(default_factory=list)
+
+    def take(self, steps: StepTimes) -> None:
+        if self.measurement.ended_by is None:
+            self.steps.append(steps)
+            self.measurement.add(steps.wall)
+
+    @property
+    def suffice(self) -> bool:
+        """Whether some were measured; asked once the attempt is over."""
+        self.measurement.end()
+        return self.measurement.ended_by is not None
 
 
 class WatchedRun:
     """Takes the steps of a job while it is watched, and writes its run folder afterwards."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        words = [shown_bytes(word) for word in command] or ["program"]
-        self._command = redact_arguments(words)
-        self._name = program_name(self._command)
-        self._experiment = _experiment(self._command, self._name)
-        self._measurement = ScriptMeasurement(self._rule, "all")
-        self._steps: list[StepTimes] = []
+        self._program = WatchedProgram(command)
+        self._taken: dict[int, _AttemptSteps] = {}
         self._load = HostLoadSamples()
         self._started = time.time()
 
-    def take(self, steps: StepTimes) -> None:
-        """The next steps of all ranks."""
-        if self._measurement.ended_by is None:
-            self._steps.append(steps)
-            self._measurement.add(steps.wall)
+    def take(self, attempt: int, steps: StepTimes) -> None:
+        """The next steps of all ranks of an attempt."""
+        if attempt not in self._taken:
+            self._begin(attempt)
+        self._taken[attempt].take(steps)
+
+    def _begin(self, attempt: int) -> None:
+        """Make room for an attempt: those before it are over."""
+        sufficient = [number for number, taken in self._taken.items() if taken.suffice]
+        self._taken = {
+            number: self._taken[number] for number in sufficient[-(_MOST_LAUNCHES - 1) :]
+        }
+        self._taken[attempt] = _AttemptSteps(ScriptMeasurement(self._program.rule, "all"))
 
     def look(self, job: WatchedJob) -> None:
         """Read the host, while the job runs."""
@@ -68,138 +95,190 @@ class WatchedRun:
     def write(
         self, directory: Path, job: WatchedJob, report: WatchReport, environment: Environment
     ) -> RunFolder:
-        """Write ``experiment.json`` and a launch of the cell beside ``watch.json``. Runs that are
-        added to a job are further launches.
+        """Write ``experiment.json`` and the launches of this run beside ``watch.json``. Launches of
+        earlier runs stay, but for those without figures, which this run takes the place of.
 
         Raises:
-            StoreError: no rank reported, so that there is nothing to record.
+            StoreError: no rank reported, so that there is nothing to record, or the folder is of
+                another machine or version of torch.
             OutputError: the folder cannot be written.
         """
-        streams = job.streams
-        if not streams:
+        attempts = [attempt for attempt in job.attempts if attempt.follower.streams]
+        if not attempts:
             raise StoreError("no rank reported")
-        facts = next(iter(streams.values())).facts
-        cell = self._cell(facts.world_size)
-        folder = RunFolder.create(directory, self._file(cell, environment, facts.threads or 1))
+        code = report.exit_code or 0
+        failed = code not in _IN_ORDER
+        over = attempts[:-1] if failed else attempts
+        measured = [attempt for attempt in over if not self._shortfall(attempt, attempts)]
+        shown = measured
+        if failed or not measured:
+            shown = [*measured, attempts[-1]]
+        cells = [self._program.cell(_facts(attempt).world_size) for attempt in shown]
+        _set_aside_unmeasured(directory)
+        threads = _facts(shown[-1]).threads or 1
+        file = self._program.experiment_file(cells, environment, _utc(self._started), threads)
+        folder = RunFolder.create(directory, file)
+        if not measured and not failed and _is_measured(folder, cells[-1]):
+            return folder
+        for attempt, cell in zip(shown, cells, strict=True):
+            is_last = attempt is shown[-1]
+            launch = _Launch(
+                attempt,
+                cell,
+                report,
+                carries_report=is_last,
+                exit_code=code if failed and is_last else 0,
+                shortfall="" if attempt in measured else self._shortfall(attempt, attempts),
+            )
+            self._write_launch(folder, launch)
+        return folder
+
+    def _write_launch(self, folder: RunFolder, launch: _Launch) -> None:
+        cell, streams = launch.cell, launch.attempt.follower.streams
         number = next(
             number for number in count() if not folder.launch_directory(cell, number).exists()
         )
-        launch = folder.begin_launch(cell, number)
-        make_directory(launch / WATCHED)
-        atomic_write_model(launch / WATCHED / "watch.json", report, durable=False)
+        directory = folder.begin_launch(cell, number)
+        if launch.carries_report:
+            make_directory(directory / WATCHED)
+            atomic_write_model(directory / WATCHED / "watch.json", launch.report, durable=False)
+        facts = _facts(launch.attempt)
         task = LaunchTask(
             cell=cell,
             launch=number,
             device="cpu" if facts.device == "cpu" else "cuda",
             threads_per_rank=facts.threads or 1,
-            started_at=self._started,
+            started_at=launch.began,
             collective_timeout_seconds=0.0,
         )
-        atomic_write_model(launch / "task.json", task, durable=False)
-        self._measurement.end()
-        failed = bool(report.exit_code) and report.exit_code not in _STOPPED
-        shortfall = "" if failed else self._shortfall(job, facts.world_size)
-        if not failed and not shortfall:
+        atomic_write_model(directory / "task.json", task, durable=False)
+        if not launch.exit_code and not launch.shortfall:
             for stream in streams.values():
                 stream.read_use()
+            taken = self._taken[launch.attempt.number]
             MeasuredScript(
-                task, self._measurement, self._steps, tuple(streams.values()), self._load
-            ).write(launch, cell)
+                task, taken.measurement, taken.steps, tuple(streams.values()), self._load
+            ).write(directory, cell)
         ending = Ending(
             EndingKind.FINISHED,
-            report.exit_code if failed else 0,
+            launch.exit_code,
             "",
-            program=self._name,
-            shortfall=shortfall,
+            program=self._program.name,
+            shortfall="" if launch.exit_code else launch.shortfall,
         )
         record = collect_launch(
             task,
-            launch,
+            directory,
             ending,
-            command=self._command,
-            started_at=report.started_at,
-            seconds=report.seconds,
+            command=self._program.command,
+            started_at=_utc(launch.began),
+            seconds=launch.seconds,
             oom_kills=0,
         )
         folder.finish_launch(cell, record)
-        return folder
+
+    def _shortfall(self, attempt: Attempt, attempts: Sequence[Attempt]) -> str:
+        """Why the steps of an attempt make no figures; empty where they do."""
+        follower, world_size = attempt.follower, _facts(attempt).world_size
+        if follower.round is not None:
+            return "no optimizer of torch stepped in it: what was counted are rounds of collectives"
+        if len(follower.streams) < world_size:
+            return _missing_ranks(attempt, world_size)
+        taken = self._taken.get(attempt.number)
+        if taken is not None and taken.suffice:
+            return ""
+        if len(attempts) == 1:
+            return f"it made {_steps(attempt)} steps, too few to measure"
+        steps = ", ".join(str(_steps(one)) for one in attempts[-_MOST_NAMED:])
+        return f"none of its {len(attempts)} attempts made enough steps to measure: {steps}"
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """An attempt as it is written.
+
+    Attributes:
+        attempt: Read to its end.
+        cell: Of its number of ranks.
+        report: On the whole job.
+        carries_report: Whether the report goes with it.
+        exit_code: Of the command, where it failed in this attempt; else 0.
+        shortfall: Why its steps make no figures; empty where they do.
+    """
+
+    attempt: Attempt
+    cell: TrainingCell
+    report: WatchReport
+    carries_report: bool
+    exit_code: int
+    shortfall: str
 
     @property
-    def _rule(self) -> Measurement:
-        fields = set(Measurement.model_fields) - {"epochs", "warmup_epochs"}
-        return Measurement(**self._experiment.benchmark.model_dump(include=fields))
+    def _known(self) -> WatchedAttempt | None:
+        numbers = {one.number: one for one in self.report.attempts}
+        return numbers.get(self.attempt.number)
 
-    def _cell(self, world_size: int) -> TrainingCell:
-        return TrainingCell(
-            model=self._name,
-            batch_size=None,
-            scaling="weak",
-            world_size=world_size,
-            device="auto",
-            precision=OWN,
-            strategy=OwnStrategy(),
-            optimizer=OWN,
-            learning_rate=None,
-            channels_last=False,
-            compile=False,
-            seed=self._experiment.training.seed,
-            cudnn_benchmark=False,
-            data_source=OWN,
-            num_samples=0,
-            measurement=self._rule,
-            script=Script(form="watched", text=_text(self._command), steps="all"),
-        )
+    @property
+    def began(self) -> float:
+        """Seconds since the epoch."""
+        if self._known is not None:
+            return self._known.began
+        return _facts(self.attempt).began
 
-    def _file(self, cell: TrainingCell, environment: Environment, threads: int) -> ExperimentFile:
-        created = datetime.fromtimestamp(self._started, timezone.utc).isoformat(timespec="seconds")
-        file = ExperimentFile(
-            tool_version=__version__,
-            config=self._experiment,
-            plan_hash=hashlib.sha256(cell.id.encode()).hexdigest()[:16],
-            plan=(PlannedCell(cell=cell),),
-            environment=environment.model_copy(update={"command": self._command}),
-            created_at=created,
-            threads_per_rank=threads,
-        )
-        return redact_model(file)
-
-    def _shortfall(self, job: WatchedJob, world_size: int) -> str:
-        """Why the steps make no figures; empty where they do."""
-        if job.restarts:
-            return (
-                f"the job was started again {job.restarts} times, and its steps are not of one "
-                "launch; `torchscale watch` shows them"
-            )
-        if job.counts_rounds:
-            return "no optimizer of torch stepped in it: what was counted are rounds of collectives"
-        if len(job.streams) < world_size:
-            return f"{len(job.streams)} of {world_size} ranks wrote here"
-        if self._measurement.ended_by is None:
-            return f"it made {job.steps} steps, too few to measure"
-        return ""
+    @property
+    def seconds(self) -> float:
+        """From its beginning to its last sign of life."""
+        if self._known is None:
+            return 0.0
+        return max(0.0, self._known.last_seen - self._known.began)
 
 
-def _text(command: Sequence[str]) -> str:
-    """The command line, as much of it as a cell holds."""
-    words = list(command)
-    while len(words) > 1 and len(shlex.join(words)) > MAX_CHARACTERS:
-        words = words[: len(words) // 2]
-    text = shlex.join(words)
-    return text if len(text) <= MAX_CHARACTERS else "program"
+def _facts(attempt: Attempt) -> RankFacts:
+    """Of its first rank."""
+    return next(iter(attempt.follower.streams.values())).facts
 
 
-def _experiment(command: Sequence[str], name: str) -> Experiment:
-    """A config that says what was watched; no sweep starts it."""
-    return load_experiment_from(
-        {
-            "experiment_name": _safe(f"watch {Path(name).stem}"),
-            "models": [{"watched": _text(command)}],
-            "benchmark": {"warmup_steps": _WARMUP_STEPS, "warmup_seconds": 0.0},
-        }
+def _steps(attempt: Attempt) -> int:
+    return 0 if attempt.clock is None else attempt.clock.steps
+
+
+def _missing_ranks(attempt: Attempt, world_size: int) -> str:
+    """Which ranks wrote here, and of which hosts: those of others have a folder of their own, or
+    none."""
+    streams = attempt.follower.streams
+    hosts = sorted({stream.facts.host for stream in streams.values()})
+    return (
+        f"{len(streams)} of {world_size} ranks wrote here ({_first_of(map(str, streams))} on "
+        f"{_first_of(hosts)}), and figures are of all ranks: have the `watch` of every host write "
+        "into one shared folder (--output-dir); `torchscale watch` shows these ranks"
     )
 
 
-def _safe(name: str) -> str:
-    """A name that a directory may have."""
-    kept = "".join(letter if letter.isalnum() or letter in "._ -" else "-" for letter in name)
-    return kept.replace("..", "-")[:100].strip(". ")
+def _first_of(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:_MOST_NAMED]) + ", …" * (len(listed) > _MOST_NAMED)
+
+
+def _set_aside_unmeasured(directory: Path) -> None:
+    """Move launches without figures of earlier runs to quarantine: the job has gone on since.
+
+    Raises:
+        StoreError: what is there is damaged.
+        OutputError: they cannot be moved.
+    """
+    if not (directory / "experiment.json").exists():
+        return
+    folder = RunFolder.open(directory)
+    for planned in folder.experiment.plan:
+        cell_run, _ = folder.load_cell(planned)
+        for record in cell_run.launches:
+            if record.state is not State.OK:
+                folder.set_aside(planned.cell, record.launch, "replaced")
+
+
+def _is_measured(folder: RunFolder, cell: TrainingCell) -> bool:
+    return bool(folder.load_cell(PlannedCell(cell=cell))[0].launches)
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")

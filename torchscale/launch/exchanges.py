@@ -8,12 +8,11 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from torchscale.analysis.job.arrivals import find_arrivals
-from torchscale.analysis.job.events import Calls, CoreTime, Moments, RankEvents, Times
-from torchscale.analysis.job.steps import StepTimes, step_edges, step_times
+from torchscale.analysis.job.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
+from torchscale.analysis.job.steps import step_edges, step_times
 from torchscale.analysis.training.signals import PairedWaits
 from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file
 from torchscale.schema.launch.rank import RankRecord
@@ -51,12 +50,11 @@ def paired_waits(directory: Path, ranks: Sequence[RankRecord]) -> PairedWaits | 
     steps = np.delete(np.arange(len(times)), [end - 1 for end in between])
     whole = [all(of_rank[batch].lost == 0 for of_rank in noted) for batch in range(batches)]
     complete = np.repeat(whole, sizes)
-    return _of(times, steps, complete)
-
-
-def _of(times: StepTimes, steps: NDArray[np.int64], complete: NDArray[np.bool_]) -> PairedWaits:
+    includes_sync = all(batch.includes_sync for of_rank in noted for batch in of_rank)
     transfer = (times.transfer + times.bubble)[:, steps]
-    return PairedWaits(times.wait[:, steps], transfer, times.blame[:, steps], complete)
+    return PairedWaits(
+        times.wait[:, steps], transfer, times.blame[:, steps], complete, includes_sync
+    )
 
 
 @dataclass
@@ -83,11 +81,11 @@ class _Shared:
         calls = [self._call(batch, call) for batch in batches for call in batch.calls]
         table = np.array(calls, np.int64).reshape(-1, 4)
         order = np.argsort(table[:, 0], kind="stable")
-        return RankEvents(
-            Moments.unpacked(marks, batches[0].start_ns),
-            Calls(*(table[order, column] for column in range(4))),
-            CoreTime(_NO_TIMES, _NO_TIMES),
-        )
+        moments = Moments.unpacked(marks, batches[0].start_ns)
+        numbered = Calls(*(table[order, column] for column in range(4)))
+        if any(batch.includes_sync for batch in batches):
+            moments = _from_last_call(moments, numbered)
+        return RankEvents(moments, numbered, CoreTime(_NO_TIMES, _NO_TIMES))
 
     def _call(self, batch: ExchangeBatch, call: tuple[int, int, int]) -> tuple[int, int, int, int]:
         time, sequence, key = call
@@ -95,6 +93,21 @@ class _Shared:
         group = (name[0], batch.groups.get(name[0], ()))
         number = self._groups.setdefault(group, len(self._groups))
         return time, sequence, number, self._names.setdefault(name, len(self._names))
+
+
+def _from_last_call(moments: Moments, calls: Calls) -> Moments:
+    """With waits that begin with the last call within them: what DistributedDataParallel exchanges is
+    called after the last gradient, from which on it was noted to wait."""
+    begins = np.flatnonzero(moments.kind == Kind.WAIT)
+    ends = np.flatnonzero(moments.kind == Kind.WAIT_END)
+    if len(begins) != len(ends) or not len(calls.time):
+        return moments
+    place = np.searchsorted(calls.time, moments.time[ends], side="right") - 1
+    last = calls.time[np.maximum(place, 0)]
+    inside = (place >= 0) & (last > moments.time[begins])
+    time = moments.time.copy()
+    time[begins[inside]] = last[inside]
+    return Moments(time, moments.kind, moments.detail)
 
 
 def _read(path: Path) -> list[ExchangeBatch]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchscale.errors import StoreError
 from torchscale.jobs.read import read_watch
 from torchscale.jobs.run import REPORT
 from torchscale.report.exporters.prometheus import exposition
 from torchscale.report.text.watch import headline
 from torchscale.report.watched_job import watched_samples
-from torchscale.schema.watch.report import WatchReport
+from torchscale.schema.watch.report import JobState, WatchReport
 
 
 def is_watched(directory: Path) -> bool:
@@ -25,22 +26,37 @@ class JobPage:
     directory: Path
 
     def version(self) -> str:
-        """Changes when the job is judged again; empty before it was."""
+        """Changes when the job is judged again, and when its command is gone; empty before it was
+        judged."""
         try:
             found = (self.directory / REPORT).stat()
         except OSError:
             return ""
-        return f"watch-{found.st_mtime_ns}-{found.st_size}"
+        return f"watch-{found.st_mtime_ns}-{found.st_size}-{self._state()}"
+
+    def _state(self) -> str:
+        try:
+            return self.report().state.value
+        except StoreError:
+            return "damaged"
 
     def running(self) -> str:
         """``12,400 steps on 4 ranks in 14 min …``; empty before it was judged, and once it has
-        ended."""
+        ended or nobody watches it any more."""
         if not self.version():
             return ""
         report = self.report()
-        if report.exit_code is not None:
+        if report.state is not JobState.RUNNING:
             return ""
         return headline(report)
+
+    def is_unfinished(self) -> bool:
+        """Whether there is a job that has no result: it runs, or nobody watches it any more.
+
+        Raises:
+            StoreError: its report is damaged.
+        """
+        return bool(self.version()) and self.report().state is not JobState.ENDED
 
     def report(self) -> WatchReport:
         """As of the last judgement.

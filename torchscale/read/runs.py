@@ -23,6 +23,7 @@ from torchscale.report.text.profile import stall_line
 from torchscale.report.text.watch import headline
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
+from torchscale.schema.watch.report import JobState
 from torchscale.store.lock import is_locked
 from torchscale.store.run_folder import RESULTS
 
@@ -43,7 +44,8 @@ class RunEntry:
         id: The folder's name.
         directory: The folder.
         measured_at: When something was last written, ISO 8601 in UTC.
-        state: ``watched``, ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed),
+        state: ``watched``, ``lost`` (the command that watched it is gone without a result),
+            ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed),
             ``done``, ``recording`` (of ``torchscale profile``) or ``unreadable``.
         done: Cells with figures.
         planned: Cells that this machine can run.
@@ -223,7 +225,8 @@ def _watched(folder: Path, measured_at: str) -> RunEntry:
     told = headline(report)
     if report.findings:
         told += f"; {report.findings[0].finding.summary}"
-    return RunEntry(folder.name, folder, measured_at, "watched", headline=told)
+    state = "watched" if report.state is JobState.ENDED else report.state.value
+    return RunEntry(folder.name, folder, measured_at, state, headline=told)
 
 
 def _unreadable(summary: RunSummary) -> str:

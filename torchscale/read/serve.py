@@ -99,8 +99,9 @@ class RunPage:
         return render(exported_run(read_summary(self.directory))).text
 
     def _has_begun(self) -> bool:
-        """Whether there is a run, and no job that adds another one to it."""
-        return (self.directory / "experiment.json").is_file() and not self._job.running()
+        """Whether there is a run, and no job without a result that adds another one to it."""
+        is_run = (self.directory / "experiment.json").is_file()
+        return is_run and not self._job.is_unfinished()
 
 
 def serve(

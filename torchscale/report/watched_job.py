@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchscale.report.document import Column, Document, Section, Table, TableValue
 from torchscale.report.exporters.prometheus import Sample
 from torchscale.report.sections.watched import watched_blocks
-from torchscale.schema.watch.report import JobTime, WatchedRank, WatchReport
+from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
 from torchscale.util.text import program_name
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
@@ -25,13 +25,16 @@ _OF_A_STEP = {
 def watched_document(report: WatchReport) -> Document:
     """What is known of the job so far."""
     name = job_name(report)
+    verdict = [_first_finding(report)]
+    if report.state is JobState.LOST:
+        verdict.insert(0, f"{report.notes[0]}.")
     sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
     if report.per_rank:
         sections.append(Section("Ranks", "ranks", (_ranks(report),)))
     return Document(
         title=name,
         subtitle=f"{' '.join(report.command)} · since {report.started_at}",
-        verdict=(_first_finding(report),),
+        verdict=tuple(verdict),
         key_figures=(),
         sections=tuple(sections),
     )
@@ -84,8 +87,10 @@ def watched_samples(report: WatchReport, name: str) -> Iterator[Sample]:
         name: Of the job, for the label ``run``.
     """
     job = {"run": name}
-    running = float(report.exit_code is None)
-    yield "watch_running", "Whether the job runs.", job, running
+    running = float(report.state is JobState.RUNNING)
+    yield "watch_running", "Whether the job is being watched.", job, running
+    lost = float(report.state is JobState.LOST)
+    yield "watch_lost", "Whether the command that watched it is gone without a result.", job, lost
     yield "watch_steps", "Optimizer steps of all attempts.", job, report.steps
     yield "watch_restarts", "Attempts before the last.", job, report.restarts
     if report.step_seconds is not None:

@@ -119,13 +119,14 @@ class Trainer:
         if self._parallel.waits_in_python and _passes_python(cell, ranks):
             self._exchanges = ExchangeMeter()
             self._exchanges.start()
-        is_apart = not self._parallel.updates_together or self._exchanges is not None
+        needs_pairs = self._parallel.updates_together or self._parallel.syncs_within_groups
+        is_apart = not needs_pairs or self._exchanges is not None
         # A mark of the synchronizing clock would stop the device in the middle of the backward
         # pass.
         if self._parallel.gradients_first and is_apart and not cell.measurement.sync_cuda:
             # The compiler would trace a forward hook; buffers are then sent within the forward
             # pass, without a mark.
-            self.watch = GradientSyncWatch(self.module, self._mark, buffers=not cell.compile)
+            self.watch = GradientSyncWatch(self.module, self._mark_sync, buffers=not cell.compile)
             self.watch.start()
         self._first_phase = Phase.BUBBLE if stages is not None else Phase.FORWARD
         if self.watch is not None and self.watch.has_buffers:
@@ -172,7 +173,7 @@ class Trainer:
             # gradients that are being accumulated lie in it as well.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         batch = self.source.next_batch()
-        self._mark(Phase.DATA, self._first_phase)
+        self._mark_sync(Phase.DATA, self._first_phase)
         if self._parallel.stages is not None:
             loss = self._parallel.stages.run(batch)
             self._mark(Phase.BUBBLE, Phase.OPTIMIZER)
@@ -204,7 +205,7 @@ class Trainer:
                 loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
             self._mark(Phase.FORWARD, Phase.GRADIENTS)
             self._precision.backward(loss if share == 1 else loss * share)
-            self._mark(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
+            self._mark_sync(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
         loss = loss.detach().reshape(())
         # The output of a CUDA graph is overwritten by the next step, and losses are read after the
         # last one.
@@ -299,6 +300,17 @@ class Trainer:
             self._noted.append(self._exchanges.count)
         if self.on_phase is not None:
             self.on_phase(begun)
+
+    def _mark_sync(self, ended: Phase, begun: Phase) -> None:
+        """A mark around an exchange of gradients or buffers, which is one of the paired waits where
+        each group of ranks has a last one."""
+        if self._exchanges is None or not self._parallel.syncs_within_groups:
+            self._mark(ended, begun)
+            return
+        self._exchanges.end_sync()
+        self._mark(ended, begun)
+        if self.watch is not None and begun in (Phase.BUFFERS, Phase.SYNC):
+            self._exchanges.begin_sync()
 
     def _note_edge(self) -> None:
         if self._exchanges is not None:

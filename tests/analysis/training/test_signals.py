@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,23 @@ def test_steps_whose_collectives_were_lost_are_judged_by_their_totals() -> None:
     known = [True] * 20 + [False] * 10 + [True] * 20
     digest = digest_signals(blocked_ranks([0.0, 0.0]), [10] * 10, paired_waits(known))
     assert digest.transfer == pytest.approx([0.001] * 2 + [0.004] + [0.001] * 2 + [0.004] * 5)
+
+
+def test_pairs_that_include_the_exchange_of_gradients_decide_on_all_of_it() -> None:
+    """Within groups each exchange has a last rank of its own; of all ranks together none waits."""
+    series = [
+        [sample.model_copy(update={"blocked": 0.002}) for sample in rank]
+        for rank in ranks_of([0.0, 0.0], transfer=0.002)
+    ]
+    pairs = replace(paired_waits([True] * STEPS), includes_sync=True)
+    digest = digest_signals(series, [10] * 10, pairs)
+
+    assert digest.wait is not None
+    assert digest.wait[0] == pytest.approx([0.003] * 10)
+    assert digest.transfer == pytest.approx([0.001] * 10)
+    assert digest.exposed_p50 == pytest.approx(0.004)
+    assert digest.windows is not None
+    assert digest.windows.quiet_us != digest.windows.compute_us, "gradients travel meanwhile"
 
 
 def test_the_rank_that_waits_least_came_last() -> None:
@@ -349,3 +367,36 @@ def test_stages_of_a_launch_are_those_of_its_strategy() -> None:
     assert (signals.staged, signals.stages, signals.micro_batches) == (True, ((0, 1), (2, 3)), 4)
     findings = {finding.kind: finding.rank for finding in diagnose(signals).findings}
     assert findings[FindingKind.STRAGGLER] == 2
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_shards_of_a_stage_are_compared_where_their_waits_are_taken_apart(is_apart: bool) -> None:
+    hybrid = {"strategy": {"name": "hybrid", "shard": 2, "pipeline": 2}}
+    cell = cells(gpu_counts=4, models="tiny-decoder", parallel=hybrid)[0]
+    blocked = 0.004 if is_apart else None
+
+    def piped(number: int, forward: float) -> StepSample:
+        plain = step(number, compute=0.05, sync=None)
+        return plain.model_copy(update={"forward": forward, "bubble": 0.01, "blocked": blocked})
+
+    series = [
+        [piped(number, 0.03 if rank == 3 else 0.015) for number in range(STEPS)]
+        for rank in range(4)
+    ]
+    digest = digest_signals(series, [10] * 10)
+    ranks = [rank_record(cell, rank, (0.5,) * 10) for rank in range(4)]
+    launch = launch_record(cell, batches=(0.5,) * 10, ranks=ranks, signals=digest)
+    result = training_result(launch)
+    assert result.steps is not None
+    steps = result.steps.model_copy(update={"mean_sync": blocked})
+    signals = launch_signals(result.model_copy(update={"steps": steps}), cell)
+    assert signals is not None
+    assert digest.wait is None, "stages wait for each other by design"
+    diagnosis = diagnose(signals)
+    if is_apart:
+        assert signals.stages == ((0, 1), (2, 3))
+        assert {item.kind: item.rank for item in diagnosis.findings}[FindingKind.STRAGGLER] == 3
+        return
+    assert signals.stages is None
+    reasons = {item.kind: item.reason for item in diagnosis.abstentions}
+    assert "contain collectives of the ranks that share a stage" in reasons[FindingKind.STRAGGLER]

@@ -45,12 +45,14 @@ class PairedWaits:
         transfer: Blocked once all had.
         blame: The others' waiting for this rank.
         complete: Whether all collectives of a step are known, by step.
+        includes_sync: Whether the exchanges of gradients and buffers are among them.
     """
 
     wait: Matrix
     transfer: Matrix
     blame: Matrix
     complete: NDArray[np.bool_]
+    includes_sync: bool = False
 
 
 def digest_signals(
@@ -78,7 +80,8 @@ def digest_signals(
         )
 
     digest = SignalDigest(compute=by_batch(compute), data_wait=by_batch(data))
-    if len(ranks) > 1 and any(step.sync is None for steps in ranks for step in steps):
+    unknown = any(step.sync is None for steps in ranks for step in steps)
+    if len(ranks) > 1 and (unknown or _is_pipeline(ranks)):
         return digest.model_copy(update={"windows": _unsynchronized_windows(ranks, compute)})
     pauses = rare_long_steps(compute + data)
     if pauses is not None:
@@ -139,6 +142,8 @@ def _waits(ranks: Sequence[Sequence[StepSample]], paired: PairedWaits | None) ->
         name: np.array([[getattr(step, name) or 0.0 for step in steps] for steps in ranks])
         for name in ("exposed_sync", "buffer_sync", "blocked")
     }
+    if paired is not None and paired.includes_sync:
+        exchanges = {"blocked": np.sum(list(exchanges.values()), axis=0)}
     wait = np.zeros_like(exchanges["blocked"])
     transfer = np.zeros(wait.shape[1])
     blame = np.zeros_like(wait)
@@ -175,6 +180,12 @@ def _where_paired(totals: PairedWaits, paired: PairedWaits) -> PairedWaits:
         return values
 
     return PairedWaits(chosen("wait"), chosen("transfer"), chosen("blame"), known)
+
+
+def _is_pipeline(ranks: Sequence[Sequence[StepSample]]) -> bool:
+    """Whether the ranks are stages, which wait for each other by design: what they are blocked for
+    within their passes is taken apart, and blames nobody."""
+    return all(step.bubble is not None and step.own is None for steps in ranks for step in steps)
 
 
 def _unsynchronized_windows(
@@ -262,7 +273,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         fetched_memory=_fetched_memory(ranks),
         on_device=ranks[0].device.kind != "cpu",
         staged=cell is not None and cell.degrees.pipeline > 1,
-        stages=_stages(cell),
+        stages=_stages(cell, result),
         why_no_stages="forward passes contain collectives of the ranks that share a stage, and so "
         "waits for others",
         micro_batches=_micro_batches(cell),
@@ -332,13 +343,18 @@ def _micro_batches(cell: TrainingCell | None) -> int | None:
     return cell.strategy.pieces(cell.degrees)
 
 
-def _stages(cell: TrainingCell | None) -> tuple[tuple[int, ...], ...] | None:
+def _stages(
+    cell: TrainingCell | None, result: TrainingResult
+) -> tuple[tuple[int, ...], ...] | None:
     """Ranks of each stage; ``None`` without a pipeline, and where forward passes wait for parts of
-    other ranks."""
+    other ranks and that was not taken apart."""
     if cell is None:
         return None
     degrees = cell.degrees
-    if degrees.pipeline == 1 or degrees.shard > 1 or degrees.tensor > 1:
+    if degrees.pipeline == 1:
+        return None
+    is_apart = result.steps is not None and result.steps.mean_sync is not None
+    if (degrees.shard > 1 or degrees.tensor > 1) and not is_apart:
         return None
     ranks = range(degrees.world_size)
     return tuple(

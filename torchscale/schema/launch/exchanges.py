@@ -21,6 +21,8 @@ class ExchangeBatch(Frozen):
             process group, its place in ``names``.
         names: Process group, operation, bytes.
         groups: Process group → its global ranks.
+        includes_sync: Whether the exchanges of gradients and buffers, which are phases of their
+            own, are among the waits.
         lost: Collectives that torch's flight recorder had overwritten before they were read.
     """
 
@@ -30,3 +32,4 @@ class ExchangeBatch(Frozen):
     names: tuple[tuple[str, str, int], ...]
     groups: dict[str, tuple[int, ...]]
     lost: Count
+    includes_sync: bool = False

@@ -74,12 +74,14 @@ class CommandRun(Frozen):
         started: Seconds since the epoch.
         ended: ``None`` while it runs, and where it was killed.
         pid, host: Of the process that follows the job.
+        namespace: Of its number, as the kernel names it: a container has its own.
     """
 
     started: NotNegative
     ended: NotNegative | None = None
     pid: Count = 0
     host: str = ""
+    namespace: str = ""
 
 
 class JobRuns(Frozen):

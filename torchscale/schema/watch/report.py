@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from enum import Enum
 from typing import Literal
 
 from pydantic import Field
@@ -171,6 +173,18 @@ class JobCost(Frozen):
     parts: JobTime
 
 
+class JobState(str, Enum):
+    """Whether a job is watched."""
+
+    RUNNING = "running"
+    """It is."""
+    ENDED = "ended"
+    """It was, to its end."""
+    LOST = "lost"
+    """The command that watched it is gone without having written the end. No command writes this: who
+    reads the report finds it."""
+
+
 class WatchReport(Frozen):
     """A watched job.
 
@@ -178,7 +192,8 @@ class WatchReport(Frozen):
         command: argv, without secrets.
         started_at: UTC, ISO 8601.
         seconds: Wall time so far.
-        exit_code: Of the program; ``None`` while it runs.
+        state: Whether it is watched.
+        exit_code: Of the program; ``None`` while it runs, and of one that the command did not start.
         world_size: Ranks of the job.
         restarts: Attempts before the last.
         torch, backend, device: Of its ranks.
@@ -208,6 +223,7 @@ class WatchReport(Frozen):
     command: tuple[str, ...]
     started_at: str
     seconds: NotNegative
+    state: JobState = JobState.RUNNING
     exit_code: int | None = None
     world_size: int = Field(default=1, ge=1)
     restarts: Count = 0
@@ -231,3 +247,12 @@ class WatchReport(Frozen):
     collector_share: NotNegative = 0.0
     notes: tuple[str, ...] = ()
     autopsy: Autopsy | None = None
+
+    @property
+    def written_at(self) -> str:
+        """``2026-01-02 14:05:10 UTC``: when it was judged; as it stands where that is no time."""
+        try:
+            started = datetime.fromisoformat(self.started_at)
+            return f"{started + timedelta(seconds=self.seconds):%Y-%m-%d %H:%M:%S} UTC"
+        except (ValueError, OverflowError):
+            return self.started_at

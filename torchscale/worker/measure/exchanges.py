@@ -3,7 +3,7 @@ Python: those of FSDP2, tensor parallelism, ZeRO's optimizer and gradient clippi
 
 With the parts of the collector of watched jobs. On a CPU alone: on a device such a wait returns at
 once, and the stream waits. DistributedDataParallel waits in C++, and regions that were compiled
-wait within their own code; neither is seen.
+wait within their own code; neither is seen. Who knows when the former waits can say so.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class ExchangeMeter:
         self._recorder = Recorder(self._marks)
         self._undo: Callable[[], None] = lambda: None
         self._kept = 0
+        self._is_waiting = False
+        self._includes_sync = False
 
     def start(self) -> None:
         """Note every wait from now on."""
@@ -52,6 +54,19 @@ class ExchangeMeter:
         """Note the end of a step, or the start of a batch of them."""
         self._marks.note(STEP)
 
+    def begin_sync(self) -> None:
+        """From now on until :meth:`end_sync` the rank waits, for what DistributedDataParallel
+        exchanges."""
+        if not self._is_waiting:
+            self._is_waiting = self._includes_sync = True
+            self._marks.note(WAIT)
+
+    def end_sync(self) -> None:
+        """The wait is over, if there is one."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._marks.note(WAIT_END)
+
     def take(self) -> list[int]:
         """The moments since the last call."""
         return self._marks.take()
@@ -73,6 +88,7 @@ class ExchangeMeter:
             ),
             groups={name: tuple(ranks) for name, ranks in groups().items()},
             lost=self._recorder.lost - lost_before,
+            includes_sync=self._includes_sync,
         )
 
 

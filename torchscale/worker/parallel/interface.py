@@ -36,7 +36,11 @@ class Parallel:
             gradient is computed, so that the time from there to the end of the backward pass is
             exposed synchronization.
         waits_in_python: Whether all that a step waits for, but the gradient sync of
-            ``gradients_first``, passes Python, so that it can be timed on a CPU.
+            ``gradients_first``, passes Python, so that it can be timed on a CPU. Of a pipeline:
+            what the forward passes of its stages wait for.
+        syncs_within_groups: Whether gradients are exchanged within groups of ranks, each with a
+            last one of its own: exposed synchronization then says who waited only where
+            collectives are paired.
         updates_together: Whether ranks wait for each other in the optimizer's step, too: exposed
             synchronization alone then says nothing of compute.
         bucket_bytes: Gradients of a step as they are sent, known after a few steps; ``None``
@@ -59,6 +63,7 @@ class Parallel:
     gradients_first: bool = False
     waits_in_python: bool = False
     updates_together: bool = False
+    syncs_within_groups: bool = False
     bucket_bytes: Callable[[], tuple[int, ...]] | None = None
     bucket_ready_seconds: Callable[[], tuple[float, ...]] | None = None
     make_optimizer: OptimizerMaker | None = None

@@ -76,7 +76,9 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
             autocast=autocast,
             no_sync=no_sync,
             accumulating=accumulating,
-            waits_in_python=no_sync is None,
+            gradients_first=no_sync is not None,
+            waits_in_python=True,
+            syncs_within_groups=no_sync is not None and degrees.tensor > 1,
             norm_groups=groups,
         )
     assert isinstance(strategy, PipelineBase) and workload.pipeline is not None  # noqa: S101 - as above
@@ -90,7 +92,12 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         micro_batches=strategy.pieces(degrees),
     )
     return Parallel(
-        _as_module(parts), _as_module(wrapped), autocast=autocast, stages=runner, norm_groups=groups
+        _as_module(parts),
+        _as_module(wrapped),
+        autocast=autocast,
+        stages=runner,
+        waits_in_python=degrees.shard > 1 or degrees.tensor > 1,
+        norm_groups=groups,
     )
 
 

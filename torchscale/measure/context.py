@@ -17,9 +17,9 @@ from torchscale.errors import ExitCode
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import MachineDetection, detect_machine
 from torchscale.measure.checks import checked
-from torchscale.measure.named_machine import machine_named
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan, make_plan
+from torchscale.plan.named_machine import machine_named
 from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State

@@ -31,10 +31,9 @@ _FULL_SHARE = 0.85
 collectives are not counted before it has ended."""
 _URGENT_SHARE = 0.95
 """The same within a step, by another thread."""
-_LONGEST_SECONDS = 2.0
-"""Between two readings: a job that is killed loses no more. With steps of few collectives it is what
-decides how often the whole ring is read, which takes most of what the collector does in the main
-thread: at 1 s, 0.4 % of it."""
+_LONGEST_SECONDS = 1.0
+"""Between two readings: a job that is killed loses no more. Where the ring does not fill sooner, they
+take 0.4 % of the main thread, most of what the collector takes of it."""
 
 Call = tuple[int, int, int]
 """When it was called (nanoseconds since the epoch), its number in its group, its key."""

@@ -151,7 +151,11 @@ class Slurm:
 
 @contextmanager
 def slurm(
-    nodes: int = 2, *, kill_wait_seconds: int = 15, extra_env: Mapping[str, str] | None = None
+    nodes: int = 2,
+    *,
+    kill_wait_seconds: int = 15,
+    extra_env: Mapping[str, str] | None = None,
+    settings: Sequence[str] = (),
 ) -> Iterator[Slurm]:
     """A cluster whose nodes are idle. Jobs that are left at the end are cancelled.
 
@@ -160,6 +164,7 @@ def slurm(
         kill_wait_seconds: Between TERM and KILL of a job that is cancelled or requeued, or reaches
             its time limit.
         extra_env: Variables for daemons, and so for whatever they start.
+        settings: Further lines of ``slurm.conf``.
 
     Raises:
         FileNotFoundError: Slurm or munge is not installed.
@@ -183,7 +188,7 @@ def slurm(
         }
         cluster = Slurm(tuple(made.nodes), directory, environment)
         stack.callback(_kill_all, cluster)
-        _configure(cluster, kill_wait_seconds)
+        _configure(cluster, kill_wait_seconds, settings)
         start = _Starter(cluster, stack)
         # A directory that only its owner may enter is refused as a place for the socket unless
         # forced.
@@ -246,7 +251,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_END_SECONDS)
 
 
-def _configure(cluster: Slurm, kill_wait_seconds: int) -> None:
+def _configure(cluster: Slurm, kill_wait_seconds: int, settings: Sequence[str]) -> None:
     key = cluster.directory / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
@@ -266,7 +271,7 @@ def _configure(cluster: Slurm, kill_wait_seconds: int) -> None:
     )
     names = ["127.0.0.1 localhost", *(f"{node.address} {node.hostname}" for node in cluster.nodes)]
     (cluster.directory / "hosts").write_text("\n".join(names) + "\n")
-    (cluster.directory / "slurm.conf").write_text(text)
+    (cluster.directory / "slurm.conf").write_text("\n".join([text, *settings, ""]))
 
 
 def _idle_nodes(cluster: Slurm) -> int:

@@ -47,6 +47,7 @@ def test_a_changed_bundle_is_named_and_fails(
     [
         (["--verify", "missing.zip"], "cannot read missing.zip"),
         (["--sign", "key"], "--sign signs a bundle"),
+        (["--brief", "--json"], "--brief is a line"),
     ],
 )
 def test_what_cannot_be_is_one_error(tmp_path: Path, arguments: list[str], said: str) -> None:

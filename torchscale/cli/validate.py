@@ -71,6 +71,13 @@ def validate(
             help="Print the commands that mend each warning and failure. None is executed.",
         ),
     ] = False,
+    brief: Annotated[
+        bool,
+        typer.Option(
+            "--brief",
+            help="Print one line: what to do with each part that is not kept, or the verdict.",
+        ),
+    ] = False,
     bundle: Annotated[
         Path | None,
         typer.Option(
@@ -125,6 +132,8 @@ def validate(
 
     [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500 --pairwise[/cyan]
     """
+    if brief and as_json:
+        raise UsageError("--brief is a line and --json is JSON", hint="leave one of them out")
     if sign is not None and bundle is None:
         raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
     if verify is not None:
@@ -155,7 +164,10 @@ def validate(
         if not cluster.is_leader:
             raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
         together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
-        _show_fleet(together, fix_hints=fix_hints, as_json=as_json)
+        if brief:
+            typer.echo(together.validation.verdict)
+        else:
+            _show_fleet(together, fix_hints=fix_hints, as_json=as_json)
         raise typer.Exit(together.exit_code)
     if pairwise:
         raise UsageError(
@@ -170,7 +182,12 @@ def validate(
         burn_in_seconds=burn_in_seconds,
         observer=TERMINAL,
     )
-    _show_node(outcome, fix_hints=fix_hints, as_json=as_json)
+    if brief:
+        from torchscale.report.text.validation import one_line  # noqa: PLC0415 - `--help` does not need it
+
+        typer.echo(one_line(outcome.validation))
+    else:
+        _show_node(outcome, fix_hints=fix_hints, as_json=as_json)
     if bundle is not None:
         from torchscale.read.bundle import write_bundle  # noqa: PLC0415 - `--help` does not need it
 

@@ -124,7 +124,7 @@ def _memory(gpu: GpuFacts) -> Iterator[_Reason]:
         because = "a row of memory could not be remapped"
         yield _Reason(because, GpuAction.REPLACE.value, Disposition.RETURN)
     if gpu.ecc_uncorrected:
-        because = f"{gpu.ecc_uncorrected} uncorrected memory errors since the driver was loaded"
+        because = f"uncorrected memory errors since the driver was loaded: {gpu.ecc_uncorrected}"
         yield _Reason(because, GpuAction.RESET.value)
     if gpu.remapping_pending:
         because = "remapping of memory rows is pending"
@@ -166,7 +166,7 @@ def _burned(gpu: GpuFacts, burn_in: BurnIn) -> Iterator[_Reason]:
         if use.uuid != gpu.uuid:
             continue
         if use.new_ecc_errors:
-            because = f"{use.new_ecc_errors} new uncorrected memory errors in the burn-in"
+            because = f"new uncorrected memory errors in the burn-in: {use.new_ecc_errors}"
             yield _Reason(because, GpuAction.RESET.value)
         if (use.throttled_share or 0) > MAX_THROTTLED_SHARE:
             because = f"lowered its clocks in the burn-in: {', '.join(use.throttle_reasons or ())}"

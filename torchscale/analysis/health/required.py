@@ -52,7 +52,8 @@ def _required_cuda(facts: NodeFacts) -> Outcome:
     why = "PyTorch sees no CUDA device"
     if facts.driver is not None and facts.driver.error:
         why = facts.driver.error
-    return failed(why, "a usable CUDA device", "see the checks above", fixes.CUDA_DEVICES)
+    advice = "check nvidia-smi, CUDA_VISIBLE_DEVICES and PyTorch's CUDA build"
+    return failed(why, "a usable CUDA device", advice, fixes.CUDA_DEVICES)
 
 
 def _required_gpus(devices: int | None, least: int) -> Outcome:

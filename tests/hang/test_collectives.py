@@ -196,3 +196,13 @@ def test_a_mismatch_is_seen_though_another_rank_ended_before_it() -> None:
     found = first_mismatch(group_logs(logs(first, second, looped(1)), (0, 1, 2)))
     assert found is not None
     assert (found.number, sorted(found.signatures)) == (4, [0, 1])
+
+
+def test_ranks_that_call_in_a_group_belong_to_it_though_their_recorder_does_not_list_it() -> None:
+    """Where no recorder says who the members are, those that call are: without the second rank the
+    first would wait for nobody."""
+    waits = [call(1, "all_reduce", done=False, group="1")]
+    listed = CollectiveLog(tuple(waits), {"1": ProcessGroup("undefined")})
+    other = [call(1, "broadcast", done=False, group="1")]
+    (stall,) = find_stalls(group_logs({0: listed, 1: CollectiveLog(tuple(other), {})}, (0, 1)))
+    assert (stall.log.members, stall.waiting, stall.is_mismatch) == ((0, 1), (0, 1), True)

@@ -262,6 +262,11 @@ def test_a_dump_of_many_groups_is_judged_in_seconds() -> None:
     ]
     logs = [collective_log(dump(*entries)), collective_log(dump(*entries[:10_000]))]
     assert explain_hang([RankEvidence(rank, log=log) for rank, log in enumerate(logs)]).summary
+
+
+def test_more_collectives_than_any_recorder_keeps_are_refused() -> None:
+    """A damaged or forged dump would take memory without end."""
+    assert len(collective_log(dump(*([entry(1)] * 100_000))).calls) == 100_000
     with pytest.raises(TraceError, match="100,001 collectives"):
         collective_log(dump(*([entry(1)] * 100_001)))
 

@@ -571,3 +571,49 @@ def test_an_interruption_of_half_a_step_is_a_pause_and_scatter_is_none(
     found_pauses = rare_long_steps(seconds)
     assert found_pauses is not None
     assert found_pauses.count == (0, count)
+
+
+@pytest.mark.parametrize(
+    ("kind", "signal", "floor"),
+    [
+        (FindingKind.HOST_BOUND, "host_bound", 5.0),
+        (FindingKind.HOST_SYNC, "readback_wait", 1.0),
+        (FindingKind.PAGEABLE_COPIES, "pageable", 1.0),
+        (FindingKind.MEMORY_RETURNED, "fetched_memory", 1.0),
+    ],
+)
+def test_what_costs_less_than_its_share_of_the_step_is_not_told(
+    kind: FindingKind, signal: str, floor: float
+) -> None:
+    """A tenth of the step for a host that is late, a fiftieth for all others: of less nobody gets
+    the work back that a change takes."""
+
+    def told(seconds: float) -> bool:
+        value: Any = seconds
+        if signal == "host_bound":
+            value = np.full(4, seconds)
+        if signal == "fetched_memory":
+            value = FetchedMemory(0, 600.0, seconds)
+        on_device = signal != "fetched_memory"
+        given: dict[str, Any] = {"readbacks": 1.0, "on_device": on_device, signal: value}
+        return kind in found(quiet(step_seconds=50.0, **given))
+
+    assert told(floor)
+    assert not told(0.999 * floor)
+
+
+def test_twenty_steps_are_enough_to_be_sure() -> None:
+    """Of fewer, chance gives one side more than its share too often."""
+    fetched = FetchedMemory(0, 600.0, 0.05)
+    for steps, confidence in ((20, Confidence.HIGH), (19, Confidence.LOW)):
+        device = found(
+            quiet(steps=steps, host_bound=np.full(4, 0.02), transfer=np.full(BATCHES, 0.03))
+        )
+        assert device[FindingKind.HOST_BOUND].confidence is confidence
+        assert device[FindingKind.EXPOSED_COMMUNICATION].confidence is confidence
+        loader = found(quiet(steps=steps, data_wait=np.full((4, BATCHES), 0.02)))
+        assert loader[FindingKind.INPUT_PIPELINE].confidence is confidence
+        host = found(quiet(steps=steps, on_device=False, fetched_memory=fetched))
+        assert host[FindingKind.MEMORY_RETURNED].confidence is confidence
+        named = found(slow(1, 0.02, origin=Origin.TRACE, windows=None, steps=steps))
+        assert (FindingKind.STRAGGLER in named) is (steps == 20)

@@ -796,3 +796,31 @@ def test_ranks_that_load_in_several_places_are_named_without_one() -> None:
     assert verdict.summary == "no rank waits in a collective; ranks 0 and 1 are loading data"
     unsure = explain_hang([ranks[0], rank(1, None, ())])
     assert (unsure.ranks, unsure.confidence) == ((0,), Confidence.LOW)
+
+
+def test_a_hang_that_nobody_is_named_for_says_where_the_first_ranks_are() -> None:
+    """Four of them: the evidence has a line for each place."""
+    stacks = [(StackFrame(file="/home/me/own.py", line=n, function="f"),) for n in range(9, 4, -1)]
+    verdict = explain_hang([rank(number, None, stack) for number, stack in enumerate(stacks)])
+    assert verdict.summary == (
+        "no rank is known to wait in a collective; rank 0 is in own.py:9 `f`; rank 1 is in "
+        "own.py:8 `f`; rank 2 is in own.py:7 `f`; rank 3 is in own.py:6 `f`"
+    )
+    unseen = explain_hang([rank(0, None, ()), rank(1, None, ())])
+    assert unseen.summary == "no rank is known to wait in a collective"
+
+
+def test_a_rank_in_several_collectives_is_shown_in_two_of_them() -> None:
+    groups = {str(n): ProcessGroup("undefined", (0, 1)) for n in range(1, 4)}
+    calls = [call(1, "all_reduce", group=str(n), done=False, time=n) for n in range(1, 4)]
+    verdict = explain_hang([rank(0, calls, groups=groups), rank(1, [], IN_OWN_CODE, groups)])
+    assert verdict.positions[0].collective == (
+        "all_reduce #1 of group 1 and all_reduce #1 of group 2"
+    )
+
+
+def test_the_last_collective_of_a_rank_is_no_send() -> None:
+    """Sends are counted apart from the collectives that are compared."""
+    sent = replace(call(7, "broadcast"), is_p2p=True)
+    verdict = explain_hang([waiting(0), rank(1, [*looped(19), sent], IN_OWN_CODE)])
+    assert any("its last collective was broadcast #19" in line for line in verdict.evidence)

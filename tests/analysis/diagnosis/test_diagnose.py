@@ -617,3 +617,62 @@ def test_twenty_steps_are_enough_to_be_sure() -> None:
         assert host[FindingKind.MEMORY_RETURNED].confidence is confidence
         named = found(slow(1, 0.02, origin=Origin.TRACE, windows=None, steps=steps))
         assert (FindingKind.STRAGGLER in named) is (steps == 20)
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "confidence"),
+    [
+        (2, 3.0, None),
+        (3, 2.99, None),
+        (3, 3.0, Confidence.MEDIUM),
+        (4, 3.0, Confidence.MEDIUM),
+        (5, 3.0, Confidence.HIGH),
+    ],
+)
+def test_three_pauses_that_cost_three_hundredths_are_told_and_five_are_a_pattern(
+    count: int, seconds: float, confidence: Confidence | None
+) -> None:
+    signals = quiet(step_seconds=100.0, pauses=Pauses((count, count, 0, 0), seconds, 0.0))
+    finding = found(signals).get(FindingKind.PAUSES)
+    assert (None if finding is None else finding.confidence) is confidence
+
+
+@pytest.mark.parametrize(
+    ("wait", "top", "told"), [(3.0, 0.9, True), (2.99, 0.9, False), (3.0, 0.91, False)]
+)
+def test_waiting_of_an_eighth_of_the_step_is_nobodys_where_ranks_take_turns(
+    wait: float, top: float, told: bool
+) -> None:
+    """Steps of ranks that share a host scatter by less. One rank that is late in nine of ten steps
+    and more takes no turns."""
+    blame = np.array([top, 1 - top, 0.0, 0.0])
+    signals = quiet(step_seconds=25.0, wait=np.full((4, BATCHES), wait), blame=blame)
+    assert (FindingKind.LOAD_IMBALANCE in found(signals)) is told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(1.0, True), (0.99, False)])
+def test_a_loader_that_keeps_all_is_told_from_a_twentieth_of_the_step_on(
+    seconds: float, told: bool
+) -> None:
+    """Collating and copying a batch takes something in every run."""
+    signals = quiet(step_seconds=20.0, data_wait=np.full((4, BATCHES), seconds))
+    assert (FindingKind.INPUT_PIPELINE in found(signals)) is told
+
+
+def test_three_samples_of_a_rank_are_enough_to_name_it() -> None:
+    """With two, the interval of their mean is 12.7 standard errors wide."""
+    data = np.full((16, 3), 0.0001)
+    data[3] += 0.02
+    assert found(quiet(16, data_wait=data))[FindingKind.INPUT_PIPELINE].rank == 3
+
+
+@pytest.mark.parametrize(("ranks", "confidence"), [(10, Confidence.HIGH), (9, Confidence.MEDIUM)])
+def test_a_rank_that_chance_picks_in_one_of_a_hundred_runs_is_certain(
+    ranks: int, confidence: Confidence
+) -> None:
+    """Three of three pauses fall on the same one of ten ranks by chance in 1 % of runs, on one of
+    nine more often."""
+    none = (0,) * (ranks - 1)
+    pauses = Pauses((3, *none), 0.006, 0.005, (0.006, *map(float, none)))
+    finding = found(quiet(ranks, pauses=pauses))[FindingKind.PAUSES]
+    assert (finding.rank, finding.confidence) == (0, confidence)

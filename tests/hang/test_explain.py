@@ -824,3 +824,9 @@ def test_the_last_collective_of_a_rank_is_no_send() -> None:
     sent = replace(call(7, "broadcast"), is_p2p=True)
     verdict = explain_hang([waiting(0), rank(1, [*looped(19), sent], IN_OWN_CODE)])
     assert any("its last collective was broadcast #19" in line for line in verdict.evidence)
+
+
+def test_a_rank_that_waits_busily_where_all_wait_is_not_named() -> None:
+    """Some backends poll while they wait."""
+    ranks = [rank(0, None, activity=IDLE), rank(1, None, activity=BUSY)]
+    assert explain_hang(ranks).cause is HangCause.UNKNOWN

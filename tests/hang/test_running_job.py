@@ -81,6 +81,7 @@ def test_the_ranks_below_a_launcher() -> None:
         )
     assert {found.condition for found in evidence} == {RankCondition.RUNNING}
     assert any("rank 0: pid" in note and "mostly idle" in note for note in notes)
+    assert not any("other machines" in note for note in notes), "all of its ranks are here"
 
 
 def test_a_stopped_rank_is_named() -> None:

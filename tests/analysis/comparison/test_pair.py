@@ -183,3 +183,18 @@ def test_memory_decides_of_a_cell_that_measures_it_alone() -> None:
         result(FIRST, scaled(STEADY, 0.5)).model_copy(update={"cell": cell}), reference=[timed]
     )
     assert Metric.STEP_P95 not in {change.metric for _, change in slower.decided_by(())}
+
+
+def test_of_a_cell_that_one_side_lacks_the_other_is_told() -> None:
+    """Its flags, and that it was measured less, however few launches the reference has of it."""
+    flagged = result(SECOND, STEADY[:1], flags=("noisy",))
+    pair = against(result(FIRST), reference=[result(FIRST), flagged])
+    assert pair.cells[1].flags == ("noisy",)
+    assert pair.missing(()) == [pair.cells[1]]
+
+
+def test_what_equal_conditions_measured_has_no_other_ends() -> None:
+    """The interval of the ratio is all that is shown."""
+    pair = against(result(FIRST), reference=[result(FIRST)])
+    assert throughput(pair).possible is None
+    assert [one.possible for one in pair.overall] == [None] * len(pair.overall)

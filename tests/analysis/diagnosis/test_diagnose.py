@@ -676,3 +676,13 @@ def test_a_rank_that_chance_picks_in_one_of_a_hundred_runs_is_certain(
     pauses = Pauses((3, *none), 0.006, 0.005, (0.006, *map(float, none)))
     finding = found(quiet(ranks, pauses=pauses))[FindingKind.PAUSES]
     assert (finding.rank, finding.confidence) == (0, confidence)
+
+
+def test_one_long_wait_for_data_names_no_rank() -> None:
+    """Nor does waiting a little longer than all others do, who wait long themselves."""
+    once = np.full((16, BATCHES), 0.0001)
+    once[3, 0] = 0.1
+    assert FindingKind.INPUT_PIPELINE not in found(quiet(16, data_wait=once))
+    everyone = np.full((4, BATCHES), 0.05)
+    everyone[3] += 0.004
+    assert found(quiet(data_wait=everyone))[FindingKind.INPUT_PIPELINE].rank is None

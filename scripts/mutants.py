@@ -315,6 +315,8 @@ def main() -> None:
     options = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
+    # Whatever PYTHONDONTWRITEBYTECODE says: else every run compiles all tests anew, for seconds.
+    sys.dont_write_bytecode = False
     total = noticed = 0
     for place in options.module or MODULES:
         whole = ROOT / place

@@ -196,3 +196,39 @@ def test_a_mismatch_is_seen_though_another_rank_ended_before_it() -> None:
     found = first_mismatch(group_logs(logs(first, second, looped(1)), (0, 1, 2)))
     assert found is not None
     assert (found.number, sorted(found.signatures)) == (4, [0, 1])
+
+
+def test_ranks_that_call_in_a_group_belong_to_it_though_their_recorder_does_not_list_it() -> None:
+    """Where no recorder says who the members are, those that call are: without the second rank the
+    first would wait for nobody."""
+    waits = [call(1, "all_reduce", done=False, group="1")]
+    listed = CollectiveLog(tuple(waits), {"1": ProcessGroup("undefined")})
+    other = [call(1, "broadcast", done=False, group="1")]
+    (stall,) = find_stalls(group_logs({0: listed, 1: CollectiveLog(tuple(other), {})}, (0, 1)))
+    assert (stall.log.members, stall.waiting, stall.is_mismatch) == ((0, 1), (0, 1), True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "backend", "differs"),
+    [
+        ("all_gather", "gloo", True),
+        ("all_gather", "nccl", False),
+        ("all_reduce", "nccl", True),
+    ],
+)
+def test_lists_of_tensors_may_differ_in_size_over_nccl_alone(
+    operation: str, backend: str, differs: bool
+) -> None:
+    """Over gloo a rank that gathers more than the others ends one of them."""
+    sides = [
+        replace(call(1, operation, elements=size, done=False), backend=backend) for size in (8, 9)
+    ]
+    (stall,) = find_stalls(group_logs(logs(*([side] for side in sides)), (0, 1)))
+    assert stall.is_mismatch is differs
+
+
+def test_a_rank_that_passes_an_empty_tensor_passes_no_bytes() -> None:
+    """Which is known, and may be what is wrong with it."""
+    assert payload_bytes(call(1, "all_reduce", elements=0)) == 0
+    damaged = replace(call(1, "all_reduce"), input_sizes=((-4,),))
+    assert payload_bytes(damaged) is None

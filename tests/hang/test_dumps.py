@@ -183,3 +183,15 @@ def test_the_stack_of_a_rank_is_where_it_waits_and_else_what_was_seen_from_outsi
     evidence, _ = read_directory(tmp_path)
     assert [frame.file for frame in evidence[0].frames] == ["b.py"]
     assert evidence[1].frames == seen
+
+
+def test_what_the_launcher_saw_is_read_without_a_dump_and_beside_one_without_a_recorder(
+    tmp_path: Path,
+) -> None:
+    """All ranks may be stopped, or torch may be too old: their states are still known."""
+    states = (RankProcess(rank=0), RankProcess(rank=1, condition=RankCondition.STOPPED))
+    (tmp_path / FACTS_FILE).write_text(HangFacts(processes=states).model_dump_json())
+    assert (verdict(tmp_path).cause, verdict(tmp_path).ranks) == (HangCause.RANK_STOPPED, (1,))
+    silent = RankDump(rank=0, pid=1, time=1.0, since=0.0, problem="torch is too old")
+    (tmp_path / dump_file(0)).write_text(silent.model_dump_json())
+    assert verdict(tmp_path).ranks == (1,)

@@ -242,6 +242,8 @@ def test_ranks_that_wait_for_each_other_in_two_groups_call_in_different_orders()
     assert (verdict.cause, verdict.ranks) == (HangCause.ORDER, (0, 1))
     assert "different orders" in verdict.summary
     assert verdict.confidence is Confidence.LOW
+    assert verdict.collective is not None
+    assert verdict.collective.group == "mesh_dp", "the one that was called first"
 
 
 def test_a_rank_that_left_its_loop_for_another_group_is_named() -> None:
@@ -683,3 +685,164 @@ def test_a_rank_without_a_recorder_waits_where_its_stack_says_so(
     not the one that the others wait for."""
     job = job_of([waiting(0), rank(1, None, frames)], ())
     assert seems_to_wait(job, 1) is waits
+
+
+def test_a_rank_that_ended_comes_before_a_difference_that_nobody_waits_in() -> None:
+    """A broadcast and an all-reduce completed by chance; what the ranks wait for now is the process
+    that is gone."""
+    last = call(20, "all_reduce", done=False)
+    calls = [[*looped(18), call(19, "all_reduce"), last] for _ in range(3)]
+    calls[2][18] = call(19, "broadcast")
+    gone = rank(3, None, (), condition=RankCondition.GONE)
+    verdict = explain_hang([*(rank(number, items) for number, items in enumerate(calls)), gone])
+    assert (verdict.cause, verdict.ranks) == (HangCause.RANK_GONE, (3,))
+
+
+def test_a_collective_of_empty_tensors_has_no_size() -> None:
+    """Zero bytes would read like a measured size."""
+    waits = rank(0, [*looped(19), call(20, "all_reduce", elements=0, done=False)])
+    verdict = explain_hang([waits, rank(1, looped(19), IN_OWN_CODE)])
+    assert verdict.collective is not None and verdict.collective.payload_bytes is None
+    assert verdict.summary.startswith("all_reduce #20: rank 1")
+
+
+def test_a_rank_that_left_nothing_is_not_said_to_have_left_what_cannot_be_read() -> None:
+    verdict = explain_hang([waiting(0), rank(1, None, ()), waiting(2)])
+    assert verdict.summary.endswith("rank 1 left no dump")
+
+
+@pytest.mark.parametrize("frames", [IN_OWN_CODE, ()])
+@pytest.mark.parametrize("activities", [(None, None), (Activity.IDLE, Activity.BUSY)])
+def test_a_rank_that_has_called_the_collective_is_not_accused_by_its_stack(
+    frames: tuple[StackFrame, ...], activities: tuple[Activity | None, Activity | None]
+) -> None:
+    """It called an asynchronous all-reduce and computes meanwhile."""
+    ranks = [replace(waiting(0), activity=activities[0])]
+    ranks.append(replace(waiting(1, frames), activity=activities[1]))
+    verdict = explain_hang(ranks)
+    assert (verdict.cause, verdict.ranks) == (HangCause.UNKNOWN, ())
+
+
+def test_ranks_that_may_compute_in_the_backward_pass_make_a_verdict_unsure() -> None:
+    """Whether they wait there is known where all of them sleep, and only if another rank shows
+    that there is something to wait for."""
+    own, behind = rank(1, None, IN_OWN_CODE), rank(2, None, IN_BACKWARD)
+    mixed = [rank(0, None), own, behind, replace(behind, rank=3)]
+    assert explain_hang(mixed).confidence is Confidence.LOW
+    asleep = [replace(one, activity=Activity.IDLE) for one in mixed]
+    assert explain_hang(asleep).confidence is Confidence.MEDIUM
+    nobody_waits = [replace(one, activity=Activity.IDLE) for one in (own, behind)]
+    verdict = explain_hang(nobody_waits)
+    assert (verdict.ranks, verdict.confidence) == ((1,), Confidence.LOW)
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "said", "confidence"),
+    [
+        (1, 1, "rank 1 is not in it", Confidence.MEDIUM),
+        (2, 2, "ranks 2 and 3 are not in it", Confidence.MEDIUM),
+        (1, 2, "ranks 1 and 2 are not in it", Confidence.LOW),
+    ],
+)
+def test_those_outside_of_a_collective_are_less_surely_wrong_where_they_are_the_most(
+    inside: int, outside: int, said: str, confidence: Confidence
+) -> None:
+    ranks = [rank(number, None) for number in range(inside)]
+    ranks += [rank(inside + number, None, IN_OWN_CODE) for number in range(outside)]
+    verdict = explain_hang(ranks)
+    assert verdict.summary.startswith(f"all_reduce: {said}; ")
+    assert verdict.confidence is confidence
+
+
+def test_a_rank_whose_stack_is_not_known_is_not_said_to_be_elsewhere() -> None:
+    """Where it is nobody saw: only the others' wait speaks against it."""
+    verdict = explain_hang([rank(0, None), rank(1, None), rank(2, None, ())])
+    assert (verdict.ranks, verdict.confidence) == ((2,), Confidence.LOW)
+    assert verdict.summary == "all_reduce: rank 2 left no dump"
+
+
+def test_the_purpose_of_a_collective_is_told_by_a_rank_that_is_in_it() -> None:
+    """Not by one that waits elsewhere: here the first rank is in a barrier, all others in the
+    all-reduce of a backward pass."""
+    in_hook = (*IN_BACKWARD, *IN_ALL_REDUCE[1:])
+    ranks = [rank(0, None, IN_BARRIER), rank(1, None, in_hook), rank(2, None, in_hook)]
+    verdict = explain_hang([*ranks, rank(3, None, IN_OWN_CODE)])
+    assert verdict.summary.startswith("all_reduce (gradients): rank 3 is not in it")
+
+
+def test_ranks_that_wait_in_one_place_or_in_three_name_nobody() -> None:
+    """Nothing says which of them is wrong."""
+    same = [with_loops(number, IN_BARRIER) for number in range(3)]
+    assert explain_hang(same).cause is HangCause.UNKNOWN
+    three = [*same[:1], with_loops(1, IN_LOOP), rank(2, None, IN_JOINING, activity=IDLE)]
+    assert explain_hang(three).cause is HangCause.UNKNOWN
+
+
+def test_of_two_equal_sides_the_one_that_left_the_loop_is_named() -> None:
+    """The other still has work that both began."""
+    verdict = explain_hang([with_loops(0, IN_LOOP), with_loops(1, IN_BARRIER)])
+    assert (verdict.cause, verdict.ranks) == (HangCause.TEARDOWN, (1,))
+    assert verdict.evidence[0] == (
+        "rank 1 may have had fewer batches, returned early or caught an exception"
+    )
+
+
+def test_ranks_that_load_in_several_places_are_named_without_one() -> None:
+    """And with less confidence where a rank's stack is not known: it may be the cause."""
+    elsewhere = (*IN_LOADER[:2], StackFrame(file="/home/me/other.py", line=5, function="read"))
+    ranks = [rank(0, None, IN_LOADER), rank(1, None, elsewhere)]
+    verdict = explain_hang(ranks)
+    assert (verdict.ranks, verdict.confidence) == ((0, 1), Confidence.MEDIUM)
+    assert verdict.summary == "no rank waits in a collective; ranks 0 and 1 are loading data"
+    unsure = explain_hang([ranks[0], rank(1, None, ())])
+    assert (unsure.ranks, unsure.confidence) == ((0,), Confidence.LOW)
+
+
+def test_a_hang_that_nobody_is_named_for_says_where_the_first_ranks_are() -> None:
+    """Four of them: the evidence has a line for each place."""
+    stacks = [(StackFrame(file="/home/me/own.py", line=n, function="f"),) for n in range(9, 4, -1)]
+    verdict = explain_hang([rank(number, None, stack) for number, stack in enumerate(stacks)])
+    assert verdict.summary == (
+        "no rank is known to wait in a collective; rank 0 is in own.py:9 `f`; rank 1 is in "
+        "own.py:8 `f`; rank 2 is in own.py:7 `f`; rank 3 is in own.py:6 `f`"
+    )
+    unseen = explain_hang([rank(0, None, ()), rank(1, None, ())])
+    assert unseen.summary == "no rank is known to wait in a collective"
+
+
+def test_a_rank_in_several_collectives_is_shown_in_two_of_them() -> None:
+    groups = {str(n): ProcessGroup("undefined", (0, 1)) for n in range(1, 4)}
+    calls = [call(1, "all_reduce", group=str(n), done=False, time=n) for n in range(1, 4)]
+    verdict = explain_hang([rank(0, calls, groups=groups), rank(1, [], IN_OWN_CODE, groups)])
+    assert verdict.positions[0].collective == (
+        "all_reduce #1 of group 1 and all_reduce #1 of group 2"
+    )
+
+
+def test_the_last_collective_of_a_rank_is_no_send() -> None:
+    """Sends are counted apart from the collectives that are compared."""
+    sent = replace(call(7, "broadcast"), is_p2p=True)
+    verdict = explain_hang([waiting(0), rank(1, [*looped(19), sent], IN_OWN_CODE)])
+    assert any("its last collective was broadcast #19" in line for line in verdict.evidence)
+
+
+def test_a_rank_that_waits_busily_where_all_wait_is_not_named() -> None:
+    """Some backends poll while they wait."""
+    ranks = [rank(0, None, activity=IDLE), rank(1, None, activity=BUSY)]
+    assert explain_hang(ranks).cause is HangCause.UNKNOWN
+
+
+def test_where_all_that_are_missing_wait_themselves_nobody_is_named() -> None:
+    """A rank without a recorder whose stack shows a wait; and three ranks that wait for each other
+    in a circle."""
+    silent = explain_hang([waiting(0), rank(1, None, IN_ALL_REDUCE)])
+    assert silent.summary.endswith("no rank can be named")
+    pairs_of_ranks = {"1": (0, 1), "2": (1, 2), "3": (0, 2)}
+    groups = {name: ProcessGroup("undefined", ranks) for name, ranks in pairs_of_ranks.items()}
+    circle = [
+        rank(number, [call(1, "all_reduce", group=group, done=False)], groups=groups)
+        for number, group in enumerate("123")
+    ]
+    verdict = explain_hang(circle)
+    assert verdict.ranks == ()
+    assert verdict.summary.endswith("no rank can be named")

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.errors import TraceError
+from torchscale.hang import flight_recorder
 from torchscale.hang.explain import explain_hang
 from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, read_flight_recorder
 from torchscale.hang.job import RankEvidence
@@ -262,8 +263,16 @@ def test_a_dump_of_many_groups_is_judged_in_seconds() -> None:
     ]
     logs = [collective_log(dump(*entries)), collective_log(dump(*entries[:10_000]))]
     assert explain_hang([RankEvidence(rank, log=log) for rank, log in enumerate(logs)]).summary
-    with pytest.raises(TraceError, match="100,001 collectives"):
-        collective_log(dump(*([entry(1)] * 100_001)))
+
+
+def test_more_collectives_than_any_recorder_keeps_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A damaged or forged dump would take memory without end."""
+    monkeypatch.setattr(flight_recorder, "_MAX_ENTRIES", 1000)
+    assert len(collective_log(dump(*([entry(1)] * 1000))).calls) == 1000
+    with pytest.raises(TraceError, match="1,001 collectives"):
+        collective_log(dump(*([entry(1)] * 1001)))
 
 
 def test_a_shape_of_a_million_dimensions_is_cut() -> None:

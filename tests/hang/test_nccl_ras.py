@@ -102,7 +102,9 @@ def test_the_address_is_nccls_unless_it_was_changed(monkeypatch: pytest.MonkeyPa
     for value, expected in (
         ("[::1]:5", ("::1", 5)),
         ("nonsense", nccl_ras._ADDRESS),
-        ("h:99999", nccl_ras._ADDRESS),
+        ("h:65535", ("h", 65535)),
+        ("h:65536", nccl_ras._ADDRESS),
+        (":5", nccl_ras._ADDRESS),
     ):
         monkeypatch.setenv("NCCL_RAS_ADDR", value)
         assert nccl_ras._address() == expected

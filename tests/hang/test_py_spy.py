@@ -72,6 +72,13 @@ def test_lines_that_no_file_has_are_moved_into_the_range() -> None:
     assert [frame.line for frame in found] == [py_spy._MAX_LINE, 0, 0]
 
 
+def test_a_frame_without_a_line_is_kept() -> None:
+    """Of code that has none, as what C makes; the frames around it say where the rank is."""
+    (thread,) = [{**THREADS[1], "frames": [{"name": "f", "filename": "a.py"}]}]
+    (frame,) = main_thread(json.dumps([thread]).encode(), 42)
+    assert (frame.function, frame.line) == ("f", 0)
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"Error: Permission denied", b"[{}]", b"[]"])
 def test_other_output_gives_no_stack(data: bytes) -> None:
     assert main_thread(data, 42) == ()

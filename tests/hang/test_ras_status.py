@@ -91,3 +91,21 @@ def test_many_ranks_fit_a_line() -> None:
 def test_a_reply_without_json_is_refused(data: bytes) -> None:
     with pytest.raises(TraceError, match="NCCL"):
         read_ras(data)
+
+
+@pytest.mark.parametrize(("behind", "end"), [(8, "rank 8 3"), (9, "rank 8 3 and 1 more")])
+def test_only_what_a_line_does_not_name_is_counted(behind: int, end: str) -> None:
+    late = (ras_rank(n, collective_counts={"AllReduce": 3}) for n in range(1, behind + 1))
+    first = ras_rank(0, collective_counts={"AllReduce": 4})
+    (note,) = ras_notes(read_ras(reply([first, *late], [])), {100})
+    assert note.endswith(end)
+
+
+def test_a_job_that_lost_all_its_ranks_gets_eight_lines() -> None:
+    """One for each of the first ranks of a communicator: the evidence of a hang has other lines
+    too."""
+    lost = [ras_rank(number, status={"unresponsive": True}) for number in range(1, 30)]
+    status = read_ras(reply([ras_rank(0)], lost))
+    assert len(ras_notes(status, {100})) == 8
+    status.communicators *= 2
+    assert len(ras_notes(status, {100})) == 8

@@ -59,7 +59,8 @@ def test_the_place_is_the_users_own_line() -> None:
     assert place(frames(ours, library)) == "trainer.py:1 `step`"
     assert place(frames(library)) == "module.py:1 `_call_impl`"
     assert place(()) == ""
-    assert len(place(frames(("/home/me/" + "x" * 999 + ".py", "f" * 999)))) < 200
+    long = frames((f"/home/me/{'x' * 999}.py", "f" * 999))
+    assert place(long) == f"{'x' * 77}.py:1 `{'f' * 80}`", "which fits a table"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,17 @@ def test_the_place_is_the_users_own_line() -> None:
         ("/usr/lib/python3.11/threading.py", "_shutdown", False, True, False, ""),
         ("/usr/lib/python3.11/concurrent/futures/thread.py", "_worker", False, False, False, ""),
         ("/home/me/own.py", "_python_exit", False, False, False, ""),
+        ("/home/me/own.py", "_shutdown", False, False, False, ""),
+        (
+            "/usr/lib/python3.11/concurrent/futures/thread.py",
+            "_python_exit",
+            False,
+            True,
+            False,
+            "",
+        ),
+        (f"{TORCH}/distributed/distributed_c10d.py", "_get_default_group", False, False, False, ""),
+        ("/home/me/own.py", "init_process_group", False, False, False, ""),
         (f"{TORCH}/distributed/distributed_c10d.py", "init_process_group", False, False, True, ""),
         (
             f"{TORCH}/distributed/distributed_c10d.py",
@@ -157,6 +169,13 @@ def calls(
             (calls(("main", 45, (44, 46)))[0], ()),
             False,
         ),  # a source is not known
+        (
+            (calls(("main", 50, None))[0], ()),
+            calls(("main", 45, (44, 46))),
+            False,
+        ),
+        (calls(("main", 46, (44, 46))), calls(("main", 45, (44, 46))), False),  # its last line
+        (calls(("main", 47, None)), calls(("main", 45, (44, 46))), True),
     ],
 )
 def test_a_loop_is_left_only_where_nothing_leads_back(mine: Any, others: Any, left: bool) -> None:
@@ -167,3 +186,12 @@ def test_a_loop_of_torch_is_no_training() -> None:
     inner = StackFrame(file=f"{TORCH}/distributed/x.py", line=7, function="all")
     stack, loops = calls(("main", 45, None))
     assert not has_left_loop(*calls(("main", 50, None)), (*stack, inner), (*loops, (6, 8)))
+
+
+@pytest.mark.parametrize("outer", ["destroy_process_group", "new_group"])
+def test_a_barrier_on_the_way_into_or_out_of_a_group_is_no_collective_of_the_program(
+    outer: str,
+) -> None:
+    """Other ranks that compute are not missing in it: the group is what is waited for."""
+    c10d = f"{TORCH}/distributed/distributed_c10d.py"
+    assert collective_in(frames(("/home/me/a.py", "f"), (c10d, outer), (c10d, "barrier"))) == ""

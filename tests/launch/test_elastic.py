@@ -65,6 +65,20 @@ def launcher(tmp_path: Path) -> Iterator[Started]:
         assert not (tmp_path / "channel").exists()
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where launches of :func:`shared` find the models that tests write."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """One that imports torch once for all tests that launch in the same environment. It starts anew
+    after a launch that failed: such tests come last."""
+    with launcher(tmp_path_factory.mktemp("shared")) as started:
+        yield started
+
+
 def run(forks: ElasticLauncher, task: LaunchTask, directory: Path, **changes: Any) -> LaunchRecord:
     directory.mkdir()
     task = task.model_copy(update={"started_at": time.time()})
@@ -75,7 +89,17 @@ def run(forks: ElasticLauncher, task: LaunchTask, directory: Path, **changes: An
         "on_progress": lambda progress: None,
         **changes,
     }
-    return forks.run(task, directory, **options)
+    with without_name_of_test():
+        return forks.run(task, directory, **options)
+
+
+@contextmanager
+def without_name_of_test() -> Iterator[None]:
+    """The environment without the variable that names the test: a launcher that several share would
+    start anew for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTEST_CURRENT_TEST", raising=False)
+        yield
 
 
 def env(*places: Path, **variables: str) -> dict[str, str]:
@@ -155,30 +179,31 @@ def test_each_launch_has_processes_of_its_own_and_one_imports_for_all(tmp_path: 
     ]
 
 
-def test_ranks_find_what_a_torchrun_command_sets(tmp_path: Path) -> None:
+def test_ranks_find_what_a_torchrun_command_sets(
+    tmp_path: Path, place: Path, shared: Started
+) -> None:
     shown = (
         "import json, torch.distributed as dist; print(json.dumps([dict(os.environ), "
         "dist.is_torchelastic_launched()]))"
     )
-    model = write_model(tmp_path, "telling", shown)
+    model = write_model(place, "telling", shown)
     (task,) = tasks(model)
     (tmp_path / "command").mkdir()
-    command = run_launch(
-        task.model_copy(update={"started_at": time.time()}),
-        tmp_path / "command",
-        limits=LIMITS,
-        extra_env=env(tmp_path),
-        stop=StopRequest(),
-        on_progress=lambda progress: None,
-    )
-    with launcher(tmp_path) as forks:
-        forked = run(forks, task, tmp_path / "forked", extra_env=env(tmp_path))
+    with without_name_of_test():
+        command = run_launch(
+            task.model_copy(update={"started_at": time.time()}),
+            tmp_path / "command",
+            limits=LIMITS,
+            extra_env=env(place),
+            stop=StopRequest(),
+            on_progress=lambda progress: None,
+        )
+    forked = run(shared, task, tmp_path / "forked", extra_env=env(place))
     assert (command.state, command.forked) == (State.OK, False), command.reason
     assert forked.state is State.OK, forked.reason
-    assert forked.command[-2:] == (
-        "torchscale.worker.launcher.elastic_launcher",
-        str(tmp_path / "channel"),
-    )
+    module, channel = forked.command[-2:]
+    assert module == "torchscale.worker.launcher.elastic_launcher"
+    assert Path(channel).name == "channel"
     for rank in range(2):
         theirs, is_launched = json.loads(printed(tmp_path / "command", rank)[0])
         mine, is_mine_launched = json.loads(printed(tmp_path / "forked", rank)[0])
@@ -199,6 +224,43 @@ def test_ranks_find_what_a_torchrun_command_sets(tmp_path: Path) -> None:
         assert {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "LOCAL_RANK"} <= set(of_ranks)
         for name in set(of_ranks) - changing - own:
             assert mine[name] == theirs[name], name
+
+
+def test_no_launch_collects_what_imports_have_made(
+    tmp_path: Path, place: Path, shared: Started
+) -> None:
+    """The collector is off during imports. Objects that it has not seen by then would be gone over
+    in the steps of every launch."""
+    code = (
+        "import gc\nprint(gc.isenabled(), *(len(gc.get_objects(generation)) for generation in "
+        "range(3)), flush=True)"
+    )
+    (task,) = tasks(write_model(place, "counting", code), world_size=1)
+    record = run(shared, task, tmp_path / "launch", extra_env=env(place))
+    assert record.state is State.OK, record.reason
+    enabled, *counts = printed(tmp_path / "launch")[0].split()
+    assert enabled == "True"
+    youngest, young, old = map(int, counts)
+    assert youngest + young < 0.1 * old, counts
+
+
+def test_threads_of_a_model_hold_up_neither_its_launch_nor_its_end(
+    tmp_path: Path, place: Path, shared: Started
+) -> None:
+    code = (
+        "import "
+        "threading\nthreading.Thread(target=threading.Event().wait).start()\nprint(threading.active_count() > 1)"
+    )
+    threaded, plain = tasks(write_model(place, "threaded", code), SOUND, world_size=1)
+    records = [
+        run(shared, task, tmp_path / str(number), extra_env=env(place))
+        for number, task in enumerate((threaded, plain))
+    ]
+    assert [record.state for record in records] == [State.OK] * 2, [
+        record.reason for record in records
+    ]
+    assert printed(tmp_path / "0") == ["True"]
+    assert records[0].seconds < LIMITS.stall_seconds
 
 
 @contextmanager
@@ -267,15 +329,14 @@ def test_a_process_above_the_ranks_that_is_killed_is_named_and_the_next_launch_r
     assert second.state is State.OK, second.reason
 
 
-def test_a_dead_rank_ends_the_others(tmp_path: Path) -> None:
+def test_a_dead_rank_ends_the_others(tmp_path: Path, place: Path, shared: Started) -> None:
     """Also one that would not notice."""
     code = (
         "import time\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(600)"
     )
-    (task,) = tasks(write_model(tmp_path, "alone", code))
+    (task,) = tasks(write_model(place, "alone", code))
     began = time.monotonic()
-    with launcher(tmp_path) as forks:
-        record = run(forks, task, tmp_path / "launch", extra_env=env(tmp_path))
+    record = run(shared, task, tmp_path / "launch", extra_env=env(place))
     assert time.monotonic() - began < LIMITS.stall_seconds
     assert record.state is State.KILLED
     assert record.reason.startswith("rank 1 was killed by SIGKILL")
@@ -283,34 +344,17 @@ def test_a_dead_rank_ends_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("world_size", cases([1], [2]))
-def test_ranks_that_leave_with_0_are_not_waited_for(tmp_path: Path, world_size: int) -> None:
+def test_ranks_that_leave_with_0_are_not_waited_for(
+    tmp_path: Path, place: Path, shared: Started, world_size: int
+) -> None:
     """torchrun's agent takes what functions return for their end."""
-    (task,) = tasks(write_model(tmp_path, "leaving", "os._exit(0)"), world_size=world_size)
+    (task,) = tasks(write_model(place, "leaving", "os._exit(0)"), world_size=world_size)
     began = time.monotonic()
-    with launcher(tmp_path) as forks:
-        record = run(forks, task, tmp_path / "launch", extra_env=env(tmp_path))
+    record = run(shared, task, tmp_path / "launch", extra_env=env(place))
     assert time.monotonic() - began < LIMITS.stall_seconds
     assert record.state is State.INCOMPLETE
     assert "exited before the measurement was complete, without an error" in record.reason
     assert record.exit_code == 0
-
-
-def test_threads_of_a_model_hold_up_neither_its_launch_nor_its_end(tmp_path: Path) -> None:
-    code = (
-        "import "
-        "threading\nthreading.Thread(target=threading.Event().wait).start()\nprint(threading.active_count() > 1)"
-    )
-    threaded, plain = tasks(write_model(tmp_path, "threaded", code), SOUND, world_size=1)
-    with launcher(tmp_path) as forks:
-        records = [
-            run(forks, task, tmp_path / str(number), extra_env=env(tmp_path))
-            for number, task in enumerate((threaded, plain))
-        ]
-    assert [record.state for record in records] == [State.OK] * 2, [
-        record.reason for record in records
-    ]
-    assert printed(tmp_path / "0") == ["True"]
-    assert records[0].seconds < LIMITS.stall_seconds
 
 
 def test_a_launch_runs_in_the_environment_that_is_asked_for(
@@ -352,23 +396,6 @@ def code_command(module: str, *arguments: str) -> list[str]:
 
 def of_cell(value: str) -> Callable[[AnyCell], dict[str, str]]:
     return lambda cell: {"OF_THE_CELL": value} if value else {}
-
-
-def test_no_launch_collects_what_imports_have_made(tmp_path: Path) -> None:
-    """The collector is off during imports. Objects that it has not seen by then would be gone over
-    in the steps of every launch."""
-    code = (
-        "import gc\nprint(gc.isenabled(), *(len(gc.get_objects(generation)) for generation in "
-        "range(3)), flush=True)"
-    )
-    (task,) = tasks(write_model(tmp_path, "counting", code), world_size=1)
-    with launcher(tmp_path) as forks:
-        record = run(forks, task, tmp_path / "launch", extra_env=env(tmp_path))
-    assert record.state is State.OK, record.reason
-    enabled, *counts = printed(tmp_path / "launch")[0].split()
-    assert enabled == "True"
-    youngest, young, old = map(int, counts)
-    assert youngest + young < 0.1 * old, counts
 
 
 def test_a_users_module_is_imported_by_each_rank_from_the_working_directory(

@@ -112,3 +112,11 @@ def test_the_launch_that_runs_is_the_one_that_reported_last(tmp_path: Path) -> N
     assert running is not None
     assert (running.cell_id, running.launch) == ("a", 2)
     assert running_launch(tmp_path / "nowhere") is None
+
+
+def test_a_launch_whose_folder_somebody_renamed_is_shown_as_the_first(tmp_path: Path) -> None:
+    """The page of a run that is watched is made all the same."""
+    written(tmp_path / "cells/a/launch-copy/progress.jsonl", 5_000)
+    running = running_launch(tmp_path)
+    assert running is not None
+    assert (running.cell_id, running.launch) == ("a", 0)

@@ -102,7 +102,7 @@ def test_nothing_set_aside_is_overwritten(tmp_path: Path) -> None:
     folder.begin_launch(cell, 0)
     folder.finish_launch(cell, launch_record(cell, seconds=99.0))
     second = folder.set_aside(cell, 0, "replaced")
-    assert first != second
+    assert [place.name.rpartition("-")[2] for place in (first, second)] == ["0", "1"]
     assert (first / "record.json").exists()
     assert (second / "record.json").exists()
 
@@ -284,6 +284,9 @@ def test_a_directory_with_one_recording_is_told_from_a_run_folder(tmp_path: Path
     assert found is not None
     assert found.sync_stall_percent == 12.5
     assert load_profile(tmp_path / "run") is None
+    copied = (directory / "analysis.json").read_bytes()
+    (tmp_path / "run" / "analysis.json").write_bytes(copied)
+    assert load_profile(tmp_path / "run") is None, "what was measured there is shown"
     (directory / "analysis.json").write_text("{}")
     with pytest.raises(StoreError, match="Field required"):
         load_profile(directory)

@@ -426,3 +426,58 @@ def test_a_small_gain_is_verified_with_more_launches_than_a_large_one() -> None:
     assert small.verified is not None
     assert large.verified is not None
     assert small.verified.rounds > large.verified.rounds
+
+
+def test_room_for_a_verification_is_kept_before_anything_is_known_to_be_ahead() -> None:
+    """Else every change is tried, the best one is known, and no launch is left to show that it is
+    one."""
+    search = searched(budget=36, gains={"compile=true": 0.3})
+    assert search.is_verified
+    assert search.untried == (Change("bucket", "100"),)
+
+
+def test_what_ran_before_is_read_again_whatever_the_budget() -> None:
+    """A second search with a small budget knows all that the first one measured."""
+    first = searched(gains={})
+    left = {setting: trial.launches for setting, trial in first.trials.items()}
+    works = machine({})
+
+    def measure(setting: Setting) -> Measured:
+        known = left.get(setting, 0) > 0
+        left[setting] = left.get(setting, 0) - known
+        return replace(works(setting), recorded=known)
+
+    again = Search(AXES, budget_seconds=1.0, is_recorded=lambda one: left.get(one, 0) > 0)
+    run(again, measure)
+    assert list(again.trials)[:5] == list(first.trials)[:5]
+    assert again.untried == ()
+
+
+def test_nothing_is_launched_after_the_start_has_failed() -> None:
+    """Not even with the room that was kept for a verification: there is nothing to compare with."""
+    works, starts = machine({}), itertools.count(1)
+
+    def measure(setting: Setting) -> Measured:
+        if setting == START and next(starts) == 2:
+            return Measured(None, 1.0, "oom", "it failed")
+        return works(setting)
+
+    search = Search(
+        AXES, budget_seconds=96, probe=PROBE, probed=["bucket"], costs={"compile": 24.0}
+    )
+    run(search, measure)
+    assert search.ending == "start failed"
+    assert list(search.trials) == [START, (Change("fused", "true"),)]
+    assert search.trials[START].launches == 2
+
+
+@pytest.mark.parametrize("gain", [-0.3, 0.02])
+def test_how_much_less_communication_could_gain_is_the_end_of_the_interval(gain: float) -> None:
+    """And nothing where exchanging nothing is slower: no share is below zero."""
+    search = Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"])
+    run(search, machine({"comm_hook=noop": gain}, noise=0.02))
+    assert search.probe is not None
+    high = search.probe.interval()[1]
+    most = max(0.0, 100 * (high - 1))
+    assert (most > 0.5) == (gain > 0)
+    assert search.skipped["bucket"].endswith(f"gains at most {most:.1f} %")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from torchscale.tune import surface
@@ -115,3 +116,23 @@ def test_the_error_of_a_single_change_is_that_of_the_means_of_its_launches(launc
 
 def test_without_a_change_there_is_no_error_of_one() -> None:
     assert Surface({}).outlook(measured({}, [START, START]), NOISE).single_error is None
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_the_variance_of_a_combination_is_its_covariance_with_itself(axes: int) -> None:
+    """Else what is known of a combination that never ran would be wrong, and with it which launch
+    says most."""
+    codes = np.arange(axes)[None]
+    assert surface._kernel(codes, codes)[0, 0] == pytest.approx(surface._own_variance(axes))
+
+
+def test_of_many_combinations_those_that_may_be_the_fastest_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which are those of which little is known, and not those that were measured most."""
+    monkeypatch.setattr(surface, "_LEADING", 1)
+    settings: list[Setting] = [START, (A,)]
+    outlook = Surface(AXES).outlook(measured({A: 0.1}, settings * 8), NOISE)
+    assert outlook.best == (A,)
+    assert len(outlook.next) == 3
+    assert outlook.regret > 0.05

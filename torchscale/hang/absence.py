@@ -79,8 +79,8 @@ def _verdict_on_cycle(job: Job, summary: str, *sides: tuple[Stall, Sequence[int]
         if all(leaves_loop(job.ranks[rank].log, stall.call(rank)) for rank in ranks)
     ]
     if len(leaving) == 1:
-        odd = tuple(leaving[0][1])
-        stall = next(stall for stall, _ in sides if stall is not leaving[0][0])
+        ((left, odd),) = leaving
+        stall = next(stall for stall, _ in sides if stall is not left)
         evidence = [f"earlier rounds called at this point what {ranks_label(odd)} did not"]
         confidence = Confidence.MEDIUM
     else:
@@ -116,7 +116,10 @@ def explain_missing(job: Job) -> Autopsy | None:
         elif has_log and few:
             confidence = Confidence.HIGH
         collective = stuck_collective(job, stall, chosen)
-        cause, text = describe_absence(job, chosen, has_log)
+        said = ""
+        if has_log:
+            said = "never called it"
+        cause, text = describe_absence(job, chosen, said)
         summary = f"{collective_label(collective)}: {text}"
         return make_verdict(job, cause, chosen, confidence, summary, collective=collective)
     return None
@@ -130,19 +133,26 @@ def _likeliest(stall: Stall, absent: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(rank for rank in absent if counts[rank] == fewest))
 
 
-def describe_absence(job: Job, ranks: Sequence[int], has_log: bool) -> tuple[HangCause, str]:
-    """Why ranks are missing, and the sentence."""
+def describe_absence(job: Job, ranks: Sequence[int], said: str) -> tuple[HangCause, str]:
+    """Why ranks are missing, and the sentence.
+
+    Args:
+        job: All ranks.
+        ranks: Those that are missing.
+        said: What is known to hold of them, as ``never called it``; empty where they left nothing
+            that tells.
+    """
     frames = [job.ranks[rank].frames for rank in ranks]
     they_are = agreeing(ranks, "it is", "they are")
     places = {place(stack) for stack in frames} - {""}
     where = ""
     if 0 < len(places) < 3:
         where = f" in {' and '.join(sorted(places))}"
-    never = f"{ranks_label(ranks)} left no dump"
-    if any(job.ranks[rank].is_unread for rank in ranks):
-        never = f"{ranks_label(ranks)} left no dump that can be read"
-    if has_log:
-        never = f"{ranks_label(ranks)} never called it"
+    if not said:
+        said = "left no dump"
+        if any(job.ranks[rank].is_unread for rank in ranks):
+            said = "left no dump that can be read"
+    never = f"{ranks_label(ranks)} {said}"
     if all(map(is_loading, frames)):
         return HangCause.LOADER, f"{never}; {they_are} loading data{where}"
     waits = {wait_of(stack) for stack in frames}

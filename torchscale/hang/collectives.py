@@ -175,7 +175,7 @@ def odd_ranks(stall: Stall) -> tuple[tuple[int, ...], bool]:
     them where nothing says what was due."""
     counts = Counter(stall.signatures.values())
     (common, most), *others = counts.most_common()
-    if most > sum(count for _, count in others) and most > 1:
+    if most > sum(count for _, count in others):
         return tuple(
             sorted(rank for rank, value in stall.signatures.items() if value != common)
         ), True

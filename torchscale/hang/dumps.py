@@ -34,14 +34,23 @@ _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+
 
 @dataclass(frozen=True)
 class _Dump:
-    """What one rank left: its log or why there is none, its stack, how many ranks its job has,
-    where it says so, and torchscale's own form of it."""
+    """What one rank left: its log or why there is none, its stack, and torchscale's own form of
+    it."""
 
     log: CollectiveLog | None
     problem: str
     frames: tuple[StackFrame, ...]
-    world_size: int
     answer: RankDump | None
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """Ranks of the default group; none where the log does not say."""
+        if self.log is None:
+            return ()
+        groups = self.log.groups.values()
+        return tuple(
+            rank for group in groups if group.description == "default_pg" for rank in group.ranks
+        )
 
 
 def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
@@ -71,15 +80,14 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
             hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) "
             "to a path in it, or pass the launch directory of a cell that hung",
         )
-    size = max(
-        [*(dump.world_size for dump in dumps.values()), *(rank + 1 for rank in (*dumps, *states))]
-    )
+    named = [rank for dump in dumps.values() for rank in dump.world]
+    size = 1 + max([*named, *dumps, *states])
     if size > _MAX_RANKS:
         raise UsageError(
             f"{directory}: a dump claims {size:,} ranks; at most {_MAX_RANKS:,} are read",
             hint="remove files of other jobs from the directory",
         )
-    absent = _Dump(None, "no dump", (), 0, None)
+    absent = _Dump(None, "no dump", (), None)
     evidence = []
     for rank in range(size):
         dump, state = dumps.get(rank, absent), states.get(rank, RankProcess(rank=rank))
@@ -150,15 +158,7 @@ def _read(path: Path) -> _Dump:
     else:
         log, problem = read_flight_recorder(data), ""
         frames = next((call.frames for call in reversed(log.calls) if not call.is_done), ())
-    return _Dump(log, problem, frames, _world_size(log), answer)
-
-
-def _world_size(log: CollectiveLog | None) -> int:
-    """Number of ranks in the default group; 0 where the log does not say."""
-    if log is None:
-        return 0
-    worlds = [group.ranks for group in log.groups.values() if group.description == "default_pg"]
-    return max((max(members) + 1 for members in worlds if members), default=0)
+    return _Dump(log, problem, frames, answer)
 
 
 def _logged_stack(directory: Path, rank: int) -> tuple[StackFrame, ...]:

@@ -45,7 +45,11 @@ def mismatch_before(job: Job) -> Autopsy | None:
 def mismatch_with_ended(job: Job) -> Autopsy | None:
     """A rank that gloo ended because it received more than its call expects. Either that rank
     passed too little, or another one too much: the calls of the ranks that are left decide."""
-    ended = tuple(rank for rank, evidence in job.ranks.items() if evidence.size_error is not None)
+    ended = {
+        rank: evidence.size_error
+        for rank, evidence in job.ranks.items()
+        if evidence.size_error is not None
+    }
     stall = next((stall for stall in job.nearest_first if set(ended) & set(stall.silent)), None)
     if stall is None:
         return None
@@ -53,6 +57,7 @@ def mismatch_with_ended(job: Job) -> Autopsy | None:
     signature, *others = sorted(set(stall.signatures.values()))
     due = due_signature(stall)
     known = tuple(sorted(stall.signatures))
+    cause = HangCause.SIZE_MISMATCH
     odd: tuple[int, ...]
     if others:
         return explain_mismatch(job, stall)
@@ -72,18 +77,15 @@ def mismatch_with_ended(job: Job) -> Autopsy | None:
             "nothing says which of them is wrong",
         )
     else:
-        odd = known
-        if due == signature:
-            odd = (victim,)
+        odd = (victim,)
+        if due != signature:
+            odd, cause = known, _cause_of([due, signature])
         confidence, why = (
             Confidence.MEDIUM,
             f"earlier rounds called at this point what {ranks_label(odd)} did not",
         )
-    received, expected = job.ranks[victim].size_error or (0, 0)
+    received, expected = ended[victim]
     collective = stuck_collective(job, stall, ())
-    cause = HangCause.SIZE_MISMATCH
-    if odd == known and due is not None:
-        cause = _cause_of([due, signature])
     called = f"{ranks_label(known)} called {call_arguments(stall.call(known[0]))}"
     summary = (
         f"{collective_label(collective)}: rank {victim} received {format_bytes(received)} where "

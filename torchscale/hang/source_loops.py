@@ -87,6 +87,5 @@ def _with_lines(node: ast.AST) -> Iterator[ast.stmt | ast.expr | ast.excepthandl
 
 
 def _last_line(node: ast.stmt | ast.expr | ast.excepthandler) -> int:
-    if node.end_lineno is None:
-        return node.lineno
+    assert node.end_lineno is not None  # noqa: S101 - the parser sets it
     return node.end_lineno

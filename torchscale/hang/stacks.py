@@ -130,9 +130,7 @@ def has_left_loop(
         others: Frames of the other.
         other_loops: Loops of the other, as ``loops``.
     """
-    if not loops or not other_loops:
-        return False
-    pairs = zip(frames, loops, others, other_loops, strict=False)
+    pairs = zip(frames, loops, others, other_loops, strict=False)  # none where a source is unknown
     for depth, (frame, loop, other, other_loop) in enumerate(pairs):
         if (frame.file, frame.function) != (other.file, other.function):
             return False

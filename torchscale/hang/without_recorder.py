@@ -44,28 +44,23 @@ def explain_by_stacks(job: Job) -> Autopsy | None:
     waiting.update(in_backward)
     if len(waiting) == len(job.ranks):
         return _apart(job, waiting)
+    if not waiting:
+        return _without_collectives(job, known)
+    operations = list(waiting.values())
+    operation = max(operations, key=operations.count)
+    inside = next(rank for rank in sorted(waiting) if waiting[rank] == operation)
+    collective = StuckCollective(operation=operation, purpose=purpose(operation, known[inside]))
     others = tuple(sorted(set(job.ranks) - set(waiting)))
-    if waiting and others:
-        operation = max(waiting.values(), key=list(waiting.values()).count)
-        frames = known[min(waiting)]
-        collective = StuckCollective(operation=operation, purpose=purpose(operation, frames))
-        cause, text = describe_absence(job, others, has_log=all(rank in known for rank in others))
-        summary = (
-            f"{collective_label(collective)}: {text.replace('never called it', 'is not in it', 1)}"
-        )
-        if len(others) > 1:
-            summary = summary.replace("is not in it", "are not in it", 1)
-        confidence = Confidence.LOW
-        if (
-            (explicit or job.busy == others)
-            and len(others) <= len(waiting)
-            and set(others) <= set(known)
-        ):
-            confidence = Confidence.MEDIUM
-        return make_verdict(job, cause, others, confidence, summary, collective=collective)
-    if waiting:
-        return None
-    return _without_collectives(job, known)
+    are_known = set(others) <= set(known)
+    said = ""
+    if are_known:
+        said = agreeing(others, "is not in it", "are not in it")
+    cause, text = describe_absence(job, others, said)
+    confidence = Confidence.LOW
+    if (explicit or job.busy == others) and len(others) <= len(waiting) and are_known:
+        confidence = Confidence.MEDIUM
+    summary = f"{collective_label(collective)}: {text}"
+    return make_verdict(job, cause, others, confidence, summary, collective=collective)
 
 
 def _wait_in_backward(job: Job) -> list[int]:
@@ -139,15 +134,11 @@ def _have_left(job: Job, ahead: Sequence[int], behind: Sequence[int]) -> bool:
 
 
 def _waits_there(job: Job, waiting: Mapping[int, str], ranks: Sequence[int]) -> str:
-    """``wait in all_reduce, at train.py:12``."""
+    """``wait in all_reduce, at train.py:12``, of ranks that wait in one place."""
     operation = waiting[ranks[0]]
     if operation == _BACKWARD:
         operation = f"the {operation}"
-    text = f"{agreeing(ranks, 'waits', 'wait')} in {operation}"
-    place_of_all = sole({job.where(rank) for rank in ranks})
-    if place_of_all is None:
-        return text
-    return f"{text}, at {place_of_all}"
+    return f"{agreeing(ranks, 'waits', 'wait')} in {operation}, at {job.where(ranks[0])}"
 
 
 def explain_by_activity(job: Job) -> Autopsy | None:

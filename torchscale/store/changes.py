@@ -18,13 +18,10 @@ _LINE_BYTES = 4096
 
 def fingerprint(directory: Path) -> str:
     """A text that changes when a launch ends, a recording is analyzed, or the plan grows."""
-    stamps = [_modified_at(directory / "experiment.json")]
-    count = 0
+    paths = [directory / "experiment.json"]
     for pattern in ("cells/*/launch-*/record.json", "cells/*/profile-*/analysis.json"):
-        for path in directory.glob(pattern):
-            stamps.append(_modified_at(path))
-            count += 1
-    return f"{count}-{max(stamps)}"
+        paths += directory.glob(pattern)
+    return f"{len(paths)}-{max(map(_modified_at, paths))}"
 
 
 @dataclass(frozen=True)

@@ -273,9 +273,9 @@ class Search:
     def _compare_settings(self) -> Generator[Setting, Measured, None]:
         yield from self._measure_singles(without=self._probed)
         yield from self._probe_communication()
-        yield from self._measure_singles()
         if self._start_failed:
             return
+        yield from self._measure_singles()
         surface = Surface(self._that_run())
         for trial in self.trials.values():
             if trial.state != "ok":

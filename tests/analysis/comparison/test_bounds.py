@@ -285,3 +285,17 @@ def test_a_launch_that_hardly_ran_says_nothing_of_its_rate_alone() -> None:
     rest."""
     found = change(QUIET, launches(scaled(STEADY, 0.03), [(0.96, 0.97)] * 3))
     assert found.bounds is None or found.bounds.basis is not Basis.DELAY
+
+
+def test_fixed_work_that_took_as_long_as_it_may_is_usual() -> None:
+    """The limit is the largest that was measured beside processes that slow nothing else."""
+    usual, slow = (
+        tuple(most * seconds for most, seconds in zip(limits, WORK, strict=True))
+        for limits in (EQUAL_WORK, (EQUAL_WORK[0], EQUAL_WORK[1] * 1.001))
+    )
+    ends = []
+    for work in (usual, slow):
+        found = change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=(work[0], work[1])))
+        assert found.high is not None
+        ends.append(found.high.value)
+    assert ends[1] > 1.3 * ends[0]

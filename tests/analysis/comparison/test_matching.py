@@ -163,3 +163,15 @@ def test_another_precision_is_another_workload() -> None:
     )
     assert workload_key(single) != workload_key(half)
     assert workload_key(single) == workload_key(single.model_copy())
+
+
+def test_what_a_cell_has_of_its_own_column_is_not_among_its_other_settings() -> None:
+    """One difference is shown once; the settings that have no column of their own together."""
+    plain, other = (
+        cells(gpu_counts=[1], training=content)[0]
+        for content in ({}, {"optimizer": "sgd", "gradient_accumulation": 2})
+    )
+    matches: list[Match] = [(result(plain), result(other)), (result(plain), None)]
+    found = {one.what: one.values for one in cell_differences([matches])}
+    assert found["optimizer of cells"] == ("adamw", "sgd")
+    assert found["settings of cells"] == ("default", "accumulate=2")

@@ -13,7 +13,9 @@ from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.pair import EfficiencyScore, Pair
 from torchscale.analysis.stats.ratios import log_ratio
 from torchscale.config.choices import Metric
-from torchscale.schema.run.result_set import ResultCell
+from torchscale.schema.cells.memory import MemoryCell
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 from torchscale.schema.state import State
 
 FIRST, SECOND = cells()
@@ -147,3 +149,52 @@ def test_the_limit_follows_a_larger_threshold() -> None:
 def test_only_what_was_measured_somewhere_is_unclear(after: ResultCell, unclear: list[str]) -> None:
     """Of a cell that no side measured, there is nothing to say."""
     assert against(result(FIRST), after, reference=[result(FIRST)]).unclear(()) == unclear
+
+
+def bytes_of(memory: float) -> ResultCell:
+    """A training cell of steady throughput that needs so much."""
+    figures = tuple(
+        LaunchFigures(
+            values={
+                MetricKey(metric=Metric.THROUGHPUT): rate,
+                MetricKey(metric=Metric.MEMORY): memory,
+            }
+        )
+        for rate in STEADY
+    )
+    return result(FIRST, launches=figures)
+
+
+def test_memory_decides_of_a_cell_that_measures_it_alone() -> None:
+    """A training cell that needs more and is as fast fails no gate unless it is asked for."""
+    more = against(bytes_of(2000.0), reference=[bytes_of(1000.0)])
+    assert more.regressions(()) == []
+    assert more.regressions((Metric.MEMORY,)) == [FIRST.id]
+    cell = MemoryCell(training=FIRST)
+    before, after = (bytes_of(size).model_copy(update={"cell": cell}) for size in (1000.0, 2000.0))
+    alone = against(after, reference=[before])
+    assert [change.metric for _, change in alone.decided_by(())] == [
+        Metric.THROUGHPUT,
+        Metric.MEMORY,
+    ]
+    assert alone.regressions(()) == [cell.id]
+    timed = result(FIRST).model_copy(update={"cell": cell})
+    slower = against(
+        result(FIRST, scaled(STEADY, 0.5)).model_copy(update={"cell": cell}), reference=[timed]
+    )
+    assert Metric.STEP_P95 not in {change.metric for _, change in slower.decided_by(())}
+
+
+def test_of_a_cell_that_one_side_lacks_the_other_is_told() -> None:
+    """Its flags, and that it was measured less, however few launches the reference has of it."""
+    flagged = result(SECOND, STEADY[:1], flags=("noisy",))
+    pair = against(result(FIRST), reference=[result(FIRST), flagged])
+    assert pair.cells[1].flags == ("noisy",)
+    assert pair.missing(()) == [pair.cells[1]]
+
+
+def test_what_equal_conditions_measured_has_no_other_ends() -> None:
+    """The interval of the ratio is all that is shown."""
+    pair = against(result(FIRST), reference=[result(FIRST)])
+    assert throughput(pair).possible is None
+    assert [one.possible for one in pair.overall] == [None] * len(pair.overall)

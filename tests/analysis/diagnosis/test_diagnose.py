@@ -571,3 +571,118 @@ def test_an_interruption_of_half_a_step_is_a_pause_and_scatter_is_none(
     found_pauses = rare_long_steps(seconds)
     assert found_pauses is not None
     assert found_pauses.count == (0, count)
+
+
+@pytest.mark.parametrize(
+    ("kind", "signal", "floor"),
+    [
+        (FindingKind.HOST_BOUND, "host_bound", 5.0),
+        (FindingKind.HOST_SYNC, "readback_wait", 1.0),
+        (FindingKind.PAGEABLE_COPIES, "pageable", 1.0),
+        (FindingKind.MEMORY_RETURNED, "fetched_memory", 1.0),
+    ],
+)
+def test_what_costs_less_than_its_share_of_the_step_is_not_told(
+    kind: FindingKind, signal: str, floor: float
+) -> None:
+    """A tenth of the step for a host that is late, a fiftieth for all others: of less nobody gets
+    the work back that a change takes."""
+
+    def told(seconds: float) -> bool:
+        value: Any = seconds
+        if signal == "host_bound":
+            value = np.full(4, seconds)
+        if signal == "fetched_memory":
+            value = FetchedMemory(0, 600.0, seconds)
+        on_device = signal != "fetched_memory"
+        given: dict[str, Any] = {"readbacks": 1.0, "on_device": on_device, signal: value}
+        return kind in found(quiet(step_seconds=50.0, **given))
+
+    assert told(floor)
+    assert not told(0.999 * floor)
+
+
+def test_twenty_steps_are_enough_to_be_sure() -> None:
+    """Of fewer, chance gives one side more than its share too often."""
+    fetched = FetchedMemory(0, 600.0, 0.05)
+    for steps, confidence in ((20, Confidence.HIGH), (19, Confidence.LOW)):
+        device = found(
+            quiet(steps=steps, host_bound=np.full(4, 0.02), transfer=np.full(BATCHES, 0.03))
+        )
+        assert device[FindingKind.HOST_BOUND].confidence is confidence
+        assert device[FindingKind.EXPOSED_COMMUNICATION].confidence is confidence
+        loader = found(quiet(steps=steps, data_wait=np.full((4, BATCHES), 0.02)))
+        assert loader[FindingKind.INPUT_PIPELINE].confidence is confidence
+        host = found(quiet(steps=steps, on_device=False, fetched_memory=fetched))
+        assert host[FindingKind.MEMORY_RETURNED].confidence is confidence
+        named = found(slow(1, 0.02, origin=Origin.TRACE, windows=None, steps=steps))
+        assert (FindingKind.STRAGGLER in named) is (steps == 20)
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "confidence"),
+    [
+        (2, 3.0, None),
+        (3, 2.99, None),
+        (3, 3.0, Confidence.MEDIUM),
+        (4, 3.0, Confidence.MEDIUM),
+        (5, 3.0, Confidence.HIGH),
+    ],
+)
+def test_three_pauses_that_cost_three_hundredths_are_told_and_five_are_a_pattern(
+    count: int, seconds: float, confidence: Confidence | None
+) -> None:
+    signals = quiet(step_seconds=100.0, pauses=Pauses((count, count, 0, 0), seconds, 0.0))
+    finding = found(signals).get(FindingKind.PAUSES)
+    assert (None if finding is None else finding.confidence) is confidence
+
+
+@pytest.mark.parametrize(
+    ("wait", "top", "told"), [(3.0, 0.9, True), (2.99, 0.9, False), (3.0, 0.91, False)]
+)
+def test_waiting_of_an_eighth_of_the_step_is_nobodys_where_ranks_take_turns(
+    wait: float, top: float, told: bool
+) -> None:
+    """Steps of ranks that share a host scatter by less. One rank that is late in nine of ten steps
+    and more takes no turns."""
+    blame = np.array([top, 1 - top, 0.0, 0.0])
+    signals = quiet(step_seconds=25.0, wait=np.full((4, BATCHES), wait), blame=blame)
+    assert (FindingKind.LOAD_IMBALANCE in found(signals)) is told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(1.0, True), (0.99, False)])
+def test_a_loader_that_keeps_all_is_told_from_a_twentieth_of_the_step_on(
+    seconds: float, told: bool
+) -> None:
+    """Collating and copying a batch takes something in every run."""
+    signals = quiet(step_seconds=20.0, data_wait=np.full((4, BATCHES), seconds))
+    assert (FindingKind.INPUT_PIPELINE in found(signals)) is told
+
+
+def test_three_samples_of_a_rank_are_enough_to_name_it() -> None:
+    """With two, the interval of their mean is 12.7 standard errors wide."""
+    data = np.full((16, 3), 0.0001)
+    data[3] += 0.02
+    assert found(quiet(16, data_wait=data))[FindingKind.INPUT_PIPELINE].rank == 3
+
+
+@pytest.mark.parametrize(("ranks", "confidence"), [(10, Confidence.HIGH), (9, Confidence.MEDIUM)])
+def test_a_rank_that_chance_picks_in_one_of_a_hundred_runs_is_certain(
+    ranks: int, confidence: Confidence
+) -> None:
+    """Three of three pauses fall on the same one of ten ranks by chance in 1 % of runs, on one of
+    nine more often."""
+    none = (0,) * (ranks - 1)
+    pauses = Pauses((3, *none), 0.006, 0.005, (0.006, *map(float, none)))
+    finding = found(quiet(ranks, pauses=pauses))[FindingKind.PAUSES]
+    assert (finding.rank, finding.confidence) == (0, confidence)
+
+
+def test_one_long_wait_for_data_names_no_rank() -> None:
+    """Nor does waiting a little longer than all others do, who wait long themselves."""
+    once = np.full((16, BATCHES), 0.0001)
+    once[3, 0] = 0.1
+    assert FindingKind.INPUT_PIPELINE not in found(quiet(16, data_wait=once))
+    everyone = np.full((4, BATCHES), 0.05)
+    everyone[3] += 0.004
+    assert found(quiet(data_wait=everyone))[FindingKind.INPUT_PIPELINE].rank is None

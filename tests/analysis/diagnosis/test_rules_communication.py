@@ -79,3 +79,25 @@ def test_buckets_are_tuned_only_where_there_are_some(
     """FSDP and own collectives have no ``bucket_cap_mb``."""
     signals = quiet(transfer=EXPOSED, bucket_bytes=sizes)
     assert offered in found(signals)[FindingKind.EXPOSED_COMMUNICATION].advice
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(1.0, True), (0.99, False)])
+def test_exposed_communication_is_named_from_a_twentieth_of_the_step_on(
+    seconds: float, is_named: bool
+) -> None:
+    """Less remains in every run: the last bucket cannot overlap with anything."""
+    signals = quiet(step_seconds=20.0, transfer=np.full(BATCHES, seconds))
+    assert (FindingKind.EXPOSED_COMMUNICATION in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(
+    ("p50", "p95", "is_named"),
+    [(5.0, 6.1, True), (5.0, 6.0, False), (1.01, 2.0, True), (1.0, 2.0, False)],
+)
+def test_an_exchange_that_varies_little_or_is_short_is_not_unsteady(
+    p50: float, p95: float, is_named: bool
+) -> None:
+    """A fifth more in one of twenty steps is what quiet links show, and of a twentieth of the step
+    nobody would notice it."""
+    signals = quiet(step_seconds=20.0, exposed_p50=p50, exposed_p95=p95)
+    assert (FindingKind.SYNC_VARIANCE in found(signals)) is is_named

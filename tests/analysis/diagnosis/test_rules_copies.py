@@ -74,7 +74,8 @@ def test_what_another_finding_costs_is_not_taken_off() -> None:
     assert finding.cost_seconds == pytest.approx(0.02)
 
 
-def test_a_short_recording_is_less_certain() -> None:
-    finding = copying(use(0.02), steps=5)
+@pytest.mark.parametrize(("steps", "confidence"), [(19, Confidence.MEDIUM), (20, Confidence.HIGH)])
+def test_a_short_recording_is_less_certain(steps: int, confidence: Confidence) -> None:
+    finding = copying(use(0.02), steps=steps)
     assert finding is not None
-    assert finding.confidence is Confidence.MEDIUM
+    assert finding.confidence is confidence

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, why_not
+from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import MicroBatchLengths, Origin, Signals, Windows
 from torchscale.analysis.diagnosis.step_windows import step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
@@ -187,3 +188,21 @@ def test_a_slow_rank_is_found_without_windows() -> None:
     extra = on_rank(8, 3, 0.02)
     finding = found(pipeline(4, 2, extra=extra, windows=None))[FindingKind.STRAGGLER]
     assert finding.rank == 3
+
+
+def test_twenty_steps_are_enough_to_compare_the_ranks_of_a_stage() -> None:
+    for steps, confidence in ((20, Confidence.HIGH), (19, None)):
+        signals = pipeline(2, 2, extra=on_rank(4, 3, 0.1), collectives=None, steps=steps)
+        finding = found(signals).get(FindingKind.STRAGGLER)
+        assert (None if finding is None else finding.confidence) is confidence
+    counted = pipeline(2, 2, extra=on_rank(4, 3, 0.1), collectives=20, steps=0)
+    assert found(counted)[FindingKind.STRAGGLER].rank == 3
+
+
+def test_a_rank_that_one_stretch_makes_slower_on_average_is_not_suspected() -> None:
+    """The interval of what it takes more than its peers includes nothing: nobody has to look at
+    it, nor to read why it is not named."""
+    once = np.where(np.arange(STEPS) < STEPS // 12, 0.15, 0.0)
+    judged = diagnose(pipeline(2, 2, extra=on_rank(4, 1, once)))
+    assert FindingKind.STRAGGLER not in {item.kind for item in judged.findings}
+    assert FindingKind.STRAGGLER not in {item.kind for item in judged.abstentions}

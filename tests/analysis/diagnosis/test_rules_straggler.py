@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis.diagnosis.test_diagnose import found, quiet, slow
+from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow
 from torchscale.analysis.diagnosis.rules_straggler import _least_shift
 from torchscale.analysis.diagnosis.signals import Signals, Windows
 from torchscale.schema.profiles.finding import FindingKind
@@ -101,3 +101,13 @@ def test_the_least_shift_is_the_lower_end_of_hodges_and_lehmanns_interval() -> N
     12 · 12 ÷ 2 - 1.96 · √(12 · 12 · 25 ÷ 12) = 38.05 of them."""
     mine, theirs = np.arange(0.0, 144.0, 12.0), -np.arange(12.0)
     assert _least_shift(mine, theirs) == 38
+
+
+@pytest.mark.parametrize(("seconds", "named"), [(103.0, True), (102.9, False)])
+def test_three_per_cent_without_synchronization_confirm_a_straggler(
+    seconds: float, named: bool
+) -> None:
+    """Less is what ranks of one host differ by with nothing wrong."""
+    alone = tuple(np.full(BATCHES, seconds if row == 1 else 100.0) for row in range(4))
+    signals = slow(1, 0.02, unsynchronized=alone, windows=None)
+    assert (FindingKind.STRAGGLER in found(signals)) is named

@@ -255,9 +255,9 @@ class Overall:
     verdict: Verdict
     low: LogRatio | None
     high: LogRatio | None
-    reason: Reason | None = None
-    withheld: int = 0
-    conditions: tuple[str, ...] = ()
+    reason: Reason | None
+    withheld: int
+    conditions: tuple[str, ...]
 
     @property
     def possible(self) -> PossibleEnds | None:
@@ -338,9 +338,9 @@ class Pair:
     cells: tuple[CellComparison, ...]
     overall: tuple[Overall, ...]
     score: Score | None
-    notes: tuple[str, ...] = ()
-    threshold: float = 0.02
-    efficiency: EfficiencyScore | None = None
+    notes: tuple[str, ...]
+    threshold: float
+    efficiency: EfficiencyScore | None
 
     def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, Change]]:
         """Changes that decide: of ``metrics``, or without any of the headline of each cell."""

@@ -58,9 +58,8 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
     row = int(means.argmax())
     floor = max(COMPUTE_EXCESS * signals.step_seconds, everyone)
     enough = signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED
-    if (
-        len(data) > 1 and enough and means[row] > floor
-    ):  # it cannot exceed the others by more than all its waiting
+    # It cannot exceed the others by more than all its waiting; a single rank exceeds nobody.
+    if enough and means[row] > floor:
         mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
         if mean > floor and half is not None and mean - half > 0:
             rank = signals.ranks[row]

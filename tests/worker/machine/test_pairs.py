@@ -19,6 +19,7 @@ from torchscale.schema.node.fleet import PairTask, PairTimes
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.machine import pairs as module
 from torchscale.worker.machine.pairs import (
+    device_of,
     leave,
     leave_group,
     measure_pair,
@@ -88,6 +89,12 @@ def test_nodes_wait_for_each_other_and_the_store_outlives_its_users() -> None:
     leave(store, task(0, 2, 1, ()))
     thread.join(END_SECONDS)
     assert done == ["met"]
+
+
+def test_each_rail_has_its_own_gpu() -> None:
+    over_nccl = task(0, 2, 1, ()).model_copy(update={"backend": "nccl", "gpu": 3})
+    assert device_of(over_nccl) == torch.device("cuda", 3)
+    assert device_of(task(0, 2, 1, ())) == torch.device("cpu")
 
 
 class Group:

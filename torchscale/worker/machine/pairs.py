@@ -42,9 +42,7 @@ def main() -> None:
     os.environ.setdefault(
         "TORCH_NCCL_BLOCKING_WAIT", "1"
     )  # a late partner is then an exception, not the end of us
-    device = torch.device("cpu")
-    if task.backend == "nccl":
-        device = torch.device("cuda", 0)
+    device = device_of(task)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store = TCPStore(
@@ -67,6 +65,13 @@ def main() -> None:
     exit_at_once(
         0
     )  # an interpreter's teardown behind a process group can abort after the work is done
+
+
+def device_of(task: PairTask) -> torch.device:
+    """Where this node takes part: on the GPU of the rail that is measured, or on the CPUs."""
+    if task.backend == "nccl":
+        return torch.device("cuda", task.gpu)
+    return torch.device("cpu")
 
 
 def meet(store: Store, name: str, nodes: int) -> None:

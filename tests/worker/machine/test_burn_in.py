@@ -169,7 +169,9 @@ def test_wrong_bits_between_right_products_are_counted_and_the_first_is_kept(
     assert int(result.first.expected, 16) ^ int(result.first.seen, 16) == 1 << 5
 
 
-def test_the_host_reads_once_for_each_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_reads_once_for_each_pattern_and_once_for_all_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reads: list[torch.Tensor] = []
     real = Mismatches.read
 
@@ -181,11 +183,17 @@ def test_the_host_reads_once_for_each_pattern(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("a value is read from the device for each piece")
 
     memory = torch.empty(1000, dtype=torch.int64)
+    _, (product,) = make_parts(CPU)
+    product.run()
     monkeypatch.setattr(Mismatches, "read", read)
     for name in ("__bool__", "__int__", "__index__", "item", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, never)
     assert memory_part(CPU, memory).wrong == 0
     assert len(reads) == 5
+    reads.clear()
+    result = product.run(0.02)
+    assert (len(reads), result.wrong) == (1, 0)
+    assert result.work > 10 * 2 * 64**3
 
 
 @pytest.mark.parametrize(("index", "bit"), [(0, 0), (250, 33), (1023, 63)])

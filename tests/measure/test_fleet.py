@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,20 @@ import pytest
 from tests.nodes.test_fleet import fleet_node
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
+from torchscale.launch.control import StopRequest
+from torchscale.measure import fleet_steps as module
 from torchscale.measure.fleet import FleetOutcome, join_fleet
-from torchscale.measure.fleet_steps import FleetOptions, _partner, _read, _Times
+from torchscale.measure.fleet_steps import FleetOptions, FleetSteps, _partner, _read, _Times
 from torchscale.nodes.fleet import judge_fleet
-from torchscale.schema.node.fleet import FleetNode, NodeReport, PairTimes, PartnerTimes
+from torchscale.schema.node.fleet import (
+    FleetNode,
+    MeasuredPair,
+    NodeReport,
+    PairTimes,
+    Pairwise,
+    PairwiseStatus,
+    PartnerTimes,
+)
 
 
 def test_options_that_all_nodes_must_share_are_compared_by_their_names() -> None:
@@ -58,7 +70,7 @@ def test_a_slurm_step_says_which_node_this_is(
 
 def outcome(*nodes: FleetNode, interrupted: bool = False) -> ExitCode:
     """The exit code of a fleet."""
-    return FleetOutcome(judge_fleet(nodes, None, None), interrupted).exit_code
+    return FleetOutcome(judge_fleet(nodes, None), interrupted).exit_code
 
 
 def test_exit_codes() -> None:
@@ -94,3 +106,67 @@ def test_what_a_node_sends_is_parsed_or_nothing(tmp_path: Path) -> None:
         path.write_text(text)
         assert _read(path, NodeReport) is None
     assert _read(tmp_path / "absent", NodeReport) is None
+
+
+def pairs_of_rail(rail: int | None, seconds: float = 0.010) -> Pairwise:
+    """Two nodes: one pair."""
+    times = (seconds, 1.01 * seconds, 0.99 * seconds, 1.02 * seconds, 0.98 * seconds)
+    return Pairwise(
+        backend="gloo" if rail is None else "nccl",
+        message_bytes=4,
+        rail=rail,
+        status=PairwiseStatus.CANNOT_TELL,
+        verdict="two nodes have one link",
+        pairs=(MeasuredPair(nodes=(0, 1), seconds=times),),
+    )
+
+
+class Steps(FleetSteps):
+    """Steps whose pairs are measured by ``answer``: how long they take on a rail, and how often
+    that rail was asked before."""
+
+    def __init__(self, answer: Callable[[int, int], float]) -> None:
+        self._answer, self._stop = answer, StopRequest()
+        self.asked: list[int] = []
+
+    def _run_pairwise(self, backend: str, names: dict[int, str], gpu: int, gpus: int) -> Pairwise:
+        seconds = self._answer(gpu, self.asked.count(gpu))
+        self.asked.append(gpu)
+        return pairs_of_rail(gpu if backend == "nccl" else None, seconds)
+
+
+def test_every_gpu_of_the_nodes_is_measured_in_turn() -> None:
+    steps = Steps(lambda rail, before: 0.010)
+    rails = steps._run_rails("nccl", {}, 8)
+    assert steps.asked == [each.rail for each in rails] == list(range(8))
+    assert steps._confirmed("nccl", {}, rails) == ()
+    assert len(steps.asked) == 8, "nothing is measured again where nothing is slow"
+
+
+def test_rails_are_left_out_where_the_time_does_not_suffice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(module, "RAILS_SECONDS", 350.0)
+    assert len(Steps(lambda rail, before: 0.010)._run_rails("nccl", {}, 8)) == 3
+
+
+@pytest.mark.parametrize(("again", "named"), [(0.014, [5]), (0.010, [])])
+def test_a_slow_rail_is_named_once_it_is_slow_again(again: float, named: list[int]) -> None:
+    def answer(rail: int, before: int) -> float:
+        if rail != 5:
+            return 0.010
+        return (0.014, again)[before]
+
+    steps = Steps(answer)
+    rails = steps._run_rails("nccl", {}, 8)
+    assert [slow.rail for slow in steps._confirmed("nccl", {}, rails)] == named
+    assert steps.asked == [*range(8), 5]
+
+
+def test_over_gloo_there_is_one_measurement_and_no_rail() -> None:
+    steps = Steps(lambda rail, before: 0.010)
+    (only,) = steps._run_rails("gloo", {}, 1)
+    assert only.rail is None
+    assert steps._confirmed("gloo", {}, [only]) == ()

@@ -3,6 +3,7 @@ part."""
 
 from __future__ import annotations
 
+import json
 import queue
 import sys
 import threading
@@ -150,6 +151,7 @@ def test_a_program_that_fails_or_hangs_is_ended_and_says_why(
     )
     commands.put([sys.executable, "-c", "import time; time.sleep(600)"])
     monkeypatch.setattr(checks, "_START_SECONDS", 0.2)
-    pairs = order.model_copy(update={"kind": "pairs", "partners": ()})
+    pairs = order.model_copy(update={"kind": "pairs", "partners": (), "gpu": 3})
     problem = checks.run_pairs(pairs, place, tmp_path, timeout_seconds=0.1, is_over=lambda: False)
     assert problem == "no end within 0.3 s"
+    assert json.loads((tmp_path / "task.json").read_text())["gpu"] == 3

@@ -13,8 +13,8 @@ from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.nodes.differences import compare_nodes
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
-from torchscale.nodes.pairwise import Pair
-from torchscale.schema.node.fleet import FleetNode, PairwiseStatus
+from torchscale.nodes.pairwise import Pair, judge_pairs
+from torchscale.schema.node.fleet import FleetNode, PairwiseStatus, SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
 
 NAMES = {0: "n0", 1: "n1", 2: "n2", 3: "n3", 5: "n5"}
@@ -133,16 +133,53 @@ def test_where_no_pair_works_each_is_named() -> None:
 
 
 def test_the_verdict_names_what_is_wrong() -> None:
-    assert judge_fleet([fleet_node(0), fleet_node(1)], None, None).verdict == "All 2 nodes are fit."
+    assert judge_fleet([fleet_node(0), fleet_node(1)], None).verdict == "All 2 nodes are fit."
     nodes = [
         fleet_node(0),
         fleet_node(1, validation=None, error="it did not join"),
         fleet_node(2, clock_offset_seconds=9.0),
     ]
     wrong = CollectiveFacts(backend="gloo", world_size=2, wrong_elements=3)
-    fleet = judge_fleet(nodes, wrong, None)
+    fleet = judge_fleet(nodes, wrong)
     assert not fleet.fit
     assert fleet.verdict == (
         "Not fit: node 1 (n1): it did not join; node 2 (n2): its clock is 9.0 s ahead; "
         "the collective over all nodes failed: 3 wrong elements."
     )
+
+
+def test_the_verdict_names_node_link_and_rail() -> None:
+    rails = [
+        judge_pairwise(
+            [0, 1, 2, 5],
+            NAMES,
+            times(4, {(1, 3): 1.6} if rail == 3 else {}, rail),
+            {},
+            backend="nccl",
+            message_bytes=4,
+            rail=rail,
+            rails=8,
+        )[0]
+        for rail in range(4)
+    ]
+    slow = [SlowRail(rail=2, share=0.3)]
+    fleet = judge_fleet(
+        [fleet_node(rank) for rank in (0, 1, 2, 5)], None, rails, slow=slow, left_out=[4]
+    )
+    assert not fleet.fit
+    assert fleet.verdict.startswith("Not fit: link of nodes 1 (n1) and 5 (n5) takes ")
+    assert (
+        "more time (rail 3: GPU 3 of each node); rail 2 (GPU 2 of each node) takes 30 % more"
+        in (fleet.verdict)
+    )
+    assert fleet.pairwise is not None
+    assert [fleet.pairwise.rail, *(each.rail for each in fleet.rails)] == [0, 1, 2, 3]
+    assert (fleet.slow_rails, fleet.rails_left_out) == (tuple(slow), (4,))
+
+
+def test_several_rails_share_the_probability_of_a_false_name() -> None:
+    seconds = times(4, {(1, 3): 1.6}, 1)
+    shares = [judge_pairs(4, seconds, fleets=fleets).detectable_link for fleets in (1, 1000)]
+    assert shares[0] is not None
+    assert shares[1] is not None
+    assert shares[0] < shares[1]

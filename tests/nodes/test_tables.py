@@ -14,7 +14,7 @@ from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.nodes.tables import print_fleet, print_fleet_fixes
-from torchscale.schema.node.fleet import FleetValidation
+from torchscale.schema.node.fleet import FleetValidation, SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
 
 
@@ -28,7 +28,7 @@ def printed(fleet: FleetValidation, show: Any = print_fleet) -> list[str]:
 def test_what_differs_comes_first_and_the_verdict_last() -> None:
     nodes = [fleet_node(rank) for rank in range(8)] + [with_driver(8, "470.1")]
     lines = printed(
-        judge_fleet(nodes, CollectiveFacts(backend="nccl", world_size=72, seconds=0.001), None)
+        judge_fleet(nodes, CollectiveFacts(backend="nccl", world_size=72, seconds=0.001))
     )
     assert lines[0] == "differs between nodes value nodes"
     assert lines[1] == "driver 470.1 8 (n8)"
@@ -41,7 +41,7 @@ def test_what_differs_comes_first_and_the_verdict_last() -> None:
 def test_parts_that_are_not_kept_are_told_with_their_node() -> None:
     judged = validate_facts(with_gpu(remapping_failed=True), Requirements())
     bad = fleet_node(1, validation=judged)
-    lines = printed(judge_fleet([fleet_node(0), bad], None, None))
+    lines = printed(judge_fleet([fleet_node(0), bad], None, ()))
     (told,) = (line for line in lines if line.startswith("return "))
     assert told.startswith("return 1 (n1) GPU ")
     assert "replace the GPU" in told
@@ -51,7 +51,7 @@ def test_slow_links_are_ranked() -> None:
     pairwise, _ = judge_pairwise(
         [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4 << 20
     )
-    lines = printed(judge_fleet([fleet_node(rank) for rank in range(4)], None, pairwise))
+    lines = printed(judge_fleet([fleet_node(rank) for rank in range(4)], None, [pairwise]))
     assert lines[0] == "no difference between the 4 checked nodes"
     assert "all pairs: 6 all-reduces of 4.00 MiB over gloo" in lines
     (slow,) = (line for line in lines if "SLOW" in line)
@@ -63,16 +63,44 @@ def test_pairs_that_failed_are_listed_and_of_two_nodes_the_median_is_shown() -> 
     errors = dict.fromkeys(combinations(range(3), 2), "timed out")
     failed, _ = judge_pairwise([0, 1, 2], NAMES, {}, errors, backend="gloo", message_bytes=4)
     nodes = [fleet_node(rank) for rank in range(3)]
-    assert "0 (n0) – 2 (n2): timed out" in printed(judge_fleet(nodes, None, failed))
+    assert "0 (n0) – 2 (n2): timed out" in printed(judge_fleet(nodes, None, [failed]))
     two, _ = judge_pairwise(
         [0, 1], NAMES, {(0, 1): (0.01, 0.02, 0.03)}, {}, backend="gloo", message_bytes=4
     )
-    assert "0 (n0) – 1 (n1): median 20.0 ms" in printed(judge_fleet(nodes[:2], None, two))
+    assert "0 (n0) – 1 (n1): median 20.0 ms" in printed(judge_fleet(nodes[:2], None, [two]))
 
 
 def test_commands_that_fix_come_under_the_name_of_their_node() -> None:
     without_persistence = validate_facts(with_gpu(persistence=False), Requirements())
-    fleet = judge_fleet([fleet_node(0), fleet_node(1, validation=without_persistence)], None, None)
+    fleet = judge_fleet([fleet_node(0), fleet_node(1, validation=without_persistence)], None)
     lines = printed(fleet, print_fleet_fixes)
     assert [line for line in lines if line in ("0 (n0)", "1 (n1)")] == ["1 (n1)"]
     assert "sudo nvidia-smi -i 1 -pm 1" in lines[lines.index("1 (n1)") + 1 :]
+
+
+def test_further_rails_take_a_line_where_nothing_is_slow() -> None:
+    rails = [
+        judge_pairwise(
+            [0, 1, 2, 3],
+            NAMES,
+            times(4, {(1, 3): 1.6} if rail == 2 else {}, rail),
+            {},
+            backend="nccl",
+            message_bytes=64 << 20,
+            rail=rail,
+            rails=3,
+        )[0]
+        for rail in range(3)
+    ]
+    nodes = [fleet_node(rank) for rank in range(4)]
+    slow = [SlowRail(rail=1, share=0.25)]
+    lines = printed(judge_fleet(nodes, None, rails, slow=slow, left_out=[3, 4]))
+    measured = "all pairs: 6 all-reduces of 64.0 MiB over nccl"
+    assert f"{measured} (rail 0: GPU 0 of each node)" in lines
+    assert "no slow node and no slow link (rail 1: GPU 1 of each node)" in lines
+    assert not any(line.startswith(measured) and "rail 1" in line for line in lines)
+    assert f"{measured} (rail 2: GPU 2 of each node)" in lines
+    assert any(
+        line.startswith("rail 1 (GPU 1 of each node) takes 25 % more time") for line in lines
+    )
+    assert "rails not measured: 3, 4" in lines

@@ -293,6 +293,7 @@ NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, 5)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, gpu->width)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, gpu->width_max)
 NUMBER(nvmlDeviceGetPowerUsage, gpu->power * 1000)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, 700 * 1000)
 NUMBER(nvmlDeviceGetPersistenceMode, gpu->persistence)
 NUMBER(nvmlDeviceGetComputeMode, gpu->mode)
 

@@ -62,6 +62,7 @@ def run_burn_in(
     if facts.software is not None and backend == "nccl":
         uuids = facts.software.cuda_uuids
     totals = BurnInTotals()
+    seen = _Seen(totals)
     with scratch_directory("burn-in") as directory:
         arguments = (str(directory), backend, str(seconds), str(timeout_seconds))
         worker = module_command("torchscale.worker.machine.burn_in", *arguments)
@@ -85,13 +86,13 @@ def run_burn_in(
             process = ManagedProcess(command, env=environment, stdout=output, stderr=output)
             try:
                 error = _follow(
-                    process, directory, totals, _Limits(seconds, timeout_seconds, stop, report)
+                    process, directory, seen, _Limits(seconds, timeout_seconds, stop, report)
                 )
             finally:
                 process.end()
         if error is None and process.poll() != 0 and not stop.asked:
             error = first_error(tail(log))
-        gpus = _gpu_use(directory, began, uuids)
+        gpus = _gpu_use(directory, seen.began or began, uuids)
     return totals.result(backend, world_size, interrupted=stop.asked, error=error, gpus=gpus)
 
 
@@ -106,10 +107,25 @@ class _Limits:
     report: Callable[[str], None]
 
 
+@dataclass
+class _Seen:
+    """Rounds that were read, and when the first of them began, in seconds since the epoch: what
+    GPUs drew while ranks started is no part of the burn-in."""
+
+    totals: BurnInTotals
+    began: float | None = None
+
+    def add(self, burn_round: BurnInRound) -> None:
+        """One round of one rank, read just after its end."""
+        if self.began is None:
+            self.began = time.time() - burn_round.seconds
+        self.totals.add(burn_round)
+
+
 def _follow(
     process: ManagedProcess,
     directory: Path,
-    totals: BurnInTotals,
+    seen: _Seen,
     limits: _Limits,
 ) -> str | None:
     """Read rounds until the process ends; why it had to be ended, or ``None``."""
@@ -121,7 +137,7 @@ def _follow(
     while True:
         ended = process.poll() is not None
         for burn_round in _new_rounds(directory, offsets):
-            totals.add(burn_round)
+            seen.add(burn_round)
         if ended:
             return None
         now = time.monotonic()
@@ -134,9 +150,9 @@ def _follow(
             if stop.asked:
                 return None
             return f"no end within {now - started:.0f} s"
-        if now - told >= _REPORT_SECONDS and totals.rounds:
+        if now - told >= _REPORT_SECONDS and seen.totals.rounds:
             told = now
-            limits.report(_state(totals, limits.seconds))
+            limits.report(_state(seen.totals, limits.seconds))
         time.sleep(_POLL_SECONDS)
 
 

@@ -3,6 +3,7 @@ one node does in each."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from torchscale.nodes.leader import Leader
 from torchscale.nodes.network import free_port
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.nodes.participation import Conclusion, show_notes
+from torchscale.nodes.rails import slow_rails
 from torchscale.observer import Observer
 from torchscale.report.text.labels import plural
 from torchscale.schema.launch.nodes import CheckStep, LaunchNode
@@ -41,6 +43,7 @@ from torchscale.schema.node.fleet import (
     PairTimes,
     Pairwise,
     PairwiseStatus,
+    SlowRail,
 )
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.store.run_folder import RESULTS
@@ -53,6 +56,9 @@ REPEATS = 5
 ASKS = 2
 """How often pairs are measured again that are unclear, or that are slow and were measured once;
 each time with twice as many all-reduces, so that times that one disturbance slowed are outvoted."""
+RAILS_SECONDS = 600.0
+"""Time limit for the pairs of all rails together. Each node makes a communicator for every pair and
+rail, one after the other: of 16 nodes with eight GPUs 120. Rails that do not fit are named."""
 _PROBE_SECONDS = 600.0
 """Time limit for a node's own checks beside the collective and the burn-in: the probe has a bound
 of 180 s, a disk may be slow."""
@@ -138,16 +144,48 @@ class FleetSteps:
     def check(self) -> FleetValidation:
         """Every step, and what they say together."""
         nodes = self._check_nodes()
-        collective = pairwise = None
+        collective = None
+        rails: list[Pairwise] = []
+        left_out = range(0)
+        slow: tuple[SlowRail, ...] = ()
         backend, ranks = _common_ranks(nodes)
         if self._leader.available > 1 and not self._stop.asked:
             collective = self._run_collective(backend, ranks)
         if self._options.pairwise and self._leader.available > 1 and not self._stop.asked:
-            pairwise = self._run_pairwise(
-                backend, {node.node_rank: node.hostname for node in nodes}
-            )
+            names = {node.node_rank: node.hostname for node in nodes}
+            count = ranks if backend == "nccl" else 1
+            rails = self._run_rails(backend, names, count)
+            left_out = range(len(rails), count)
+            slow = self._confirmed(backend, names, rails)
         show_notes(self._leader, self._observer)
-        return judge_fleet(nodes, collective, pairwise)
+        return judge_fleet(nodes, collective, rails, slow=slow, left_out=left_out)
+
+    def _run_rails(self, backend: str, names: dict[int, str], count: int) -> list[Pairwise]:
+        """All pairs with each of ``count`` GPUs of the nodes in turn, as many as there is time
+        for, until pairs cannot be measured at all or the user stops it."""
+        started = time.monotonic()
+        rails: list[Pairwise] = []
+        for rail in range(count):
+            rails.append(self._run_pairwise(backend, names, rail, count))
+            if not rails[-1].pairs or self._stop.asked:
+                break
+            spent = time.monotonic() - started
+            if spent / len(rails) * (len(rails) + 1) > RAILS_SECONDS:
+                break
+        return rails
+
+    def _confirmed(
+        self, backend: str, names: dict[int, str], rails: list[Pairwise]
+    ) -> tuple[SlowRail, ...]:
+        """Rails that are slow between all nodes, and again a moment later; the second times
+        replace the first ones in ``rails``."""
+        first = slow_rails(rails)
+        if not first or self._stop.asked:
+            return ()
+        for slow in first:
+            rails[slow.rail] = self._run_pairwise(backend, names, slow.rail, len(rails))
+        suspected = {slow.rail for slow in first}
+        return tuple(slow for slow in slow_rails(rails) if slow.rail in suspected)
 
     def _check_nodes(self) -> list[FleetNode]:
         """The checks of every node, all at the same time."""
@@ -197,9 +235,12 @@ class FleetSteps:
             backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result)
         )
 
-    def _run_pairwise(self, backend: str, names: dict[int, str]) -> Pairwise:
-        """All pairs, then those again that are unclear, or that a node or link is to be blamed
-        for."""
+    def _run_pairwise(self, backend: str, names: dict[int, str], gpu: int, gpus: int) -> Pairwise:
+        """All pairs with one of the ``gpus`` of each node, then those again that are unclear, or
+        that a node or link is to be blamed for."""
+        rail, where = None, ""
+        if backend == "nccl":
+            rail, where = gpu, f" with GPU {gpu} of each"
         layout = self._leader.layout(self._leader.available, 1)
         ranks = [node.node_rank for node in layout]
         times = _Times()
@@ -209,14 +250,15 @@ class FleetSteps:
             again = "again " if ask else ""
             what = (
                 f"Measuring {again}{plural(pairs, 'pair')} of nodes in "
-                f"{plural(len(schedule), 'round')}"
+                f"{plural(len(schedule), 'round')}{where}"
             )
             with self._observer.status(what):
-                problem = self._measure_pairs(layout, backend, schedule, repeats, times)
+                problem = self._measure_pairs(layout, backend, schedule, repeats, times, gpu=gpu)
             if problem:
                 return Pairwise(
                     backend=backend,
                     message_bytes=PAIR_BYTES[backend],
+                    rail=rail,
                     status=PairwiseStatus.FAILED,
                     verdict=f"the pairs could not be measured: {problem}",
                     pairs=(),
@@ -229,6 +271,8 @@ class FleetSteps:
                 backend=backend,
                 message_bytes=PAIR_BYTES[backend],
                 repeated=times.repeated,
+                rail=rail,
+                rails=gpus,
             )
             if not ask_again or self._stop.asked:
                 break
@@ -242,6 +286,8 @@ class FleetSteps:
         schedule: Sequence[Sequence[Pair]],
         repeats: int,
         times: _Times,
+        *,
+        gpu: int,
     ) -> str:
         """Add the times of ``schedule`` to ``times``. Returns why there are none."""
         partners = [[_partner(place, made) for made in schedule] for place in range(len(layout))]
@@ -256,6 +302,7 @@ class FleetSteps:
                 master_port=port,
                 partners=tuple(partners[place]),
                 repeats=repeats,
+                gpu=gpu,
             )
             for place in range(len(layout))
         ]

@@ -167,6 +167,7 @@ def run_pairs(
         message_bytes=PAIR_BYTES[step.backend],
         repeats=step.repeats,
         timeout_seconds=timeout_seconds,
+        gpu=step.gpu,
     )
     atomic_write_model(directory / "task.json", task)
     command = module_command(

@@ -17,6 +17,7 @@ from torchscale.schema.node.fleet import (
     Pairwise,
     PairwiseStatus,
     Slowness,
+    SlowRail,
 )
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.units import format_percent
@@ -31,6 +32,8 @@ def judge_pairwise(
     backend: str,
     message_bytes: int,
     repeated: Collection[Pair] | None = None,
+    rail: int | None = None,
+    rails: int = 1,
 ) -> tuple[Pairwise, tuple[Pair, ...]]:
     """Name the bad nodes and links.
 
@@ -41,6 +44,8 @@ def judge_pairwise(
         errors: Pair of places → why it has no times.
         backend, message_bytes: Backend and size of the all-reduce.
         repeated: Pairs that were measured at more than one moment; ``None``: all.
+        rail: Local index of the GPU that took part on each node.
+        rails: How many of them are judged.
 
     Returns:
         What is said of the fleet, and the pairs of places that should be measured again.
@@ -57,15 +62,17 @@ def judge_pairwise(
         pairwise = Pairwise(
             backend=backend,
             message_bytes=message_bytes,
+            rail=rail,
             status=PairwiseStatus.FAILED,
             verdict=_failed_pairs(ranks, names, errors),
             pairs=tuple(pairs),
         )
         return pairwise, ()
-    judgement = judge_pairs(len(ranks), seconds, repeated)
+    judgement = judge_pairs(len(ranks), seconds, repeated, rails)
     pairwise = Pairwise(
         backend=backend,
         message_bytes=message_bytes,
+        rail=rail,
         status=judgement.status,
         verdict=_verdict(ranks, names, judgement),
         pairs=tuple(pairs),
@@ -141,10 +148,22 @@ def _failed_pairs(
 
 
 def judge_fleet(
-    nodes: Sequence[FleetNode], collective: CollectiveFacts | None, pairwise: Pairwise | None
+    nodes: Sequence[FleetNode],
+    collective: CollectiveFacts | None,
+    rails: Sequence[Pairwise] = (),
+    *,
+    slow: Sequence[SlowRail] = (),
+    left_out: Sequence[int] = (),
 ) -> FleetValidation:
-    """Everything together. ``collective`` is over all nodes, ``None`` where fewer than two take
-    part."""
+    """Everything together.
+
+    Args:
+        nodes: Every node's own checks.
+        collective: Over all nodes; ``None`` where fewer than two take part.
+        rails: All pairs of nodes, with each GPU in turn; one without a rail over gloo.
+        slow: Rails that are slow between all nodes.
+        left_out: Rails that were not measured.
+    """
     unfit = [node for node in nodes if not node.fit]
     problems = [
         f"{_named([node.node_rank], {node.node_rank: node.hostname})}: {_problem(node)}"
@@ -158,8 +177,13 @@ def judge_fleet(
     if collective is not None and (collective.error is not None or collective.wrong_elements):
         reason = collective.error or f"{collective.wrong_elements:,} wrong elements"
         problems.append(f"the collective over all nodes failed: {reason}")
-    if pairwise is not None and not pairwise.fit:
-        problems.append(pairwise.verdict)
+    problems += [
+        f"{pairwise.verdict}{rail_name(pairwise)}" for pairwise in rails if not pairwise.fit
+    ]
+    problems += [slow_rail_text(each) for each in slow]
+    pairwise = None
+    if rails:
+        pairwise = rails[0]
     differences = compare_nodes(nodes)
     verdict = f"All {len(nodes)} nodes are fit."
     if problems:
@@ -171,6 +195,24 @@ def judge_fleet(
         differences=differences,
         collective=collective,
         pairwise=pairwise,
+        rails=tuple(rails[1:]),
+        slow_rails=tuple(slow),
+        rails_left_out=tuple(left_out),
+    )
+
+
+def rail_name(pairwise: Pairwise) -> str:
+    """Which GPUs took part, to be appended; empty over gloo."""
+    if pairwise.rail is None:
+        return ""
+    return f" (rail {pairwise.rail}: GPU {pairwise.rail} of each node)"
+
+
+def slow_rail_text(slow: SlowRail) -> str:
+    """What is said of a rail that is slow between all nodes."""
+    return (
+        f"rail {slow.rail} (GPU {slow.rail} of each node) takes {format_percent(slow.share, 0)} more "
+        "time than the other rails between all nodes"
     )
 
 

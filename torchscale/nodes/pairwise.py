@@ -164,7 +164,10 @@ def most_faults(nodes: int) -> int:
 
 
 def judge_pairs(
-    nodes: int, seconds: Mapping[Pair, Sequence[float]], repeated: Collection[Pair] | None = None
+    nodes: int,
+    seconds: Mapping[Pair, Sequence[float]],
+    repeated: Collection[Pair] | None = None,
+    fleets: int = 1,
 ) -> Judgement:
     """Judge a fleet.
 
@@ -174,6 +177,8 @@ def judge_pairs(
         repeated: Pairs that were measured at more than one moment; ``None``: all. What disturbs a
             host for a second slows all repeats of one moment alike, and is taken for the link:
             nothing is blamed for one moment alone.
+        fleets: How many such fleets are judged, which share :data:`FAMILY_ERROR`: one for each
+            rail.
 
     Raises:
         ValueError: a pair is missing, has too few times, or one that is not positive and finite.
@@ -196,7 +201,7 @@ def judge_pairs(
             PairwiseStatus.CANNOT_TELL, reason="two nodes have one link: nothing to compare it with"
         )
     logs = [np.log(np.asarray(seconds[pair], dtype=np.float64)) for pair in pairs]
-    fit = _select(_Rows(nodes, pairs, logs))
+    fit = _select(_Rows(nodes, pairs, logs, fleets))
     once = frozenset[Pair]()
     if repeated is not None:
         once = frozenset(pairs).difference(repeated)
@@ -209,8 +214,10 @@ class _Rows:
     """The rows of the regression: a pair each, then a prior of each node; the unknowns are μ and
     the nodes."""
 
-    def __init__(self, nodes: int, pairs: list[Pair], logs: Sequence[_Floats]) -> None:
-        self.nodes, self.pairs = nodes, pairs
+    def __init__(
+        self, nodes: int, pairs: list[Pair], logs: Sequence[_Floats], fleets: int = 1
+    ) -> None:
+        self.nodes, self.pairs, self.fleets = nodes, pairs, fleets
         counts = np.array([len(log) for log in logs])
         degrees = int((counts - 1).sum())
         variance = sum(float(((log - log.mean()) ** 2).sum()) for log in logs) / degrees
@@ -234,7 +241,7 @@ class _Rows:
 
     def critical(self, error: float = FAMILY_ERROR) -> float:
         """What a studentized residual must exceed."""
-        return student_t_quantile(1 - error / len(self.values), self.degrees)
+        return student_t_quantile(1 - error / (len(self.values) * self.fleets), self.degrees)
 
     def not_judged(self, deleted: frozenset[int]) -> list[int]:
         """Pairs of two bad nodes."""

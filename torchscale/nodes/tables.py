@@ -11,10 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from torchscale.nodes.differences import checks_of
+from torchscale.nodes.fleet import rail_name, slow_rail_text
 from torchscale.report.terminal.validation import PART_STYLES, print_fixes
 from torchscale.report.text.labels import plural
 from torchscale.schema.node.check import Check, Disposition, Status
-from torchscale.schema.node.fleet import FleetNode, FleetValidation, Pairwise, Slowness
+from torchscale.schema.node.fleet import (
+    FleetNode,
+    FleetValidation,
+    Pairwise,
+    PairwiseStatus,
+    Slowness,
+)
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -40,6 +47,13 @@ def print_fleet(fleet: FleetValidation, console: Console) -> None:
         )
     if fleet.pairwise is not None:
         _print_pairwise(fleet.pairwise, labels, console)
+    for pairwise in fleet.rails:
+        _print_rail(pairwise, labels, console)
+    for slow in fleet.slow_rails:
+        console.print(slow_rail_text(slow), style="red", markup=False, highlight=False)
+    if fleet.rails_left_out:
+        left_out = ", ".join(map(str, fleet.rails_left_out))
+        console.print(f"rails not measured: {left_out}", markup=False, highlight=False)
     console.print()
     style = "bold red"
     if fleet.fit:
@@ -159,7 +173,7 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
     console.print(
         f"\nall pairs: {plural(len(pairwise.pairs), 'all-reduce')} of "
         f"{format_bytes(pairwise.message_bytes)} over "
-        f"{pairwise.backend}",
+        f"{pairwise.backend}{rail_name(pairwise)}",
         markup=False,
         highlight=False,
     )
@@ -190,6 +204,14 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
             highlight=False,
         )
     console.print(pairwise.verdict, markup=False, highlight=False)
+
+
+def _print_rail(pairwise: Pairwise, labels: Mapping[int, str], console: Console) -> None:
+    """A further rail: the whole of it where anything is slow or unclear, else a line."""
+    if pairwise.status is not PairwiseStatus.NONE:
+        _print_pairwise(pairwise, labels, console)
+        return
+    console.print(f"{pairwise.verdict}{rail_name(pairwise)}", markup=False, highlight=False)
 
 
 def _mark(each: Slowness) -> str:

@@ -15,7 +15,7 @@ from torchscale.analysis.health.burn_in import (
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartResult, WrongValue
 from torchscale.schema.node.check import Check
-from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.probe import DriverFacts, GpuFacts, NodeFacts
 
 
 def one_round(number: int, *, rank: int = 0, seconds: float = 0.5, wrong: int = 0) -> BurnInRound:
@@ -27,7 +27,12 @@ def one_round(number: int, *, rank: int = 0, seconds: float = 0.5, wrong: int = 
     )
     part = PartResult(part="memory", unit="B", seconds=seconds, work=10.0, wrong=wrong, first=first)
     return BurnInRound(
-        rank=rank, device=f"cuda:{rank}", number=number, time=float(number), parts=(part,)
+        rank=rank,
+        device=f"cuda:{rank}",
+        number=number,
+        time=float(number),
+        seconds=seconds,
+        parts=(part,),
     )
 
 
@@ -59,6 +64,50 @@ def test_a_sound_burn_in() -> None:
     assert found["burn_in_results"].status.value == "pass"
     assert found["burn_in_throughput"].status.value == "pass"
     assert found["burn_in_gpus"].status.value == "n/a"
+
+
+def test_the_share_of_products_in_the_time_of_all_ranks() -> None:
+    part = PartResult(part="memory", unit="B", seconds=0.5, work=1.0)
+    products = [
+        PartResult(part=f"matmul {kind}", unit="FLOP", seconds=1.5, work=1.0)
+        for kind in ("float32", "bfloat16")
+    ]
+    first = one_round(0).model_copy(update={"parts": (part, *products), "seconds": 4.0})
+    second = one_round(0, rank=1).model_copy(update={"parts": (part,), "seconds": 6.0})
+    result = burn_in([first, second])
+    assert result.product_share == pytest.approx(0.3)
+    assert checks(result)["burn_in_results"].seen.endswith("in 6.00 s, 30 % of it in products")
+    assert burn_in([]).product_share is None
+
+
+@pytest.mark.parametrize(
+    ("watts", "limits", "text"),
+    [
+        ((655.0,), (700.0,), ", mean power 655 of 700 W (94 %)"),
+        ((680.0, 300.0), (700.0, 400.0), "of each GPU at least 300 of 400 W (75 %)"),
+        ((655.0, None), (700.0, 700.0), ", mean power 655 of 700 W (94 %)"),
+        ((655.0,), (None,), "no throttling"),
+    ],
+)
+def test_power_is_given_against_the_limit(
+    watts: tuple[float | None, ...], limits: tuple[float | None, ...], text: str
+) -> None:
+    uses = tuple(
+        GpuUse(uuid=f"1b3{index}", power_watts=value, throttled_share=0.0)
+        for index, value in enumerate(watts)
+    )
+    gpus = tuple(
+        GpuFacts(index=index, name="H100", uuid=f"GPU-1b3{index}", power_limit_watts=value)
+        for index, value in enumerate(limits)
+    )
+    facts = NodeFacts(driver=DriverFacts(gpus=gpus))
+    (check,) = [
+        check
+        for check in burn_in_checks(burn_in([one_round(0)], gpus=uses), facts)
+        if check.id == "burn_in_gpus"
+    ]
+    assert check.status.value == "pass"
+    assert check.seen.endswith(text)
 
 
 def test_a_wrong_bit_is_named_by_rank_device_and_address() -> None:

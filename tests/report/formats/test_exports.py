@@ -50,6 +50,7 @@ from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.node.fleet import SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.state import State
 
@@ -115,14 +116,24 @@ def autopsy_text() -> str:
 
 
 def fleet_text() -> str:
-    """Four nodes, one of them with another driver, and a slow link."""
-    pairwise, _ = judge_pairwise(
-        [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4
-    )
+    """Four nodes, one of them with another driver, and a slow link on both rails."""
+    rails = [
+        judge_pairwise(
+            [0, 1, 2, 3],
+            NAMES,
+            times(4, {(1, 3): 1.6}, 1),
+            {},
+            backend="nccl",
+            message_bytes=4,
+            rail=rail,
+            rails=2,
+        )[0]
+        for rail in range(2)
+    ]
     nodes = [*(fleet_node(rank) for rank in range(3)), with_driver(3, "470.1")]
-    return judge_fleet(
-        nodes, CollectiveFacts(backend="gloo", world_size=4), pairwise
-    ).model_dump_json()
+    slow = [SlowRail(rail=1, share=0.2)]
+    facts = CollectiveFacts(backend="nccl", world_size=4)
+    return judge_fleet(nodes, facts, rails, slow=slow, left_out=[2]).model_dump_json()
 
 
 DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [

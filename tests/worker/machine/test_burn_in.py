@@ -12,6 +12,8 @@ import torch.distributed as dist
 
 from torchscale.worker.machine import burn_in as module
 from torchscale.worker.machine.burn_in import (
+    PRODUCT_TIMES,
+    Mismatches,
     Place,
     collective_part,
     compare,
@@ -32,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_MEMORY", {"cpu": 2**13})
     monkeypatch.setattr(module, "_COPY_BYTES", 2**13)
     monkeypatch.setattr(module, "_COLLECTIVE_ELEMENTS", 1000)
-    monkeypatch.setattr(module, "_CHUNK", 100)
+    monkeypatch.setattr(module, "_CHUNK", {"cpu": 100})
     monkeypatch.setattr(dist, "all_reduce", lambda values: values)
 
 
@@ -43,17 +45,63 @@ def flipped(tensor: torch.Tensor, index: int, bit: int) -> None:
 
 
 def test_every_part_is_exact() -> None:
-    results = [part() for part in make_parts(CPU)]
+    parts, products = make_parts(CPU)
+    results = [part() for part in parts] + [product.run() for product in products]
     assert [result.part for result in results] == [
         "matmul float32",
-        "matmul bfloat16",
         "memory",
         "copy",
         "all-reduce",
+        "matmul bfloat16",
     ]
     assert [(result.wrong, result.first) for result in results] == [(0, None)] * 5
-    assert results[0].work == 2 * 64**3
-    assert results[2].work == 2 * 5 * 2**13
+    assert results[0].work == results[4].work == 2 * 64**3
+    assert results[1].work == 2 * 5 * 2**13
+
+
+def test_products_are_repeated_for_their_share_of_the_time() -> None:
+    _, (product,) = make_parts(CPU)
+    result = product.run(0.05)
+    assert 0.05 <= result.seconds < 0.5
+    assert result.work > 10 * 2 * 64**3
+    assert result.work % (2 * 64**3) == 0
+
+
+def test_products_take_their_share_of_every_round(tmp_path: Path) -> None:
+    found = list(rounds(CPU, 0.1, tmp_path / "stop"))
+    for it in found:
+        *others, product = it.parts
+        assert product.part == "matmul bfloat16"
+        assert product.seconds >= PRODUCT_TIMES * sum(part.seconds for part in others)
+        assert it.seconds >= sum(part.seconds for part in it.parts)
+
+
+def test_products_in_a_queue_are_not_more_than_one_wait_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MAX_QUEUED", 8)
+    reads: list[int] = []
+    marks: list[float] = []
+
+    class OneMillisecond:
+        """A device on which each product takes a millisecond."""
+
+        def mark(self) -> None:
+            marks.append(1e-3 * len(marks))
+
+        def read(self) -> list[float]:
+            seen = [mark - marks[0] for mark in marks]
+            reads.append(len(seen) // 2)
+            marks.clear()
+            return seen
+
+    monkeypatch.setattr(module, "make_clock", lambda device, sync_cuda: OneMillisecond())
+    _, (product,) = make_parts(CPU)
+    assert product.run(0.02).seconds == pytest.approx(0.02)
+    assert reads == [1, 8, 8, 3]
+    reads.clear()
+    assert product.run(0.005).seconds == pytest.approx(0.005)
+    assert reads == [5]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -81,20 +129,71 @@ def test_any_one_bit_of_a_matrix_changes_a_row_or_column(dtype: torch.dtype, siz
 def test_one_wrong_bit_of_a_product_is_placed(bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.matmul
 
-    def corrupted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        product = real(left, right)
-        if product.dtype == torch.float32:
-            flipped(product, 321, bit)
-        return product
+    def corrupted(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> None:
+        real(left, right, out=out)
+        if out.dtype == torch.float32:
+            flipped(out, 321, bit)
 
-    parts = make_parts(CPU)
+    (single, *_), (product,) = make_parts(CPU)
     monkeypatch.setattr(torch, "matmul", corrupted)
-    results = [parts[0](), parts[1]()]
+    results = [single(), product.run()]
     assert [result.wrong for result in results] == [1, 0]
     first = results[0].first
     assert first is not None
     assert first.offset_bytes == 4 * 321
     assert int(first.expected, 16) ^ int(first.seen, 16) == 1 << bit
+
+
+def test_wrong_bits_between_right_products_are_counted_and_the_first_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = torch.matmul
+    calls: list[int] = []
+
+    def corrupted(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> None:
+        real(left, right, out=out)
+        calls.append(len(calls))
+        if len(calls) == 3:
+            flipped(out, 2345, 5)
+            flipped(out, 3456, 6)
+        if len(calls) == 4:
+            flipped(out, 7, 7)
+
+    _, (product,) = make_parts(CPU)
+    monkeypatch.setattr(torch, "matmul", corrupted)
+    result = product.run(0.05)
+    assert len(calls) > 4
+    assert result.wrong == 3
+    assert result.first is not None
+    assert result.first.offset_bytes == 2 * 2345
+    assert int(result.first.expected, 16) ^ int(result.first.seen, 16) == 1 << 5
+
+
+def test_the_host_reads_once_for_each_pattern_and_once_for_all_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[torch.Tensor] = []
+    real = Mismatches.read
+
+    def read(self: Mismatches, buffer: torch.Tensor) -> object:
+        reads.append(buffer)
+        return real(self, buffer)
+
+    def never(tensor: torch.Tensor) -> None:
+        raise AssertionError("a value is read from the device for each piece")
+
+    memory = torch.empty(1000, dtype=torch.int64)
+    _, (product,) = make_parts(CPU)
+    product.run()
+    monkeypatch.setattr(Mismatches, "read", read)
+    for name in ("__bool__", "__int__", "__index__", "item", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, never)
+    assert memory_part(CPU, memory).wrong == 0
+    assert len(reads) == 5
+    reads.clear()
+    result = product.run(0.02)
+    assert (len(reads), result.wrong) == (1, 0)
+    assert result.work > 10 * 2 * 64**3
 
 
 @pytest.mark.parametrize(("index", "bit"), [(0, 0), (250, 33), (1023, 63)])

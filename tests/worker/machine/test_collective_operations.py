@@ -43,16 +43,28 @@ def spoiled(right, place):
         return result
     return wrong
 
+made, opened = dist.new_group, []
+
+def one_at_a_time(*args, **kwargs):
+    assert len(dist.distributed_c10d._world.pg_map) == 1, "an earlier pair's group is still open"
+    opened.append(args)
+    return made(*args, **kwargs)
+
+dist.new_group = one_at_a_time
 status = 0
 for number, argument in enumerate(sys.argv[1:]):
     directory, name, place = argument.split(",")
     right = getattr(dist, name, None)
     if right is not None:
         setattr(dist, name, spoiled(right, int(place)))
-    task = Path(directory, "task.json").resolve()
-    status |= run_rank(LaunchTask.model_validate_json(task.read_bytes()), task.parent, 0.0, f"launch-{number}")
+    path = Path(directory, "task.json").resolve()
+    task = LaunchTask.model_validate_json(path.read_bytes())
+    status |= run_rank(task, path.parent, 0.0, f"launch-{number}")
     if right is not None:
         setattr(dist, name, right)
+    if "pairs" in task.cell.operations:
+        assert opened == [([0, 1],), ([0, 2],), ([1, 2],)]
+        opened.clear()
 os._exit(status)
 """
 
@@ -263,6 +275,7 @@ def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(
 ) -> None:
     monkeypatch.setattr(Ranks, "barrier", lambda self: None)
     monkeypatch.setattr(Ranks, "broadcast_scalar", lambda self, value: value)
+    monkeypatch.setattr(Ranks, "gather_objects", lambda self, value: [value])
     free = swept(None, "nccl", monkeypatch, tmp_path)
     assert {sample.operation for sample in free.samples} == {
         "all_reduce",

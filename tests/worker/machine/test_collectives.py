@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from torchscale.config.choices import Operation
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.machine import collectives as module
+from torchscale.worker.machine.collective_operations import AllReduce, Collective
 from torchscale.worker.machine.collectives import measure_collectives
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
@@ -26,9 +30,11 @@ def alone() -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
-def measured(ranks: Ranks, directory: Path) -> CollectivesRank:
+def measured(
+    ranks: Ranks, directory: Path, operations: tuple[Operation, ...] = ("all_reduce", "barrier")
+) -> CollectivesRank:
     cell = CollectivesCell(
-        operations=("all_reduce", "barrier"),
+        operations=operations,
         dtypes=("fp32",),
         min_bytes=1024,
         max_bytes=8192,
@@ -68,3 +74,68 @@ def test_long_sizes_have_a_stretch_each(
     assert all(
         wall >= sum(one.call_seconds) for wall, one in zip(walls, found.samples, strict=True)
     )
+
+
+def buffers_of(live: list[weakref.ref[Tensor]]) -> int:
+    """How many of these tensors exist."""
+    return sum(reference() is not None for reference in live)
+
+
+def test_buffers_are_freed_before_the_next_are_allocated(
+    alone: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live: list[weakref.ref[Tensor]] = []
+    real = Collective.empty
+
+    def empty(self: Collective, elements: int, kind: torch.dtype) -> Tensor:
+        assert buffers_of(live) <= len(live) % 2, "an earlier size still holds its buffers"
+        made = real(self, elements, kind)
+        live.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(Collective, "empty", empty)
+    found = measured(alone, tmp_path, ("all_to_all",))
+    assert len(found.samples) == 4
+    assert len(live) == 8, "an input and an output of each size"
+
+
+@pytest.mark.parametrize("step", ["empty", "fill", "wrong_elements"])
+def test_a_size_that_does_not_fit_is_refused_and_the_others_are_kept(
+    step: str, alone: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., object] = getattr(Collective, step)
+
+    def short_of_memory(self: Collective, *arguments: object) -> object:
+        if self.payload_bytes == 4096:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB.\nmore")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Collective, step, short_of_memory)
+    found = measured(alone, tmp_path, ("all_reduce", "broadcast"))
+    assert [(one.operation, one.payload_bytes) for one in found.samples] == [
+        ("all_reduce", 1024),
+        ("all_reduce", 2048),
+        ("broadcast", 1024),
+        ("broadcast", 2048),
+    ]
+    assert found.unsupported == {
+        f"{operation} fp32 4.00 KiB": "rank 0: CUDA out of memory. Tried to allocate 4 KiB."
+        for operation in ("all_reduce", "broadcast")
+    }
+    assert all(one.host_load is not None for one in found.samples)
+
+
+def test_no_rank_goes_on_where_another_has_not_enough_memory(
+    alone: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gathered(self: Ranks, refusal: str) -> list[str]:
+        return [refusal, "rank 1: CUDA out of memory"]
+
+    def never(self: Collective) -> None:
+        raise AssertionError("the collective would wait for rank 1")
+
+    monkeypatch.setattr(Ranks, "gather_objects", gathered)
+    monkeypatch.setattr(AllReduce, "call", never)
+    found = measured(alone, tmp_path, ("all_reduce",))
+    assert found.samples == ()
+    assert found.unsupported == {"all_reduce fp32 1.00 KiB": "rank 1: CUDA out of memory"}

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,15 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torchscale.nodes.network import free_port
 from torchscale.schema.node.fleet import PairTask, PairTimes
 from torchscale.util.files import atomic_write_model
-from torchscale.worker.machine.pairs import leave, meet, time_all_reduces
+from torchscale.worker.machine import pairs as module
+from torchscale.worker.machine.pairs import (
+    device_of,
+    leave,
+    leave_group,
+    measure_pair,
+    meet,
+    time_all_reduces,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +89,82 @@ def test_nodes_wait_for_each_other_and_the_store_outlives_its_users() -> None:
     leave(store, task(0, 2, 1, ()))
     thread.join(END_SECONDS)
     assert done == ["met"]
+
+
+def test_each_rail_has_its_own_gpu() -> None:
+    over_nccl = task(0, 2, 1, ()).model_copy(update={"backend": "nccl", "gpu": 3})
+    assert device_of(over_nccl) == torch.device("cuda", 3)
+    assert device_of(task(0, 2, 1, ())) == torch.device("cpu")
+
+
+class Group:
+    """A process group in torch's place: how it was left, and whether that ends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, backend: str, hangs: bool) -> None:
+        self.left: list[str] = []
+        self.never = threading.Event()
+        self.is_open = True
+        self._hangs = hangs
+        monkeypatch.setattr(dist, "is_initialized", lambda: self.is_open)
+        monkeypatch.setattr(dist, "get_backend", lambda: backend)
+        monkeypatch.setattr(dist, "destroy_process_group", lambda: self.leave("destroyed"))
+        monkeypatch.setattr(
+            dist.distributed_c10d, "_abort_process_group", lambda: self.leave("aborted")
+        )
+
+    def leave(self, how: str) -> None:
+        self.left.append(how)
+        if self._hangs:
+            self.never.wait(END_SECONDS)
+        self.is_open = False
+
+
+@pytest.mark.parametrize(
+    ("backend", "failed", "how"),
+    [
+        ("nccl", False, "destroyed"),
+        ("nccl", True, "aborted"),
+        ("gloo", False, "destroyed"),
+        ("gloo", True, "destroyed"),
+    ],
+)
+def test_a_communicator_whose_pair_failed_is_aborted(
+    backend: str, failed: bool, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(monkeypatch, backend, hangs=False)
+    leave_group(failed=failed, seconds=END_SECONDS)
+    assert group.left == [how]
+    assert not group.is_open
+    leave_group(failed=failed, seconds=END_SECONDS)
+    assert group.left == [how]
+
+
+def test_nothing_waits_without_a_bound_for_a_communicator_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Group(monkeypatch, "nccl", hangs=True)
+    started = time.monotonic()
+    leave_group(failed=True, seconds=0.05)
+    assert time.monotonic() - started < END_SECONDS / 2
+    times = measure_pair(task(0, 2, 1, (1,)), 0, 1, HashStore(), torch.device("cpu"))
+    group.never.set()
+    assert times.seconds == ()
+    assert times.error == "the communicator of an earlier pair of this node did not end"
+
+
+def test_a_pair_that_fails_leaves_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> tuple[float, ...]:
+        raise RuntimeError("timed out\nat a line of C++")
+
+    def alone(*_: object, **__: object) -> None:
+        real("gloo", store=HashStore(), rank=0, world_size=1)
+
+    real = dist.init_process_group
+    monkeypatch.setattr(dist, "init_process_group", alone)
+    monkeypatch.setattr(module, "time_all_reduces", fails)
+    times = measure_pair(task(0, 2, 1, (1,)), 0, 1, HashStore(), torch.device("cpu"))
+    assert times.error == "timed out"
+    assert not dist.is_initialized()
 
 
 def test_times_are_of_counted_all_reduces_alone() -> None:

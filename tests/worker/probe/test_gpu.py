@@ -59,6 +59,7 @@ def fake_nvml(**changes: Any) -> SimpleNamespace:
         "nvmlDeviceGetTotalEccErrors": lambda handle, _, counter: only_first(2 * counter)(handle),
         "nvmlDeviceGetRemappedRows": only_first((1, 2, 1, 0)),
         "nvmlDeviceGetTemperature": only_first(33),
+        "nvmlDeviceGetEnforcedPowerLimit": only_first(700_000),
         "nvmlDeviceGetCurrentClocksThrottleReasons": only_first(0x1 | 0x40 | 0x80),
         "nvmlDeviceGetComputeRunningProcesses": only_first([SimpleNamespace(pid=2**22 + 1)]),
         "nvmlDeviceGetCurrPcieLinkWidth": only_first(8),
@@ -75,6 +76,7 @@ def test_a_driver_that_answers() -> None:
     assert (facts.version, facts.cuda_version, facts.error) == ("570.86.15", "12.8", None)
     first = facts.gpus[0]
     assert first.throttle_reasons == ("hardware thermal slowdown", "power brake")
+    assert [gpu.power_limit_watts for gpu in facts.gpus] == [700.0, None]
     assert first.foreign_processes == (f"{2**22 + 1} (of another container or user)",)
     assert (first.nvlinks_active, first.pcie_width, first.memory_used_bytes, first.ecc_enabled) == (
         2,

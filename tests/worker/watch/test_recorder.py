@@ -124,3 +124,22 @@ def test_a_small_ring_is_enlarged(monkeypatch: pytest.MonkeyPatch, asked: str, k
     module.enlarge_ring()
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == kept
+
+
+def test_a_ring_is_made_under_both_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        monkeypatch.setenv(name, "")  # restored at the end
+        monkeypatch.delenv(name)
+    module.enlarge_ring()
+
+    assert os.environ["TORCH_FR_BUFFER_SIZE"] == "512"
+    assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "512"
+
+
+def test_a_size_under_the_earlier_name_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_FR_BUFFER_SIZE", raising=False)
+    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "4000")
+    module.enlarge_ring()
+
+    assert "TORCH_FR_BUFFER_SIZE" not in os.environ
+    assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "4000"

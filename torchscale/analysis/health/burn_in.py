@@ -13,10 +13,12 @@ from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartRate, WrongResult
 from torchscale.schema.node.check import Check
-from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.probe import GpuFacts, NodeFacts
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_percent, format_seconds
 
+_PRODUCT_UNIT = "FLOP"
+"""Unit of the parts that multiply matrices; the others move bytes."""
 MAX_POINTS = 512
 """Maximum number of points of a series: beyond it, neighbours are merged, so that a burn-in of days
 takes no more memory than one of minutes."""
@@ -64,6 +66,8 @@ class BurnInTotals:
     series: dict[tuple[int, str], _Series] = field(default_factory=dict)
     rounds: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
+    rank_seconds: float = 0.0
+    product_seconds: float = 0.0
     wrong_results: int = 0
     wrong: list[WrongResult] = field(default_factory=list)
 
@@ -71,11 +75,15 @@ class BurnInTotals:
         """One round of one rank."""
         self.rounds[burn_round.rank] = self.rounds.get(burn_round.rank, 0) + 1
         time = burn_round.time
+        self.seconds = max(self.seconds, time + burn_round.seconds)
+        self.rank_seconds += burn_round.seconds
         for part in burn_round.parts:
             name = (burn_round.rank, part.part)
             series = self.series.setdefault(name, _Series(part.unit, burn_round.device))
             series.add(time, part.seconds, part.work)
             time += part.seconds
+            if part.unit == _PRODUCT_UNIT:
+                self.product_seconds += part.seconds
             if not part.wrong:
                 continue
             self.wrong_results += 1
@@ -90,7 +98,6 @@ class BurnInTotals:
                         first=part.first,
                     )
                 )
-        self.seconds = max(self.seconds, time)
 
     def result(
         self,
@@ -102,6 +109,9 @@ class BurnInTotals:
         gpus: Sequence[GpuUse] = (),
     ) -> BurnIn:
         """All rounds so far."""
+        product_share = None
+        if self.rank_seconds:
+            product_share = self.product_seconds / self.rank_seconds
         return BurnIn(
             backend=backend,
             world_size=world_size,
@@ -109,6 +119,7 @@ class BurnInTotals:
             rounds=min((self.rounds.get(rank, 0) for rank in range(world_size)), default=0),
             interrupted=interrupted,
             error=error,
+            product_share=product_share,
             wrong_results=self.wrong_results,
             wrong=tuple(self.wrong),
             rates=tuple(
@@ -166,6 +177,8 @@ def _results(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
         f"{burn_in.rounds:,} rounds on {burn_in.world_size} ranks in "
         f"{format_seconds(burn_in.seconds)}"
     )
+    if burn_in.product_share is not None:
+        ran += f", {format_percent(burn_in.product_share, 0)} of it in products"
     if burn_in.wrong:
         first = burn_in.wrong[0]
         where = ""
@@ -241,7 +254,30 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
     seen = "no new ECC errors, no throttling"
     if peaks:
         seen += f", at most {max(peaks):.0f} °C"
-    return passed(seen)
+    return passed(seen + _power_text(burn_in.gpus, gpus))
+
+
+def _power_text(uses: Sequence[GpuUse], gpus: Sequence[GpuFacts]) -> str:
+    """Mean power of the GPU that drew the least of its limit; empty where NVML does not give
+    both."""
+    limits = {_bare(gpu.uuid): gpu.power_limit_watts for gpu in gpus if gpu.uuid is not None}
+    known = []
+    for use in uses:
+        limit = limits.get(_bare(use.uuid))
+        if use.power_watts is not None and limit:
+            known.append((use.power_watts / limit, use.power_watts, limit))
+    if not known:
+        return ""
+    share, watts, limit = min(known)
+    least = f"{watts:.0f} of {limit:.0f} W"
+    if len(known) == 1:
+        return f", mean power {least} ({format_percent(share, 0)})"
+    return f", mean power of each GPU at least {least} ({format_percent(share, 0)})"
+
+
+def _bare(uuid: str) -> str:
+    """A GPU's UUID without NVML's prefix: torch gives it without."""
+    return uuid.removeprefix("GPU-")
 
 
 def _trend_text(rate: PartRate) -> str:

@@ -114,7 +114,8 @@ class PairSample(Frozen):
 class CollectivesRank(RankIdentity):
     """What one rank measured in a sweep: ``rank-R.json``.
 
-    ``unsupported`` names operations that the backend does not have, each with what it said. On
+    ``unsupported`` names operations that the backend does not have, each with what it said, and of
+    an operation the first size that does not fit into memory: no larger one was measured. On
     NVIDIA GPUs rank 0 adds what the driver says and the ``topology`` as ``nvidia-smi topo -m``
     prints it.
     """

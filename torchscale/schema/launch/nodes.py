@@ -224,6 +224,7 @@ class CheckStep(Frozen):
         master_port: Port of the ranks' store, at the first node's address; 1 where there is none.
         partners: The other node's place in each round, for pairs; ``None`` in a round without one.
         repeats: Number of repeats of each pair.
+        gpu: Local index of the GPU that takes part on this node, for pairs over NCCL.
     """
 
     type: Literal["check"] = "check"
@@ -236,6 +237,7 @@ class CheckStep(Frozen):
     master_port: Port = 1
     partners: Annotated[tuple[NodeRank | None, ...], Field(max_length=MAX_NODES)] = ()
     repeats: Annotated[int, Field(ge=1, le=100)] = 1
+    gpu: Annotated[int, Field(ge=0, lt=1024)] = 0
 
 
 class Inspect(Frozen):

@@ -35,13 +35,18 @@ class PartResult(Frozen):
 
 
 class BurnInRound(Frozen):
-    """One round of one rank, a line of its file. ``time`` is in seconds since the rank's first
-    round."""
+    """One round of one rank, a line of its file.
+
+    Attributes:
+        time: Its begin, in seconds since the rank's first round.
+        seconds: How long it took, with comparisons and waits.
+    """
 
     rank: Count
     device: str
     number: Count
     time: NotNegative
+    seconds: Positive
     parts: tuple[PartResult, ...]
 
 
@@ -85,6 +90,8 @@ class BurnIn(Frozen):
         rounds: Number of rounds that every rank finished.
         interrupted: Ended by the user before its time.
         error: Why it ended without being asked to; ``None`` where it did not.
+        product_share: Share of the time that products of matrices took, over all ranks; ``None``
+            without a round.
         wrong_results: How many parts gave wrong elements; ``wrong`` holds the first of them.
         gpus: What the driver reported meanwhile.
     """
@@ -95,6 +102,7 @@ class BurnIn(Frozen):
     rounds: int
     interrupted: bool = False
     error: str | None = None
+    product_share: float | None = None
     wrong_results: int = 0
     wrong: tuple[WrongResult, ...] = ()
     rates: tuple[PartRate, ...] = ()

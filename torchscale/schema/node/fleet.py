@@ -34,6 +34,7 @@ class PairTask(Frozen):
         message_bytes: Size of an all-reduce, in fp32.
         repeats: All-reduces that are timed, after one that is not.
         timeout_seconds: Bound on each step of a pair.
+        gpu: Local index of the GPU that takes part; of no meaning with gloo.
     """
 
     place: NodeRank
@@ -45,6 +46,7 @@ class PairTask(Frozen):
     message_bytes: Annotated[int, Field(ge=4)]
     repeats: Annotated[int, Field(ge=1)]
     timeout_seconds: Positive
+    gpu: Annotated[int, Field(ge=0)] = 0
 
 
 class PartnerTimes(Frozen):
@@ -97,6 +99,7 @@ class Pairwise(Frozen):
     """All pairs of nodes, and what their times say.
 
     Attributes:
+        rail: Local index of the GPU that took part on each node; ``None`` over gloo.
         backend, message_bytes: Backend and size of the all-reduce.
         status, verdict: What is bad, if anything.
         pairs: What was measured.
@@ -107,6 +110,7 @@ class Pairwise(Frozen):
 
     backend: str
     message_bytes: int
+    rail: int | None = None
     status: PairwiseStatus
     verdict: str
     pairs: tuple[MeasuredPair, ...]
@@ -120,6 +124,14 @@ class Pairwise(Frozen):
     def fit(self) -> bool:
         """Whether no node and no link is bad, as far as can be told."""
         return self.status not in (PairwiseStatus.BAD, PairwiseStatus.FAILED)
+
+
+class SlowRail(Frozen):
+    """A rail, which is the GPUs of one local index and their network cards, that is slow between
+    all nodes: how much more time its pairs take than those of the other rails, as a share."""
+
+    rail: int
+    share: float
 
 
 class FleetNode(Frozen):
@@ -151,8 +163,15 @@ class Difference(Frozen):
 
 class FleetValidation(Frozen):
     """The whole answer of ``validate --nnodes N --json``. ``fit`` is false when a node is absent or
-    failed a check, or the collective failed, or a node or link is bad; ``pairwise`` is there if it
-    was asked for."""
+    failed a check, or the collective failed, or a node, link or rail is bad.
+
+    Attributes:
+        pairwise: All pairs of nodes, if they were asked for; over NCCL with GPU 0 of each.
+        rails: The same with each further GPU of the nodes, in turn.
+        slow_rails: Those that are slower than the others between all nodes.
+        rails_left_out: Local indices of GPUs that were not measured: for want of time, or because
+            pairs could not be measured before them.
+    """
 
     schema_version: int = SCHEMA_VERSION
     fit: bool
@@ -161,3 +180,6 @@ class FleetValidation(Frozen):
     differences: tuple[Difference, ...] = ()
     collective: CollectiveFacts | None = None
     pairwise: Pairwise | None = None
+    rails: tuple[Pairwise, ...] = ()
+    slow_rails: tuple[SlowRail, ...] = ()
+    rails_left_out: tuple[int, ...] = ()

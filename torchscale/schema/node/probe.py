@@ -50,6 +50,7 @@ class GpuFacts(Frozen):
         slices: UUIDs of its MIG slices.
         persistence: Whether the driver stays loaded while nobody uses the GPU.
         compute_mode: ``default``, ``exclusive process`` or ``prohibited``.
+        power_limit_watts: What the driver holds the GPU's power below now.
         ecc_uncorrected: Since the driver was loaded.
         ecc_uncorrected_ever: Over the life of the GPU.
         rows_remapped: Rows of memory replaced after uncorrected errors.
@@ -74,6 +75,7 @@ class GpuFacts(Frozen):
     remapping_pending: bool | None = None
     remapping_failed: bool | None = None
     temperature_celsius: int | None = None
+    power_limit_watts: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     foreign_processes: tuple[str, ...] | None = None
     pcie_generation: int | None = None

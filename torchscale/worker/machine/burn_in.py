@@ -4,6 +4,10 @@ torchscale.worker.machine.burn_in DIR BACKEND SECONDS TIMEOUT``. Each rank write
 
 Every result is known exactly: products of matrices of small whole numbers, bit patterns in memory,
 a copy of random bytes, sums of whole numbers over the ranks. One wrong bit is a wrong element.
+
+Products of 16-bit matrices, which GPUs compute on tensor cores, take most of a round
+(:data:`PRODUCT_TIMES`). They are queued ahead, and results are compared on the device: the host
+reads one count for each part and each pattern of memory.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -24,11 +30,16 @@ import torch.distributed as dist
 
 from torchscale.schema.node.burn_in import BurnInRound, PartResult, WrongValue
 from torchscale.util.process_exit import exit_at_once
+from torchscale.worker.measure.clock import make_clock
 
 T = TypeVar("T")
 Expected = Callable[[int, int], "torch.Tensor | int"]
 """What so many elements from one on should be."""
 
+PRODUCT_TIMES = 4
+"""16-bit products take this many times as long as all else in a round: four fifths of the time a
+GPU draws its full power, where faults of power and cooling show; memory, PCI Express and links are
+still tested in every round."""
 STOP_FILE = "stop"
 """Once it exists, the ranks end after the round that runs."""
 _MATRIX = {"cpu": 512, "cuda": 8192}
@@ -39,11 +50,15 @@ _SEED = 20_240_101
 _MEMORY_SHARE = {"cpu": 0.1, "cuda": 0.5}
 """Share of the free memory, over all ranks: most of a GPU's memory is worth testing; a host has
 other users."""
-_MAX_MEMORY = {"cpu": 64 * 2**20, "cuda": 64 * 2**30}
-"""A round has to stay in seconds: a CPU fills and reads 64 MiB in about 0.05 s per pattern, a GPU
-64 GiB in 0.05 s."""
-_CHUNK = 2**23
-"""Elements compared at once (64 MiB): what a comparison needs beside the buffer stays bounded."""
+_MAX_MEMORY = {"cpu": 16 * 2**20, "cuda": 64 * 2**30}
+"""A round has to stay in seconds, with products of four times as long: a core fills and reads 16
+MiB in about 0.03 s per pattern, a GPU 64 GiB in 0.05 s."""
+_CHUNK = {"cpu": 2**23, "cuda": 2**26}
+"""Elements compared at once: what a comparison needs beside the buffer stays bounded. 512 MiB of a
+GPU's memory take longer to read than the host to queue their comparison, 64 MiB would not."""
+_MAX_QUEUED = 1024
+"""Products queued before their times are read. The device is never idle between them, and waits
+once for the host after half a second or more: an H100 takes about 2 ms for each."""
 _PATTERNS = (0, -1, 0x5555555555555555, -0x5555555555555556)
 """All bits off, all on, and each neighbour different, in both phases."""
 _ADDRESS_FACTOR = 0x9E3779B97F4A7C15 - 2**64
@@ -96,16 +111,26 @@ def main() -> None:
 
 def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
     """Run at least one round; the ranks agree after each whether another follows."""
-    parts = make_parts(place)
+    parts, products = make_parts(place)
     for part in parts:
         part()  # first calls allocate and choose kernels: not timed
+    for product in products:
+        product.run()
     started = perf_counter()
     number = 0
     while True:
-        begun = perf_counter() - started
-        results = tuple(part() for part in parts)
+        begun = perf_counter()
+        results = [part() for part in parts]
+        share = PRODUCT_TIMES * (perf_counter() - begun) / len(products)
+        results += [product.run(share) for product in products]
+        ended = perf_counter()
         yield BurnInRound(
-            rank=place.rank, device=str(place.device), number=number, time=begun, parts=results
+            rank=place.rank,
+            device=str(place.device),
+            number=number,
+            time=begun - started,
+            seconds=ended - begun,
+            parts=tuple(results),
         )
         number += 1
         over = perf_counter() - started >= seconds or stop.exists()
@@ -117,20 +142,22 @@ def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
             return
 
 
-def make_parts(place: Place) -> list[Callable[[], PartResult]]:
-    """The parts of a round, with the buffers that they use in every round."""
-    dtypes = [torch.float32, torch.bfloat16] + [torch.float16] * (place.device.type == "cuda")
-    size = _MATRIX[place.device.type]
+def make_parts(place: Place) -> tuple[list[Callable[[], PartResult]], list[Products]]:
+    """The parts of a round that run once, and the products that fill it, with the buffers that they
+    use in every round."""
+    dtypes = [torch.bfloat16] + [torch.float16] * (place.device.type == "cuda")
     generator = torch.Generator().manual_seed(_SEED + place.rank)
-    matmuls = [_matmul_part(place, dtype, size, generator) for dtype in dtypes]
+    single = Products(place, torch.float32, generator)
+    repeated = [Products(place, dtype, generator) for dtype in dtypes]
     memory = torch.empty(_memory_bytes(place) // 8, dtype=torch.int64, device=place.device)
     source = torch.randint(-(2**62), 2**62, (_COPY_BYTES // 8,), generator=generator)
-    return [
-        *matmuls,
+    parts = [
+        single.run,
         lambda: memory_part(place, memory),
         lambda: copy_part(place, source),
         lambda: collective_part(place),
     ]
+    return parts, repeated
 
 
 def matmul_matrices(
@@ -154,35 +181,70 @@ def matmul_matrices(
     return left, right, torch.outer(a, b).to(dtype)
 
 
-def _matmul_part(
-    place: Place, dtype: torch.dtype, size: int, generator: torch.Generator
-) -> Callable[[], PartResult]:
-    left, right, expected = (
-        matrix.to(place.device) for matrix in matmul_matrices(dtype, size, generator)
-    )
-    name = f"matmul {str(dtype).removeprefix('torch.')}"
+class Products:
+    """The product of two matrices, computed again and again and compared each time."""
 
-    def run() -> PartResult:
-        seconds, product = _timed(place, lambda: torch.matmul(left, right))
-        wrong, first = compare(product, expected)
+    def __init__(self, place: Place, dtype: torch.dtype, generator: torch.Generator) -> None:
+        self.name = f"matmul {str(dtype).removeprefix('torch.')}"
+        self._place = place
+        self._size = _MATRIX[place.device.type]
+        self._left, self._right, self._expected = (
+            matrix.to(place.device) for matrix in matmul_matrices(dtype, self._size, generator)
+        )
+        self._product = torch.empty_like(self._expected)
+        self._clock = make_clock(place.device, sync_cuda=False)
+        self._seconds_each = 0.0
+
+    def run(self, seconds: float = 0.0) -> PartResult:
+        """Products until they took ``seconds``, the comparisons not counted; at least one."""
+        mismatches = Mismatches(self._place.device)
+        count, spent = 0, 0.0
+        while count == 0 or spent < seconds:
+            queued = self._fitting(seconds - spent)
+            spent += self._queue(queued, mismatches)
+            count += queued
+            self._seconds_each = spent / count
+        wrong, first = mismatches.read(self._product)
         return PartResult(
-            part=name, unit="FLOP", seconds=seconds, work=2.0 * size**3, wrong=wrong, first=first
+            part=self.name,
+            unit="FLOP",
+            seconds=spent,
+            work=2.0 * self._size**3 * count,
+            wrong=wrong,
+            first=first,
         )
 
-    return run
+    def _fitting(self, seconds: float) -> int:
+        """How many products take ``seconds``, by those before; one where there were none."""
+        if self._seconds_each == 0.0:
+            return 1
+        return max(1, min(_MAX_QUEUED, ceil(seconds / self._seconds_each)))
+
+    def _queue(self, count: int, mismatches: Mismatches) -> float:
+        """Seconds of ``count`` products, each of which is compared before the next one replaces
+        it. The host waits for the last one alone."""
+        seen, expected = _bits(self._product), _bits(self._expected)
+        for _ in range(count):
+            self._clock.mark()
+            torch.matmul(self._left, self._right, out=self._product)
+            self._clock.mark()
+            mismatches.add(seen, lambda start, size: expected[start : start + size])
+        marks = self._clock.read()
+        return sum(after - before for before, after in list(pairwise(marks))[::2])
 
 
 def memory_part(place: Place, memory: torch.Tensor) -> PartResult:
     """Fill a buffer with each pattern, then with values that depend on the place, and read it
     back."""
-    places = torch.arange(min(_CHUNK, memory.numel()), device=place.device)
+    chunk = _CHUNK[place.device.type]
+    places = torch.arange(min(chunk, memory.numel()), device=place.device)
 
     def by_place(start: int, count: int) -> torch.Tensor:
         return (places[:count] + start) * _ADDRESS_FACTOR
 
     def write_places() -> None:
-        for start in range(0, memory.numel(), _CHUNK):
-            part = memory[start : start + _CHUNK]
+        for start in range(0, memory.numel(), chunk):
+            part = memory[start : start + chunk]
             part.copy_(by_place(start, part.numel()))
 
     def written(
@@ -244,39 +306,71 @@ def collective_part(place: Place) -> PartResult:
 def compare(seen: torch.Tensor, expected: torch.Tensor) -> tuple[int, WrongValue | None]:
     """The number of elements that differ in any bit (a NaN and a negative zero differ), and the
     first of them."""
-    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[seen.element_size()]
-    ours, theirs = seen.reshape(-1).view(bits), expected.reshape(-1).view(bits)
+    ours, theirs = _bits(seen), _bits(expected)
     return _differing(ours, lambda start, count: theirs[start : start + count])
 
 
-def _differing(
-    seen: torch.Tensor, expected: Callable[[int, int], torch.Tensor | int]
-) -> tuple[int, WrongValue | None]:
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a contiguous tensor as a flat view of whole numbers."""
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(-1).view(kinds[tensor.element_size()])
+
+
+def _differing(seen: torch.Tensor, expected: Expected) -> tuple[int, WrongValue | None]:
     """The number of elements of a flat tensor that are not ``expected(start, count)``, and the
     first of them."""
-    wrong, first = 0, None
-    for start in range(0, seen.numel(), _CHUNK):
-        part = seen[start : start + _CHUNK]
-        right = expected(start, part.numel())
-        unequal = part != right
-        count = int(unequal.sum())
-        if count and first is None:
-            index = int(unequal.nonzero()[0])  # argmax does not promise the first
-            value = right if isinstance(right, int) else int(right[index])
-            first = _wrong_value(seen, start + index, value)
-        wrong += count
-    return wrong, first
+    mismatches = Mismatches(seen.device)
+    mismatches.add(seen, expected)
+    return mismatches.read(seen)
 
 
-def _wrong_value(seen: torch.Tensor, index: int, expected: int) -> WrongValue:
-    width = seen.element_size()
-    offset, mask = index * width, (1 << 8 * width) - 1
-    return WrongValue(
-        offset_bytes=offset,
-        address=seen.data_ptr() + offset,
-        expected=f"0x{expected & mask:0{2 * width}x}",
-        seen=f"0x{int(seen[index]) & mask:0{2 * width}x}",
-    )
+class Mismatches:
+    """Elements that differ, over any number of comparisons: their number, and the first one with
+    both values, which are kept on the device until they are read."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._chunk = _CHUNK[device.type]
+        self._count = torch.zeros(1, dtype=torch.int64, device=device)
+        self._first = torch.zeros(3, dtype=torch.int64, device=device)
+
+    def add(self, seen: torch.Tensor, expected: Expected) -> None:
+        """Compare a flat tensor of whole numbers with ``expected(start, count)``, without waiting
+        for the device."""
+        for start in range(0, seen.numel(), self._chunk):
+            part = seen[start : start + self._chunk]
+            self._add(start, part, expected(start, part.numel()))
+
+    def _add(self, start: int, seen: torch.Tensor, expected: torch.Tensor | int) -> None:
+        differs = seen != expected
+        index = differs.view(torch.uint8).argmax().view(1)  # of equal values, the first
+        values = [index + start, seen.index_select(0, index), _at(expected, index)]
+        count = differs.sum()
+        is_first = (self._count == 0) & (count > 0)
+        self._first = torch.where(is_first, torch.cat([it.long() for it in values]), self._first)
+        self._count += count
+
+    def read(self, buffer: torch.Tensor) -> tuple[int, WrongValue | None]:
+        """Wait for the device; the number, and the first wrong value. ``buffer`` is what was
+        compared."""
+        count, index, seen, expected = torch.cat([self._count, self._first]).tolist()
+        if count == 0:
+            return 0, None
+        width = buffer.element_size()
+        mask, offset = (1 << 8 * width) - 1, index * width
+        value = WrongValue(
+            offset_bytes=offset,
+            address=buffer.data_ptr() + offset,
+            expected=f"0x{expected & mask:0{2 * width}x}",
+            seen=f"0x{seen & mask:0{2 * width}x}",
+        )
+        return count, value
+
+
+def _at(expected: torch.Tensor | int, index: torch.Tensor) -> torch.Tensor:
+    """The expected value at an index that is on the device, as a tensor of one element."""
+    if isinstance(expected, int):
+        return torch.full_like(index, expected)
+    return expected.index_select(0, index)
 
 
 def _timed(place: Place, action: Callable[[], T]) -> tuple[float, T]:

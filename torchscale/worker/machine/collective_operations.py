@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from torchscale.config.choices import ElementType, Operation
 from torchscale.worker.process_group import Ranks
@@ -246,18 +247,26 @@ class Ring(Collective):
 
 
 class Message(Collective):
-    """One rank sends its buffer to another, and both alone take part."""
+    """One rank sends its buffer to another, and both alone take part: in ``group``, or among all
+    ranks."""
 
-    def __init__(self, ranks: Ranks, payload_bytes: int, source: int, target: int) -> None:
-        self._source, self._target = source, target
+    def __init__(
+        self,
+        ranks: Ranks,
+        payload_bytes: int,
+        source: int,
+        target: int,
+        group: ProcessGroup | None = None,
+    ) -> None:
+        self._source, self._target, self._group = source, target, group
         super().__init__(ranks, "fp32", payload_bytes)
 
     def call(self) -> None:
         """Send on the source rank, receive on the target rank."""
         if self.ranks.rank == self._source:
-            dist.send(self.input, self._target)
+            dist.send(self.input, self._target, self._group)
         else:
-            dist.recv(self.output, self._source)
+            dist.recv(self.output, self._source, self._group)
 
     def expected(self, start: int, stop: int) -> Tensor | None:
         """The values of the source rank."""

@@ -7,10 +7,12 @@ import itertools
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from torchscale.config.choices import ElementType, Operation
 from torchscale.schema.cells.collectives import (
@@ -36,11 +38,15 @@ _STRETCH_SECONDS = 0.5
 """Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other
 processes is known to 2 %, a fifth of the share that counts as contention. Small messages take
 milliseconds, so several share a stretch."""
+T = TypeVar("T")
+
 _TOPOLOGY_SECONDS = 10.0
 """`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang
 with it."""
 _TOPOLOGY_CHARACTERS = 8000
 """The matrix of 16 GPUs with its legend fits; a record should not grow beyond."""
+_LONGEST_REFUSAL = 200
+"""Characters: torch's message says in its first sentences how much was asked for and is free."""
 _UNSUPPORTED = (
     "not support",
     "unsupported",
@@ -70,12 +76,14 @@ def measure_collectives(
     task: LaunchTask, cell: CollectivesCell, ranks: Ranks, files: RankFiles
 ) -> CollectivesRank:
     """Measure every operation, dtype and size of the cell. Returns the record of this rank; what a
-    backend does not support is listed in it.
+    backend does not support, and sizes from the first one on that does not fit into memory, are
+    listed in it.
 
     Raises:
         RuntimeError: a collective failed for another reason than missing support.
     """
-    sweep = _Sweep(cell, ranks, files, lambda: host_load_meter(task))
+    timeout = timedelta(seconds=task.collective_timeout_seconds)
+    sweep = _Sweep(cell, ranks, files, lambda: host_load_meter(task), timeout)
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue
@@ -138,6 +146,10 @@ def _topology() -> str:
     return ""
 
 
+class _DoesNotFit(Exception):
+    """A size does not fit into the memory of a rank; says which and what is missing."""
+
+
 class _Sweep:
     """Times the collectives of a cell and collects the samples."""
 
@@ -147,8 +159,10 @@ class _Sweep:
         ranks: Ranks,
         files: RankFiles,
         new_meter: Callable[[], HostLoadMeter],
+        timeout: timedelta,
     ) -> None:
         self._cell, self._ranks, self._files = cell, ranks, files
+        self._timeout = timeout
         self._clock = make_clock(ranks.device, sync_cuda=False)
         self._new_meter, self._meter = new_meter, new_meter()
         self._first_of_stretch = 0
@@ -163,28 +177,68 @@ class _Sweep:
             return
         done: set[int] = set()
         for size in self._cell.sizes:
-            self._report_progress(f"{operation} {dtype} {format_bytes(size)}")
-            collective = COLLECTIVES[operation](self._ranks, dtype, size)
-            if collective.payload_bytes in done:
-                continue  # sizes below one element of every rank round to the same
-            done.add(collective.payload_bytes)
-            wrong = self._check(collective)
-            collective.clear()
-            mean, calls = self._time(collective.call, self._clock)
-            wrong = max(wrong, self._check(collective))
-            self.samples.append(
-                CollectiveSample(
-                    operation=operation,
-                    dtype=dtype,
-                    payload_bytes=collective.payload_bytes,
-                    elements=collective.elements,
-                    in_place=collective.in_place,
-                    mean_seconds=mean,
-                    call_seconds=calls,
-                    wrong_elements=wrong,
-                )
-            )
-            self._end_long_stretch()
+            what = f"{operation} {dtype} {format_bytes(size)}"
+            self._report_progress(what)
+            try:
+                sample = self._measure_size(operation, dtype, size, done)
+            except _DoesNotFit as refusal:
+                self.unsupported[what] = str(refusal)
+                break  # the sizes that follow are larger
+            if sample is not None:
+                self.samples.append(sample)
+                self._end_long_stretch()
+        self._free_cached_memory()
+
+    def _measure_size(
+        self, operation: Operation, dtype: ElementType, size: int, done: set[int]
+    ) -> CollectiveSample | None:
+        """One size, with buffers that are free again when it returns; ``None`` where its payload
+        is in ``done``: sizes below one element of every rank round to the same.
+
+        Raises:
+            _DoesNotFit: a rank has not enough memory; on all ranks.
+        """
+        collective = self._together(lambda: COLLECTIVES[operation](self._ranks, dtype, size))
+        if collective.payload_bytes in done:
+            return None
+        done.add(collective.payload_bytes)
+        wrong = self._check(collective)
+        collective.clear()
+        mean, calls = self._time(collective.call, self._clock)
+        wrong = max(wrong, self._check(collective))
+        return CollectiveSample(
+            operation=operation,
+            dtype=dtype,
+            payload_bytes=collective.payload_bytes,
+            elements=collective.elements,
+            in_place=collective.in_place,
+            mean_seconds=mean,
+            call_seconds=calls,
+            wrong_elements=wrong,
+        )
+
+    def _together(self, action: Callable[[], T]) -> T:
+        """What ``action``, which waits for no other rank, returns. Where the memory of any rank
+        does not suffice, no rank goes on: the others would wait for it in the collective.
+
+        Raises:
+            _DoesNotFit: that is so; on all ranks.
+        """
+        results, refusal = [], ""
+        try:
+            results.append(action())
+        except torch.OutOfMemoryError as error:
+            refusal = f"rank {self._ranks.rank}: {error}".partition("\n")[0][:_LONGEST_REFUSAL]
+        for said in self._ranks.gather_objects(refusal):
+            if said:
+                raise _DoesNotFit(said)
+        return results[0]
+
+    def _free_cached_memory(self) -> None:
+        """Give back what torch's allocator keeps of buffers that are free: the next operation
+        starts with small ones, and NCCL allocates past it."""
+        if self._ranks.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def close_stretch(self) -> None:
         """Give the samples since the last stretch the load of the host that was read over them."""
@@ -203,33 +257,47 @@ class _Sweep:
 
     def pairs(self) -> Iterator[PairSample]:
         """Time messages from each rank to each other, one pair at a time. The receiving rank yields
-        the sample."""
-        rank, calls = self._ranks.rank, min(_PAIR_CALLS, self._cell.iterations)
-        for source, target in itertools.permutations(range(self._ranks.world_size), 2):
-            self._report_progress(f"rank {source} to {target}")
-            self._ranks.barrier()
-            if rank not in (source, target):
-                continue
-            small = Message(self._ranks, self._cell.min_bytes, source, target)
-            large = Message(self._ranks, self._cell.max_bytes, source, target)
-            times = []
-            for message in (small, large):
-                message.fill()
+        the sample.
+
+        Each pair has a group of its own, which is left before the next one: NCCL makes a
+        communicator for every pair, whose buffers would stay.
+        """
+        rank = self._ranks.rank
+        for pair in itertools.combinations(range(self._ranks.world_size), 2):
+            group = dist.new_group(list(pair), timeout=self._timeout, backend=self._ranks.backend)
+            for source, target in (pair, pair[::-1]):
+                self._report_progress(f"rank {source} to {target}")
+                self._ranks.barrier()
+                if rank not in pair:
+                    continue
+                sample = self._measure_pair(source, target, group)
+                if rank == target:
+                    yield sample
+            if rank in pair:
+                dist.destroy_process_group(group)
+
+    def _measure_pair(self, source: int, target: int, group: ProcessGroup) -> PairSample:
+        """Messages of one pair, with buffers that are free again when it returns."""
+        calls = min(_PAIR_CALLS, self._cell.iterations)
+        small = Message(self._ranks, self._cell.min_bytes, source, target, group)
+        large = Message(self._ranks, self._cell.max_bytes, source, target, group)
+        times = []
+        for message in (small, large):
+            message.fill()
+            message.call()
+            self._clock.mark()
+            for _ in range(calls):
                 message.call()
-                self._clock.mark()
-                for _ in range(calls):
-                    message.call()
-                self._clock.mark()
-                times.append(self._clock.read()[-1] / calls)
-            if rank == target:
-                yield PairSample(
-                    source=source,
-                    target=target,
-                    payload_bytes=large.payload_bytes,
-                    seconds=times[1],
-                    latency_seconds=times[0],
-                    wrong_elements=small.wrong_elements() + large.wrong_elements(),
-                )
+            self._clock.mark()
+            times.append(self._clock.read()[-1] / calls)
+        return PairSample(
+            source=source,
+            target=target,
+            payload_bytes=large.payload_bytes,
+            seconds=times[1],
+            latency_seconds=times[0],
+            wrong_elements=small.wrong_elements() + large.wrong_elements(),
+        )
 
     def _barrier(self, dtype: ElementType) -> None:
         """Time barriers with the host clock: they block the host, whatever the device."""
@@ -278,9 +346,9 @@ class _Sweep:
 
     def _check(self, collective: Collective) -> int:
         """Number of wrong elements after one call on known values."""
-        collective.fill()
+        self._together(collective.fill)
         collective.call()
-        return collective.wrong_elements()
+        return self._together(collective.wrong_elements)
 
     def _report_progress(self, what: str) -> None:
         self._files.progress(Progress(phase="measuring", steps=len(self.samples), detail=what))

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from torchscale.schema.node.fleet import PairTask, PairTimes, PartnerTimes
@@ -27,6 +28,9 @@ from torchscale.util.process_exit import exit_at_once
 _WAITS = 3
 """Bounds that a pair may use up before the others take its node for lost: to meet, to all-reduce,
 to share times."""
+_LEAVE_SECONDS = 10.0
+"""Time limit for a communicator to end, which takes well below a second where it does."""
+_NOT_LEFT = "the communicator of an earlier pair of this node did not end"
 _LONGEST_ERROR = 300
 """Characters of a failure: gloo and NCCL append a C++ stack."""
 
@@ -38,9 +42,7 @@ def main() -> None:
     os.environ.setdefault(
         "TORCH_NCCL_BLOCKING_WAIT", "1"
     )  # a late partner is then an exception, not the end of us
-    device = torch.device("cpu")
-    if task.backend == "nccl":
-        device = torch.device("cuda", 0)
+    device = device_of(task)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store = TCPStore(
@@ -48,7 +50,7 @@ def main() -> None:
         task.master_port,
         world_size=task.nodes,
         is_master=task.place == 0,
-        timeout=timedelta(seconds=_WAITS * task.timeout_seconds),
+        timeout=timedelta(seconds=_WAITS * task.timeout_seconds + _LEAVE_SECONDS),
         wait_for_workers=False,
     )
     measured = []
@@ -63,6 +65,13 @@ def main() -> None:
     exit_at_once(
         0
     )  # an interpreter's teardown behind a process group can abort after the work is done
+
+
+def device_of(task: PairTask) -> torch.device:
+    """Where this node takes part: on the GPU of the rail that is measured, or on the CPUs."""
+    if task.backend == "nccl":
+        return torch.device("cuda", task.gpu)
+    return torch.device("cpu")
 
 
 def meet(store: Store, name: str, nodes: int) -> None:
@@ -94,7 +103,10 @@ def measure_pair(
     task: PairTask, number: int, partner: int, store: Store, device: torch.device
 ) -> PartnerTimes:
     """Seconds of each all-reduce with ``partner``; a failure is in ``error``."""
+    if dist.is_initialized():
+        return PartnerTimes(partner=partner, error=_NOT_LEFT)
     lower, higher = sorted((task.place, partner))
+    failed = True
     keys = PrefixStore(f"pair {number} {lower} {higher}", store)
     try:
         dist.init_process_group(
@@ -105,15 +117,31 @@ def measure_pair(
             timeout=timedelta(seconds=task.timeout_seconds),
         )
         seconds = time_all_reduces(task.message_bytes // 4, task.repeats, device)
+        failed = False
     except (RuntimeError, ValueError) as error:
         lines = str(error).strip().splitlines()
         return PartnerTimes(
             partner=partner, error=(lines or [type(error).__name__])[0][:_LONGEST_ERROR]
         )
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        leave_group(failed=failed, seconds=_LEAVE_SECONDS)
     return PartnerTimes(partner=partner, seconds=seconds)
+
+
+def leave_group(*, failed: bool, seconds: float) -> None:
+    """Leave the group of a pair, and wait for that so long at most. NCCL ends a communicator
+    together with the partner, who may be gone: where the pair failed, it is aborted.
+
+    A group that is not left then stays, and no other one can be made.
+    """
+    if not dist.is_initialized():
+        return
+    leave = dist.destroy_process_group
+    if failed and dist.get_backend() == "nccl":
+        leave = getattr(distributed_c10d, "_abort_process_group", leave)
+    thread = threading.Thread(target=leave, name="leaving a group", daemon=True)
+    thread.start()
+    thread.join(seconds)
 
 
 def time_all_reduces(elements: int, repeats: int, device: torch.device) -> tuple[float, ...]:

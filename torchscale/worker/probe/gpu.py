@@ -203,6 +203,7 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         temperature_celsius=driver.whole(
             "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU
         ),
+        power_limit_watts=optional(_watts, driver.whole("nvmlDeviceGetEnforcedPowerLimit", handle)),
         throttle_reasons=driver.throttle_reasons(handle),
         foreign_processes=_other_processes(driver, handle),
         pcie_generation=driver.whole("nvmlDeviceGetMaxPcieLinkGeneration", handle),
@@ -210,6 +211,10 @@ def _gpu(driver: Driver, index: int, handle: Any) -> GpuFacts:
         pcie_width_max=driver.whole("nvmlDeviceGetMaxPcieLinkWidth", handle),
         nvlinks_active=_nvlinks(driver, handle),
     )
+
+
+def _watts(milliwatts: int) -> float:
+    return milliwatts / 1000
 
 
 def _memory(driver: Driver, handle: Any) -> dict[str, Any]:

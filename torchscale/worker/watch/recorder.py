@@ -163,7 +163,7 @@ def enlarge_ring() -> None:
         if value.isdigit() and int(value) < RING_ENTRIES:
             os.environ[name] = str(RING_ENTRIES)
     if not any(os.environ.get(name) for name in _SIZE_VARIABLES):
-        os.environ[_SIZE_VARIABLES[0]] = str(RING_ENTRIES)
+        os.environ.update(dict.fromkeys(_SIZE_VARIABLES, str(RING_ENTRIES)))
 
 
 def _capacity() -> int:

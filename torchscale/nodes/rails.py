@@ -1,0 +1,77 @@
+"""Which rail is slow between all nodes, from the times of the same pairs of nodes on every rail. Pure.
+
+A rail is the GPUs of one local index with their network cards and the switches between them. What
+slows one node or one link of a rail stands out among the pairs of that rail
+(:mod:`torchscale.nodes.pairwise`); what slows all of them does not, and stands out among the rails.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from torchscale.analysis.stats.series import student_t_quantile
+from torchscale.nodes.pairwise import FAMILY_ERROR, SLOW_SHARE
+from torchscale.schema.node.fleet import Pairwise, SlowRail
+
+MIN_RAILS = 3
+"""Of two rails, it cannot be told whether one is slow or the other one fast."""
+_MEDIAN_VARIANCE = math.pi / 2
+"""Variance of the median of normal values against their mean's."""
+_RAIL_SPREAD = 0.01
+"""Spread between sound rails (standard deviation of the logarithm) that is assumed beside the noise
+of the repeats, as for links."""
+
+_Pair = tuple[int, int]
+
+
+def slow_rails(rails: Sequence[Pairwise]) -> tuple[SlowRail, ...]:
+    """Rails whose pairs take more than :data:`torchscale.nodes.pairwise.SLOW_SHARE` more time than
+    the median rail's, beyond the noise; the slowest first. Empty with fewer than
+    :data:`MIN_RAILS` that have times of the same pairs."""
+    times = {each.rail: _logs(each) for each in rails if each.rail is not None}
+    times = {rail: logs for rail, logs in times.items() if logs}
+    if len(times) < MIN_RAILS:
+        return ()
+    pairs = sorted(set.intersection(*(set(logs) for logs in times.values())))
+    degrees = sum(len(logs[pair]) - 1 for logs in times.values() for pair in pairs)
+    if not pairs or degrees < 1:
+        return ()
+    medians = {
+        rail: [statistics.median(logs[pair]) for pair in pairs] for rail, logs in times.items()
+    }
+    usual = [statistics.median(column) for column in zip(*medians.values(), strict=True)]
+    limit = max(
+        math.log1p(SLOW_SHARE),
+        student_t_quantile(1 - FAMILY_ERROR / len(times), degrees) * _error(times, pairs, degrees),
+    )
+    found = []
+    for rail, values in medians.items():
+        more = statistics.median(value - level for value, level in zip(values, usual, strict=True))
+        if more > limit:
+            found.append(SlowRail(rail=rail, share=math.expm1(more)))
+    return tuple(sorted(found, key=lambda slow: -slow.share))
+
+
+def _logs(pairwise: Pairwise) -> dict[_Pair, list[float]]:
+    """Logarithms of the times of each pair that has any."""
+    return {
+        pair.nodes: [math.log(value) for value in pair.seconds]
+        for pair in pairwise.pairs
+        if pair.seconds
+    }
+
+
+def _error(
+    times: Mapping[int, Mapping[_Pair, Sequence[float]]], pairs: Sequence[_Pair], degrees: int
+) -> float:
+    """Standard error of how much more time a rail takes: of the median over pairs of a median of
+    repeats, against the median of the rails."""
+    cells = [logs[pair] for logs in times.values() for pair in pairs]
+    variance = sum((len(cell) - 1) * statistics.variance(cell) for cell in cells) / degrees
+    repeats = min(len(cell) for cell in cells)
+    of_a_cell = _MEDIAN_VARIANCE * variance / repeats
+    against_others = 1 + _MEDIAN_VARIANCE / len(times)
+    of_a_rail = _MEDIAN_VARIANCE * of_a_cell / len(pairs) * against_others
+    return math.sqrt(of_a_rail + _RAIL_SPREAD**2)

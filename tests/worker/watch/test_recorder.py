@@ -143,3 +143,27 @@ def test_a_size_under_the_earlier_name_is_the_users(monkeypatch: pytest.MonkeyPa
 
     assert "TORCH_FR_BUFFER_SIZE" not in os.environ
     assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "4000"
+
+
+@pytest.mark.parametrize(("took", "interval"), [(0.001, 1.0), (0.008, 2.0), (0.5, 3.0)])
+def test_a_ring_whose_reading_takes_long_is_read_less_often(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, took: float, interval: float
+) -> None:
+    """0.4 % of the main thread's time, and never more than three seconds of a job that is killed."""
+    now, spent = [0.0], [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "thread_time", lambda: spent[0])
+
+    def dump(*_: bool) -> bytes:
+        spent[0] += took
+        return ring.dump()
+
+    monkeypatch.setattr(module, "_find_dump", lambda: dump)
+    recorder = Recorder(Marks())
+    assert recorder.is_due()  # nothing is known of it yet
+    ring.call()
+    recorder.drain()
+    now[0] = interval - 0.01
+    assert not recorder.is_due()
+    now[0] = interval + 0.01
+    assert recorder.is_due()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any
 
 import torch
@@ -31,9 +31,13 @@ _FULL_SHARE = 0.85
 collectives are not counted before it has ended."""
 _URGENT_SHARE = 0.95
 """The same within a step, by another thread."""
-_LONGEST_SECONDS = 1.0
-"""Between two readings: a job that is killed loses no more. Where the ring does not fill sooner, they
-take 0.4 % of the main thread, most of what the collector takes of it."""
+_LONGEST_SECONDS, _MOST_SECONDS = 1.0, 3.0
+"""Between two readings of a ring that does not fill sooner: a job that is killed loses no more. A
+reading copies the whole ring, which takes 3 to 10 ms of the main thread, most of what the collector
+takes of it."""
+_READING_SHARE = 0.004
+"""Of the main thread's time for these readings: where one takes longer, they are made less often, up
+to the most seconds."""
 
 Call = tuple[int, int, int]
 """When it was called (nanoseconds since the epoch), its number in its group, its key."""
@@ -60,6 +64,7 @@ class Recorder:
         self._capacity = _capacity()
         self._read_at = monotonic()
         self._per_second = self._per_step = 0.0
+        self._interval = _LONGEST_SECONDS
         self._is_known = False
         self._steps = 0
 
@@ -70,14 +75,12 @@ class Recorder:
             return True
         expected = self._steps * self._per_step
         waited = monotonic() - self._read_at
-        return waited > _LONGEST_SECONDS or expected + self._per_step > (
-            _FULL_SHARE * self._capacity
-        )
+        return waited > self._interval or expected + self._per_step > (_FULL_SHARE * self._capacity)
 
     def is_urgent(self) -> bool:
         """Whether to read at once: within a step, or in a job without steps."""
         waited = monotonic() - self._read_at
-        return waited > 2 * _LONGEST_SECONDS or (
+        return waited > 2 * self._interval or (
             waited * self._per_second > _URGENT_SHARE * self._capacity
         )
 
@@ -86,8 +89,11 @@ class Recorder:
         if self._dump is None:
             return []
         self._marks.note(DRAIN)
+        began = thread_time()
         content = pickle.loads(self._dump(True, False, False))  # noqa: S301 - of this very process
         calls = self._new_calls(content.get("entries") or [])
+        wanted = (thread_time() - began) / _READING_SHARE
+        self._interval = min(max(wanted, _LONGEST_SECONDS), _MOST_SECONDS)
         self._marks.note(DRAIN_END)
         return calls
 

@@ -26,6 +26,9 @@ _SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _MOST_KEYS = 1_000
 """Different collectives that are told apart by their exact size; where sequences of any length make
 more, sizes are rounded up to powers of two."""
+_RENAMED_IN = (2, 9)
+"""From this version of torch on a warning is printed where the earlier name is set; before, the later
+name is not known, and up to 2.7 no ring is kept unless asked for."""
 _FULL_SHARE = 0.85
 """New entries at which the ring is read between steps. The rest is for the next step, whose
 collectives are not counted before it has ended."""
@@ -169,7 +172,15 @@ def enlarge_ring() -> None:
         if value.isdigit() and int(value) < RING_ENTRIES:
             os.environ[name] = str(RING_ENTRIES)
     if not any(os.environ.get(name) for name in _SIZE_VARIABLES):
-        os.environ.update(dict.fromkeys(_SIZE_VARIABLES, str(RING_ENTRIES)))
+        newer, earlier = _SIZE_VARIABLES
+        os.environ[newer] = str(RING_ENTRIES)
+        if _version() < _RENAMED_IN:
+            os.environ[earlier] = str(RING_ENTRIES)
+
+
+def _version() -> tuple[int, ...]:
+    """Of torch: major and minor."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def _capacity() -> int:

@@ -48,6 +48,9 @@ def test_a_changed_bundle_is_named_and_fails(
         (["--verify", "missing.zip"], "cannot read missing.zip"),
         (["--sign", "key"], "--sign signs a bundle"),
         (["--brief", "--json"], "--brief is a line"),
+        (["--bundle", "missing/node.zip"], "--bundle missing/node.zip: not a file in a directory"),
+        (["--bundle", "."], "--bundle .: not a file in a directory"),
+        (["--bundle", "node.zip", "--sign", "missing"], "cannot sign with missing"),
     ],
 )
 def test_what_cannot_be_is_one_error(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -60,3 +63,13 @@ def verified(directory: Path, *more: str) -> tuple[int, str]:
     """Exit code and text of a check of ``a.zip``."""
     done = torchscale(directory, "validate", "--verify", "a.zip", *more)
     return done.returncode, " ".join(done.stdout.split())
+
+
+@pytest.mark.slow
+def test_this_node_is_told_in_a_line_and_bundled(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "validate", "--brief", "--bundle", "a.zip", "-o", ".")
+    assert done.stdout.count("\n") == 1
+    assert "Wrote a.zip" in done.stderr
+    code, out = verified(tmp_path)
+    assert code == 0
+    assert "Verified: as it was written." in out

@@ -164,16 +164,17 @@ def validate(
         if not cluster.is_leader:
             raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
         together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
-        if brief:
-            typer.echo(together.validation.verdict)
-        else:
-            _show_fleet(together, fix_hints=fix_hints, as_json=as_json)
+        _show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
         raise typer.Exit(together.exit_code)
     if pairwise:
         raise UsageError(
             "--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out"
         )
 
+    if bundle is not None:
+        from torchscale.read.bundle import check_place  # noqa: PLC0415 - `--help` does not need it
+
+        check_place(bundle, sign)
     outcome = run.validate(
         require=required,
         min_gpus=min_gpus,
@@ -182,12 +183,7 @@ def validate(
         burn_in_seconds=burn_in_seconds,
         observer=TERMINAL,
     )
-    if brief:
-        from torchscale.report.text.validation import one_line  # noqa: PLC0415 - `--help` does not need it
-
-        typer.echo(one_line(outcome.validation))
-    else:
-        _show_node(outcome, fix_hints=fix_hints, as_json=as_json)
+    _show_node(outcome, fix_hints=fix_hints, as_json=as_json, brief=brief)
     if bundle is not None:
         from torchscale.read.bundle import write_bundle  # noqa: PLC0415 - `--help` does not need it
 
@@ -196,11 +192,15 @@ def validate(
     raise typer.Exit(outcome.exit_code)
 
 
-def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool) -> None:
+def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
     from torchscale.report.terminal.validation import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.text.validation import one_line  # noqa: PLC0415
 
     if as_json:
         typer.echo(outcome.validation.model_dump_json(indent=1))
+        return
+    if brief:
+        typer.echo(one_line(outcome.validation))
         return
     print_validation(outcome.validation, result_console())
     if fix_hints:
@@ -222,11 +222,14 @@ def _verify(path: Path, *, as_json: bool) -> ExitCode:
     return ExitCode.FAILED
 
 
-def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool) -> None:
+def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
     from torchscale.nodes.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
 
     if as_json:
         typer.echo(outcome.validation.model_dump_json(indent=1))
+        return
+    if brief:
+        typer.echo(outcome.validation.verdict)
         return
     print_fleet(outcome.validation, result_console())
     if fix_hints:

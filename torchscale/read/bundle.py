@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,7 +13,7 @@ from torchscale.analysis.health.disposition import NODE
 from torchscale.analysis.health.node import validate_facts, verdict_of
 from torchscale.analysis.health.required import Requirements
 from torchscale.config.choices import ReportFormat
-from torchscale.errors import MachineError
+from torchscale.errors import MachineError, UsageError
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
 from torchscale.report.validation_document import validation_document
@@ -65,6 +66,23 @@ def write_bundle(
     if key is not None:
         files[SIGNATURE] = _signature(files[MANIFEST], key)
     write_archive(path, files)
+
+
+def check_place(path: Path, key: Path | None = None) -> None:
+    """Find out before a long burn-in whether the archive can be written there, and signed.
+
+    Raises:
+        UsageError: it cannot.
+        MachineError: ssh-keygen is not installed.
+    """
+    parent = path.resolve().parent
+    if path.is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UsageError(
+            f"--bundle {path}: not a file in a directory that you may write to",
+            hint="name a file, such as node.zip, in an existing directory",
+        )
+    if key is not None:
+        _signature(b"", key)
 
 
 def verify_bundle(path: Path) -> BundleCheck:

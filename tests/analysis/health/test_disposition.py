@@ -155,11 +155,23 @@ def test_a_wrong_result_of_a_device_that_is_not_listed_is_the_nodes() -> None:
     assert parts(node(0), burn((wrong("memory", 1, "cpu"),)))[None].disposition is RETEST
 
 
-def test_heat_and_new_errors_of_the_burn_in_are_of_their_gpu() -> None:
-    hot = GpuUse(uuid="GPU-2", throttled_share=0.3, throttle_reasons=("thermal",))
+@pytest.mark.parametrize("uuid", ["GPU-2", "2"])
+def test_heat_and_new_errors_of_the_burn_in_are_of_their_gpu(uuid: str) -> None:
+    """torch, which the burn-in asks, writes the UUID without NVML's prefix."""
+    hot = GpuUse(uuid=uuid, throttled_share=0.3, throttle_reasons=("thermal",))
     assert parts(of(), burn(uses=(hot,)))[2].action.startswith("check cooling")
-    ecc = GpuUse(uuid="GPU-2", new_ecc_errors=1)
+    ecc = GpuUse(uuid=uuid, new_ecc_errors=1)
     assert parts(of(), burn(uses=(ecc,)))[2].action.startswith("reset the GPU")
+
+
+def test_new_errors_of_a_gpu_that_is_not_listed_are_the_nodes() -> None:
+    """The check fails, so something is not kept."""
+    found = validated(of(), burn(uses=(GpuUse(uuid="GPU-9", new_ecc_errors=1),)))
+    assert not found.fit
+    assert [part.part for part in found.parts if part.disposition is not KEEP] == ["node"]
+
+
+def test_a_rate_that_falls_is_of_its_gpu() -> None:
     slower = PartRate(
         **{"rank": 2, "device": "cuda:2", "part": "matmul bf16", "unit": "FLOP/s", "rounds": 99},
         **{"rate": 1e14, "change": -0.2, "change_low": -0.25, "change_high": -0.15},
@@ -201,6 +213,11 @@ def test_no_part_is_kept_beside_a_failed_check() -> None:
     ):
         found = validated(facts)
         assert found.fit or any(part.disposition is not KEEP for part in found.parts)
+
+
+def test_wrong_results_that_were_not_kept_may_be_of_any_gpu() -> None:
+    more = burn((wrong("memory", 1),)).model_copy(update={"wrong_results": 5})
+    assert validated(of(), more).unseen == ("wrong results of the burn-in after the first 1",)
 
 
 def test_what_was_not_looked_at_is_said() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from torchscale.worker.probe.kernel_log import facts_of, kernel_log_facts
 
-# Texts of drivers 535 to 580, from bug reports on NVIDIA/open-gpu-kernel-modules and leptonai/gpud.
+# As in public reports, among them those of leptonai/gpud and stas00/ml-engineering.
 FALLEN_OFF = (
     "NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchscale.analysis.health import fixes
+from torchscale.analysis.health.gpu import bare_uuid
 from torchscale.analysis.health.rule import Outcome, failed, gpus_of, not_applicable, passed, warned
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.schema.launch.telemetry import GpuUse
@@ -260,10 +261,10 @@ def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
 def _power_text(uses: Sequence[GpuUse], gpus: Sequence[GpuFacts]) -> str:
     """Mean power of the GPU that drew the least of its limit; empty where NVML does not give
     both."""
-    limits = {_bare(gpu.uuid): gpu.power_limit_watts for gpu in gpus if gpu.uuid is not None}
+    limits = {bare_uuid(gpu.uuid): gpu.power_limit_watts for gpu in gpus if gpu.uuid is not None}
     known = []
     for use in uses:
-        limit = limits.get(_bare(use.uuid))
+        limit = limits.get(bare_uuid(use.uuid))
         if use.power_watts is not None and limit:
             known.append((use.power_watts / limit, use.power_watts, limit))
     if not known:
@@ -273,11 +274,6 @@ def _power_text(uses: Sequence[GpuUse], gpus: Sequence[GpuFacts]) -> str:
     if len(known) == 1:
         return f", mean power {least} ({format_percent(share, 0)})"
     return f", mean power of each GPU at least {least} ({format_percent(share, 0)})"
-
-
-def _bare(uuid: str) -> str:
-    """A GPU's UUID without NVML's prefix: torch gives it without."""
-    return uuid.removeprefix("GPU-")
 
 
 def _trend_text(rate: PartRate) -> str:

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.health.burn_in import MAX_LOSS, MAX_THROTTLED_SHARE
-from torchscale.analysis.health.gpu import HOT_CELSIUS, gpu_name
+from torchscale.analysis.health.gpu import HOT_CELSIUS, bare_uuid, gpu_name
 from torchscale.analysis.health.kernel_log import action_of, gpu_at, said
 from torchscale.analysis.health.rule import gpus_of
 from torchscale.catalog.xids import GpuAction
+from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
 from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
@@ -79,6 +80,8 @@ def unseen(facts: NodeFacts, burn_in: BurnIn | None) -> tuple[str, ...]:
     missing = []
     if burn_in is None or burn_in.rounds == 0:
         missing.append("burn-in (--burn-in 10m)")
+    elif burn_in.wrong_results > len(burn_in.wrong):
+        missing.append(f"wrong results of the burn-in after the first {len(burn_in.wrong)}")
     if gpus_of(facts) and (facts.kernel is None or facts.kernel.error is not None):
         missing.append("the kernel's log (run as root on the host)")
     return tuple(missing)
@@ -163,14 +166,18 @@ def _burned(gpu: GpuFacts, burn_in: BurnIn) -> Iterator[_Reason]:
     yield from _wrong([wrong for wrong in burn_in.wrong if wrong.device == device])
     yield from _slowing([rate for rate in burn_in.rates if rate.device == device])
     for use in burn_in.gpus:
-        if use.uuid != gpu.uuid:
-            continue
-        if use.new_ecc_errors:
-            because = f"new uncorrected memory errors in the burn-in: {use.new_ecc_errors}"
-            yield _Reason(because, GpuAction.RESET.value)
-        if (use.throttled_share or 0) > MAX_THROTTLED_SHARE:
-            because = f"lowered its clocks in the burn-in: {', '.join(use.throttle_reasons or ())}"
-            yield _Reason(because, "check cooling and power")
+        if bare_uuid(use.uuid) == bare_uuid(gpu.uuid or ""):
+            yield from _strained(use)
+
+
+def _strained(use: GpuUse) -> Iterator[_Reason]:
+    """What the driver reported of a GPU during the burn-in."""
+    if use.new_ecc_errors:
+        because = f"new uncorrected memory errors in the burn-in: {use.new_ecc_errors}"
+        yield _Reason(because, GpuAction.RESET.value)
+    if (use.throttled_share or 0) > MAX_THROTTLED_SHARE:
+        because = f"lowered its clocks in the burn-in: {', '.join(use.throttle_reasons or ())}"
+        yield _Reason(because, "check cooling and power")
 
 
 def _device(gpu: GpuFacts) -> str | None:
@@ -238,5 +245,9 @@ def _reasons_of_node(
     if burn_in is not None:
         of_gpus = {_device(gpu) for gpu in gpus_of(facts)}
         yield from _wrong([wrong for wrong in burn_in.wrong if wrong.device not in of_gpus])
+        listed = {bare_uuid(gpu.uuid or "") for gpu in gpus_of(facts)}
+        for use in burn_in.gpus:
+            if bare_uuid(use.uuid) not in listed:
+                yield from _strained(use)
         if burn_in.error is not None:
             yield _Reason(f"the burn-in ended early: {burn_in.error}", "see its error")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.collective import COLLECTIVE_RULES
 from torchscale.analysis.health.disposition import part_verdicts, unseen
-from torchscale.analysis.health.gpu import GPU_RULES
+from torchscale.analysis.health.gpu import GPU_RULES, bare_uuid
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.interconnect import INTERCONNECT_RULES
 from torchscale.analysis.health.kernel_log import KERNEL_LOG_RULES
@@ -60,9 +60,7 @@ def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
     CUDA_VISIBLE_DEVICES."""
     if facts.driver is None or facts.software is None:
         return facts
-    indices = {
-        uuid.removeprefix("GPU-"): index for index, uuid in enumerate(facts.software.cuda_uuids)
-    }
+    indices = {bare_uuid(uuid): index for index, uuid in enumerate(facts.software.cuda_uuids)}
     gpus = tuple(_with_cuda_index(gpu, indices) for gpu in facts.driver.gpus)
     return facts.model_copy(update={"driver": facts.driver.model_copy(update={"gpus": gpus})})
 
@@ -70,7 +68,7 @@ def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
 def _with_cuda_index(gpu: GpuFacts, indices: Mapping[str, int]) -> GpuFacts:
     if gpu.uuid is None:
         return gpu
-    return gpu.model_copy(update={"cuda_index": indices.get(gpu.uuid.removeprefix("GPU-"))})
+    return gpu.model_copy(update={"cuda_index": indices.get(bare_uuid(gpu.uuid))})
 
 
 def verdict_of(facts: NodeFacts, checks: Sequence[Check]) -> str:

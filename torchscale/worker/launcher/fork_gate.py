@@ -8,9 +8,9 @@ import os
 class ForkGate:
     """Holds forks back until their parent opens it, or ends.
 
-    The parent serves the store in a thread. That thread takes locks of the C library for every
-    connection, and a process forked meanwhile has the lock locked for ever: it waits for it as soon
-    as it opens a connection itself, and the other ranks wait for that rank. So no rank may use the
+    The parent serves the store in a thread. Where that thread holds a lock of the C library while a
+    process is forked, the fork has it locked for ever: it waits for it as soon as it needs it
+    itself, and the other ranks wait for that rank. So no rank may use the
     store before the last one is forked. Without the gate, one of 190 launches of four ranks hung here.
     """
 

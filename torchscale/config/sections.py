@@ -379,7 +379,7 @@ class LaunchSettings(ConfigSection):
     threads_per_rank: PositiveInt | None = Field(
         None,
         description="CPU threads of each rank; default: cores ÷ the largest device count that "
-        "fits, at every count.",
+        "fits, at every count (÷ the largest where none fits).",
     )
     malloc: Malloc = Field(
         "keep",

@@ -132,7 +132,9 @@ def _judge_again(
     if manifest.tool_version != __version__:
         notes.append(f"judged by torchscale {manifest.tool_version}, this is {__version__}")
         return
-    again = validate_facts(validation.facts, Requirements(), validation.burn_in)
+    again = validate_facts(
+        validation.facts, Requirements(), validation.burn_in, validation.acceptance
+    )
     kept = {check.id: check for check in validation.checks}
     problems += [
         f"the check {check.title!r} does not follow from the facts"

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
+from tests.analysis.acceptance.runs import a_run, baseline_of
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.analysis.health.test_node import node
 from tests.factories import cells
@@ -50,6 +51,7 @@ from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.node.acceptance import Acceptance, Counter, Power
 from torchscale.schema.node.fleet import SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.state import State
@@ -136,6 +138,17 @@ def fleet_text() -> str:
     return judge_fleet(nodes, facts, rails, slow=slow, left_out=[2]).model_dump_json()
 
 
+def accepted() -> Acceptance:
+    """An acceptance that flaps, held against a baseline."""
+    values = (1.0, 2.0) * 6
+    run = a_run(
+        {("all-reduce", "node"): values},
+        counters=(Counter(part="eth0", counter="rx_errors", before=1, after=2),),
+    )
+    power = Power(rounds=3, round_seconds=9.0, noise=0.1, measured=True)
+    return Acceptance(run=run, baseline=baseline_of(run), power=power)
+
+
 DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.REPORT, "report", lambda: summary_json(measured())),
     (ResultSchema.REPORT, "report of a diagnosed run", lambda: summary_json(diagnosed())),
@@ -149,7 +162,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (
         ResultSchema.VALIDATE,
         "validate",
-        lambda: validate_facts(node(), Requirements()).model_dump_json(),
+        lambda: validate_facts(node(), Requirements(), None, accepted()).model_dump_json(),
     ),
     (ResultSchema.FLEET, "fleet", fleet_text),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),

@@ -82,12 +82,10 @@ def explain(
     if found is not None:
         return found
     if question.alone and question.kind is not None:
-        because = "its peers on this node are not slow in the same set-up, in the same rounds"
+        because = "the others of this node are not slow in the same rounds"
         return Explanation(Cause.HOST, because, _action_of_host(question.series))
-    because = (
-        "nothing of the set-up that can be read explains it; neighbours on the host and the "
-        "hypervisor cannot be seen from here"
-    )
+    # neighbours on the host and the hypervisor cannot be seen from here
+    because = "nothing of the set-up that can be read explains it"
     return Explanation(Cause.UNCLEAR, because, "compare it with other nodes (--nnodes)")
 
 

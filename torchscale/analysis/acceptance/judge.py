@@ -157,15 +157,13 @@ class _Case:
 
 
 def _deciding(limits: Sequence[Held]) -> Held | None:
-    """The limit that the figure misses, else the first that leaves it open, else the first."""
-    for wanted in (
-        [each for each in limits if each.surely_low],
-        [each for each in limits if not each.surely_within],
-        limits,
-    ):
-        if wanted:
-            return wanted[0]
-    return None
+    """The first limit that the figure misses, else the first that leaves it open, else the
+    highest; ``None`` without any."""
+    missed = [each for each in limits if each.surely_low]
+    left_open = [each for each in limits if not each.surely_within]
+    if missed or left_open:
+        return (missed or left_open)[0]
+    return max(limits, key=lambda each: each.limit.rate, default=None)
 
 
 def _figure(

@@ -33,6 +33,7 @@ RETURN_DEFICIT = 0.10
 in large clusters (Sinha et al. 2022, "Not All GPUs Are Created Equal"); what is less is tested
 again."""
 _MOST_ROUNDS_NAMED = 4
+_MOST_PARTS_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -273,14 +274,14 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
     order = list(_STATUSES)
     worst = min(parts, key=lambda part: (order.index(part.status), part.rate or 0.0))
     status, seen = _STATUSES[worst.status], figure_text(worst)
-    if worst.part != NODE:
-        seen += f" on {worst.part}"
-    if len(parts) > 1:
-        alike = sum(part.status is worst.status for part in parts)
-        seen += f", the slowest of {alike}"
-        if alike < len(parts):
-            seen += f" that {_ARE[worst.status]} of {len(parts)}"
-    if worst.because:
+    alike = [part.part for part in parts if part.status is worst.status]
+    if len(parts) > 1 and is_suspected(worst):
+        seen += f" on {_listed(alike)} of {len(parts)}"
+    elif len(parts) > 1:
+        seen += f" on {worst.part}, the slowest of {len(alike)}"
+    if worst.cause is not None:
+        seen += f"; cause: {worst.cause.value}"
+    elif worst.because:
         seen += f"; {worst.because}"
     if worst.rounds < MIN_ROUNDS:
         status = Status.NOT_APPLICABLE
@@ -295,10 +296,8 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
     )
 
 
-_ARE = {
-    FigureStatus.LOW: "are low",
-    FigureStatus.FLAPPING: "flap",
-    FigureStatus.UNCLEAR: "are unclear",
-    FigureStatus.WITHIN: "are within their limit",
-    FigureStatus.NO_LIMIT: "have no limit",
-}
+def _listed(parts: Sequence[str]) -> str:
+    """``GPU 1, GPU 5 and 3 more``; the slowest of them is what the rate is of."""
+    if len(parts) <= _MOST_PARTS_NAMED:
+        return ", ".join(parts)
+    return f"{', '.join(parts[:_MOST_PARTS_NAMED])} and {len(parts) - _MOST_PARTS_NAMED} more"

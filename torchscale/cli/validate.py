@@ -175,6 +175,7 @@ def validate(
         raise UsageError("--budget and --baseline are of an acceptance", hint="add --acceptance")
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
+    speeds = _rounds(budget, baseline) if acceptance else None
     required = members("--require", require, Requirement)
     from torchscale.measure import fleet  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure import validate as run  # noqa: PLC0415
@@ -195,6 +196,7 @@ def validate(
             timeout_seconds=timeout_seconds,
             burn_in_seconds=burn_in_seconds,
             pairwise=pairwise,
+            acceptance=speeds,
         )
         if not cluster.is_leader:
             raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
@@ -216,7 +218,7 @@ def validate(
         output_dir=output_dir,
         timeout_seconds=timeout_seconds,
         burn_in_seconds=burn_in_seconds,
-        acceptance=_rounds(budget, baseline) if acceptance else None,
+        acceptance=speeds,
         observer=TERMINAL,
     )
     _show_node(outcome, fix_hints=fix_hints, as_json=as_json, brief=brief)

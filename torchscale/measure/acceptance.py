@@ -80,12 +80,14 @@ class AcceptanceOptions:
     Attributes:
         budget_seconds: Time for its rounds.
         baseline: An earlier acceptance to hold it against.
+        nodes: Nodes that are accepted together.
         sizes: Overrides of what a round measures, by key of the config: for tests and small
             machines.
     """
 
     budget_seconds: float = BUDGET_SECONDS
     baseline: Baseline | None = None
+    nodes: int = 1
     sizes: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -245,6 +247,7 @@ class _Rounds:
             device=plan.device,
             asked=_asked(plan.to_run),
             world_size=max(cell.world_size for cell in plan.to_run),
+            nodes=self.options.nodes,
             versions={
                 **{name: value for name, value in versions.items() if value is not None},
                 "kernel": environment.system,
@@ -359,7 +362,7 @@ class _Rounds:
                 budget,
                 round_seconds,
                 noise or {},
-                figures=max(10, len(run_series)),
+                figures=max(10, len(run_series)) * self.options.nodes,
                 peers=max(kinds.values(), default=0),
                 baseline_rounds=None if baseline is None else len(undisturbed(baseline.run)),
             )

@@ -35,16 +35,21 @@ class ValidationOutcome:
     def exit_code(self) -> ExitCode:
         """130 if the user ended the burn-in or the rounds, 3 without what was required, 1 if a check failed, else
         0."""
-        burn_in, acceptance = self.validation.burn_in, self.validation.acceptance
-        if burn_in is not None and burn_in.interrupted:
-            return ExitCode.INTERRUPTED
-        if acceptance is not None and acceptance.run.ended == "interrupted":
+        if was_interrupted(self.validation):
             return ExitCode.INTERRUPTED
         if self.lacks_required:
             return ExitCode.UNABLE
         if self.validation.fit:
             return ExitCode.OK
         return ExitCode.FAILED
+
+
+def was_interrupted(validation: Validation) -> bool:
+    """Whether the user ended the burn-in or the rounds before their time."""
+    burn_in, acceptance = validation.burn_in, validation.acceptance
+    if burn_in is not None and burn_in.interrupted:
+        return True
+    return acceptance is not None and acceptance.run.ended == "interrupted"
 
 
 def validate(

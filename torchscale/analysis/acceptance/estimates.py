@@ -15,9 +15,6 @@ MIN_ROUNDS = 3
 MIN_GAP = 0.05
 """Two groups of rounds closer than this are one figure with its noise: nothing is accused of less
 either."""
-_MODE_ERROR = 1e-3
-"""Probability that the rounds of one normal figure are taken for two groups. There are dozens of
-figures in an acceptance, and most of their noise is not quite normal."""
 _LEAST_OF_A_MODE = 2
 """A single round apart is a disturbance, not a second speed."""
 _LEAST_SPREAD = 1e-4
@@ -75,13 +72,13 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, len(logs), statistics.stdev(logs) / math.sqrt(len(logs)))
 
 
-def modes(values: Sequence[float | None]) -> tuple[Mode, Mode] | None:
+def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | None:
     """The two groups of rounds that a flapping figure falls into, the slower first; ``None`` where
     it is one figure. The place of a value is its round.
 
     Of all ways to cut the sorted values in two, the one with the largest t of the difference counts.
     A normal sample has a t of n − 2 degrees for each of its 2^(n−1) − 1 partitions, of either sign,
-    so that a quantile corrected for that many is exceeded with at most :data:`_MODE_ERROR`.
+    so that a quantile corrected for that many is exceeded with a probability of at most ``error``.
     """
     known = sorted((math.log(value), it) for it, value in enumerate(values) if value is not None)
     count = len(known)
@@ -90,7 +87,7 @@ def modes(values: Sequence[float | None]) -> tuple[Mode, Mode] | None:
     cuts = range(_LEAST_OF_A_MODE, count - _LEAST_OF_A_MODE + 1)
     cut = max(cuts, key=lambda at: _separation(known[:at], known[at:]))
     low, high = known[:cut], known[cut:]
-    critical = student_t_quantile(1 - _MODE_ERROR / (2**count - 2), count - 2)
+    critical = student_t_quantile(1 - error / (2**count - 2), count - 2)
     gap = _mean(high) - _mean(low)
     if gap < -math.log1p(-MIN_GAP) or not _separation(low, high) > critical:
         return None

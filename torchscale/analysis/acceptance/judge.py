@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from torchscale.analysis.acceptance.causes import Question, explain
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS, Estimate, Mode, estimate, modes
 from torchscale.analysis.acceptance.limits import Held, held_against, held_against_peers
+from torchscale.analysis.acceptance.peers import FAMILY_ERROR
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Baseline,
-    Cause,
     Conditions,
     FigureStatus,
     JudgedFigure,
@@ -83,7 +83,7 @@ def judge(
     levels = {
         place: estimate(known) for place, known in enumerate(values) if len(known) >= MIN_ROUNDS
     }
-    tests = max(1, len(levels))
+    tests = max(1, len(levels)) * run.nodes
     peers = held_against_peers(run.series, levels, tests)
     held = {
         place: [
@@ -105,7 +105,7 @@ def judge(
             figures.append(_too_few(series, values[place], run, rounds))
             continue
         alone = place in low and _is_alone(place, run.series, levels, low)
-        case = _Case(run, baseline, power_limits, rounds, alone=alone)
+        case = _Case(run, baseline, power_limits, rounds, alone=alone, tests=tests)
         figures.append(case.judge(series, levels[place], held[place]))
     return tuple(figures)
 
@@ -121,13 +121,14 @@ class _Case:
         rounds: tuple[int, ...],
         *,
         alone: bool,
+        tests: int,
     ) -> None:
         self._run, self._baseline, self._power_limits = run, baseline, power_limits
-        self._rounds, self._alone = rounds, alone
+        self._rounds, self._alone, self._tests = rounds, alone, tests
 
     def judge(self, series: Series, level: Estimate, limits: Sequence[Held]) -> JudgedFigure:
         kept = [series.values[it] if it in self._rounds else None for it in _places(series)]
-        groups = modes(kept)
+        groups = modes(kept, FAMILY_ERROR / self._tests)
         if groups is not None:
             return self._flapping(series, level, groups, _deciding(limits))
         deciding = _deciding(limits)
@@ -135,7 +136,10 @@ class _Case:
             because = "no limit to judge by"
             return _figure(series, level, FigureStatus.NO_LIMIT, because=because)
         if deciding.surely_low:
-            question = Question(series, self._rounds, kind=deciding.limit.kind, alone=self._alone)
+            others = ""
+            if self._alone:
+                others = "the others of this node are"
+            question = Question(series, self._rounds, kind=deciding.limit.kind, others=others)
             found = explain(question, self._run, self._baseline, self._power_limits)
             figure = _figure(series, level, FigureStatus.LOW, deciding, found.because)
             return figure.model_copy(update={"cause": found.cause, "action": found.action})
@@ -241,8 +245,3 @@ def _places(series: Series) -> range:
 def is_suspected(figure: JudgedFigure) -> bool:
     """Whether something is wrong with a figure, or cannot be told."""
     return figure.status not in (FigureStatus.WITHIN, FigureStatus.NO_LIMIT)
-
-
-def is_of_host(figure: JudgedFigure) -> bool:
-    """Whether a figure is low because of the host."""
-    return figure.status is FigureStatus.LOW and figure.cause is Cause.HOST

@@ -17,9 +17,10 @@ import numpy as np
 
 from torchscale.analysis.stats.series import student_t_quantile
 
-FAMILY_ERROR = 0.005
-"""Probability that an acceptance of sound parts calls one of them low, for each kind of limit. Half of
-the 1 % that is promised: noise has heavier tails than a normal distribution."""
+FAMILY_ERROR = 0.002
+"""Probability that an acceptance of sound parts accuses one of them, for each way to do so: against
+a baseline, the parts of a node, the nodes of a fleet, the devices of a fleet, and two groups of
+rounds. The five together stay below 1 %."""
 MIN_PEERS = 5
 """The fewest parts that are held against each other: of four, three tell of their spread, and a
 quantile with two degrees of freedom corrected for a dozen figures is beyond any slowdown."""
@@ -64,6 +65,9 @@ def peer_limit(levels: Sequence[float], tests: int) -> PeerLimit | None:
     order = np.argsort(values)
     # a third may be low: with more of them it cannot be told who is not
     most = (count - 1) // 3
+    # no part is compared with a higher median than that of the others when a third is left out
+    enough = float(np.median(values[order[most:]])) + math.log1p(-MIN_DEFICIT)
+    most = min(most, int(np.searchsorted(values[order], enough)))
     low = 0
     for place in range(most):
         if _is_low(values[order[place]], values[order[place + 1 :]], tests):

@@ -10,7 +10,6 @@ from torchscale.analysis.acceptance.estimates import MIN_ROUNDS
 from torchscale.analysis.acceptance.judge import (
     ROUNDS_TO_STOP,
     disturbance,
-    is_of_host,
     is_suspected,
     undisturbed,
 )
@@ -63,7 +62,8 @@ def speed_checks(acceptance: Acceptance) -> list[Check]:
 def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
     """Reasons of GPUs, links and the node; figures of a part with the same reason are one."""
     run = acceptance.run
-    yield from _merged([_reason(each, run) for each in acceptance.figures if is_suspected(each)])
+    judged = [each for each in acceptance.figures if each.rounds >= MIN_ROUNDS]
+    yield from _merged([_reason(each, run) for each in judged if is_suspected(each)])
     for place, each in enumerate(run.rounds):
         for problem in each.problems:
             yield SpeedReason(f"round {place + 1}: {problem}", "see the error")
@@ -72,7 +72,7 @@ def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
         because = f"{_rounds(disturbed, run)}: {disturbance(run.rounds[disturbed[0]].conditions)}"
         yield SpeedReason(because, "measure again on a quiet node")
     elif len(run.rounds) < MIN_ROUNDS:
-        because = f"{len(run.rounds)} rounds, {MIN_ROUNDS} are needed"
+        because = f"{rounds_text(len(run.rounds))}, {MIN_ROUNDS} are needed"
         yield SpeedReason(because, "measure for longer (--budget)")
     for counter in run.counters:
         if counter.after > counter.before:
@@ -105,6 +105,24 @@ def missing_speeds(acceptance: Acceptance) -> Iterator[str]:
             yield f"round {it + 1}: {', '.join(each.missing)} (it was interrupted)"
 
 
+def what_to_do(cause: Cause | None, rounds: int, deficit: float, run: AcceptanceRun) -> Disposition:
+    """Return what is low by far, because of the host, in a run that nothing disturbed; test again
+    what is low otherwise.
+
+    Args:
+        cause: Of the low figure.
+        rounds: Undisturbed rounds that it is from.
+        deficit: How far it is below its reference, as a share.
+        run: What it was measured in.
+    """
+    sound = len(undisturbed(run)) == len(run.rounds) and not any(
+        each.problems for each in run.rounds
+    )
+    if cause is Cause.HOST and rounds >= ROUNDS_TO_STOP and deficit >= RETURN_DEFICIT and sound:
+        return Disposition.RETURN
+    return Disposition.RETEST
+
+
 def format_value(rate: float, unit: str) -> str:
     """``4.21 TFLOP/s``, ``12.3 GB/s``, ``812/s``."""
     if unit == "FLOP/s":
@@ -112,6 +130,11 @@ def format_value(rate: float, unit: str) -> str:
     if unit == "B/s":
         return format_byte_rate(rate)
     return f"{format_rate(rate)} samples/s"
+
+
+def rounds_text(count: int, which: str = "") -> str:
+    """``1 round``, ``3 undisturbed rounds``."""
+    return f"{count} {which}round{'s' * (count != 1)}"
 
 
 def figure_text(figure: JudgedFigure) -> str:
@@ -126,7 +149,7 @@ def figure_text(figure: JudgedFigure) -> str:
         return "not measured"
     text = format_value(figure.rate, figure.unit)
     if figure.low is None or figure.high is None:
-        return f"{text} ({figure.rounds} rounds)"
+        return f"{text} ({rounds_text(figure.rounds, 'undisturbed ')})"
     interval = format_interval(
         figure.rate, (figure.low, figure.high), lambda end, _: format_value(end, figure.unit)
     )
@@ -164,23 +187,11 @@ def _reason(figure: JudgedFigure, run: AcceptanceRun) -> _FigureReason:
     uuid = part = ""
     if len(figure.uuids) == 1:
         uuid = figure.uuids[0]
-        if _is_strong(figure, run):
-            disposition = Disposition.RETURN
+        if figure.status is FigureStatus.LOW:
+            disposition = what_to_do(figure.cause, figure.rounds, figure.deficit or 0.0, run)
     elif figure.uuids:
         part = figure.part
     return _FigureReason(what, why, action or "measure again", disposition, uuid, part)
-
-
-def _is_strong(figure: JudgedFigure, run: AcceptanceRun) -> bool:
-    """Whether a low figure is evidence enough to return a device: the host's, by far, and in a run
-    that nothing disturbed."""
-    return (
-        is_of_host(figure)
-        and figure.rounds >= ROUNDS_TO_STOP
-        and (figure.deficit or 0.0) >= RETURN_DEFICIT
-        and len(undisturbed(run)) == len(run.rounds)
-        and not any(each.problems for each in run.rounds)
-    )
 
 
 def _what(figure: JudgedFigure) -> str:
@@ -203,7 +214,7 @@ _REFERENCES = {
 
 def _run_check(run: AcceptanceRun) -> Check:
     count, used = len(run.rounds), len(undisturbed(run))
-    seen = f"{count} rounds in {run.seconds / 60:.1f} min, {used} of them undisturbed"
+    seen = f"{rounds_text(count)} in {run.seconds / 60:.1f} min, {used} of them undisturbed"
     problems = [problem for each in run.rounds for problem in each.problems]
     status, expected, advice = Status.PASS, "", ""
     if problems:
@@ -214,13 +225,14 @@ def _run_check(run: AcceptanceRun) -> Check:
         status, expected = Status.WARN, "no other load"
         seen += f"; {disturbance(run.rounds[places[0]].conditions)} in {_rounds(places, run)}"
         advice = "measure again on a quiet node"
-    elif count == 0:
-        status, seen, expected = Status.FAIL, "no round was finished", "at least 3 rounds"
-        advice = "give it more time (--budget)"
+    elif count < MIN_ROUNDS:
+        expected, advice = f"at least {MIN_ROUNDS} rounds", "give it more time (--budget)"
+    if used < MIN_ROUNDS:  # who asks for an acceptance and gets none is not told that all is well
+        status = Status.FAIL
     return Check(
         id="speed_rounds",
         group=GROUP,
-        title="rounds",
+        title="acceptance",
         status=status,
         seen=seen,
         expected=expected,

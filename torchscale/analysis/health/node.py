@@ -34,7 +34,7 @@ def validate_facts(
     verdict."""
     facts = _with_cuda_indices(facts)
     if acceptance is not None:
-        figures = judge(acceptance.run, acceptance.baseline, _power_limits(facts))
+        figures = judge(acceptance.run, acceptance.baseline, power_limits(facts))
         acceptance = acceptance.model_copy(update={"figures": figures})
     checks = [
         rule(facts)
@@ -68,7 +68,7 @@ def validate_facts(
     )
 
 
-def _power_limits(facts: NodeFacts) -> dict[str, float]:
+def power_limits(facts: NodeFacts) -> dict[str, float]:
     """Watts by UUID, without NVML's prefix."""
     return {
         bare_uuid(gpu.uuid): gpu.power_limit_watts

@@ -7,7 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, Positive
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    NotNegative,
+    Positive,
+    PositiveCount,
+)
 from torchscale.schema.launch.telemetry import GpuUse
 
 
@@ -115,6 +122,7 @@ class AcceptanceRun(Frozen):
         device: ``cuda`` or ``cpu``.
         asked: Hash of what was asked of each round: figures compare where it is equal.
         world_size: Ranks of each launch.
+        nodes: Nodes that are accepted together, which share the false alarms.
         versions: Versions that can change a figure, by name.
         budget_seconds, seconds: Time that was given, and that it took.
         ended: Why there was no further round.
@@ -127,6 +135,7 @@ class AcceptanceRun(Frozen):
     device: str
     asked: str
     world_size: Count
+    nodes: PositiveCount = 1
     versions: dict[str, str] = Field(default_factory=dict)
     budget_seconds: Positive
     seconds: NotNegative

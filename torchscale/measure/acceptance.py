@@ -27,7 +27,7 @@ from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.config.experiment import Experiment
 from torchscale.errors import UsageError
 from torchscale.launch.control import StopRequest
-from torchscale.launch.counters import CounterReading, network_counters
+from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.measure.context import PlannedRun, measuring
@@ -223,7 +223,7 @@ class _Rounds:
         """Rounds until they can be judged, or the time is over."""
         plan = self.planned.plan
         self._predict(sum(_seconds(cell) for cell in plan.to_run))
-        self.counters = network_counters()
+        self.counters = self._read_counters()
         with open_launcher(
             self.planned.experiment, plan, self.folder, self.stop, lambda _: None
         ) as launcher:
@@ -231,6 +231,9 @@ class _Rounds:
                 self._measure_round(launcher)
                 self._report()
         return self.run()
+
+    def _read_counters(self) -> list[CounterReading]:
+        return [*gpu_counters(self._numbers), *network_counters()]
 
     @property
     def _numbers(self) -> dict[str, int]:
@@ -257,7 +260,7 @@ class _Rounds:
             ended=self.ended,
             rounds=tuple(self.rounds),
             series=series_of(self.figures),
-            counters=_counted(self.counters, network_counters()),
+            counters=_counted(self.counters, self._read_counters()),
         )
 
     def _goes_on(self) -> bool:

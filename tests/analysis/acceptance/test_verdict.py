@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from tests.analysis.acceptance.runs import a_run, baseline_of, eight_gpus, noisy
 from torchscale.analysis.acceptance.judge import judge
@@ -143,6 +144,13 @@ def test_new_errors_of_an_interface_are_a_warning() -> None:
     assert found.status is Status.WARN
     assert found.seen == "eth0: 7 rx_crc_errors"
     assert [each.because for each in speed_reasons(acceptance)] == ["eth0: 7 rx_crc_errors"]
+
+
+@pytest.mark.parametrize(("replays", "count"), [(1, 0), (40, 1)])
+def test_a_packet_that_is_repeated_now_and_then_is_no_error(replays: int, count: int) -> None:
+    counter = Counter(part="GPU 0", counter="PCIe replays", uuid="0", before=9, after=9 + replays)
+    run = a_run(eight_gpus(np.random.default_rng(13)), counters=(counter,))
+    assert len(list(speed_reasons(judged(run)))) == count
 
 
 def test_a_run_that_is_disturbed_throughout_fails_with_one_reason() -> None:

@@ -11,7 +11,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.measure.acceptance import ACCEPTANCE, AcceptanceOptions, measure_acceptance
 from torchscale.observer import SilentObserver
 from torchscale.read.acceptance import read_acceptance, read_baseline
-from torchscale.schema.node.acceptance import Baseline
+from torchscale.schema.node.acceptance import Acceptance, Baseline
 from torchscale.schema.node.probe import NodeFacts
 
 SMALL = {
@@ -45,10 +45,20 @@ class Notes(SilentObserver):
             self._stop.count += 1
 
 
-def test_rounds_are_measured_until_the_budget_ends_and_are_a_baseline(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Acceptance, Path, list[str]]:
+    """An acceptance of a few rounds, its directory, and what was said."""
+    directory = tmp_path_factory.mktemp("acceptance")
     notes = Notes()
     options = AcceptanceOptions(budget_seconds=8.0, sizes=SMALL)
-    found = measure_acceptance(NodeFacts(), options, output_dir=tmp_path, observer=notes)
+    found = measure_acceptance(NodeFacts(), options, output_dir=directory, observer=notes)
+    return found, directory, notes.lines
+
+
+def test_rounds_are_measured_until_the_budget_ends_and_are_a_baseline(
+    measured: tuple[Acceptance, Path, list[str]],
+) -> None:
+    found, directory, lines = measured
     run = found.run
     assert run.device == "cpu"
     assert run.ended in ("budget", "narrow")
@@ -58,9 +68,9 @@ def test_rounds_are_measured_until_the_budget_ends_and_are_a_baseline(tmp_path: 
     assert {"compute fp32", "memory bandwidth", "disk write", "training"} <= figures
     assert all(len(series.values) == len(run.rounds) for series in run.series)
     assert all(each.conditions.foreign_share is not None for each in run.rounds)
-    assert notes.lines[0].startswith("Prediction (from default values, until round 2)")
-    assert any(line.startswith("Round 1: ") for line in notes.lines)
-    (file,) = tmp_path.glob(f"acceptance-*/{ACCEPTANCE}")
+    assert lines[0].startswith("Prediction (from default values, until round 2)")
+    assert any(line.startswith("Round 1: ") for line in lines)
+    (file,) = directory.glob(f"acceptance-*/{ACCEPTANCE}")
     assert read_acceptance(file) == found
     assert read_baseline(file.parent) == Baseline(source=file.parent.name, run=run)
 
@@ -80,11 +90,10 @@ def test_what_was_measured_before_an_interrupt_is_kept(tmp_path: Path) -> None:
     assert found.run.series
 
 
-def test_a_baseline_of_other_sizes_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    first = AcceptanceOptions(budget_seconds=0.1, sizes=SMALL)
-    earlier = measure_acceptance(NodeFacts(), first, output_dir=tmp_path, observer=Notes())
-    assert len(earlier.run.rounds) == 1  # a budget that is too small still shows one
-    baseline = Baseline(source="node-1", run=earlier.run)
+def test_a_baseline_of_other_sizes_is_refused_before_anything_is_measured(
+    measured: tuple[Acceptance, Path, list[str]], tmp_path: Path
+) -> None:
+    baseline = Baseline(source="node-1", run=measured[0].run)
     other = AcceptanceOptions(baseline=baseline, sizes={**SMALL, "hardware.copy_bytes": "2MiB"})
     with pytest.raises(UsageError, match="in other sizes"):
         measure_acceptance(NodeFacts(), other, output_dir=tmp_path / "more", observer=Notes())

@@ -147,7 +147,7 @@ def validate(
 
     Exit codes: 0 fit, warnings included, or a bundle as it was written; 1 a check failed, or a
     bundle was changed; 3 this machine lacks what --require or --min-gpus asks for; 130 the burn-in
-    was interrupted.
+    or the acceptance was interrupted.
 
     [bold]Examples[/bold]
 
@@ -160,6 +160,8 @@ def validate(
     [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
 
     [cyan]torchscale validate --burn-in 10m --bundle node.zip --sign ~/.ssh/id_ed25519[/cyan]
+
+    [cyan]torchscale validate --acceptance --budget 20m --baseline node-17.zip[/cyan]
 
     [cyan]torchscale validate --verify node.zip[/cyan]
 

@@ -37,6 +37,7 @@ def test_options_that_all_nodes_must_share_are_compared_by_their_names() -> None
         "--timeout": "90 s",
         "--burn-in": "none",
         "--pairwise": "true",
+        "--acceptance": "none",
     }
 
 

@@ -26,6 +26,7 @@ typedef struct {
     long long ecc, uncorrected, uncorrected_ever; /* ecc -1: not supported */
     long long remapped, pending, failed;
     long long temperature, throttle, power, clock, busy, width, width_max, links, compute;
+    long long replays, crc;  /* PCIe replays; CRC errors of its NVLinks, of flits and of data each */
     long long persistence, mode; /* mode: NVML_COMPUTEMODE_* */
     int parent;              /* index of the GPU that this is a slice of, or -1 */
 } Gpu;
@@ -69,6 +70,7 @@ static void parse_gpu(Gpu *gpu, char *words) {
                     number(word, "clock", &gpu->clock) || number(word, "busy", &gpu->busy) ||
                     number(word, "width", &gpu->width) || number(word, "width_max", &gpu->width_max) ||
                     number(word, "links", &gpu->links) || number(word, "compute", &gpu->compute) ||
+                    number(word, "replays", &gpu->replays) || number(word, "crc", &gpu->crc) ||
                     number(word, "persistence", &gpu->persistence) || number(word, "mode", &gpu->mode);
         if (!known) {
             fprintf(stderr, "NVML_SCENE: unknown word %s\n", word);
@@ -367,6 +369,12 @@ int nvmlDeviceGetP2PStatus(void *handle, void *other, unsigned capability, unsig
     return SUCCESS;
 }
 
+int nvmlDeviceGetPcieReplayCounter(void *handle, unsigned *replays) {
+    PHYSICAL(handle);
+    *replays = (unsigned)gpu->replays;
+    return SUCCESS;
+}
+
 typedef struct {
     unsigned field, scope;
     long long timestamp, latency;
@@ -382,6 +390,8 @@ int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) {
     for (int it = 0; it < count; it++) {
         fields[it].result = gpu->links > 0 ? SUCCESS : NOT_SUPPORTED;
         fields[it].value.whole = (unsigned long long)now.tv_sec * 1000;
+        if (fields[it].field == 38 || fields[it].field == 45) fields[it].value.whole = (unsigned long long)gpu->crc;
+        if (fields[it].field == 52 || fields[it].field == 59) fields[it].value.whole = 0;
     }
     return SUCCESS;
 }

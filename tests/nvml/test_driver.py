@@ -235,3 +235,35 @@ def test_an_example_config_for_the_gpus_that_answer(tmp_path: Path) -> None:
     code = "from torchscale.launch.machine import detect_gpus; print(detect_gpus())"
     done = run(machine, "-c", code, cwd=tmp_path)
     assert (done.stdout.strip(), done.stderr) == ("[(9, 0), (9, 0)]", "")
+
+
+COUNTERS = """
+import json, sys
+from dataclasses import asdict
+from torchscale.launch.counters import gpu_counters
+print(json.dumps([asdict(each) for each in gpu_counters(json.loads(sys.argv[1]))]))
+"""
+
+
+def test_replays_of_pcie_and_errors_of_nvlinks_are_counted_by_gpu(tmp_path: Path) -> None:
+    gpus = [h100(0, replays=7, crc=3), h100(1, links=-1)]
+    variables = scene(tmp_path / "scene", gpus)
+    numbers = json.dumps({uuid(0).removeprefix("GPU-"): 0, uuid(1): 1, "GPU-gone": 2})
+    done = run(variables, "-c", COUNTERS, numbers, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {(each["part"], each["counter"]): each["value"] for each in json.loads(done.stdout)}
+    assert found == {
+        ("GPU 0", "PCIe replays"): 7,
+        ("GPU 0", "NVLink CRC errors (flits)"): 3,
+        ("GPU 0", "NVLink CRC errors (data)"): 3,
+        ("GPU 0", "NVLink replays"): 0,
+        ("GPU 0", "NVLink recoveries"): 0,
+        ("GPU 1", "PCIe replays"): 0,
+    }
+
+
+def test_without_a_driver_there_are_no_counters(tmp_path: Path) -> None:
+    variables = scene(tmp_path / "scene", ["error 9"])
+    done = run(variables, "-c", COUNTERS, json.dumps({uuid(0): 0}), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []

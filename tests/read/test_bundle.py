@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.analysis.acceptance.runs import a_run, eight_gpus
 from tests.analysis.health.test_disposition import burn, of, validated, wrong
 from tests.analysis.health.test_kernel_log import message
 from tests.analysis.health.test_node import node
@@ -16,6 +18,7 @@ from tests.util.test_signing import make_key
 from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.read.bundle import verify_bundle, write_bundle
+from torchscale.schema.node.acceptance import Acceptance
 from torchscale.store.bundle import (
     MANIFEST,
     SIGNATURE,
@@ -24,6 +27,12 @@ from torchscale.store.bundle import (
     write_archive,
 )
 
+SLOW = validate_facts(
+    of(),
+    Requirements(),
+    None,
+    Acceptance(run=a_run(eight_gpus(np.random.default_rng(1), {2: 0.8}))),
+)
 SICK = validated(of(log=(message(95, "0000:1d:00"),), remapping_failed=True))
 
 
@@ -46,8 +55,9 @@ def rewritten(path: Path, changes: Mapping[str, Any], **manifest: Any) -> Path:
         SICK,
         validated(of(), burn((wrong("memory", 1), wrong("memory", 2)))),
         validate_facts(node(0), Requirements(cuda=True, gpus=4)),
+        SLOW,
     ],
-    ids=["healthy", "sick", "wrong", "required"],
+    ids=["healthy", "sick", "wrong", "required", "slow"],
 )
 def test_a_bundle_is_verified_as_it_was_written(tmp_path: Path, validation: Any) -> None:
     write_bundle(validation, tmp_path / "a.zip")
@@ -62,6 +72,15 @@ def test_a_bundle_is_verified_as_it_was_written(tmp_path: Path, validation: Any)
         "report.pdf",
         MANIFEST,
     }
+
+
+def test_a_slow_gpu_that_is_said_to_be_within_its_limit_is_found(tmp_path: Path) -> None:
+    write_bundle(SLOW, tmp_path / "a.zip")
+    acceptance = SLOW.model_dump(mode="json")["acceptance"]
+    acceptance["figures"][2] = {**acceptance["figures"][2], "status": "within", "cause": None}
+    found = verify_bundle(rewritten(tmp_path / "a.zip", {"acceptance": acceptance}))
+    assert not found.verified
+    assert "what is said of the speeds does not follow from the rounds" in found.problems
 
 
 def test_a_changed_file_is_found(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.analysis.health.test_disposition import of, validated
+from tests.read.test_bundle import SLOW
 from torchscale.report.document import Table
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.validation_document import validation_document
@@ -22,3 +23,15 @@ def test_what_is_not_kept_comes_first_and_no_check_is_left_out() -> None:
     text = render_markdown(document)
     assert "Validation of node-17" in text
     assert "Not looked at: burn-in" in text
+
+
+def test_the_figures_of_an_acceptance_are_shown_with_interval_limit_and_cause() -> None:
+    document = validation_document(SLOW, "node-17", "2026-01-01")
+    section = next(section for section in document.sections if section.title == "Speeds")
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
+    (row,) = table.rows  # one figure: its slowest part is the only one that is not within
+    texts = [value.text for value in row]
+    assert texts[:3] == ["low", "memory bandwidth", "GPU 2"]
+    assert "95 % interval" in texts[3]
+    assert texts[4].startswith("at least 2.")
+    assert texts[5] == "host: the others of this node are not slow in the same rounds"

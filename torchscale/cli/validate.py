@@ -18,10 +18,14 @@ from torchscale.cli.output import TERMINAL, note, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
+from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
+    from torchscale.measure.acceptance import AcceptanceOptions
     from torchscale.measure.fleet import FleetOutcome
     from torchscale.measure.validate import ValidationOutcome
+
+_ACCEPTANCE = "Acceptance: speeds in rounds"
 
 
 def validate(
@@ -51,6 +55,35 @@ def validate(
             metavar="TIME",
             help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong "
             "bits, falling rates.",
+        ),
+    ] = None,
+    acceptance: Annotated[
+        bool,
+        typer.Option(
+            "--acceptance",
+            help="Measure the speed of every device and link in rounds, and judge them: keep, "
+            "retest or return.",
+            rich_help_panel=_ACCEPTANCE,
+        ),
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="Time for the rounds, which end earlier where every figure can be judged. "
+            "Default: 20m",
+            rich_help_panel=_ACCEPTANCE,
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="An earlier acceptance to hold the figures against: its folder, acceptance.json, "
+            "--json output or bundle.",
+            rich_help_panel=_ACCEPTANCE,
         ),
     ] = None,
     nnodes: NodesOption = None,
@@ -114,7 +147,7 @@ def validate(
 
     Exit codes: 0 fit, warnings included, or a bundle as it was written; 1 a check failed, or a
     bundle was changed; 3 this machine lacks what --require or --min-gpus asks for; 130 the burn-in
-    was interrupted.
+    or the acceptance was interrupted.
 
     [bold]Examples[/bold]
 
@@ -128,6 +161,8 @@ def validate(
 
     [cyan]torchscale validate --burn-in 10m --bundle node.zip --sign ~/.ssh/id_ed25519[/cyan]
 
+    [cyan]torchscale validate --acceptance --budget 20m --baseline node-17.zip[/cyan]
+
     [cyan]torchscale validate --verify node.zip[/cyan]
 
     [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500 --pairwise[/cyan]
@@ -138,8 +173,11 @@ def validate(
         raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
     if verify is not None:
         raise typer.Exit(_verify(verify, as_json=as_json))
+    if not acceptance and (budget is not None or baseline is not None):
+        raise UsageError("--budget and --baseline are of an acceptance", hint="add --acceptance")
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
+    speeds = _rounds(budget, baseline) if acceptance else None
     required = members("--require", require, Requirement)
     from torchscale.measure import fleet  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure import validate as run  # noqa: PLC0415
@@ -160,6 +198,7 @@ def validate(
             timeout_seconds=timeout_seconds,
             burn_in_seconds=burn_in_seconds,
             pairwise=pairwise,
+            acceptance=speeds,
         )
         if not cluster.is_leader:
             raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
@@ -181,6 +220,7 @@ def validate(
         output_dir=output_dir,
         timeout_seconds=timeout_seconds,
         burn_in_seconds=burn_in_seconds,
+        acceptance=speeds,
         observer=TERMINAL,
     )
     _show_node(outcome, fix_hints=fix_hints, as_json=as_json, brief=brief)
@@ -190,6 +230,15 @@ def validate(
         write_bundle(outcome.validation, bundle, sign, TERMINAL)
         note(f"Wrote {bundle}. Check it anywhere: torchscale validate --verify {bundle}")
     raise typer.Exit(outcome.exit_code)
+
+
+def _rounds(budget: str | None, baseline: Path | None) -> AcceptanceOptions:
+    """What ``--acceptance`` asks for."""
+    from torchscale.measure.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
+    from torchscale.read.acceptance import read_baseline  # noqa: PLC0415 - `--help` does not need it
+
+    seconds = BUDGET_SECONDS if budget is None else parse_seconds("--budget", budget)
+    return AcceptanceOptions(seconds, optional(read_baseline, baseline))
 
 
 def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:

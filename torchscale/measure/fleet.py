@@ -17,6 +17,7 @@ from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, rea
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import stop_on_signals
 from torchscale.measure.fleet_steps import FleetOptions, FleetSteps, NodePart
+from torchscale.measure.validate import was_interrupted
 from torchscale.nodes.checks import take_part
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.participation import (
@@ -79,12 +80,8 @@ def validate_fleet(
     adopt_orphans()
     with stop_on_signals() as stop, _leading(cluster, token, options, stop, observer) as fleet:
         validation = fleet.check()
-        burn_ins = [
-            node.validation.burn_in for node in validation.nodes if node.validation is not None
-        ]
-        interrupted = stop.asked or any(
-            burn_in is not None and burn_in.interrupted for burn_in in burn_ins
-        )
+        found = [node.validation for node in validation.nodes if node.validation is not None]
+        interrupted = stop.asked or any(map(was_interrupted, found))
         outcome = FleetOutcome(validation, interrupted)
         fleet.conclusion.exit_code = outcome.exit_code
         return outcome

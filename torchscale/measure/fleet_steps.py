@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from torchscale.analysis.health.node import power_limits
 from torchscale.config.choices import Requirement
 from torchscale.errors import TorchscaleError
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_ranks
+from torchscale.measure.acceptance import AcceptanceOptions
 from torchscale.measure.validate import TIMEOUT_SECONDS, validate
 from torchscale.nodes.checks import (
     PAIR_BYTES,
@@ -33,11 +35,13 @@ from torchscale.nodes.network import free_port
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.nodes.participation import Conclusion, show_notes
 from torchscale.nodes.rails import slow_rails
-from torchscale.observer import Observer
+from torchscale.nodes.speeds import judge_speeds
+from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
 from torchscale.schema.launch.nodes import CheckStep, LaunchNode
 from torchscale.schema.node.fleet import (
     FleetNode,
+    FleetSpeeds,
     FleetValidation,
     NodeReport,
     PairTimes,
@@ -62,6 +66,8 @@ rail, one after the other: of 16 nodes with eight GPUs 120. Rails that do not fi
 _PROBE_SECONDS = 600.0
 """Time limit for a node's own checks beside the collective and the burn-in: the probe has a bound
 of 180 s, a disk may be slow."""
+_ROUND_SECONDS = 600.0
+"""Time limit for the round of an acceptance that runs when its budget is over."""
 _MAX_RESULT_BYTES = 16 << 20
 """Largest size of a node's file: the checks and facts of 16 GPUs take 0.2 MB."""
 
@@ -69,7 +75,7 @@ _MAX_RESULT_BYTES = 16 << 20
 @dataclass(frozen=True)
 class FleetOptions:
     """What is checked on every node; see :func:`torchscale.measure.validate.validate`.
-    ``pairwise``: also all pairs."""
+    ``pairwise``: also all pairs. ``acceptance``: also the speeds of each node."""
 
     require: Collection[Requirement] = ()
     min_gpus: int = 0
@@ -77,6 +83,7 @@ class FleetOptions:
     timeout_seconds: float = TIMEOUT_SECONDS
     burn_in_seconds: float | None = None
     pairwise: bool = False
+    acceptance: AcceptanceOptions | None = None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -87,7 +94,17 @@ class FleetOptions:
             "--timeout": f"{self.timeout_seconds:g} s",
             "--burn-in": "none" if self.burn_in_seconds is None else f"{self.burn_in_seconds:g} s",
             "--pairwise": str(self.pairwise).lower(),
+            "--acceptance": self._acceptance,
         }
+
+    @property
+    def _acceptance(self) -> str:
+        if self.acceptance is None:
+            return "none"
+        text = f"{self.acceptance.budget_seconds:g} s"
+        if self.acceptance.baseline is not None:
+            text += f", baseline {self.acceptance.baseline.source}"
+        return text
 
 
 @dataclass
@@ -158,7 +175,10 @@ class FleetSteps:
             left_out = range(len(rails), count)
             slow = self._confirmed(backend, names, rails)
         show_notes(self._leader, self._observer)
-        return judge_fleet(nodes, collective, rails, slow=slow, left_out=left_out)
+        speeds = None
+        if self._options.acceptance is not None:
+            speeds = _speeds(nodes)
+        return judge_fleet(nodes, collective, rails, slow=slow, left_out=left_out, speeds=speeds)
 
     def _run_rails(self, backend: str, names: dict[int, str], count: int) -> list[Pairwise]:
         """All pairs with each of ``count`` GPUs of the nodes in turn, as many as there is time
@@ -194,6 +214,8 @@ class FleetSteps:
         seconds = (
             _PROBE_SECONDS + 2 * options.timeout_seconds + 2 * (options.burn_in_seconds or 0.0)
         )
+        if options.acceptance is not None:
+            seconds += 2 * options.acceptance.budget_seconds + _ROUND_SECONDS
         steps = [CheckStep(order=0, kind="node", node_rank=0, nodes=len(layout))] * len(layout)
         with self._observer.status(f"Checking {plural(len(layout), 'node')}"):
             result = self._run(layout, steps, seconds=seconds, together=False)
@@ -357,6 +379,12 @@ class NodePart:
         except TorchscaleError as error:
             return error.message
 
+    def _of_fleet(self, nodes: int) -> AcceptanceOptions | None:
+        """The acceptance of one of so many nodes, which share the false alarms."""
+        if self.options.acceptance is None:
+            return None
+        return replace(self.options.acceptance, nodes=nodes)
+
     def _run(self, step: CheckStep, directory: Path, is_over: IsOver) -> str:
         options = self.options
         place = node_place(step, self.leader_address, self.local_address)
@@ -371,10 +399,24 @@ class NodePart:
             output_dir=options.output_dir,
             timeout_seconds=seconds,
             burn_in_seconds=options.burn_in_seconds,
+            acceptance=self._of_fleet(step.nodes),
+            observer=self.observer if options.acceptance is not None else SILENT,
         )
         report = NodeReport(validation=outcome.validation, lacks_required=outcome.lacks_required)
         atomic_write_model(directory / RESULT, report)
         return ""
+
+
+def _speeds(nodes: Sequence[FleetNode]) -> FleetSpeeds:
+    """The speeds of all nodes that sent theirs."""
+    validations = {node.node_rank: node.validation for node in nodes if node.validation is not None}
+    runs = {
+        rank: validation.acceptance.run
+        for rank, validation in validations.items()
+        if validation.acceptance is not None
+    }
+    limits = {rank: power_limits(validation.facts) for rank, validation in validations.items()}
+    return judge_speeds(runs, limits)
 
 
 def _read(path: Path, model: type[M]) -> M | None:

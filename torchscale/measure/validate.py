@@ -12,6 +12,7 @@ from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode
 from torchscale.launch.burn_in import run_burn_in
 from torchscale.launch.probe import check_collective, probe_node
+from torchscale.measure.acceptance import AcceptanceOptions, measure_acceptance
 from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.check import Validation
@@ -32,15 +33,23 @@ class ValidationOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 if the user ended the burn-in, 3 without what was required, 1 if a check failed, else
+        """130 if the user ended the burn-in or the rounds, 3 without what was required, 1 if a check failed, else
         0."""
-        if self.validation.burn_in is not None and self.validation.burn_in.interrupted:
+        if was_interrupted(self.validation):
             return ExitCode.INTERRUPTED
         if self.lacks_required:
             return ExitCode.UNABLE
         if self.validation.fit:
             return ExitCode.OK
         return ExitCode.FAILED
+
+
+def was_interrupted(validation: Validation) -> bool:
+    """Whether the user ended the burn-in or the rounds before their time."""
+    burn_in, acceptance = validation.burn_in, validation.acceptance
+    if burn_in is not None and burn_in.interrupted:
+        return True
+    return acceptance is not None and acceptance.run.ended == "interrupted"
 
 
 def validate(
@@ -50,6 +59,7 @@ def validate(
     output_dir: Path = RESULTS,
     timeout_seconds: float = TIMEOUT_SECONDS,
     burn_in_seconds: float | None = None,
+    acceptance: AcceptanceOptions | None = None,
     observer: Observer = SILENT,
 ) -> ValidationOutcome:
     """Check this node.
@@ -60,6 +70,7 @@ def validate(
         output_dir: Where results would go: its disk is checked.
         timeout_seconds: Bound on the collective.
         burn_in_seconds: How long all devices work with known results; ``None`` for no burn-in.
+        acceptance: What to measure the node's speeds with; ``None`` not to.
         observer: Shows what takes time.
 
     Raises:
@@ -82,6 +93,9 @@ def validate(
                 stop=stop,
                 report=observer.note,
             )
+    speeds = None
+    if acceptance is not None and collective.error is None:
+        speeds = measure_acceptance(facts, acceptance, output_dir=output_dir, observer=observer)
     requirements = Requirements(
         cuda=Requirement.CUDA in require,
         gpus=min_gpus,
@@ -89,6 +103,6 @@ def validate(
         nsys=Requirement.NSYS in require,
     )
     validation = validate_facts(
-        facts.model_copy(update={"collective": collective}), requirements, burn_in
+        facts.model_copy(update={"collective": collective}), requirements, burn_in, speeds
     )
     return ValidationOutcome(validation, lacks_required_device(validation))

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from torchscale.analysis.acceptance.limits import NODE
 from torchscale.nodes.differences import compare_nodes, node_clock
 from torchscale.nodes.pairwise import Effect, Judgement, Pair, judge_pairs
 from torchscale.schema.launch.nodes import MAX_CLOCK_OFFSET_SECONDS
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.fleet import (
     FleetNode,
+    FleetSpeeds,
     FleetValidation,
     MeasuredPair,
     Pairwise,
@@ -154,6 +156,7 @@ def judge_fleet(
     *,
     slow: Sequence[SlowRail] = (),
     left_out: Sequence[int] = (),
+    speeds: FleetSpeeds | None = None,
 ) -> FleetValidation:
     """Everything together.
 
@@ -163,6 +166,7 @@ def judge_fleet(
         rails: All pairs of nodes, with each GPU in turn; one without a rail over gloo.
         slow: Rails that are slow between all nodes.
         left_out: Rails that were not measured.
+        speeds: Of all nodes, where they were measured.
     """
     unfit = [node for node in nodes if not node.fit]
     problems = [
@@ -181,6 +185,8 @@ def judge_fleet(
         f"{pairwise.verdict}{rail_name(pairwise)}" for pairwise in rails if not pairwise.fit
     ]
     problems += [slow_rail_text(each) for each in slow]
+    if speeds is not None:
+        problems += slow_speeds(speeds, {node.node_rank: node.hostname for node in nodes})
     pairwise = None
     if rails:
         pairwise = rails[0]
@@ -198,7 +204,21 @@ def judge_fleet(
         rails=tuple(rails[1:]),
         slow_rails=tuple(slow),
         rails_left_out=tuple(left_out),
+        speeds=speeds,
     )
+
+
+def slow_speeds(speeds: FleetSpeeds, names: Mapping[int, str]) -> list[str]:
+    """Nodes and parts with low figures, each with all of its figures."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for each in speeds.low:
+        text = f"{each.figure} {format_percent(each.deficit, 0)}"
+        found.setdefault((each.node_rank, each.part), []).append(text)
+    return [
+        f"{part + ' of ' if part != NODE else ''}{_named([rank], names)} is slow: "
+        f"{', '.join(figures)} below the others"
+        for (rank, part), figures in found.items()
+    ]
 
 
 def rail_name(pairwise: Pairwise) -> str:

@@ -10,13 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from torchscale.analysis.acceptance.verdict import format_value
 from torchscale.nodes.differences import checks_of
 from torchscale.nodes.fleet import rail_name, slow_rail_text
 from torchscale.report.terminal.validation import PART_STYLES, print_fixes
 from torchscale.report.text.labels import plural
 from torchscale.schema.node.check import Check, Disposition, Status
 from torchscale.schema.node.fleet import (
+    FleetFigure,
     FleetNode,
+    FleetSpeeds,
     FleetValidation,
     Pairwise,
     PairwiseStatus,
@@ -45,6 +48,8 @@ def print_fleet(fleet: FleetValidation, console: Console) -> None:
             markup=False,
             highlight=False,
         )
+    if fleet.speeds is not None:
+        _print_speeds(fleet.speeds, labels, console)
     if fleet.pairwise is not None:
         _print_pairwise(fleet.pairwise, labels, console)
     for pairwise in fleet.rails:
@@ -212,6 +217,45 @@ def _print_rail(pairwise: Pairwise, labels: Mapping[int, str], console: Console)
         _print_pairwise(pairwise, labels, console)
         return
     console.print(f"{pairwise.verdict}{rail_name(pairwise)}", markup=False, highlight=False)
+
+
+def _print_speeds(speeds: FleetSpeeds, labels: Mapping[int, str], console: Console) -> None:
+    """All low figures and the slowest others, then what was not compared."""
+    shown = max(_MAX_RANKED, len(speeds.low))
+    if speeds.figures:
+        table = _table("node", "part", "figure", "rate", "95 % interval", "below", "limit", "")
+        for each in speeds.figures[:shown]:
+            table.add_row(
+                escape(labels[each.node_rank]),
+                escape(each.part),
+                escape(each.figure),
+                format_value(each.rate, each.unit),
+                format_ends(format_value(each.low, each.unit), format_value(each.high, each.unit)),
+                format_percent(each.deficit),
+                format_percent(each.limit),
+                _speed_mark(each),
+            )
+        console.print(f"\nspeeds of {plural(speeds.nodes, 'node')}, the slowest first")
+        console.print(table)
+        if len(speeds.figures) > shown:
+            left = len(speeds.figures) - shown
+            console.print(f"… and {left} that are faster", style="dim", highlight=False)
+    for each in speeds.low:
+        what = f"{each.disposition.value if each.disposition else ''} {labels[each.node_rank]}"
+        console.print(
+            f"{what}, {each.part}: {each.action} ({each.figure}; {each.because})",
+            markup=False,
+            highlight=False,
+        )
+    for reason in speeds.left_out:
+        console.print(f"not compared: {reason}", style="dim", markup=False, highlight=False)
+
+
+def _speed_mark(figure: FleetFigure) -> str:
+    if not figure.is_low:
+        return ""
+    cause = figure.cause.value if figure.cause is not None else ""
+    return f"[bold red]LOW[/bold red] ({cause})"
 
 
 def _mark(each: Slowness) -> str:

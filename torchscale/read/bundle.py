@@ -132,7 +132,9 @@ def _judge_again(
     if manifest.tool_version != __version__:
         notes.append(f"judged by torchscale {manifest.tool_version}, this is {__version__}")
         return
-    again = validate_facts(validation.facts, Requirements(), validation.burn_in)
+    again = validate_facts(
+        validation.facts, Requirements(), validation.burn_in, validation.acceptance
+    )
     kept = {check.id: check for check in validation.checks}
     problems += [
         f"the check {check.title!r} does not follow from the facts"
@@ -143,11 +145,24 @@ def _judge_again(
     said = verdict_of(validation.facts, validation.checks)
     if validation.fit is failed or validation.verdict != said:
         problems.append("the verdict does not follow from the checks")
+    if _said_of_figures(validation) != _said_of_figures(again):
+        problems.append("what is said of the speeds does not follow from the rounds")
     parts = {part.part: part for part in validation.parts}
     problems += [
         f"what to do with {part.part} does not follow from the facts"
         for part in again.parts
         if part.part != NODE and parts.get(part.part) != part
+    ]
+
+
+def _said_of_figures(validation: Validation) -> list[tuple[object, ...]]:
+    """What is judged of each figure: without its rate and interval, of which another machine's
+    arithmetic may change the last digit."""
+    if validation.acceptance is None:
+        return []
+    return [
+        (each.figure, each.part, each.status, each.rounds, each.cause, each.because, each.action)
+        for each in validation.acceptance.figures
     ]
 
 

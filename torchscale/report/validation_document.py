@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchscale.analysis.acceptance.judge import is_suspected, undisturbed
+from torchscale.analysis.acceptance.verdict import figure_text, limit_text
 from torchscale.report.document import (
     Column,
     Document,
@@ -13,6 +15,7 @@ from torchscale.report.document import (
     shortened,
     text_value,
 )
+from torchscale.schema.node.acceptance import FigureStatus, JudgedFigure
 from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
 
 _TONES = {
@@ -27,6 +30,14 @@ _PART_TONES = {
     Disposition.RETURN: Tone.BAD,
 }
 
+_FIGURE_TONES = {
+    FigureStatus.WITHIN: Tone.GOOD,
+    FigureStatus.UNCLEAR: Tone.CAUTION,
+    FigureStatus.FLAPPING: Tone.BAD,
+    FigureStatus.LOW: Tone.BAD,
+    FigureStatus.NO_LIMIT: Tone.DIM,
+}
+
 
 def validation_document(validation: Validation, hostname: str, created_at: str) -> Document:
     """The verdict, what to do with each part, and every check."""
@@ -37,6 +48,7 @@ def validation_document(validation: Validation, hostname: str, created_at: str) 
         key_figures=(),
         sections=(
             Section("What to do", "parts", (_parts(validation), *_unseen(validation))),
+            *_speeds(validation),
             Section("Checks", "checks", (_checks(validation),)),
         ),
     )
@@ -66,6 +78,54 @@ def _unseen(validation: Validation) -> list[Paragraph]:
     if not validation.unseen:
         return []
     return [Paragraph(f"Not looked at: {', '.join(validation.unseen)}.")]
+
+
+def _speeds(validation: Validation) -> list[Section]:
+    """The figures of an acceptance: of each the slowest part, and every part that is not within its
+    limit."""
+    acceptance = validation.acceptance
+    if acceptance is None:
+        return []
+    slowest: dict[str, JudgedFigure] = {}
+    for figure in acceptance.figures:
+        other = slowest.setdefault(figure.figure, figure)
+        if (figure.rate or 0.0) < (other.rate or 0.0):
+            slowest[figure.figure] = figure
+    shown = [
+        figure
+        for figure in acceptance.figures
+        if is_suspected(figure) or slowest[figure.figure] is figure
+    ]
+    run = acceptance.run
+    text = (
+        f"{len(run.rounds)} rounds, {len(undisturbed(run))} of them undisturbed. Of each figure the "
+        "slowest part is shown, and every part that is not within its limit; validation.json has "
+        "all, by round."
+    )
+    columns = (
+        Column("result"),
+        Column("figure"),
+        Column("part"),
+        Column("rate and 95 % interval", prose=True),
+        Column("limit", prose=True),
+        Column("cause", prose=True),
+    )
+    table = Table("Speeds", columns, tuple(_figure_row(figure) for figure in shown))
+    return [Section("Speeds", "speeds", (Paragraph(text), table))]
+
+
+def _figure_row(figure: JudgedFigure) -> tuple[TableValue, ...]:
+    cause = figure.because
+    if figure.cause is not None:
+        cause = f"{figure.cause.value}: {figure.because}"
+    return (
+        TableValue(figure.status.value, None, _FIGURE_TONES[figure.status]),
+        TableValue(figure.figure),
+        TableValue(shortened(figure.part)),
+        text_value(figure_text(figure)),
+        text_value(shortened(limit_text(figure))),
+        text_value(shortened(cause)),
+    )
 
 
 def _checks(validation: Validation) -> Table:

@@ -40,3 +40,14 @@ def program_name(command: Sequence[str]) -> str:
     """``train.py`` of ``torchrun … train.py``, else the program itself."""
     script = next((word for word in command if word.endswith(".py")), command[0])
     return script.rpartition("/")[2] or script
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """``0-3, 8`` of 0, 1, 2, 3, 8; empty of none."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in found)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.analysis.acceptance.runs import a_run, baseline_of, eight_gpus, noisy
 from tests.analysis.health.test_kernel_log import message
 from tests.analysis.health.test_node import gpu, node
 from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.schema.launch.telemetry import GpuUse
+from torchscale.schema.node.acceptance import Acceptance, Conditions
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
 from torchscale.schema.node.check import Disposition, PartVerdict, Validation
 from torchscale.schema.node.probe import (
@@ -227,3 +230,27 @@ def test_what_was_not_looked_at_is_said() -> None:
         "the kernel's log",
     ]
     assert validated(node(0)).unseen == ("burn-in (--burn-in 10m)",)
+
+
+def test_a_gpu_far_slower_than_its_peers_is_returned_and_the_node_kept() -> None:
+    run = a_run(eight_gpus(np.random.default_rng(1), {2: 0.8}))
+    validation = validate_facts(of(), Requirements(), None, Acceptance(run=run))
+    found = {part.gpu: part for part in validation.parts}
+    assert found[2].disposition is RETURN
+    assert found[2].action == "replace the GPU"
+    assert found[None].disposition is KEEP
+    assert found[1].disposition is KEEP
+    assert not validation.fit
+
+
+def test_a_quota_is_a_matter_of_the_node_and_its_set_up() -> None:
+    rng = np.random.default_rng(2)
+    key = ("training", "node")
+    baseline = baseline_of(a_run({key: noisy(rng, 9.0, 8)}))
+    held = [Conditions(foreign_share=0.0, quota_cpus=1.7, held_back_share=0.15)] * 8
+    run = a_run({key: noisy(rng, 7.0, 8)}, conditions=held)
+    validation = validate_facts(of(), Requirements(), None, Acceptance(run=run, baseline=baseline))
+    part = validation.parts[-1]
+    assert part.disposition is RETEST
+    assert part.action == "raise the CPU quota of the container or job; validate again"
+    assert part.reasons[0].endswith("(set-up)")

@@ -15,12 +15,14 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
+from tests.analysis.acceptance.runs import a_run, baseline_of
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.analysis.health.test_node import node
 from tests.factories import cells
 from tests.hang.test_explain import looped, rank, waiting
 from tests.history.test_page import changed_history
 from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
+from tests.nodes.test_speeds import fleet
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary, record
 from tests.tune.test_tables import tuning_export
@@ -40,6 +42,7 @@ from torchscale.hang.explain import explain_hang
 from torchscale.history.export import history_json
 from torchscale.measure.max_batch import MaxBatchOutcome, Trial
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.nodes.speeds import judge_speeds
 from torchscale.read.schemas import results_schema
 from torchscale.report.formats.columns import SUMMARY_COLUMNS
 from torchscale.report.formats.comparison_export import comparison_json
@@ -50,6 +53,7 @@ from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import OutcomeName, VerdictName
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.node.acceptance import Acceptance, Counter, Power
 from torchscale.schema.node.fleet import SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.state import State
@@ -133,7 +137,21 @@ def fleet_text() -> str:
     nodes = [*(fleet_node(rank) for rank in range(3)), with_driver(3, "470.1")]
     slow = [SlowRail(rail=1, share=0.2)]
     facts = CollectiveFacts(backend="nccl", world_size=4)
-    return judge_fleet(nodes, facts, rails, slow=slow, left_out=[2]).model_dump_json()
+    speeds = judge_speeds(fleet(8, {3: 0.8}), {})
+    return judge_fleet(
+        nodes, facts, rails, slow=slow, left_out=[2], speeds=speeds
+    ).model_dump_json()
+
+
+def accepted() -> Acceptance:
+    """An acceptance that flaps, held against a baseline."""
+    values = (1.0, 2.0) * 6
+    run = a_run(
+        {("all-reduce", "node"): values},
+        counters=(Counter(part="eth0", counter="rx_errors", before=1, after=2),),
+    )
+    power = Power(rounds=3, round_seconds=9.0, noise=0.1, measured=True)
+    return Acceptance(run=run, baseline=baseline_of(run), power=power)
 
 
 DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
@@ -149,7 +167,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (
         ResultSchema.VALIDATE,
         "validate",
-        lambda: validate_facts(node(), Requirements()).model_dump_json(),
+        lambda: validate_facts(node(), Requirements(), None, accepted()).model_dump_json(),
     ),
     (ResultSchema.FLEET, "fleet", fleet_text),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),

@@ -12,12 +12,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.acceptance.verdict import (
+    GROUP,
+    SpeedReason,
+    missing_speeds,
+    speed_reasons,
+)
 from torchscale.analysis.health.burn_in import MAX_LOSS, MAX_THROTTLED_SHARE
 from torchscale.analysis.health.gpu import HOT_CELSIUS, bare_uuid, gpu_name
 from torchscale.analysis.health.kernel_log import action_of, gpu_at, said
 from torchscale.analysis.health.rule import gpus_of
 from torchscale.catalog.xids import GpuAction
 from torchscale.schema.launch.telemetry import GpuUse
+from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
 from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
@@ -57,25 +64,36 @@ class _Reason:
 
 
 def part_verdicts(
-    facts: NodeFacts, checks: Sequence[Check], burn_in: BurnIn | None
+    facts: NodeFacts,
+    checks: Sequence[Check],
+    burn_in: BurnIn | None,
+    acceptance: Acceptance | None = None,
 ) -> tuple[PartVerdict, ...]:
-    """A verdict on each GPU that the driver lists, on each that it lost, and on the node.
+    """A verdict on each GPU that the driver lists, on each that it lost, on links that are not kept,
+    and on the node.
 
     Args:
         facts: Of the node, each GPU with torch's index.
         checks: All checks on these facts.
         burn_in: What a burn-in saw; ``None`` without one.
+        acceptance: The judged figures of rounds; ``None`` without them.
     """
     gpus = gpus_of(facts)
+    speeds = _Speeds(acceptance, gpus)
     verdicts = [
-        _verdict(gpu_name(gpu), list(_reasons_of(gpu, facts, burn_in)), gpu) for gpu in gpus
+        _verdict(gpu_name(gpu), [*_reasons_of(gpu, facts, burn_in), *speeds.of_gpu(gpu)], gpu)
+        for gpu in gpus
     ]
     verdicts += [_verdict(name, [reason], None) for name, reason in _lost(facts)]
-    verdicts.append(_verdict(NODE, list(_reasons_of_node(facts, checks, burn_in)), None))
+    verdicts += [_verdict(f"link {link}", found, None) for link, found in speeds.of_links().items()]
+    of_node = [*_reasons_of_node(facts, checks, burn_in), *speeds.of_node()]
+    verdicts.append(_verdict(NODE, of_node, None))
     return tuple(verdicts)
 
 
-def unseen(facts: NodeFacts, burn_in: BurnIn | None) -> tuple[str, ...]:
+def unseen(
+    facts: NodeFacts, burn_in: BurnIn | None, acceptance: Acceptance | None = None
+) -> tuple[str, ...]:
     """What no verdict rests on, because it was not looked at."""
     missing = []
     if burn_in is None or burn_in.rounds == 0:
@@ -84,7 +102,42 @@ def unseen(facts: NodeFacts, burn_in: BurnIn | None) -> tuple[str, ...]:
         missing.append(f"wrong results of the burn-in after the first {len(burn_in.wrong)}")
     if gpus_of(facts) and (facts.kernel is None or facts.kernel.error is not None):
         missing.append("the kernel's log (run as root on the host)")
+    if acceptance is not None:
+        missing += missing_speeds(acceptance)
     return tuple(missing)
+
+
+class _Speeds:
+    """Reasons from the figures of an acceptance, by part."""
+
+    def __init__(self, acceptance: Acceptance | None, gpus: Sequence[GpuFacts]) -> None:
+        self._known = {bare_uuid(gpu.uuid or "") for gpu in gpus}
+        self._reasons = [] if acceptance is None else list(speed_reasons(acceptance))
+
+    def of_gpu(self, gpu: GpuFacts) -> list[_Reason]:
+        """Of a GPU that the driver lists."""
+        uuid = bare_uuid(gpu.uuid or "")
+        return [_as_reason(each) for each in self._reasons if uuid and each.uuid == uuid]
+
+    def of_links(self) -> dict[str, list[_Reason]]:
+        """Of links, by name."""
+        found: dict[str, list[_Reason]] = {}
+        for each in self._reasons:
+            if each.part:
+                found.setdefault(each.part, []).append(_as_reason(each))
+        return found
+
+    def of_node(self) -> list[_Reason]:
+        """Of the node, and of devices that the driver does not list."""
+        return [
+            _as_reason(each)
+            for each in self._reasons
+            if not each.part and each.uuid not in self._known - {""}
+        ]
+
+
+def _as_reason(found: SpeedReason) -> _Reason:
+    return _Reason(found.because, found.action, found.disposition)
 
 
 def _verdict(name: str, reasons: list[_Reason], gpu: GpuFacts | None) -> PartVerdict:
@@ -234,7 +287,7 @@ def _reasons_of_node(
     """Failed checks that are of no single GPU, switches, and wrong results of CPUs, or of a device
     that is none of the GPUs that the driver lists."""
     for check in checks:
-        named = check.id in _GPU_CHECKS and gpus_of(facts)
+        named = check.group == GROUP or (check.id in _GPU_CHECKS and gpus_of(facts))
         if check.status is Status.FAIL and not named and check.id != "burn_in_results":
             yield _Reason(f"{check.title}: {check.seen}", check.advice or f"mend {check.title}")
     messages = facts.kernel.messages if facts.kernel is not None else ()

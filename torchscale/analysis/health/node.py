@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from torchscale.analysis.acceptance.judge import judge
+from torchscale.analysis.acceptance.verdict import speed_checks
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.collective import COLLECTIVE_RULES
 from torchscale.analysis.health.disposition import part_verdicts, unseen
@@ -16,16 +18,24 @@ from torchscale.analysis.health.required import Requirements, required_checks
 from torchscale.analysis.health.rule import cuda_devices_of, gpus_of
 from torchscale.analysis.health.software import SOFTWARE_RULES
 from torchscale.analysis.health.system import SYSTEM_RULES
+from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 
 
 def validate_facts(
-    facts: NodeFacts, requirements: Requirements, burn_in: BurnIn | None = None
+    facts: NodeFacts,
+    requirements: Requirements,
+    burn_in: BurnIn | None = None,
+    acceptance: Acceptance | None = None,
 ) -> Validation:
-    """Runs every rule; the result holds all checks and the verdict."""
+    """Runs every rule, and judges the figures of an acceptance; the result holds all checks and the
+    verdict."""
     facts = _with_cuda_indices(facts)
+    if acceptance is not None:
+        figures = judge(acceptance.run, acceptance.baseline, power_limits(facts))
+        acceptance = acceptance.model_copy(update={"figures": figures})
     checks = [
         rule(facts)
         for rule in (
@@ -40,6 +50,8 @@ def validate_facts(
     ]
     if burn_in is not None:
         checks += burn_in_checks(burn_in, facts)
+    if acceptance is not None:
+        checks += speed_checks(acceptance)
     checks += required_checks(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
@@ -50,9 +62,19 @@ def validate_facts(
         checks=tuple(checks),
         facts=facts,
         burn_in=burn_in,
-        parts=part_verdicts(facts, checks, burn_in),
-        unseen=unseen(facts, burn_in),
+        acceptance=acceptance,
+        parts=part_verdicts(facts, checks, burn_in, acceptance),
+        unseen=unseen(facts, burn_in, acceptance),
     )
+
+
+def power_limits(facts: NodeFacts) -> dict[str, float]:
+    """Watts by UUID, without NVML's prefix."""
+    return {
+        bare_uuid(gpu.uuid): gpu.power_limit_watts
+        for gpu in gpus_of(facts)
+        if gpu.uuid is not None and gpu.power_limit_watts is not None
+    }
 
 
 def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from torchscale.analysis.acceptance.verdict import GROUP
 from torchscale.schema.node.bundle import BundleCheck
 from torchscale.schema.node.check import (
     Check,
@@ -30,7 +31,7 @@ PART_STYLES: Mapping[Disposition, str] = MappingProxyType(
 def print_validation(validation: Validation, console: Console) -> None:
     """Checks by group, what was expected and what to do under those that did not pass; what this
     node has nothing to check for, by reason; the verdict last."""
-    styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
+    styles = {"pass": "green", "warn": "yellow", "fail": "bold red", "n/a": "dim"}
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -38,7 +39,7 @@ def print_validation(validation: Validation, console: Console) -> None:
     group = ""
     not_checked: dict[str, list[str]] = {}
     for check in validation.checks:
-        if check.status is Status.NOT_APPLICABLE:
+        if check.status is Status.NOT_APPLICABLE and check.group != GROUP:
             not_checked.setdefault(check.seen, []).append(check.title)
             continue
         if check.group != group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.probe import NodeFacts
 
@@ -64,7 +65,7 @@ class PartVerdict(Frozen):
 
 class Validation(Frozen):
     """The whole answer of ``validate --json``. ``fit`` is false when any check failed; ``burn_in``
-    is there if one was asked for. ``parts`` says what to do with each GPU and the node, and
+    and ``acceptance`` are there if they were asked for. ``parts`` says what to do with each GPU and the node, and
     ``unseen`` what that does not rest on."""
 
     schema_version: int = SCHEMA_VERSION
@@ -73,5 +74,6 @@ class Validation(Frozen):
     checks: tuple[Check, ...]
     facts: NodeFacts
     burn_in: BurnIn | None = None
+    acceptance: Acceptance | None = None
     parts: tuple[PartVerdict, ...] = ()
     unseen: tuple[str, ...] = ()

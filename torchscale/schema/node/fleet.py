@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from torchscale.config.sections import MAX_NODES
-from torchscale.schema.base import SCHEMA_VERSION, Frozen, Positive
-from torchscale.schema.node.check import Validation
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, Positive
+from torchscale.schema.node.acceptance import Cause
+from torchscale.schema.node.check import Disposition, Validation
 from torchscale.schema.node.probe import CollectiveFacts
 
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
@@ -134,6 +135,57 @@ class SlowRail(Frozen):
     share: float
 
 
+class FleetFigure(Frozen):
+    """A figure of one node, or of a part of it, among those of all nodes.
+
+    Attributes:
+        node_rank: Which node.
+        part: ``node``: the middle of its parts, held against the other nodes; else a part, held
+            against how the other parts of all nodes differ from the middle of theirs.
+        rate, low, high: Geometric mean over its rounds, with the 95 % interval.
+        deficit: How far it is below the reference, as a share.
+        limit: The deficit from which on it is low.
+        is_low: Whether it is, also after correction for all nodes, parts and figures.
+        cause, because, action: As of a node's own figures; only of what is low.
+        disposition: What to do with it; only of what is low.
+    """
+
+    node_rank: Count
+    figure: str
+    part: str
+    unit: str
+    rounds: Count
+    rate: Positive
+    low: Positive
+    high: Positive
+    deficit: float
+    limit: NotNegative
+    is_low: bool = False
+    cause: Cause | None = None
+    because: str = ""
+    action: str = ""
+    disposition: Disposition | None = None
+
+
+class FleetSpeeds(Frozen):
+    """The speeds of all nodes together.
+
+    Attributes:
+        nodes: How many nodes have figures.
+        figures: The slowest first, low ones before all others.
+        left_out: Figures and nodes that are not compared, with the reason.
+    """
+
+    nodes: Count
+    figures: tuple[FleetFigure, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def low(self) -> tuple[FleetFigure, ...]:
+        """Those that are low."""
+        return tuple(figure for figure in self.figures if figure.is_low)
+
+
 class FleetNode(Frozen):
     """A node of the fleet. ``validation`` is ``None`` where there is none, with the reason in
     ``error``. ``clock_offset_seconds``: how far its clock is ahead of node 0's; ``None`` for that
@@ -169,6 +221,7 @@ class FleetValidation(Frozen):
         pairwise: All pairs of nodes, if they were asked for; over NCCL with GPU 0 of each.
         rails: The same with each further GPU of the nodes, in turn.
         slow_rails: Those that are slower than the others between all nodes.
+        speeds: The speeds of all nodes together, if they were asked for.
         rails_left_out: Local indices of GPUs that were not measured: for want of time, or because
             pairs could not be measured before them.
     """
@@ -183,3 +236,4 @@ class FleetValidation(Frozen):
     rails: tuple[Pairwise, ...] = ()
     slow_rails: tuple[SlowRail, ...] = ()
     rails_left_out: tuple[int, ...] = ()
+    speeds: FleetSpeeds | None = None

@@ -9,13 +9,13 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from time import time as wall_clock
 
 import psutil
 
 from torchscale.schema.node.probe import SystemFacts
+from torchscale.util.control_groups import control_groups, cpu_quota, read_text
 
 _CLOCK_ERROR = 5
 """TIME_ERROR of adjtimex(2): the clock is not synchronized."""
@@ -52,31 +52,21 @@ def system_facts(root: Path = Path("/")) -> SystemFacts:
         local_ports=_local_ports(root / "proc/sys/net/ipv4/ip_local_port_range"),
         governors=_governors(root / "sys/devices/system/cpu"),
         huge_page_defrag=_chosen(root / "sys/kernel/mm/transparent_hugepage/defrag"),
-        numa_balancing={"0": False, "1": True}.get(_read(root / "proc/sys/kernel/numa_balancing")),
+        numa_balancing={"0": False, "1": True}.get(
+            read_text(root / "proc/sys/kernel/numa_balancing")
+        ),
     )
-
-
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Directories of this process's control group and of its parents, of version 2 and 1."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers and controller not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / (controller if controllers else "")
-        group = top / path.lstrip("/")
-        yield from (
-            level for level in (group, *group.parents) if level == top or top in level.parents
-        )
 
 
 def _limits(root: Path) -> tuple[int | None, float | None, int | None]:
     """The smallest limits of all groups: bytes of memory, CPUs, processes and threads."""
-    memory = [_number(group / name) for group in _groups(root, "memory") for name in _MEMORY_LIMITS]
-    tasks = [_number(group / "pids.max") for group in _groups(root, "pids")]
-    cpus = [_cpus(group) for group in _groups(root, "cpu")]
+    memory = [
+        _number(group / name) for group in control_groups("memory", root) for name in _MEMORY_LIMITS
+    ]
+    tasks = [_number(group / "pids.max") for group in control_groups("pids", root)]
     return (
         min((limit for limit in memory if limit is not None), default=None),
-        min((limit for limit in cpus if limit is not None), default=None),
+        cpu_quota(root).cpus,
         min((limit for limit in tasks if limit is not None), default=None),
     )
 
@@ -90,22 +80,12 @@ def available_memory(root: Path = Path("/")) -> int:
     groups."""
     left = [
         bound - used
-        for group in _groups(root, "memory")
+        for group in control_groups("memory", root)
         for maximum, current in zip(_MEMORY_LIMITS, _MEMORY_USED, strict=True)
         if (bound := _number(group / maximum)) is not None
         and (used := _number(group / current)) is not None
     ]
     return max(0, min([int(psutil.virtual_memory().available), *left]))
-
-
-def _cpus(group: Path) -> float | None:
-    """CPUs of a quota: ``cpu.max`` holds it and its period, version 1 has a file for each."""
-    quota, _, period = _read(group / "cpu.max").partition(" ")
-    if not quota:
-        quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
-    if quota.isdigit() and period.isdigit() and int(period):
-        return int(quota) / int(period)
-    return None
 
 
 def _write_error(directory: Path) -> str | None:
@@ -142,7 +122,7 @@ def _clock_synchronized() -> bool | None:
 
 
 def _local_ports(path: Path) -> int | None:
-    bounds = _read(path).split()
+    bounds = read_text(path).split()
     if len(bounds) == 2 and all(map(str.isdigit, bounds)):
         return int(bounds[1]) - int(bounds[0]) + 1
     return None
@@ -154,8 +134,8 @@ def _governors(cpus: Path) -> tuple[str, ...]:
     found = []
     for directory in cpus.glob("cpu[0-9]*/cpufreq"):
         governor, preference = (
-            _read(directory / "scaling_governor"),
-            _read(directory / "energy_performance_preference"),
+            read_text(directory / "scaling_governor"),
+            read_text(directory / "energy_performance_preference"),
         )
         if preference:
             governor = f"{governor} ({preference})"
@@ -165,18 +145,11 @@ def _governors(cpus: Path) -> tuple[str, ...]:
 
 def _chosen(path: Path) -> str | None:
     """``madvise`` of ``always [madvise] never``."""
-    return _read(path).partition("[")[2].partition("]")[0] or None
+    return read_text(path).partition("[")[2].partition("]")[0] or None
 
 
 def _number(path: Path) -> int | None:
-    text = _read(path)
+    text = read_text(path)
     if text.isdigit() and int(text) < _UNLIMITED:
         return int(text)
     return None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -1,0 +1,130 @@
+"""What an acceptance of a fleet finds, and how often it accuses equal nodes: a simulation.
+
+Nodes measure figures in rounds; the noise of a round is drawn from what an acceptance on a real
+machine left (its ``acceptance.json``: deviations of each figure from its level, heavy tails
+included), and levels of sound nodes differ by a normal spread. One node is slowed. Judged by the code
+that judges real nodes.
+
+    python benchmarks/acceptance_power.py results/acceptance-…/acceptance.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from torchscale.analysis.acceptance.judge import undisturbed
+from torchscale.nodes.speeds import judge_speeds
+from torchscale.read.acceptance import read_acceptance
+from torchscale.schema.node.acceptance import AcceptanceRun, Conditions, Round, Series
+
+NODES = (8, 16, 32, 64, 128, 256, 512, 1024)
+LOSSES = (0.05, 0.10, 0.20)
+_QUIET = Conditions(foreign_share=0.0)
+
+
+def residuals(path: Path, *, every_round: bool) -> dict[str, npt.NDArray[np.float64]]:
+    """Deviations of the logarithm of each figure from its mean over rounds, of all parts; widened by
+    √(n ÷ (n − 1)), as the mean follows them."""
+    run = read_acceptance(path).run
+    rounds = range(len(run.rounds)) if every_round else undisturbed(run)
+    found: dict[str, list[float]] = {}
+    for series in run.series:
+        logs = np.log([value for it in rounds if (value := series.values[it]) is not None])
+        if len(logs) > 2:
+            wide = math.sqrt(len(logs) / (len(logs) - 1))
+            found.setdefault(series.figure, []).extend((logs - logs.mean()) * wide)
+    return {name: np.asarray(values) for name, values in found.items()}
+
+
+def a_fleet(
+    rng: np.random.Generator,
+    noise: dict[str, npt.NDArray[np.float64]],
+    *,
+    nodes: int,
+    rounds: int,
+    spread: float,
+    loss: float,
+) -> dict[int, AcceptanceRun]:
+    """Nodes with all figures, node 0 slower in all of them by ``loss``."""
+    stamps = tuple(
+        Round(started_at="2026-01-01T00:00:00+00:00", seconds=1.0, conditions=_QUIET)
+        for _ in range(rounds)
+    )
+    runs = {}
+    for rank in range(nodes):
+        factor = 1 - loss if rank == 0 else 1.0
+        series = tuple(
+            Series(
+                figure=name,
+                part="node",
+                unit="B/s",
+                values=tuple(
+                    float(value)
+                    for value in factor
+                    * np.exp(rng.normal(0, spread) + rng.choice(deviations, rounds))
+                ),
+            )
+            for name, deviations in noise.items()
+        )
+        runs[rank] = AcceptanceRun(
+            hostname=f"n{rank}",
+            device="cpu",
+            asked="",
+            world_size=1,
+            budget_seconds=1.0,
+            seconds=1.0,
+            ended="budget",
+            rounds=stamps,
+            series=series,
+        )
+    return runs
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("acceptance", type=Path, help="acceptance.json of a real machine")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--spread", type=float, default=0.01, help="between sound nodes")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each fleet size")
+    parser.add_argument("--nodes", type=int, nargs="*", default=list(NODES))
+    parser.add_argument("--every-round", action="store_true", help="disturbed rounds too")
+    options = parser.parse_args()
+    noise = residuals(options.acceptance, every_round=options.every_round)
+    deviations = {name: round(float(values.std()), 4) for name, values in noise.items()}
+    print(f"simulation; noise of a round, measured: {deviations}")
+    print(f"{options.rounds} rounds, sound nodes differ by {options.spread:.1%} (assumed)")
+    print("nodes  fleets  false alarms  " + "  ".join(f"-{loss:.0%} found" for loss in LOSSES))
+    rng = np.random.default_rng(1)
+    for nodes in options.nodes:
+        fleets = alarms = 0
+        found = dict.fromkeys(LOSSES, 0)
+        until = time.monotonic() + options.seconds
+        while time.monotonic() < until or fleets < 3:
+            fleets += 1
+            for loss in (0.0, *LOSSES):
+                runs = a_fleet(
+                    rng,
+                    noise,
+                    nodes=nodes,
+                    rounds=options.rounds,
+                    spread=options.spread,
+                    loss=loss,
+                )
+                low = {each.node_rank for each in judge_speeds(runs, {}).low}
+                if loss:
+                    found[loss] += 0 in low
+                else:
+                    alarms += bool(low)
+        shares = "  ".join(f"{found[loss] / fleets:10.1%}" for loss in LOSSES)
+        print(f"{nodes:5}  {fleets:6}  {alarms:12}  {shares}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""A rate over rounds: its level with an interval, and whether the rounds fall into two groups. All on
+logarithms: a slowdown is a factor."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchscale.analysis.stats.series import mean_interval, student_t_quantile
+
+MIN_ROUNDS = 3
+"""The fewest rounds that are judged: two have an interval of twelve standard errors."""
+MIN_GAP = 0.05
+"""Two groups of rounds closer than this are one figure with its noise: nothing is accused of less
+either."""
+_LEAST_OF_A_MODE = 2
+"""A single round apart is a disturbance, not a second speed."""
+_LEAST_SPREAD = 1e-4
+"""Least standard deviation within a group: rates are compared with four digits."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The logarithm of a rate. ``error``: its standard error, with ``rounds`` − 1 degrees of freedom;
+    ``None`` with fewer than two rounds."""
+
+    log: float
+    rounds: int
+    error: float | None
+
+    @property
+    def rate(self) -> float:
+        """The geometric mean."""
+        return math.exp(self.log)
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the 95 % interval, as a share of the rate; ``None`` without one."""
+        if self.error is None:
+            return None
+        return math.expm1(min(student_t_quantile(0.975, self.rounds - 1) * self.error, 50.0))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 %."""
+        if self.error is None:
+            return None
+        half = min(student_t_quantile(0.975, self.rounds - 1) * self.error, 50.0)
+        return math.exp(self.log - half), math.exp(self.log + half)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A group of rounds: the geometric mean of its rates, and which rounds it is."""
+
+    rate: float
+    rounds: tuple[int, ...]
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The level of positive rates, a value a round.
+
+    Raises:
+        ValueError: there is none, or one is not positive.
+    """
+    logs = [math.log(value) for value in values]
+    mean, _ = mean_interval(logs)
+    if len(logs) < 2:
+        return Estimate(mean, len(logs), None)
+    return Estimate(mean, len(logs), statistics.stdev(logs) / math.sqrt(len(logs)))
+
+
+def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | None:
+    """The two groups of rounds that a flapping figure falls into, the slower first; ``None`` where
+    it is one figure. The place of a value is its round.
+
+    Of all ways to cut the sorted values in two, the one with the largest t of the difference counts.
+    A normal sample has a t of n − 2 degrees for each of its 2^(n−1) − 1 partitions, of either sign,
+    so that a quantile corrected for that many is exceeded with a probability of at most ``error``.
+    """
+    known = sorted((math.log(value), it) for it, value in enumerate(values) if value is not None)
+    count = len(known)
+    if count < 2 * _LEAST_OF_A_MODE:
+        return None
+    cuts = range(_LEAST_OF_A_MODE, count - _LEAST_OF_A_MODE + 1)
+    cut = max(cuts, key=lambda at: _separation(known[:at], known[at:]))
+    low, high = known[:cut], known[cut:]
+    critical = student_t_quantile(1 - error / (2**count - 2), count - 2)
+    gap = _mean(high) - _mean(low)
+    if gap < -math.log1p(-MIN_GAP) or not _separation(low, high) > critical:
+        return None
+    return _mode(low), _mode(high)
+
+
+_Values = list[tuple[float, int]]
+
+
+def _separation(low: _Values, high: _Values) -> float:
+    """Student's t of the difference of two groups with a common variance."""
+    count = len(low) + len(high)
+    squares = sum((log - _mean(side)) ** 2 for side in (low, high) for log, _ in side)
+    spread = max(math.sqrt(squares / (count - 2)), _LEAST_SPREAD)
+    return (_mean(high) - _mean(low)) / (spread * math.sqrt(1 / len(low) + 1 / len(high)))
+
+
+def _mean(values: _Values) -> float:
+    return statistics.fmean(log for log, _ in values)
+
+
+def _mode(values: _Values) -> Mode:
+    return Mode(math.exp(_mean(values)), tuple(sorted(it for _, it in values)))

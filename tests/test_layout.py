@@ -89,6 +89,7 @@ TESTED_BY: dict[str, str] = {
     "report/sections/first_screen/verdict.py": "report/test_build.py",
     "history/tables.py": "history/test_page.py",
     "report/terminal/comparison.py": "report/sections/comparison/test_document.py",
+    "report/terminal/why.py": "report/sections/comparison/test_why.py",
     "report/terminal/machine.py": "report/test_machine.py",
     "report/terminal/profile.py": "integration/test_diagnosis.py",
     "report/text/comparison.py": "report/sections/comparison/test_document.py",

@@ -29,6 +29,14 @@ def compare(
             "baselines by file or name. A is the reference; of a directory of runs the oldest.",
         ),
     ],
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Split the difference of each training cell's mean step into parts that add up, "
+            "with what changed beside it and the likeliest cause.",
+        ),
+    ] = False,
     cost: Annotated[
         list[str] | None,
         typer.Option(
@@ -151,6 +159,8 @@ def compare(
 
     [cyan]torchscale compare results/before results/after[/cyan]
 
+    [cyan]torchscale compare --why results/before results/after[/cyan]
+
     [cyan]torchscale compare main results/new --threshold 3% --format md --output - >>
     $GITHUB_STEP_SUMMARY[/cyan]
 
@@ -198,6 +208,7 @@ def compare(
             Accept.FLAGS in accepted,
             against,
             history,
+            why,
         ),
         reference=reference,
         prices=prices,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
+from torchscale.analysis.comparison.explanation import explain
 from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
 from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
@@ -42,6 +43,7 @@ class Rules:
             ``median-of-10``; ``None`` for the first source.
         history: File of a history, or directory with the earlier runs; by default the directory
             that holds the run.
+        why: Explain the difference of each training cell.
     """
 
     threshold: float = THRESHOLD
@@ -51,6 +53,7 @@ class Rules:
     accept_flags: bool = False
     against: str | None = None
     history: Path | None = None
+    why: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,7 @@ def _compared(
         tuple(price for price in prices if price is not None) if prices_given else (),
         matched_by_name=bool(rules.match),
         left_out=tuple(left_out),
+        why=tuple(map(explain, pairs)) if rules.why else (),
     )
 
 

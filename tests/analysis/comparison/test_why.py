@@ -114,27 +114,31 @@ def test_a_disturbance_counts_as_if_all_of_it_were_in_each_part() -> None:
     quiet = {"flags": (), "delay": (0.0, 0.0)}
     loaded = {"flags": ("contended",), "delay": (0.0, 0.05)}
     small = explained(
-        measured(launch=quiet), measured({StepPart.FORWARD: 0.0115}, launch=loaded)
+        measured(launch=quiet), measured({StepPart.COMMUNICATION: 0.0055}, launch=loaded)
     ).why
     assert small.disturbance.conditions == ("contended",)
     assert 0.002 < small.disturbance.most < 0.008, "beside others a step computes slower, too"
     assert small.clear == ()
-    large = explained(measured(launch=quiet), measured({StepPart.FORWARD: 0.02}, launch=loaded)).why
-    assert [part.name for part in large.clear] == [StepPart.FORWARD]
+    large = explained(
+        measured(launch=quiet), measured({StepPart.COMMUNICATION: 0.014}, launch=loaded)
+    ).why
+    assert [part.name for part in large.clear] == [StepPart.COMMUNICATION]
 
 
 def test_a_disturbance_that_nothing_bounds_leaves_all_unclear() -> None:
     why = explained(
         measured(launch={"flags": ()}),
-        measured({StepPart.FORWARD: 0.03}, launch={"flags": ("throttled",)}),
+        measured({StepPart.COMMUNICATION: 0.03}, launch={"flags": ("throttled",)}),
     ).why
     assert why.disturbance.most == math.inf
     assert why.clear == ()
     faster = explained(
-        measured({StepPart.FORWARD: 0.03}, launch={"flags": ()}),
+        measured({StepPart.COMMUNICATION: 0.03}, launch={"flags": ()}),
         measured(launch={"flags": ("throttled",)}),
     ).why
-    assert [part.name for part in faster.clear] == [StepPart.FORWARD], "throttled, and yet faster"
+    assert [part.name for part in faster.clear] == [StepPart.COMMUNICATION], (
+        "throttled, and yet faster"
+    )
 
 
 def test_a_cell_without_parts_is_named_with_the_reason() -> None:
@@ -164,3 +168,27 @@ def test_the_cell_that_changed_most_comes_first() -> None:
     )
     found, _ = split_pair(compare(before, after))
     assert [why.cell.cell.cell.id for why in found] == [two.id, three.id, one.id]
+
+
+def test_other_phases_show_what_a_disturbance_did() -> None:
+    """Nothing bounds what lower clocks did, but the backward pass and the optimizer took as long as
+    before."""
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    one = explained(measured(launch=quiet), measured({StepPart.FORWARD: 0.013}, launch=hot)).why
+    assert [part.name for part in one.clear] == [StepPart.FORWARD]
+    every = {part: seconds * 1.3 for part, seconds in PHASES.items()}
+    all_slower = explained(measured(launch=quiet), measured(every, launch=hot)).why
+    assert all_slower.clear == ()
+    exchange = explained(
+        measured(launch=quiet), measured({StepPart.COMMUNICATION: 0.02}, launch=hot)
+    ).why
+    assert exchange.clear == (), "what it did to an exchange the phases do not show"
+
+
+def test_phases_that_are_a_small_part_show_nothing_of_a_disturbance() -> None:
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    mostly = {StepPart.FORWARD: 0.2}
+    why = explained(
+        measured(mostly, launch=quiet), measured({StepPart.FORWARD: 0.25}, launch=hot)
+    ).why
+    assert why.clear == ()

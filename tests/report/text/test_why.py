@@ -115,7 +115,7 @@ def test_why_nothing_is_clear() -> None:
     assert "could be noise" in cause_sentences(noisy)[0]
     hot = explained(
         measured(launch={"flags": ()}),
-        measured({StepPart.FORWARD: 0.03}, launch={"flags": ("throttled",)}),
+        measured({StepPart.COMMUNICATION: 0.03}, launch={"flags": ("throttled",)}),
     )
     assert "one side was throttled" in cause_sentences(hot)[0]
     assert cause_sentences(hot)[0].endswith("pass --accept flags.")

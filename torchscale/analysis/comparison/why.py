@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from torchscale.analysis.comparison.conditions import session_numbers
@@ -214,7 +215,8 @@ def _split(cell: CellComparison, pair: Pair) -> CellWhy:
     launches = (len(sides[0].launches), len(sides[1].launches))
     enough = min(launches) >= MIN_LAUNCHES
     judge = _Judge(pair.threshold * step.before, disturbance, enough=enough)
-    parts = judge.family(_by_name(sides, lambda launch: launch.whole))
+    differences = _by_name(sides, lambda launch: launch.whole)
+    parts = judge.family(differences, _host_bounds(sides, disturbance))
     (whole,) = judge.family({None: step})
     ranks: dict[int, MeanDifference] = {}
     if len({len(launch.by_rank) for side in sides for launch in side.launches}) == 1:
@@ -287,6 +289,52 @@ def _disturbance(changes: Iterable[Change], step: MeanDifference) -> Disturbance
     return Disturbance(change.conditions, min(0.0, least), max(0.0, most))
 
 
+_OF_HOST = (
+    StepPart.DATA_WAIT,
+    StepPart.FORWARD,
+    StepPart.BACKWARD,
+    StepPart.OPTIMIZER,
+    StepPart.COMPUTE,
+)
+"""Parts that a busy or slow host or device makes longer alike. What it does to an exchange, for which
+all ranks must come, has no such relation to the rest."""
+_CONTROL_SHARE = 0.2
+"""Share of their time that the other phases must have to tell what a disturbance did: of a step that
+is nearly all forward pass, the optimizer shows little."""
+
+
+def _host_bounds(
+    sides: tuple[_Side, _Side], disturbance: Disturbance
+) -> dict[StepPart, Disturbance]:
+    """What a disturbance may have made of each phase, by what it made of the others: as if all
+    phases had become longer by as large a share as these at the end of their interval, and all of
+    that were in this phase."""
+    if not disturbance.conditions:
+        return {}
+    present = [
+        part
+        for part in _OF_HOST
+        if any(part in one.parts for side in sides for one in side.launches)
+    ]
+    whole = _difference(sides, _seconds_of(present)).before
+    bounds = {}
+    for part in present:
+        others = _difference(sides, _seconds_of([one for one in present if one is not part]))
+        if others.interval is None or others.before < _CONTROL_SHARE * whole:
+            continue
+        least, most = (end / others.before * whole for end in others.interval)
+        bounds[part] = Disturbance(
+            disturbance.conditions,
+            max(disturbance.least, min(0.0, least)),
+            min(disturbance.most, max(0.0, most)),
+        )
+    return bounds
+
+
+def _seconds_of(parts: Sequence[StepPart]) -> Callable[[StepParts], float]:
+    return lambda launch: math.fsum(launch.parts.get(part, 0.0) for part in parts)
+
+
 @dataclass(frozen=True)
 class _Judge:
     """``threshold`` in seconds: a smaller difference counts as none. ``enough``: whether there are
@@ -296,23 +344,38 @@ class _Judge:
     disturbance: Disturbance
     enough: bool
 
-    def family(self, differences: Mapping[_Name, MeanDifference]) -> tuple[PartChange[_Name], ...]:
+    def family(
+        self,
+        differences: Mapping[_Name, MeanDifference],
+        bounds: Mapping[_Name, Disturbance] = MappingProxyType({}),
+    ) -> tuple[PartChange[_Name], ...]:
         """Parts that are judged together: that any of them is called clear by chance has the
-        probability :data:`LEVEL`. A disturbance is taken as if all of it were in each part."""
-        least, most = self.disturbance.least, self.disturbance.most
-        tests = {name: one.p(least, most) for name, one in differences.items()}
+        probability :data:`LEVEL`. A disturbance is taken as if all of it were in each part, but for
+        those with ``bounds`` of their own."""
+        disturbed = {name: bounds.get(name, self.disturbance) for name in differences}
+        tests = {
+            name: one.p(disturbed[name].least, disturbed[name].most)
+            for name, one in differences.items()
+        }
         tested = {name: p for name, p in tests.items() if p is not None and self.enough}
         adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
         return tuple(
-            PartChange(name, one, adjusted.get(name), self._clarity(one, adjusted.get(name)))
+            PartChange(
+                name,
+                one,
+                adjusted.get(name),
+                self._clarity(one, disturbed[name], adjusted.get(name)),
+            )
             for name, one in differences.items()
         )
 
-    def _clarity(self, difference: MeanDifference, p: float | None) -> Clarity:
+    def _clarity(
+        self, difference: MeanDifference, disturbance: Disturbance, p: float | None
+    ) -> Clarity:
         interval = difference.interval
         if interval is None or p is None:
             return Clarity.UNCLEAR
-        least, most = self.disturbance.least, self.disturbance.most
+        least, most = disturbance.least, disturbance.most
         beyond = max(difference.value - most, least - difference.value)
         if p < LEVEL and beyond > self.threshold:
             return Clarity.CLEAR

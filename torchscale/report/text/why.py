@@ -39,6 +39,7 @@ OUTSIDE_LABELS = {
     OutsidePart.PROBES: "unsynchronized steps",
     OutsidePart.REST: "rest",
 }
+_OF_STEPS = (OutsidePart.WARM_UP, OutsidePart.PROBES)
 _MAX_RANKS = 4
 """Ranks listed below the part that they make up; JSON has all."""
 _LISTED_SHARE = 0.02
@@ -238,8 +239,13 @@ def cause_sentences(cell: ExplainedCell) -> list[str]:
 
 
 def _outside_sentences(why: CellWhy) -> list[str]:
-    """What each launch takes longer or less outside its steps."""
-    clear = [part for part in why.outside_parts if part.is_clear]
+    """What each launch takes longer or less outside its measured steps; of what consists of steps
+    nothing where these differ."""
+    clear = [
+        part
+        for part in why.outside_parts
+        if part.is_clear and not (why.clear and part.name in _OF_STEPS)
+    ]
     if not clear:
         return []
     unit = Unit.of(1.0)

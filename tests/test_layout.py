@@ -87,6 +87,7 @@ TESTED_BY: dict[str, str] = {
     "report/sections/over_time.py": "report/test_sections.py",
     "report/sections/resources.py": "report/test_machine.py",
     "report/sections/first_screen/verdict.py": "report/test_build.py",
+    "history/export.py": "history/test_page.py",
     "history/tables.py": "history/test_page.py",
     "report/terminal/comparison.py": "report/sections/comparison/test_document.py",
     "report/terminal/why.py": "report/sections/comparison/test_why.py",

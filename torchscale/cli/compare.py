@@ -98,9 +98,9 @@ def compare(
         typer.Option(
             "--history",
             metavar="FILE|DIR",
-            help="Where --against looks: a file of `torchscale history --db`, or a directory with "
-            "run folders. "
-            "Default: the directory that holds A.",
+            help="Where --against looks, and runs by name that are not here: a file of `torchscale "
+            "history --db`, or a directory with run folders. Default of --against: the directory "
+            "that holds A.",
         ),
     ] = None,
     accept: Annotated[
@@ -187,11 +187,6 @@ def compare(
     if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
         raise UsageError(
             f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
-        )
-    if history is not None and against is None:
-        raise UsageError(
-            f"--history {history} is for --against",
-            hint="--against last --history torchscale.sqlite",
         )
     refuse_two_documents("--output", output, as_json=as_json)
     paths, prices = _sources_and_prices(sources, cost or [])

@@ -14,6 +14,7 @@ from tests.cli.program import torchscale
 from tests.factories import launch_record, rank_record, run
 from tests.histories import write_night
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.store.run_folder import RunFolder
 
@@ -21,7 +22,12 @@ STEADY = (1.0, 1.001, 0.999)
 
 
 def measured(
-    path: Path, seconds: Sequence[float] = STEADY, device: str = "Test Processor", **content: Any
+    path: Path,
+    seconds: Sequence[float] = STEADY,
+    device: str = "Test Processor",
+    *,
+    with_signals: bool = False,
+    **content: Any,
 ) -> Path:
     """A results directory; each launch's batches of ten steps took so many seconds."""
     planned = run({}, gpu_counts=[1], **content)
@@ -34,8 +40,12 @@ def measured(
             rank = rank_record(
                 cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device)
             )
+            signals = None
+            if with_signals:
+                signals = SignalDigest(compute=((0.0,) * 10,), data_wait=((0.0,) * 10,))
             folder.begin_launch(cell, launch)
-            folder.finish_launch(cell, launch_record(cell, launch, batches, [rank]))
+            record = launch_record(cell, launch, batches, [rank], signals=signals)
+            folder.finish_launch(cell, record)
     return path
 
 
@@ -367,3 +377,34 @@ def test_a_reference_that_is_not_there(
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_why_explains_the_difference_and_a_baseline_keeps_what_it_takes(tmp_path: Path) -> None:
+    measured(tmp_path / "before", with_signals=True)
+    measured(tmp_path / "slow", [second * 1.1 for second in STEADY], with_signals=True)
+    found = torchscale(tmp_path, "compare", "--why", "before", "slow", "--fail-on", "never")
+    assert found.returncode == 0, found.stderr
+    assert "the mean step takes 10.00 ms longer (+10.0 %" in found.stdout
+    assert re.search(r"backward +40.00 +44.00 +\+4.00 .* clear", found.stdout)
+    assert "Backward +4.00 ms: clear, but nothing that is recorded" in found.stdout
+    plain = torchscale(tmp_path, "compare", "before", "slow", "--fail-on", "never")
+    assert "Why:" not in plain.stdout
+    assert torchscale(tmp_path, "compare", "before", "--save", "main").returncode == 0
+    of_file = torchscale(tmp_path, "compare", "--why", "main", "slow", "--json", "--fail-on=never")
+    (cell,) = json.loads(of_file.stdout)["pairs"][0]["why"]["cells"]
+    assert {part["part"] for part in cell["parts"] if part["clarity"] == "clear"} == {
+        "forward",
+        "backward",
+        "optimizer",
+    }
+    assert sum(part["difference"] for part in cell["parts"]) == pytest.approx(
+        cell["step"]["difference"]
+    )
+
+
+def test_why_names_what_is_missing(tmp_path: Path) -> None:
+    measured(tmp_path / "before")
+    measured(tmp_path / "after")
+    found = torchscale(tmp_path, "compare", "--why", "before", "after")
+    assert found.returncode == 0, found.stderr
+    assert "before: 3 of 3 launches have no parts of their step" in found.stdout

@@ -29,6 +29,14 @@ def compare(
             "baselines by file or name. A is the reference; of a directory of runs the oldest.",
         ),
     ],
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Split the difference of each training cell's mean step into parts that add up, "
+            "with what changed beside it and the likeliest cause.",
+        ),
+    ] = False,
     cost: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,9 +98,9 @@ def compare(
         typer.Option(
             "--history",
             metavar="FILE|DIR",
-            help="Where --against looks: a file of `torchscale history --db`, or a directory with "
-            "run folders. "
-            "Default: the directory that holds A.",
+            help="Where --against looks, and runs by name that are not here: a file of `torchscale "
+            "history --db`, or a directory with run folders. Default of --against: the directory "
+            "that holds A.",
         ),
     ] = None,
     accept: Annotated[
@@ -151,6 +159,8 @@ def compare(
 
     [cyan]torchscale compare results/before results/after[/cyan]
 
+    [cyan]torchscale compare --why results/before results/after[/cyan]
+
     [cyan]torchscale compare main results/new --threshold 3% --format md --output - >>
     $GITHUB_STEP_SUMMARY[/cyan]
 
@@ -178,11 +188,6 @@ def compare(
         raise UsageError(
             f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
         )
-    if history is not None and against is None:
-        raise UsageError(
-            f"--history {history} is for --against",
-            hint="--against last --history torchscale.sqlite",
-        )
     refuse_two_documents("--output", output, as_json=as_json)
     paths, prices = _sources_and_prices(sources, cost or [])
     chosen = chosen_formats(
@@ -198,6 +203,7 @@ def compare(
             Accept.FLAGS in accepted,
             against,
             history,
+            why,
         ),
         reference=reference,
         prices=prices,

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
+from torchscale.analysis.comparison.explanation import explain
 from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
 from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
-from torchscale.history.baselines import Against, earlier_side
+from torchscale.history.baselines import Against, earlier_side, named_side
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
 from torchscale.read.runs import run_by_name
@@ -40,8 +41,9 @@ class Rules:
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.
         against: What to take as the reference from earlier runs: ``last``, ``main`` or
             ``median-of-10``; ``None`` for the first source.
-        history: File of a history, or directory with the earlier runs; by default the directory
-            that holds the run.
+        history: File of a history, or directory with run folders: holds the earlier runs (by
+            default the directory that holds the run does), and sources that are nothing here.
+        why: Explain the difference of each training cell.
     """
 
     threshold: float = THRESHOLD
@@ -51,6 +53,7 @@ class Rules:
     accept_flags: bool = False
     against: str | None = None
     history: Path | None = None
+    why: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,15 @@ def compare_sources(
             forbids a comparison, or ``rules.match`` does not tell cells apart.
         StoreError: a source cannot be read.
     """
-    sources = [meant_source(source, baselines) for source in sources]
+    if rules.history is None or rules.against is not None:
+        sources = [meant_source(source, baselines) for source in sources]
     with observer.status("Reading"):
-        if rules.against is None:
-            loaded, left_out = load_sides(sources, baselines)
-        else:
+        if rules.against is not None:
             loaded, left_out = _earlier(sources, rules, baselines)
+        elif rules.history is not None:
+            loaded, left_out = _of_history(sources, rules.history, baselines), []
+        else:
+            loaded, left_out = load_sides(sources, baselines)
     named = _with_distinct_names(loaded)
     side_prices = _prices(prices, named)
     first = _reference(named, reference)
@@ -143,6 +149,22 @@ def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[lis
     return [earlier_side(new, against, source), new], []
 
 
+def _of_history(sources: Sequence[str], history: Path, baselines: Path) -> list[Side]:
+    """Sources that are nothing here are runs of the history, by name."""
+    here = [
+        Path(source).exists() or find_baseline(source, baselines) is not None for source in sources
+    ]
+    if all(here):
+        raise UsageError(
+            f"--history {history} is for --against, or for runs of it by name",
+            hint="--against last --history torchscale.sqlite",
+        )
+    return [
+        Side(source, load_source(source, baselines)) if is_here else named_side(source, history)
+        for source, is_here in zip(sources, here, strict=True)
+    ]
+
+
 def _compared(
     sides: Sequence[ResultSet],
     prices: Sequence[float | None],
@@ -179,6 +201,7 @@ def _compared(
         tuple(price for price in prices if price is not None) if prices_given else (),
         matched_by_name=bool(rules.match),
         left_out=tuple(left_out),
+        why=tuple(map(explain, pairs)) if rules.why else (),
     )
 
 

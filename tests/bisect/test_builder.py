@@ -84,6 +84,24 @@ def test_what_cannot_be_built_says_why_and_leaves_nothing(tmp_path: Path, source
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["variable", "file"])
+def test_only_the_named_directories_are_searched(
+    tmp_path: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Whatever pip is set up for on this machine."""
+    other = tmp_path / "other"
+    write_wheel(other, "demo", "2.0", "")
+    if how == "variable":
+        monkeypatch.setenv("PIP_FIND_LINKS", str(other))
+    else:
+        config = tmp_path / "pip.conf"
+        config.write_text(f"[global]\nfind-links = {other}\n")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    newer = Environment(requirements=("demo==2.0",))
+    assert Builder(tmp_path / "cache", sources).build(newer).directory is None
+
+
+@pytest.mark.slow
 def test_a_build_has_a_time_limit(tmp_path: Path, sources: Sources) -> None:
     built = Builder(tmp_path / "cache", sources, timeout_seconds=0.01).build(ONE)
     assert "--build-timeout" in built.problem

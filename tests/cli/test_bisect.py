@@ -52,6 +52,7 @@ def test_a_dry_run_as_json(wheels: Path) -> None:
         (["a==1", "a==2", "--higher-is-better", "--", "x"], "--metric-regex"),
         (["a==1", "a==2", "--at-least", "0", "--", "x"], "expected a share above 0"),
         (["a==1", "a==2", "--error", "many", "--", "x"], "expected a share"),
+        (["a==1", "a==2", "--", "torchscale", "validate"], "torchscale validate is no cell"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.bisect.environment import Environment
+from torchscale.bisect.overlay import add_torchscale
 from torchscale.schema.base import Frozen
 from torchscale.store.lock import locked_folder
 from torchscale.util.files import atomic_write_model, atomic_write_text, make_directory, remove_tree
@@ -37,11 +38,13 @@ class Sources:
         index: Address of a package index, or ``default`` for that which pip is set up for; ``None``
             for none: nothing is looked for in a network.
         common: Requirements that every environment has besides its own.
+        with_torchscale: Whether ``torchscale`` is to be a command of every environment.
     """
 
     wheels: tuple[Path, ...] = ()
     index: str | None = None
     common: tuple[str, ...] = ()
+    with_torchscale: bool = False
 
     @property
     def options(self) -> list[str]:
@@ -95,6 +98,7 @@ class Builder:
             *self._sources.common,
             *self._sources.options,
             interpreter(),
+            *(["torchscale"] if self._sources.with_torchscale else []),
         )
         return self._cache / "environments" / Environment(requirements=origin).digest
 
@@ -126,7 +130,7 @@ class Builder:
                 done = run_bounded(
                     command,
                     timeout_seconds=self._timeout_seconds - seconds,
-                    env=_plain_environment(inherited_environment()),
+                    env=self._variables(),
                     cancelled=cancelled,
                 )
                 seconds += done.seconds
@@ -134,11 +138,24 @@ class Builder:
                 if problem:
                     remove_tree(directory)
                     return Built(None, problem, seconds)
+            if self._sources.with_torchscale:
+                add_torchscale(directory, self._cache / "torchscale")
             complete = _Complete(
                 requirements=lines, python=interpreter(), tool="uv" if self._uv else "pip"
             )
             atomic_write_model(directory / _COMPLETE, complete)
         return Built(directory, seconds=seconds)
+
+    def _variables(self) -> dict[str, str]:
+        """The variables of a build. Without an index, nothing that pip or uv were set up with says
+        where else packages come from."""
+        known = _plain_environment(inherited_environment())
+        if self._sources.index is not None:
+            return known
+        kept = {
+            name: value for name, value in known.items() if not name.startswith(("PIP_", "UV_"))
+        }
+        return {**kept, "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 
     def _commands(self, directory: Path, wanted: Path) -> list[list[str]]:
         """What makes it: a new environment, and what is installed in it."""

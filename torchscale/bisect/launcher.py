@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from torchscale.bisect.cell import cell_seconds, is_benchmark, one_launch
 from torchscale.errors import MachineError, UsageError
 from torchscale.launch.control import StopRequest
 from torchscale.measure.program_steps import ProgramSteps
-from torchscale.util.files import make_directory
+from torchscale.util.files import make_directory, remove_tree
 from torchscale.util.logs import open_log
 from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.redaction import redact_text
@@ -142,7 +143,7 @@ class Launcher:
         if shutil.which(self.command[0], path=variables.get("PATH")) is None:
             raise MachineError(f"cannot start {self.command[0]}: no such program")
         log = self.logs / f"launch-{number:03d}.log"
-        if self.metric.name != "step":
+        if self.metric.name != "step" or self.is_cell:
             return self._run(log, variables, cwd, None)
         steps = ProgramSteps(self.command, log.with_suffix(""), self.launch_seconds)
         try:
@@ -150,18 +151,25 @@ class Launcher:
         finally:
             steps.close()
 
+    @property
+    def is_cell(self) -> bool:
+        """Whether torchscale itself is launched."""
+        return is_benchmark(self.command)
+
     def _run(
         self, log: Path, variables: Mapping[str, str], cwd: Path | None, steps: ProgramSteps | None
     ) -> Launch:
+        command = self.command
+        if self.is_cell:
+            remove_tree(log.with_suffix(""))  # of a launch that was interrupted
+            command = one_launch(command, log.with_suffix(""))
         is_measured: Callable[[], bool] = lambda: False  # noqa: E731 - the program ends by itself
         if steps is not None:
             is_measured = steps.is_measured
         cpu = _cpu_seconds()
         with open_log(log) as output:
             started = time.monotonic()
-            process = ManagedProcess(
-                self.command, env=variables, stdout=output, stderr=output, cwd=cwd
-            )
+            process = ManagedProcess(command, env=variables, stdout=output, stderr=output, cwd=cwd)
             try:
                 timed_out = not self._wait(process, is_measured)
                 seconds = time.monotonic() - started
@@ -187,6 +195,8 @@ class Launcher:
         if steps is not None:
             value = steps.seconds()
             problem = steps.shortfall if value is None else ""
+        elif self.metric.name == "step":
+            value, problem = cell_seconds(log.with_suffix(""))
         elif self.metric.name == "cpu":
             value = cpu
         elif self.metric.name == "number":

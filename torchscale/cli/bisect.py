@@ -159,6 +159,7 @@ def bisect(
     [cyan]torchscale bisect --versions demo=1.0,1.1,1.2 --wheels wheels --metric wall -- python job.py[/cyan]
     """
     from torchscale.bisect.builder import Sources  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.bisect.cell import is_benchmark  # noqa: PLC0415
     from torchscale.bisect.requirements import read_requirements  # noqa: PLC0415
     from torchscale.bisect.run import BisectRequest, default_cache  # noqa: PLC0415
     from torchscale.bisect.search import Limits  # noqa: PLC0415
@@ -173,7 +174,10 @@ def bisect(
         command=_command(context),
         metric=_metric(metric, metric_regex, higher_is_better=higher_is_better),
         sources=Sources(
-            found, index, tuple(line for side in common or () for line in read_requirements(side))
+            found,
+            index,
+            tuple(line for side in common or () for line in read_requirements(side)),
+            with_torchscale=is_benchmark(_command(context)),
         ),
         cache=cache or default_cache(),
         directory=output_dir,
@@ -216,11 +220,14 @@ def _question(words: list[str], versions: str | None, wheels: tuple[Path, ...]) 
 
 
 def _command(context: typer.Context) -> tuple[str, ...]:
+    from torchscale.bisect.cell import check_benchmark  # noqa: PLC0415
+
     command = context.meta.get(COMMAND_KEY)
     if not command:
         raise UsageError(
             "nothing follows --", hint="write the command to launch there: -- python train.py"
         )
+    check_benchmark(command)
     return tuple(command)
 
 

@@ -140,6 +140,8 @@ class ResultSchema(str, Enum):
     """``history --json``."""
     TUNE = "tune"
     """``tune --json``."""
+    BISECT = "bisect"
+    """``bisect --json``."""
     PROFILE = "profile"
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"

@@ -18,6 +18,7 @@ import pytest
 from tests.analysis.acceptance.runs import a_run, baseline_of
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
 from tests.analysis.health.test_node import node
+from tests.bisect.test_verdict import bisection_export
 from tests.explanations import measured as measured_parts
 from tests.factories import cells
 from tests.hang.test_explain import looped, rank, waiting
@@ -180,6 +181,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
     (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
+    (ResultSchema.BISECT, "bisect", lambda: bisection_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
     (
         ResultSchema.VALIDATE,

@@ -62,28 +62,31 @@ class ExpertRouter(nn.Module):
 
 
 class Experts(nn.Module):
-    """The experts that this rank holds: gate, up and down matrices with a SiLU gate."""
+    """The experts that this rank holds: gate, up and down matrices with a SiLU gate.
+
+    Attributes:
+        gradient_share: What gradients of the matrices are multiplied with: they are of the tokens
+            of all ranks that share the experts, and each rank's loss is the mean of its own.
+    """
 
     def __init__(self, hidden: int, experts: int, inner: int) -> None:
         super().__init__()
         self.gate = nn.Parameter(torch.empty(experts, hidden, inner))
         self.up = nn.Parameter(torch.empty(experts, hidden, inner))
         self.down = nn.Parameter(torch.empty(experts, inner, hidden))
+        self.gradient_share = 1.0
 
     def forward(self, x_MD: Tensor, counts_E: Tensor, host_counts: Sequence[int] | None) -> Tensor:
         """``x`` in the order of experts, ``counts`` of which go to each → (M, D).
 
         ``host_counts`` are the same on the host, where they are known there.
         """
-        weights = [local_part(part) for part in (self.gate, self.up, self.down)]
-        kind = x_MD.device.type
-        if kind == "meta":
+        weights = [local_part(part).to(x_MD.dtype) for part in (self.gate, self.up, self.down)]
+        if self.gradient_share != 1:
+            weights = [_share_of_gradient(part, self.gradient_share) for part in weights]
+        if x_MD.device.type == "meta":
             return _by_token(x_MD, weights)
-        dtype = x_MD.dtype
-        if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-        x_MD, weights = x_MD.to(dtype), [part.to(dtype) for part in weights]
-        if has_grouped_products(x_MD.device, dtype):
+        if has_grouped_products(x_MD.device, x_MD.dtype):
             ends = counts_E.cumsum(0, dtype=torch.int32)
             return _gated(x_MD, weights, lambda x, weight: grouped_product()(x, weight, offs=ends))
         if host_counts is None:
@@ -144,7 +147,7 @@ class ExpertLayer(nn.Module):
         )
         tokens = counts_BE.detach().sum(dim=0).long()
         self.tokens = tokens
-        x_ND, order = x_BTD.flatten(0, 1), chosen.flatten().argsort(stable=True)
+        x_ND, order = _as_computed(x_BTD.flatten(0, 1)), chosen.flatten().argsort(stable=True)
         places = order // self.router.chosen
         x_MD = x_ND.index_select(0, places)
         if self.dispatch is None:
@@ -153,7 +156,7 @@ class ExpertLayer(nn.Module):
         else:
             out_MD, self.computed = self.dispatch(x_MD, tokens, self.experts)
         out_MD = out_MD * weights.flatten().index_select(0, order).unsqueeze(1).to(out_MD.dtype)
-        out_ND = torch.zeros_like(x_ND, dtype=out_MD.dtype).index_add(0, places, out_MD)
+        out_ND = torch.zeros_like(x_ND).index_add(0, places, out_MD)
         out_BTD = out_ND.view_as(x_BTD)
         if self.shared is not None:
             out_BTD = out_BTD + self.shared(x_BTD)
@@ -205,6 +208,22 @@ def grouped_product() -> Product:
 def _is_fake(tensor: Tensor) -> bool:
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(tensor, module.FakeTensor)
+
+
+def _as_computed(x: Tensor) -> Tensor:
+    """``x`` in the type of matrix products: what is sent to other ranks is then as small."""
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return x.to(torch.get_autocast_dtype(kind))
+    return x
+
+
+def _share_of_gradient(x: Tensor, share: float) -> Tensor:
+    """``x``, whose gradient is multiplied with ``share``."""
+    same = x.view_as(x)
+    if same.requires_grad:
+        same.register_hook(lambda gradient: gradient * share)  # type: ignore[no-untyped-call]
+    return same
 
 
 def _without_autocast(device: torch.device) -> AbstractContextManager[None]:

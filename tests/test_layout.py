@@ -135,6 +135,7 @@ TESTED_BY: dict[str, str] = {
     "worker/launcher/elastic_launcher.py": "launch/test_elastic.py",
     "worker/measure/host.py": "worker/test_measure.py",
     "worker/models/decoder.py": "worker/models/test_models.py",
+    "worker/parallel/expert.py": "worker/parallel/test_correctness.py",
     "worker/parallel/mesh.py": "worker/parallel/test_correctness.py",
     "worker/memory/predicted_memory.py": "worker/memory/test_model_memory.py",
     "worker/train.py": "launch/test_torchrun.py",

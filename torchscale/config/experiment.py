@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from torchscale.catalog.models import OptionValue, find_model
+from torchscale.catalog.models import MAY_BE_ZERO, OptionValue, find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.choices import CellKind, DeviceRequest, Scaling
 from torchscale.config.export_section import ExportSettings
@@ -295,6 +295,14 @@ def _option_problem(name: str, value: OptionValue, known: Mapping[str, OptionVal
     if name not in known:
         return f"no model of this config has the option {name!r}; known: {', '.join(sorted(known))}"
     default = known[name]
-    if type(value) is not type(default) or (isinstance(value, int) and value < 1):
-        return f"expected a positive whole number such as {default}"
-    return ""
+    if isinstance(default, float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and float(value) >= 0:
+            return ""
+        return f"expected a number of at least 0, such as {default:g}"
+    least = 0 if name in MAY_BE_ZERO else 1
+    if type(value) is type(default) and (not isinstance(value, int) or value >= least):
+        return ""
+    if least == 0:
+        return "expected a whole number of at least 0"
+    return f"expected a positive whole number such as {default}"

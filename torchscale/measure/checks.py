@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torchscale.catalog.models import MODELS, PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.models import EXPERT, MODELS, PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.strategy import PipelineBase
@@ -108,6 +108,10 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
         return f"{cell.model}: {check.problem}"
     if not check.built:
         return None
+    return _split_problem(cell, check)
+
+
+def _split_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
     degrees, strategy, splits = cell.degrees, cell.strategy, cell.strategy.splits
     if PIPELINE in splits and check.layers is None:
         return f"{cell.model} cannot be cut into pipeline stages: it has no pipeline_split()"
@@ -119,6 +123,8 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
         return f"{check.layers} layers are too few for {strategy.stages(degrees)} pipeline stages"
     if TENSOR in splits and check.heads is None:
         return f"{cell.model} cannot be split by tensor parallelism: it has no tensor_split()"
+    if EXPERT in splits and check.experts is None:
+        return f"{cell.model} has no experts that can be spread over devices; use a moe model"
     if SEQUENCE in splits and not check.takes_sequence:
         return (
             f"{cell.model} cannot be split along the sequence: its tensor_split() does not support "

@@ -51,6 +51,14 @@ class Ranks:
         dist.all_gather(gathered, values)
         return gathered
 
+    def add_up(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of the ``values`` of all ranks: CPU tensors, of the same shape on all ranks."""
+        if self.backend is None:
+            return values
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
     def gather_objects(self, value: T) -> list[T]:
         """The ``value`` of every rank, in the order of ranks; anything that can be pickled."""
         if self.backend is None:

@@ -28,7 +28,9 @@ def parallelize(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Paralle
     """
     if cell.channels_last:
         workload.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if isinstance(cell.strategy, Fsdp) or cell.degrees.model > 1 or cell.degrees.shard > 1:
+    degrees = cell.degrees
+    is_split = degrees.model > 1 or degrees.shard > 1 or degrees.expert > 1
+    if isinstance(cell.strategy, Fsdp) or is_split:
         from torchscale.worker.parallel.mesh import parallelize_on_mesh  # noqa: PLC0415 - see above
 
         return parallelize_on_mesh(workload, cell, ranks)

@@ -75,7 +75,7 @@ def a_fleet(
         runs[rank] = AcceptanceRun(
             hostname=f"n{rank}",
             device="cpu",
-            asked="",
+            asked={},
             world_size=1,
             budget_seconds=1.0,
             seconds=1.0,

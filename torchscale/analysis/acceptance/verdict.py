@@ -76,9 +76,35 @@ def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
     elif len(run.rounds) < MIN_ROUNDS:
         because = f"{rounds_text(len(run.rounds))}, {MIN_ROUNDS} are needed"
         yield SpeedReason(because, "measure for longer (--budget)")
+    yield from _throttled(run)
+    yield from _fewer_devices(acceptance)
     for counter in _new_errors(run):
         because = f"{counter.part}: {counter.after - counter.before} {counter.counter}"
         yield SpeedReason(because, "reseat the card or cable", uuid=counter.uuid or "")
+
+
+def _throttled(run: AcceptanceRun) -> Iterator[SpeedReason]:
+    """GPUs that lowered their clocks for heat or a fault, whatever their figures are."""
+    found: dict[str, list[int]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for it, each in enumerate(run.rounds):
+        for use in each.conditions.gpus:
+            if use.throttle_reasons:
+                found.setdefault(use.uuid, []).append(it)
+                reasons.setdefault(use.uuid, {}).update(dict.fromkeys(use.throttle_reasons))
+    for uuid, places in found.items():
+        because = f"lowered its clocks in {_rounds(places, run)}: {', '.join(reasons[uuid])}"
+        yield SpeedReason(because, "check cooling and power", uuid=uuid)
+
+
+def _fewer_devices(acceptance: Acceptance) -> Iterator[SpeedReason]:
+    """What is not there cannot be slow."""
+    if acceptance.baseline is None:
+        return
+    now, then = acceptance.run.world_size, acceptance.baseline.run.world_size
+    if now < then:
+        because = f"measured on {now} of the baseline's {then} devices or groups of cores (set-up)"
+        yield SpeedReason(because, "give the job all devices and CPUs of the node")
 
 
 def _merged(reasons: Sequence[_FigureReason]) -> Iterator[SpeedReason]:

@@ -22,7 +22,6 @@ from torchscale.analysis.acceptance.figures import (
 )
 from torchscale.analysis.acceptance.judge import is_narrow, undisturbed, widest_interval
 from torchscale.analysis.acceptance.power import predict_power, round_noise
-from torchscale.analysis.training.flags import gpus_are_shared
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.control import StopRequest
 from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
@@ -37,7 +36,7 @@ from torchscale.report.text.acceptance import power_lines, round_line
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import (
     Acceptance,
     AcceptanceRun,
@@ -255,11 +254,9 @@ class _Rounds:
         if before.held_back_seconds is not None and now.held_back_seconds is not None and cpus:
             held_back = max(0.0, now.held_back_seconds - before.held_back_seconds)
             held_back /= seconds * cpus
-        telemetry = Telemetry(seconds=seconds, readings=1, gpus=gpus)
         return Conditions(
             quota_cpus=now.cpus,
             held_back_share=held_back,
-            shared_gpus=bool(gpus) and gpus_are_shared((telemetry,), ranks),
             far_uuids=_far(ranks, self.planned.machine.node_cores),
             gpus=tuple(use.model_copy(update={"uuid": bare(use.uuid)}) for use in gpus),
         )

@@ -71,7 +71,8 @@ def _experiment(machine: Machine, output_dir: Path, sizes: Mapping[str, object])
         "benchmark.preset": "quick",
         "benchmark.measure_seconds": 5.0,
         "benchmark.log_step_times": False,
-        "telemetry.enabled": False,
+        # other processes on a GPU are looked for while each rank uses its own GPU alone
+        "telemetry.enabled": on_gpus,
         **sizes,
     }
     return Experiment.model_validate(_nested(settings))

@@ -169,7 +169,14 @@ def test_a_run_that_is_disturbed_throughout_fails_with_one_reason() -> None:
 def test_a_gpu_that_lowered_its_clocks_is_tested_again_though_its_figures_are_fine() -> None:
     hot = Conditions(
         foreign_share=0.0,
-        gpus=(GpuUse(uuid="3", throttle_reasons=("hardware thermal slowdown",)),),
+        gpus=(
+            GpuUse(
+                uuid="3",
+                throttle_reasons=("hardware thermal slowdown",),
+                throttled_share=0.4,
+            ),
+            GpuUse(uuid="4", throttle_reasons=("power brake",), throttled_share=0.01),
+        ),
     )
     conditions = [Conditions(foreign_share=0.0)] * 6 + [hot, hot]
     run = a_run(eight_gpus(np.random.default_rng(14)), conditions=conditions)

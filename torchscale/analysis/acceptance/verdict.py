@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.acceptance.causes import was_throttled
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS
 from torchscale.analysis.acceptance.judge import (
     ROUNDS_TO_STOP,
@@ -89,9 +90,9 @@ def _throttled(run: AcceptanceRun) -> Iterator[SpeedReason]:
     reasons: dict[str, dict[str, None]] = {}
     for it, each in enumerate(run.rounds):
         for use in each.conditions.gpus:
-            if use.throttle_reasons:
+            if was_throttled(use):
                 found.setdefault(use.uuid, []).append(it)
-                reasons.setdefault(use.uuid, {}).update(dict.fromkeys(use.throttle_reasons))
+                reasons.setdefault(use.uuid, {}).update(dict.fromkeys(use.throttle_reasons or ()))
     for uuid, places in found.items():
         because = f"lowered its clocks in {_rounds(places, run)}: {', '.join(reasons[uuid])}"
         yield SpeedReason(because, "check cooling and power", uuid=uuid)

@@ -176,6 +176,8 @@ def figure_text(figure: JudgedFigure) -> str:
     if figure.rate is None:
         return "not measured"
     text = format_value(figure.rate, figure.unit)
+    if figure.rounds == 0:
+        return text
     if figure.low is None or figure.high is None:
         return f"{text} ({rounds_text(figure.rounds, 'undisturbed ')})"
     interval = format_interval(
@@ -325,7 +327,7 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
     worst = min(parts, key=lambda part: (order.index(part.status), part.rate or 0.0))
     status, seen = _STATUSES[worst.status], figure_text(worst)
     alike = [part.part for part in parts if part.status is worst.status]
-    if len(parts) > 1 and is_suspected(worst):
+    if is_suspected(worst) and len(alike) < len(parts):
         seen += f" on {_listed(alike)} of {len(parts)}"
     elif len(parts) > 1:
         seen += f" on {worst.part}, the slowest of {len(alike)}"

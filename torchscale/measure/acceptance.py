@@ -148,7 +148,8 @@ class _Rounds:
             while self._goes_on():
                 self._measure_round(launcher)
                 self._report()
-        return self.run()
+        counted = _counted(self.counters, self._read_counters())
+        return self.run().model_copy(update={"counters": counted})
 
     def _read_counters(self) -> list[CounterReading]:
         return [*gpu_counters(self._numbers), *network_counters()]
@@ -178,7 +179,6 @@ class _Rounds:
             ended=self.ended,
             rounds=tuple(self.rounds),
             series=series_of(self.figures),
-            counters=_counted(self.counters, self._read_counters()),
         )
 
     def _goes_on(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from torchscale.config.experiment import Experiment
 from torchscale.errors import UsageError
@@ -20,6 +21,50 @@ from torchscale.schema.node.machine import Machine
 _MAX_CPU_RANKS = 8
 """As in a burn-in: cores are no devices that are returned, and eight groups of them show a slow
 socket."""
+
+_ROUND: Mapping[str, object] = MappingProxyType(
+    {
+        "experiment_name": "acceptance",
+        "measure": ["hardware", "collectives", "training"],
+        "batch_sizes": [8],
+        "hardware.seconds": 0.3,
+        "benchmark.preset": "quick",
+        "benchmark.measure_seconds": 5.0,
+        "benchmark.log_step_times": False,
+    }
+)
+"""A round is short, since rounds repeat it: what a longer one would gain in precision, more rounds
+gain too, and their differences tell the noise."""
+_ON_GPUS: Mapping[str, object] = MappingProxyType(
+    {
+        "device": "cuda",
+        "models": ["decoder-small"],
+        "training.precision": "bf16",
+        "hardware.matmul_sizes": [4096, 8192],
+        "hardware.copy_bytes": "1GiB",
+        "hardware.disk_bytes": "256MiB",
+        "collectives.operations": ["all_reduce", "pairs"],
+        "collectives.min_bytes": "256MiB",
+        "collectives.max_bytes": "256MiB",
+        # other processes on a GPU are looked for while each rank uses its own GPU alone
+        "telemetry.enabled": True,
+    }
+)
+"""Sizes at which rates and not latencies are measured, far beyond all caches."""
+_ON_CPUS: Mapping[str, object] = MappingProxyType(
+    {
+        "device": "cpu",
+        "models": ["tiny-decoder"],
+        "training.precision": "fp32",
+        "hardware.matmul_sizes": [1024],
+        "hardware.copy_bytes": "256MiB",
+        "hardware.disk_bytes": "64MiB",
+        "collectives.operations": ["all_reduce"],
+        "collectives.min_bytes": "16MiB",
+        "collectives.max_bytes": "16MiB",
+        "telemetry.enabled": False,
+    }
+)
 
 
 def plan_rounds(machine: Machine, output_dir: Path, sizes: Mapping[str, object]) -> PlannedRun:
@@ -45,34 +90,16 @@ def _only_logs(cell: AnyCell) -> bool:
 
 
 def _experiment(machine: Machine, output_dir: Path, sizes: Mapping[str, object]) -> Experiment:
-    """What a round measures: short, since rounds repeat it, and large enough that rates and not
-    latencies are measured."""
-    on_gpus = machine.environment.cuda_available
-    count = len(machine.environment.devices)
-    if not on_gpus:
-        count = min(_MAX_CPU_RANKS, len(machine.cores))
+    """On all GPUs, or on the cores in up to eight groups."""
+    of_device, count = _ON_GPUS, len(machine.environment.devices)
+    if not machine.environment.cuda_available:
+        of_device, count = _ON_CPUS, min(_MAX_CPU_RANKS, len(machine.cores))
     output_dir.mkdir(parents=True, exist_ok=True)
     settings: dict[str, object] = {
-        "experiment_name": "acceptance",
-        "measure": ["hardware", "collectives", "training"],
-        "device": "cuda" if on_gpus else "cpu",
+        **_ROUND,
+        **of_device,
         "gpu_counts": [max(1, count)],
-        "models": ["decoder-small" if on_gpus else "tiny-decoder"],
-        "batch_sizes": [8],
-        "training.precision": "bf16" if on_gpus else "fp32",
-        "hardware.matmul_sizes": [4096, 8192] if on_gpus else [1024],
-        "hardware.seconds": 0.3,
-        "hardware.copy_bytes": "1GiB" if on_gpus else "256MiB",
         "hardware.disk_path": str(output_dir),
-        "hardware.disk_bytes": "256MiB" if on_gpus else "64MiB",
-        "collectives.operations": ["all_reduce", "pairs"] if on_gpus else ["all_reduce"],
-        "collectives.min_bytes": "256MiB" if on_gpus else "16MiB",
-        "collectives.max_bytes": "256MiB" if on_gpus else "16MiB",
-        "benchmark.preset": "quick",
-        "benchmark.measure_seconds": 5.0,
-        "benchmark.log_step_times": False,
-        # other processes on a GPU are looked for while each rank uses its own GPU alone
-        "telemetry.enabled": on_gpus,
         **sizes,
     }
     return Experiment.model_validate(_nested(settings))

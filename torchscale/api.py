@@ -35,12 +35,14 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
+from torchscale.measure.acceptance import AcceptanceOptions
 from torchscale.measure.benchmark import benchmark as run_benchmark
 from torchscale.measure.cell_profiler import make_parts
 from torchscale.measure.profile import analyze_recordings, profile_workload
 from torchscale.measure.validate import TIMEOUT_SECONDS
 from torchscale.measure.validate import validate as run_validate
 from torchscale.observer import SILENT, Observer
+from torchscale.read.acceptance import read_baseline
 from torchscale.read.results import Results, load_results
 from torchscale.results.comparison_inputs import load_source
 from torchscale.schema.node.check import Validation
@@ -110,6 +112,8 @@ def validate(
     output_dir: str | Path = "results",
     timeout_seconds: float = TIMEOUT_SECONDS,
     burn_in_seconds: float | None = None,
+    acceptance_seconds: float | None = None,
+    baseline: str | Path | None = None,
     observer: Observer = SILENT,
 ) -> Validation:
     """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real
@@ -121,6 +125,9 @@ def validate(
         output_dir: Where results would go: its disk is checked.
         timeout_seconds: Bound on the collective.
         burn_in_seconds: How long all devices work with known results; ``None`` for no burn-in.
+        acceptance_seconds: Time for rounds that measure the speed of every device and link; ``None``
+            for none.
+        baseline: An earlier acceptance to hold them against: its folder, JSON or bundle.
         observer: Receives messages.
 
     Returns:
@@ -128,13 +135,19 @@ def validate(
 
     Raises:
         MachineError: the probe gave no facts at all.
+        UsageError: the baseline cannot be read, or is of another kind of device.
     """
+    acceptance = None
+    if acceptance_seconds is not None:
+        known = None if baseline is None else read_baseline(Path(baseline))
+        acceptance = AcceptanceOptions(acceptance_seconds, known)
     outcome = run_validate(
         require=[_choice(Requirement, "require", name) for name in require],
         min_gpus=min_gpus,
         output_dir=Path(output_dir),
         timeout_seconds=timeout_seconds,
         burn_in_seconds=burn_in_seconds,
+        acceptance=acceptance,
         observer=observer,
     )
     return outcome.validation

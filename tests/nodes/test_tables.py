@@ -10,9 +10,11 @@ from rich.console import Console
 
 from tests.analysis.health.test_node import with_gpu
 from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
+from tests.nodes.test_speeds import fleet
 from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
+from torchscale.nodes.speeds import judge_speeds
 from torchscale.nodes.tables import print_fleet, print_fleet_fixes
 from torchscale.schema.node.fleet import FleetValidation, SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
@@ -104,3 +106,15 @@ def test_further_rails_take_a_line_where_nothing_is_slow() -> None:
         line.startswith("rail 1 (GPU 1 of each node) takes 25 % more time") for line in lines
     )
     assert "rails not measured: 3, 4" in lines
+
+
+def test_slow_nodes_are_ranked_with_their_interval_and_what_to_do() -> None:
+    speeds = judge_speeds(fleet(8, {5: 0.85}), {})
+    nodes = [fleet_node(rank) for rank in range(8)]
+    lines = printed(judge_fleet(nodes, None, speeds=speeds))
+    ranked = [line for line in lines if " node training " in line]
+    assert len(ranked) == 8
+    assert ranked[0].startswith("5 (n5)")
+    assert ranked[0].endswith("LOW (host)")
+    assert any(line.startswith("return 5 (n5), node: have the host looked at") for line in lines)
+    assert lines[-1] == "Not fit: node 5 (n5) is slow: training 15 % below the others."

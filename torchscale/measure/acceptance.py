@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,25 +22,21 @@ from torchscale.analysis.acceptance.figures import (
 )
 from torchscale.analysis.acceptance.judge import is_narrow, undisturbed, widest_interval
 from torchscale.analysis.acceptance.power import predict_power, round_noise
-from torchscale.analysis.training.flags import gpus_are_shared
 from torchscale.analysis.training.telemetry import digest_telemetry
-from torchscale.config.experiment import Experiment
-from torchscale.errors import UsageError
 from torchscale.launch.control import StopRequest
 from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
+from torchscale.measure.acceptance_plan import plan_rounds, refuse_other, what_is_asked
 from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
-from torchscale.plan.expand import make_plan
 from torchscale.plan.kinds import plan_kind
 from torchscale.report.text.acceptance import power_lines, round_line
-from torchscale.schema.cells.hardware import HardwareCell
-from torchscale.schema.cells.kinds import AnyCell, as_kind
-from torchscale.schema.ident import content_hash, file_name
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import (
     Acceptance,
     AcceptanceRun,
@@ -51,7 +47,6 @@ from torchscale.schema.node.acceptance import (
     Round,
 )
 from torchscale.schema.node.environment import RankIdentity
-from torchscale.schema.node.machine import Machine
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
@@ -62,9 +57,6 @@ from torchscale.util.scratch import scratch_directory
 BUDGET_SECONDS = 1200.0
 ACCEPTANCE = "acceptance.json"
 """Beside the records in the folder of an acceptance: a baseline for later ones."""
-_MAX_CPU_RANKS = 8
-"""As in a burn-in: cores are no devices that are returned, and eight groups of them show a slow
-socket."""
 _READING_SECONDS = 1.0
 _MAX_ROUNDS = 10_000
 """More than a week has of the shortest rounds."""
@@ -113,12 +105,11 @@ def measure_acceptance(
         UsageError: the baseline is of another kind of device.
         OutputError: the folder cannot be written.
     """
-    machine = detect_machine()
+    planned = plan_rounds(detect_machine(), output_dir, options.sizes)
+    refuse_other(options.baseline, planned)
     moment = f"{datetime.now():%Y%m%d-%H%M%S}"
-    directory = output_dir / f"acceptance-{file_name(machine.environment.hostname)}-{moment}"
-    experiment = _experiment(machine, output_dir, options.sizes)
-    planned = PlannedRun(experiment, machine, make_plan(experiment, machine))
-    _refuse_other(options.baseline, planned)
+    hostname = file_name(planned.machine.environment.hostname)
+    directory = output_dir / f"acceptance-{hostname}-{moment}"
     with measuring(directory) as own:
         folder = RunFolder.create(directory, planned.experiment_file())
         asked = own if stop is None else stop
@@ -127,79 +118,6 @@ def measure_acceptance(
         atomic_write_model(directory / ACCEPTANCE, acceptance)
     observer.note(f"Records and {ACCEPTANCE}, a baseline for later nodes: {directory}")
     return acceptance
-
-
-def _experiment(machine: Machine, output_dir: Path, sizes: Mapping[str, object]) -> Experiment:
-    """What a round measures: short, since rounds repeat it, and large enough that rates and not
-    latencies are measured."""
-    on_gpus = machine.environment.cuda_available
-    count = len(machine.environment.devices)
-    if not on_gpus:
-        count = min(_MAX_CPU_RANKS, len(machine.cores))
-    output_dir.mkdir(parents=True, exist_ok=True)
-    settings: dict[str, object] = {
-        "experiment_name": "acceptance",
-        "measure": ["hardware", "collectives", "training"],
-        "device": "cuda" if on_gpus else "cpu",
-        "gpu_counts": [max(1, count)],
-        "models": ["decoder-small" if on_gpus else "tiny-decoder"],
-        "batch_sizes": [8],
-        "training.precision": "bf16" if on_gpus else "fp32",
-        "hardware.matmul_sizes": [4096, 8192] if on_gpus else [1024],
-        "hardware.seconds": 0.3,
-        "hardware.copy_bytes": "1GiB" if on_gpus else "256MiB",
-        "hardware.disk_path": str(output_dir),
-        "hardware.disk_bytes": "256MiB" if on_gpus else "64MiB",
-        "collectives.operations": ["all_reduce", "pairs"] if on_gpus else ["all_reduce"],
-        "collectives.min_bytes": "256MiB" if on_gpus else "16MiB",
-        "collectives.max_bytes": "256MiB" if on_gpus else "16MiB",
-        "benchmark.preset": "quick",
-        "benchmark.measure_seconds": 5.0,
-        "benchmark.log_step_times": False,
-        "telemetry.enabled": False,
-        **sizes,
-    }
-    return Experiment.model_validate(_nested(settings))
-
-
-def _nested(settings: Mapping[str, object]) -> dict[str, object]:
-    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
-    found: dict[str, dict[str, object]] = {}
-    plain: dict[str, object] = {}
-    for key, value in settings.items():
-        section, dot, name = key.partition(".")
-        if dot:
-            found.setdefault(section, {})[name] = value
-        else:
-            plain[section] = value
-    return {**plain, **found}
-
-
-def _asked(cells: Iterable[AnyCell]) -> str:
-    """Hash of what is measured, whatever the number of devices and the place of the disk."""
-    everything: dict[str, object] = {}
-    for cell in cells:
-        left_out = {"world_size", "device"}
-        if as_kind(cell, HardwareCell) is not None:
-            left_out.add("disk_path")
-        everything[f"{cell.kind} {cell.title}"] = cell.model_dump(mode="json", exclude=left_out)
-    return content_hash(everything)
-
-
-def _refuse_other(baseline: Baseline | None, planned: PlannedRun) -> None:
-    """
-    Raises:
-        UsageError: the baseline has nothing that this machine's figures compare with.
-    """
-    if baseline is None:
-        return
-    asked = _asked(planned.plan.to_run)
-    if baseline.run.device != planned.plan.device or baseline.run.asked != asked:
-        raise UsageError(
-            f"--baseline {baseline.source}: it was measured on {baseline.run.device} in other "
-            f"sizes than this machine would be ({planned.plan.device})",
-            hint="measure a baseline with this version on a node of the same kind",
-        )
 
 
 @dataclass
@@ -230,7 +148,8 @@ class _Rounds:
             while self._goes_on():
                 self._measure_round(launcher)
                 self._report()
-        return self.run()
+        counted = _counted(self.counters, self._read_counters())
+        return self.run().model_copy(update={"counters": counted})
 
     def _read_counters(self) -> list[CounterReading]:
         return [*gpu_counters(self._numbers), *network_counters()]
@@ -248,7 +167,7 @@ class _Rounds:
         return AcceptanceRun(
             hostname=environment.hostname,
             device=plan.device,
-            asked=_asked(plan.to_run),
+            asked=what_is_asked(plan.to_run),
             world_size=max(cell.world_size for cell in plan.to_run),
             nodes=self.options.nodes,
             versions={
@@ -260,7 +179,6 @@ class _Rounds:
             ended=self.ended,
             rounds=tuple(self.rounds),
             series=series_of(self.figures),
-            counters=_counted(self.counters, self._read_counters()),
         )
 
     def _goes_on(self) -> bool:
@@ -336,11 +254,9 @@ class _Rounds:
         if before.held_back_seconds is not None and now.held_back_seconds is not None and cpus:
             held_back = max(0.0, now.held_back_seconds - before.held_back_seconds)
             held_back /= seconds * cpus
-        telemetry = Telemetry(seconds=seconds, readings=1, gpus=gpus)
         return Conditions(
             quota_cpus=now.cpus,
             held_back_share=held_back,
-            shared_gpus=bool(gpus) and gpus_are_shared((telemetry,), ranks),
             far_uuids=_far(ranks, self.planned.machine.node_cores),
             gpus=tuple(use.model_copy(update={"uuid": bare(use.uuid)}) for use in gpus),
         )
@@ -366,7 +282,7 @@ class _Rounds:
                 round_seconds,
                 noise or {},
                 figures=max(10, len(run_series)) * self.options.nodes,
-                peers=max(kinds.values(), default=0),
+                peers=max(self.options.nodes, *kinds.values(), 0),
                 baseline_rounds=None if baseline is None else len(undisturbed(baseline.run)),
             )
             for budget in (self.options.budget_seconds, *_OTHER_BUDGETS)

@@ -240,15 +240,25 @@ def _print_speeds(speeds: FleetSpeeds, labels: Mapping[int, str], console: Conso
         if len(speeds.figures) > shown:
             left = len(speeds.figures) - shown
             console.print(f"… and {left} that are faster", style="dim", highlight=False)
-    for each in speeds.low:
-        what = f"{each.disposition.value if each.disposition else ''} {labels[each.node_rank]}"
-        console.print(
-            f"{what}, {each.part}: {each.action} ({each.figure}; {each.because})",
-            markup=False,
-            highlight=False,
-        )
+    for line in _what_to_do(speeds.low, labels):
+        console.print(line, markup=False, highlight=False)
     for reason in speeds.left_out:
         console.print(f"not compared: {reason}", style="dim", markup=False, highlight=False)
+
+
+def _what_to_do(low: Sequence[FleetFigure], labels: Mapping[int, str]) -> list[str]:
+    """``return 5 (n5), GPU 2: replace the GPU (compute bf16, memory bandwidth; …)``, a line for each
+    part and cause."""
+    figures: dict[tuple[str, str, str, str], list[str]] = {}
+    for each in low:
+        disposition = each.disposition or Disposition.RETEST
+        part = f"{labels[each.node_rank]}, {each.part}"
+        key = (disposition.value, part, each.action, each.because)
+        figures.setdefault(key, []).append(each.figure)
+    return [
+        f"{disposition} {part}: {action} ({', '.join(names)}; {because})"
+        for (disposition, part, action, because), names in figures.items()
+    ]
 
 
 def _speed_mark(figure: FleetFigure) -> str:

@@ -26,7 +26,7 @@ def a_run(
         **{
             "hostname": "node-1",
             "device": "cuda",
-            "asked": "1",
+            "asked": {},
             "world_size": 8,
             "budget_seconds": 600.0,
             "seconds": 100.0,

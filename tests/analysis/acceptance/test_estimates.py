@@ -33,6 +33,16 @@ def test_a_figure_that_alternates_has_two_speeds_and_says_which_rounds() -> None
     assert fast.rate == pytest.approx(100, rel=0.02)
 
 
+@pytest.mark.parametrize("rounds", [60, 400, 1200])
+def test_two_speeds_are_found_in_any_number_of_rounds(rounds: int) -> None:
+    rng = np.random.default_rng(rounds)
+    values = [
+        rate * (0.9 if it % 3 == 0 else 1.0) for it, rate in enumerate(noisy(rng, 9.0, rounds))
+    ]
+    assert modes(values, 1e-5) is not None
+    assert modes(noisy(rng, 9.0, rounds, 0.03), 1e-5) is None
+
+
 def test_rounds_that_were_not_measured_keep_the_numbers_of_the_others() -> None:
     found = modes([100.0, None, 80.0, 100.1, None, 80.1, 99.9, 79.9], 1e-3)
     assert found is not None

@@ -15,6 +15,7 @@ from torchscale.analysis.acceptance.verdict import (
     speed_checks,
     speed_reasons,
 )
+from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import (
     Acceptance,
     AcceptanceRun,
@@ -163,6 +164,36 @@ def test_a_run_that_is_disturbed_throughout_fails_with_one_reason() -> None:
     assert [each.because for each in speed_reasons(acceptance)] == [
         "6 of 6 rounds: other processes had 40 % of the cores' time"
     ]
+
+
+def test_a_gpu_that_lowered_its_clocks_is_tested_again_though_its_figures_are_fine() -> None:
+    hot = Conditions(
+        foreign_share=0.0,
+        gpus=(
+            GpuUse(
+                uuid="3",
+                throttle_reasons=("hardware thermal slowdown",),
+                throttled_share=0.4,
+            ),
+            GpuUse(uuid="4", throttle_reasons=("power brake",), throttled_share=0.01),
+        ),
+    )
+    conditions = [Conditions(foreign_share=0.0)] * 6 + [hot, hot]
+    run = a_run(eight_gpus(np.random.default_rng(14)), conditions=conditions)
+    (found,) = reasons(run)
+    assert (found.uuid, found.action) == ("3", "check cooling and power")
+    assert found.because == "lowered its clocks in rounds 7 and 8: hardware thermal slowdown"
+
+
+def test_fewer_devices_than_in_the_baseline_are_said() -> None:
+    rng = np.random.default_rng(15)
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1e9, 6)}))
+    run = a_run({NODE: noisy(rng, 1e9, 6)}, world_size=7)
+    (found,) = reasons(run, baseline)
+    assert found.because.startswith("measured on 7 of the baseline's 8 devices")
+    figure = check(speed_checks(judged(run, baseline)), "speed_all_reduce")
+    assert figure.status is Status.NOT_APPLICABLE
+    assert figure.seen.endswith("no limit to judge by: the baseline is over 8 ranks")
 
 
 def test_two_rounds_are_no_acceptance() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.acceptance.estimates import Mode
+from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Baseline,
@@ -24,6 +25,8 @@ from torchscale.util.units import format_percent
 HELD_BACK = 0.02
 """Share of the processors' time that a quota takes before it explains anything: less is within the
 noise of a round."""
+MAX_THROTTLED_SHARE = 0.05
+"""As of a burn-in: a single reading may show a short reason."""
 LOWER = 0.02
 """A clock or a power limit that is this much lower is another one."""
 
@@ -152,6 +155,7 @@ def _settings_of_gpu(
     """Heat, and a lowered power limit; a GPU's alone."""
     for uuid in series.uuids:
         uses = [use for each in conditions for use in each.gpus if use.uuid == uuid]
+        uses = [use for use in uses if was_throttled(use)]
         reasons = dict.fromkeys(reason for use in uses for reason in use.throttle_reasons or ())
         if reasons:
             because = f"it lowered its clocks: {', '.join(reasons)}"
@@ -179,6 +183,13 @@ def _other_set_up(
         return None
     because = f"other versions than in the baseline: {', '.join(differing)}"
     return Explanation(Cause.UNCLEAR, because, "measure it with the versions of the baseline")
+
+
+def was_throttled(use: GpuUse) -> bool:
+    """Whether a GPU lowered its clocks for heat or a fault for a part of a round that is more than a
+    short reason."""
+    share = use.throttled_share
+    return bool(use.throttle_reasons) and (share is None or share > MAX_THROTTLED_SHARE)
 
 
 def _held_back(conditions: Conditions) -> bool:

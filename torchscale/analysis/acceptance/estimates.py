@@ -8,6 +8,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from torchscale.analysis.stats.series import mean_interval, student_t_quantile
 
 MIN_ROUNDS = 3
@@ -17,6 +20,8 @@ MIN_GAP = 0.05
 either."""
 _LEAST_OF_A_MODE = 2
 """A single round apart is a disturbance, not a second speed."""
+_MOST_HALVINGS = 1000
+"""Below the exponent of the least float."""
 _LEAST_SPREAD = 1e-4
 """Least standard deviation within a group: rates are compared with four digits."""
 
@@ -84,30 +89,35 @@ def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | N
     count = len(known)
     if count < 2 * _LEAST_OF_A_MODE:
         return None
-    cuts = range(_LEAST_OF_A_MODE, count - _LEAST_OF_A_MODE + 1)
-    cut = max(cuts, key=lambda at: _separation(known[:at], known[at:]))
-    low, high = known[:cut], known[cut:]
-    critical = student_t_quantile(1 - error / (2**count - 2), count - 2)
-    gap = _mean(high) - _mean(low)
-    if gap < -math.log1p(-MIN_GAP) or not _separation(low, high) > critical:
+    logs = np.array([log for log, _ in known])
+    cuts = np.arange(_LEAST_OF_A_MODE, count - _LEAST_OF_A_MODE + 1)
+    gaps, ratios = _separations(logs, cuts)
+    best = int(np.argmax(ratios))
+    # of the lower tail: the upper one is 1 for a float from fifty rounds on
+    chance = math.ldexp(error, -min(count, _MOST_HALVINGS))
+    critical = -student_t_quantile(chance, count - 2)
+    if gaps[best] < -math.log1p(-MIN_GAP) or not ratios[best] > critical:
         return None
-    return _mode(low), _mode(high)
+    return _mode(known[: cuts[best]]), _mode(known[cuts[best] :])
 
 
-_Values = list[tuple[float, int]]
+_Floats = npt.NDArray[np.float64]
 
 
-def _separation(low: _Values, high: _Values) -> float:
-    """Student's t of the difference of two groups with a common variance."""
-    count = len(low) + len(high)
-    squares = sum((log - _mean(side)) ** 2 for side in (low, high) for log, _ in side)
-    spread = max(math.sqrt(squares / (count - 2)), _LEAST_SPREAD)
-    return (_mean(high) - _mean(low)) / (spread * math.sqrt(1 / len(low) + 1 / len(high)))
+def _separations(logs: _Floats, cuts: npt.NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+    """The difference of the means on both sides of each cut of sorted values, and Student's t of it
+    with a common variance."""
+    count = len(logs)
+    centred = logs - logs.mean()
+    sums, squares = np.cumsum(centred), np.cumsum(centred**2)
+    low, high = sums[cuts - 1], sums[-1] - sums[cuts - 1]
+    few, many = cuts, count - cuts
+    within = squares[-1] - low**2 / few - high**2 / many
+    spread = np.sqrt(np.maximum(within / (count - 2), _LEAST_SPREAD**2))
+    gaps = high / many - low / few
+    return gaps, gaps / (spread * np.sqrt(1 / few + 1 / many))
 
 
-def _mean(values: _Values) -> float:
-    return statistics.fmean(log for log, _ in values)
-
-
-def _mode(values: _Values) -> Mode:
-    return Mode(math.exp(_mean(values)), tuple(sorted(it for _, it in values)))
+def _mode(values: list[tuple[float, int]]) -> Mode:
+    mean = statistics.fmean(log for log, _ in values)
+    return Mode(math.exp(mean), tuple(sorted(it for _, it in values)))

@@ -134,6 +134,9 @@ class _Case:
         deciding = _deciding(limits)
         if deciding is None:
             because = "no limit to judge by"
+            baseline = self._baseline
+            if baseline is not None and baseline.run.world_size != self._run.world_size:
+                because += f": the baseline is over {baseline.run.world_size} ranks"
             return _figure(series, level, FigureStatus.NO_LIMIT, because=because)
         if deciding.surely_low:
             others = ""

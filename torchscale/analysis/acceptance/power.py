@@ -22,9 +22,10 @@ from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power
 PROBABILITY = 0.9
 NORMAL_90 = 1.2816
 """Quantile of the normal distribution at :data:`PROBABILITY`."""
-DEFAULT_NOISE = (0.01, 0.05)
-"""Standard deviation from round to round, of the steadiest and of the noisiest figure: on two cores
-of a shared virtual machine, before the machine at hand has been measured (docs/accepting-nodes.md)."""
+DEFAULT_NOISE = (0.01, 0.0365)
+"""Standard deviation from round to round of the steadiest and of the noisiest figure, before the
+machine at hand has been measured: from launch to launch on quiet machines, and on two cores of a
+shared one (docs/tested-on.md)."""
 
 
 def round_noise(run: AcceptanceRun, rounds: Sequence[int]) -> dict[str, float]:

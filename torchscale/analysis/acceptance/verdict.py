@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.acceptance.causes import was_throttled
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS
 from torchscale.analysis.acceptance.judge import (
     ROUNDS_TO_STOP,
@@ -76,9 +77,35 @@ def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
     elif len(run.rounds) < MIN_ROUNDS:
         because = f"{rounds_text(len(run.rounds))}, {MIN_ROUNDS} are needed"
         yield SpeedReason(because, "measure for longer (--budget)")
+    yield from _throttled(run)
+    yield from _fewer_devices(acceptance)
     for counter in _new_errors(run):
         because = f"{counter.part}: {counter.after - counter.before} {counter.counter}"
         yield SpeedReason(because, "reseat the card or cable", uuid=counter.uuid or "")
+
+
+def _throttled(run: AcceptanceRun) -> Iterator[SpeedReason]:
+    """GPUs that lowered their clocks for heat or a fault, whatever their figures are."""
+    found: dict[str, list[int]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for it, each in enumerate(run.rounds):
+        for use in each.conditions.gpus:
+            if was_throttled(use):
+                found.setdefault(use.uuid, []).append(it)
+                reasons.setdefault(use.uuid, {}).update(dict.fromkeys(use.throttle_reasons or ()))
+    for uuid, places in found.items():
+        because = f"lowered its clocks in {_rounds(places, run)}: {', '.join(reasons[uuid])}"
+        yield SpeedReason(because, "check cooling and power", uuid=uuid)
+
+
+def _fewer_devices(acceptance: Acceptance) -> Iterator[SpeedReason]:
+    """What is not there cannot be slow."""
+    if acceptance.baseline is None:
+        return
+    now, then = acceptance.run.world_size, acceptance.baseline.run.world_size
+    if now < then:
+        because = f"measured on {now} of the baseline's {then} devices or groups of cores (set-up)"
+        yield SpeedReason(because, "give the job all devices and CPUs of the node")
 
 
 def _merged(reasons: Sequence[_FigureReason]) -> Iterator[SpeedReason]:
@@ -149,6 +176,8 @@ def figure_text(figure: JudgedFigure) -> str:
     if figure.rate is None:
         return "not measured"
     text = format_value(figure.rate, figure.unit)
+    if figure.rounds == 0:
+        return text
     if figure.low is None or figure.high is None:
         return f"{text} ({rounds_text(figure.rounds, 'undisturbed ')})"
     interval = format_interval(
@@ -298,7 +327,7 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
     worst = min(parts, key=lambda part: (order.index(part.status), part.rate or 0.0))
     status, seen = _STATUSES[worst.status], figure_text(worst)
     alike = [part.part for part in parts if part.status is worst.status]
-    if len(parts) > 1 and is_suspected(worst):
+    if is_suspected(worst) and len(alike) < len(parts):
         seen += f" on {_listed(alike)} of {len(parts)}"
     elif len(parts) > 1:
         seen += f" on {worst.part}, the slowest of {len(alike)}"

@@ -8,7 +8,7 @@ from torchscale.analysis.acceptance.judge import NARROW, disturbance
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power, Series
 from torchscale.util.units import format_coarse_seconds, format_percent
 
-_AGAINST = {LimitKind.BASELINE: "baseline", LimitKind.PEERS: "peers on this node"}
+_AGAINST = {LimitKind.BASELINE: "baseline", LimitKind.PEERS: "devices or nodes beside"}
 _MOST = 0.5
 
 

@@ -120,7 +120,8 @@ class AcceptanceRun(Frozen):
     Attributes:
         hostname: Where.
         device: ``cuda`` or ``cpu``.
-        asked: Hash of what was asked of each round: figures compare where it is equal.
+        asked: Kind of cell → hash of what was asked of each round: figures compare where it is
+            equal.
         world_size: Ranks of each launch.
         nodes: Nodes that are accepted together, which share the false alarms.
         versions: Versions that can change a figure, by name.
@@ -133,7 +134,7 @@ class AcceptanceRun(Frozen):
 
     hostname: str
     device: str
-    asked: str
+    asked: dict[str, str]
     world_size: Count
     nodes: PositiveCount = 1
     versions: dict[str, str] = Field(default_factory=dict)

@@ -9,9 +9,16 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from torchscale.analysis.comparison.explanation import ExplainedCell, ExplainedPair
+from torchscale.analysis.comparison.operators import ComparedRecording
 from torchscale.analysis.comparison.why import CellWhy, Clarity
 from torchscale.report.document import shortened
 from torchscale.report.text.labels import plural
+from torchscale.report.text.operators import (
+    ONE_RECORDING,
+    operator_rows,
+    operator_share,
+    recording_headline,
+)
 from torchscale.report.text.why import (
     Unit,
     WhyRow,
@@ -23,6 +30,8 @@ from torchscale.report.text.why import (
     why_headline,
 )
 
+_MAX_OPERATORS = 12
+"""Half a screen; JSON has all."""
 _MAX_CELLS = 3
 """About two screens; JSON and HTML hold every cell."""
 _LABEL = 22
@@ -40,8 +49,45 @@ def print_why(explained: ExplainedPair, console: Console) -> None:
         console.print(f"… and {more} (--format json or html)\n", markup=False)
     for name, reason in explained.without.items():
         console.print(shortened(f"No parts of {name}: {reason}."), markup=False, soft_wrap=True)
-    if not explained.cells and not explained.without:
+    for recording in explained.recordings:
+        print_recording(recording, names, console)
+    if not explained.cells and not explained.without and not explained.recordings:
         console.print("No training cell was compared, so there is nothing to explain.\n")
+
+
+def print_recording(recording: ComparedRecording, names: tuple[str, str], console: Console) -> None:
+    """The operators that changed most, and the rest of the step."""
+    compared = recording.comparison
+    if compared is None:
+        text = f"Recordings of {recording.label} cannot be compared: {recording.problem}"
+        console.print(shortened(text), markup=False, soft_wrap=True)
+        return
+    heading = recording_headline(recording.label, compared)
+    console.print(f"Recordings: {heading}", style="bold", markup=False, soft_wrap=True)
+    unit, rows = operator_rows(compared, _MAX_OPERATORS)
+    table = Table(
+        Column(f"operator, {unit.name} a step", overflow="fold", ratio=1),
+        *(Column(escape(name), justify="right", overflow="fold", min_width=7) for name in names),
+        *(Column(title, justify="right", no_wrap=True) for title in ("change", "share", "calls")),
+        Column("", no_wrap=True),
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    for row in rows:
+        table.add_row(
+            escape(row.label),
+            unit.text(row.before),
+            unit.text(row.after),
+            unit.change(row.difference),
+            operator_share(row),
+            row.calls,
+            "" if row.fate is None else row.fate.value,
+        )
+    console.print(table)
+    console.print(ONE_RECORDING, markup=False, soft_wrap=True)
+    console.print()
 
 
 def _print_cell(cell: ExplainedCell, names: tuple[str, str], console: Console) -> None:

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
 from torchscale.analysis.comparison.explanation import explain
-from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
+from torchscale.analysis.comparison.matching import (
+    Difference,
+    cell_differences,
+    differences,
+    workload_key,
+)
 from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
@@ -25,6 +30,8 @@ from torchscale.report.text.comparison_verdict import format_held, format_nothin
 from torchscale.report.text.labels import listed, plural
 from torchscale.results.baselines import BASELINES, find_baseline
 from torchscale.results.comparison_inputs import Side, load_sides, load_source
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.store.run_folder import RESULTS
 from torchscale.util.units import format_percent
@@ -44,7 +51,8 @@ class Rules:
             ``median-of-10``; ``None`` for the first source.
         history: File of a history, or directory with run folders: holds the earlier runs (by
             default the directory that holds the run does), and sources that are nothing here.
-        why: Explain the difference of each training cell.
+        why: Explain the difference of each training cell: also across versions and devices, and of
+            the only cell of each side whatever it was started with.
     """
 
     threshold: float = THRESHOLD
@@ -183,8 +191,8 @@ def _compared(
     *,
     prices_given: bool,
 ) -> ComparisonReport:
-    of_sides = differences(sides)
-    if not rules.force and not rules.match:
+    of_sides, match = differences(sides), _match(rules, sides)
+    if not (rules.force or match or rules.why):
         _refuse([difference for difference in of_sides if difference.forbids])
     pairs = tuple(
         compare(
@@ -193,7 +201,7 @@ def _compared(
             threshold=rules.threshold,
             prices=(prices[0], price),
             ignore_precision=rules.force,
-            match=rules.match,
+            match=match,
             accept_flags=rules.accept_flags,
             median=rules.against is not None and rules.against.startswith("median"),
         )
@@ -209,9 +217,27 @@ def _compared(
         rules.metrics,
         rules.threshold,
         tuple(price for price in prices if price is not None) if prices_given else (),
-        matched_by_name=bool(rules.match),
+        matched_by_name=bool(match),
         left_out=tuple(left_out),
     )
+
+
+def _match(rules: Rules, sides: Sequence[ResultSet]) -> tuple[MatchKey, ...]:
+    """The keys that cells match by: those that were asked for. Where the difference of the only
+    training cell of each side is to be explained, what it was started with may be the cause: it
+    matches whatever differs but the number of devices."""
+    if rules.match or not rules.why:
+        return rules.match
+    cells = [
+        [trained for cell in side.cells if (trained := as_kind(cell.cell, TrainingCell))]
+        for side in sides
+    ]
+    if any(len(of_side) != 1 for of_side in cells):
+        return ()
+    alike = len({workload_key(cell) for (cell,) in cells}) == 1
+    if alike or len({cell.world_size for (cell,) in cells}) > 1:
+        return ()
+    return (MatchKey.DEVICES,)
 
 
 def _refuse(forbidding: Sequence[Difference]) -> None:

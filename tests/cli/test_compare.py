@@ -408,3 +408,17 @@ def test_why_names_what_is_missing(tmp_path: Path) -> None:
     found = torchscale(tmp_path, "compare", "--why", "before", "after")
     assert found.returncode == 0, found.stderr
     assert "before: 3 of 3 launches have no parts of their step" in found.stdout
+
+
+def test_why_is_asked_across_versions_and_options(tmp_path: Path) -> None:
+    """Which are what may be the cause."""
+    measured(tmp_path / "old", with_signals=True, training={"optimizer": "sgd"})
+    measured(tmp_path / "new", with_signals=True, device="Other Processor")
+    assert torchscale(tmp_path, "compare", "old", "new").returncode == 2
+    done = torchscale(tmp_path, "compare", "--why", "old", "new", "--fail-on", "never")
+    assert done.returncode == 0, done.stderr
+    assert "optimizer of cells: sgd | adamw" in done.stdout
+    assert "the mean step takes equally long" in done.stdout
+    several = measured(tmp_path / "several", with_signals=True, batch_sizes=[8, 16, 32])
+    other = torchscale(tmp_path, "compare", "--why", "old", several.name, "--fail-on", "never")
+    assert "nothing to explain (--match model,global_batch,devices" in other.stdout

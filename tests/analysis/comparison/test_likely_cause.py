@@ -145,3 +145,9 @@ def test_two_names_of_one_change_are_one_candidate() -> None:
 
 def test_there_is_advice_for_every_part() -> None:
     assert set(ADVICE) == set(StepPart)
+
+
+def test_a_commit_is_named_by_its_first_digits() -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), git_commit=f"{commit}-dirty")
+    assert "git commit (none → 0123456789ab-dirty)" in cause.text

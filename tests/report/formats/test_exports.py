@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +18,7 @@ import pytest
 
 from tests.analysis.acceptance.runs import a_run, baseline_of
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
+from tests.analysis.comparison.test_operators import AFTER, BEFORE
 from tests.analysis.health.test_node import node
 from tests.bisect.test_verdict import bisection_export
 from tests.explanations import measured as measured_parts
@@ -32,6 +34,11 @@ from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.explanation import explain
 from torchscale.analysis.comparison.likely_cause import Basis
 from torchscale.analysis.comparison.matching import differences
+from torchscale.analysis.comparison.operators import (
+    ComparedRecording,
+    OperatorFate,
+    compare_recorded,
+)
 from torchscale.analysis.comparison.pair import Outcome, Verdict
 from torchscale.analysis.comparison.why import Clarity
 from torchscale.analysis.health.node import validate_facts
@@ -59,6 +66,7 @@ from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.comparison import (
     BasisName,
     ClarityName,
+    FateName,
     OutcomeName,
     VerdictName,
 )
@@ -96,6 +104,7 @@ def comparison() -> ComparisonReport:
     before = side(result(first), result(second), split[0], name="before")
     after = side(result(first, scaled(STEADY, 0.9)), split[1], name="after", threads_per_rank=3)
     pair = compare(before, after)
+    recording = ComparedRecording("a cell", compare_recorded(BEFORE, AFTER))
     return ComparisonReport(
         (pair,),
         tuple(differences([before, after])),
@@ -103,7 +112,7 @@ def comparison() -> ComparisonReport:
         (),
         0.02,
         (1.0, 2.0),
-        why=(explain(pair),),
+        why=(replace(explain(pair), recordings=(recording,)),),
     )
 
 
@@ -259,6 +268,7 @@ def test_verdicts_and_outcomes_are_published_as_tables_show_them() -> None:
     assert set(get_args(VerdictName)) == {verdict.value for verdict in Verdict}
     assert set(get_args(OutcomeName)) == {outcome.value for outcome in Outcome}
     assert set(get_args(ClarityName)) == {clarity.value for clarity in Clarity}
+    assert set(get_args(FateName)) == {fate.value for fate in OperatorFate}
     assert set(get_args(BasisName)) == {basis.value for basis in Basis}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torchscale.analysis.comparison.likely_cause import Cause, likely_causes
 from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
+from torchscale.analysis.comparison.operators import ComparedRecording
 from torchscale.analysis.comparison.pair import Pair
 from torchscale.analysis.comparison.why import CellWhy, split_pair
 
@@ -35,11 +36,13 @@ class ExplainedPair:
         pair: The sides.
         cells: Training cells that both sides measured, the largest relative difference first.
         without: Why a cell that was compared has no parts, by its id.
+        recordings: Of cells that both sides recorded: their operators.
     """
 
     pair: Pair
     cells: tuple[ExplainedCell, ...]
     without: Mapping[str, str]
+    recordings: tuple[ComparedRecording, ...] = ()
 
 
 def explain(pair: Pair) -> ExplainedPair:

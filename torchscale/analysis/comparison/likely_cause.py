@@ -4,6 +4,7 @@ else differs between the sides: one table of rules, which abstain where the evid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,8 @@ explains little."""
 _LEVEL = 0.05
 BUCKET_CHANGE = 1.5
 """Factor by which the number of buckets must differ: two instead of one may come of rounding."""
+_COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")
+"""A git commit, which its first digits identify."""
 _MOST_OF_IT = 0.6
 """Share of what ranks take longer from which a phase is named."""
 
@@ -269,7 +272,9 @@ def _cause(why: CellWhy, part: PartChange[StepPart], differences: Sequence[Diffe
         text = "nothing that is recorded of machine, software or settings can be behind it"
         return Cause(part, Basis.NONE, text, ADVICE[part.name])
     if len(candidates) == 1:
-        values = " → ".join(value or "none" for value in changes[candidates[0]].values)
+        values = " → ".join(
+            _COMMIT.sub(r"\1", value) or "none" for value in changes[candidates[0]].values
+        )
         text = f"{candidates[0]} ({values}), the only recorded change that can be behind it"
         return Cause(
             part, Basis.ONLY_CHANGE, text, "To be sure, change it back and measure.", candidates

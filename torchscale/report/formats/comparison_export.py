@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.comparison.compare import LEVEL
 from torchscale.analysis.comparison.explanation import ExplainedCell, ExplainedPair
+from torchscale.analysis.comparison.operators import ComparedRecording, OperatorChange
 from torchscale.analysis.comparison.pair import Pair
 from torchscale.config.choices import Metric
 from torchscale.report.sections.comparison.document import ComparisonReport
@@ -84,6 +85,39 @@ def _why(explained: ExplainedPair) -> dict[str, object]:
         "without": tuple(
             {"cell_id": name, "reason": reason} for name, reason in explained.without.items()
         ),
+        "recordings": tuple(map(recording_content, explained.recordings)),
+    }
+
+
+def recording_content(recording: ComparedRecording) -> dict[str, object]:
+    """Two recordings, as :class:`RecordingExport` takes them."""
+    content: dict[str, object] = {
+        "label": recording.label,
+        "problem": recording.problem,
+        "before": None,
+        "after": None,
+        "operators": (),
+        "collectives": (),
+    }
+    compared = recording.comparison
+    if compared is None:
+        return content
+    return content | {
+        "before": compared.before,
+        "after": compared.after,
+        "operators": tuple(map(_operator, compared.operators)),
+        "collectives": tuple(map(_operator, compared.collectives)),
+    }
+
+
+def _operator(change: OperatorChange) -> dict[str, object]:
+    return {
+        "name": change.name,
+        "fate": change.fate,
+        "calls": (change.before.count, change.after.count),
+        "before": change.before.seconds,
+        "after": change.after.seconds,
+        "difference": change.seconds,
     }
 
 

@@ -249,15 +249,12 @@ def _outside_sentences(why: CellWhy) -> list[str]:
     if not clear:
         return []
     unit = Unit.of(1.0)
-    changes = [
-        f"{OUTSIDE_LABELS[part.name]} {unit.change(part.seconds)} {unit.name}" for part in clear
-    ]
+    changes = [f"{OUTSIDE_LABELS[part.name]} {_change(part, unit)} {unit.name}" for part in clear]
     return [f"Each launch, outside its steps: {listed(changes)}."]
 
 
 def _cause_sentence(cause: Cause, unit: Unit) -> str:
-    change = unit.change(unit.rounded(cause.part.seconds))
-    part = f"{PART_LABELS[cause.part.name].capitalize()} {change} {unit.name}"
+    part = f"{PART_LABELS[cause.part.name].capitalize()} {_change(cause.part, unit)} {unit.name}"
     names = _names(cause.candidates)
     if cause.basis is Basis.MEASURED:
         beside = ""
@@ -284,7 +281,7 @@ def _nothing_clear(why: CellWhy) -> str:
         before, after = why.launches
         return (
             f"No part is clear: {before} and {after} launches, and {MIN_LAUNCHES} a side are "
-            "needed; set benchmark.repeats: 5."
+            f"needed (benchmark.repeats: 5; an attempt of a watched job is one). {_largest(why)}"
         )
     if all(part.clarity is Clarity.SMALL for part in why.parts):
         return "No part differs by more than the threshold."
@@ -292,12 +289,24 @@ def _nothing_clear(why: CellWhy) -> str:
         flags = " and ".join(why.disturbance.conditions)
         return (
             f"No part is clear: one side was {flags}, which may have made as much; measure again on "
-            "a quiet machine, or pass --accept flags."
+            f"a quiet machine, or pass --accept flags. {_largest(why)}"
         )
     return (
         "No part is clear: each could be noise between launches, or is below the threshold; more "
-        "launches narrow the intervals (benchmark.repeats: 5)."
+        f"launches narrow the intervals (benchmark.repeats: 5). {_largest(why)}"
     )
+
+
+def _largest(why: CellWhy) -> str:
+    """Where to look first, although it is not clear."""
+    unit = Unit.of(max(why.step.difference.before, why.step.difference.after))
+    part = max(why.parts, key=lambda one: abs(one.seconds))
+    return f"Largest difference: {PART_LABELS[part.name]} {_change(part, unit)} {unit.name}."
+
+
+def _change(part: PartChange[_Name], unit: Unit) -> str:
+    """The difference as the table has it: of the rounded times."""
+    return unit.change(unit.rounded(part.difference.after) - unit.rounded(part.difference.before))
 
 
 def share_text(row: WhyRow) -> str:

@@ -15,6 +15,7 @@ VerdictName = Literal["better", "worse", "same", "unclear"]
 ReasonName = Literal["launches", "conditions", "noise"]
 ClarityName = Literal["clear", "small", "unclear"]
 BasisName = Literal["measured", "only_change", "several", "none"]
+FateName = Literal["new", "gone", "more calls", "fewer calls", "slower", "faster", "alike"]
 OutcomeName = Literal["compared", "lost", "gained", "unmeasured", "unmatched"]
 
 
@@ -247,12 +248,52 @@ class CellWithoutPartsExport(Export):
     reason: str
 
 
+class OperatorExport(Export):
+    """An operator, or a kernel of a device, in a recorded step: means over ranks and steps."""
+
+    name: str
+    """With the shapes of its inputs where torch.profiler recorded an operator."""
+    fate: FateName
+    calls: tuple[float, float]
+    before: float
+    """Seconds of all calls of a step."""
+    after: float
+    difference: float
+
+
+class RecordedStepExport(Export):
+    """The mean step of a recording; seconds. Operators, exposed communication and rest sum to it."""
+
+    steps: int
+    seconds: float
+    communication: float
+    """Exposed: no operator hides it."""
+    rest: float
+    """Gaps, less what runs at the same time."""
+
+
+class RecordingExport(Export):
+    """Two recordings of one cell."""
+
+    label: str
+    problem: str
+    """Why they could not be compared; empty where they could."""
+    before: RecordedStepExport | None
+    after: RecordedStepExport | None
+    operators: tuple[OperatorExport, ...]
+    """The largest difference first."""
+    collectives: tuple[OperatorExport, ...]
+    """Exposed communication by operation and size, likewise."""
+
+
 class PairWhyExport(Export):
     """A pair explained."""
 
     cells: tuple[WhyExport, ...]
     """The largest relative difference first."""
     without: tuple[CellWithoutPartsExport, ...]
+    recordings: tuple[RecordingExport, ...]
+    """Of cells that both sides recorded."""
 
 
 class PairExport(Export):

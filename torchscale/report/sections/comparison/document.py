@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from torchscale.analysis.comparison.explanation import ExplainedPair
 from torchscale.analysis.comparison.matching import Difference
+from torchscale.analysis.comparison.operators import ComparedRecording
 from torchscale.analysis.comparison.pair import Outcome, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Document,
     KeyFigure,
     Overview,
+    Paragraph,
     Section,
     only_if,
     shortened,
@@ -34,7 +36,7 @@ from torchscale.report.sections.comparison.ranking import (
     ranked_sides,
     ranking_section,
 )
-from torchscale.report.sections.comparison.why import why_section
+from torchscale.report.sections.comparison.why import recording_blocks, why_section
 from torchscale.report.text.comparison import (
     METRIC_LABELS,
     format_interval,
@@ -101,6 +103,20 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
         footer="Figures of each side were measured; changes, intervals, p-values and scores are "
         "computed from them. "
         "– means not measured.",
+    )
+
+
+def recordings_document(recording: ComparedRecording, names: tuple[str, str]) -> Document:
+    """Two recordings on their own as a report for people."""
+    headline, *blocks = recording_blocks(recording, (shortened(names[0]), shortened(names[1])))
+    assert isinstance(headline, Paragraph)  # noqa: S101 - the first block; tells the type checker
+    return Document(
+        title=f"Recordings: {shortened(recording.label)}",
+        subtitle=headline.text,
+        verdict=(),
+        key_figures=(),
+        sections=(Section("Operators", "operators", tuple(blocks)),),
+        footer="Times are of recorded steps, with the profiler at work.",
     )
 
 

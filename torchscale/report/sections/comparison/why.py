@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.comparison.explanation import ExplainedCell, ExplainedPair
+from torchscale.analysis.comparison.operators import ComparedRecording
 from torchscale.analysis.comparison.why import CellWhy, Clarity
 from torchscale.report.document import (
     Block,
@@ -23,6 +24,12 @@ from torchscale.report.document import (
 )
 from torchscale.report.text.comparison import comparison_label
 from torchscale.report.text.labels import chart_name, plural
+from torchscale.report.text.operators import (
+    ONE_RECORDING,
+    operator_rows,
+    operator_share,
+    recording_headline,
+)
 from torchscale.report.text.why import (
     Unit,
     WhyRow,
@@ -34,6 +41,8 @@ from torchscale.report.text.why import (
     why_headline,
 )
 
+_MAX_OPERATORS, _MAX_BRIEF_OPERATORS = 60, 8
+"""Rows of operators; JSON has all."""
 _MAX_BRIEF_CELLS = 3
 """In a pull request; HTML and JSON have all."""
 _TONES = {Clarity.CLEAR: Tone.CAUTION, Clarity.SMALL: Tone.DIM, Clarity.UNCLEAR: Tone.PLAIN}
@@ -63,6 +72,8 @@ def why_section(explained: Sequence[ExplainedPair], *, brief: bool = False) -> S
         if len(cells) < len(pair.cells):
             more = plural(len(pair.cells) - len(cells), "more cell")
             blocks.append(Paragraph(f"And {more}; HTML and JSON have all."))
+        for recording in pair.recordings:
+            blocks += recording_blocks(recording, names, brief=brief)
         if pair.without:
             blocks.append(
                 Bullets(
@@ -73,6 +84,43 @@ def why_section(explained: Sequence[ExplainedPair], *, brief: bool = False) -> S
                 )
             )
     return Section("Why", "why", tuple(blocks))
+
+
+def recording_blocks(
+    recording: ComparedRecording, names: tuple[str, str], *, brief: bool = False
+) -> list[Block]:
+    """The operators of two recordings."""
+    compared = recording.comparison
+    if compared is None:
+        text = f"Recordings of {recording.label} cannot be compared: {recording.problem}"
+        return [Paragraph(shortened(text))]
+    unit, rows = operator_rows(compared, _MAX_BRIEF_OPERATORS if brief else _MAX_OPERATORS)
+    columns = (
+        Column(f"operator, {unit.name} a step", prose=True),
+        Column(names[0], True),
+        Column(names[1], True),
+        Column("change", True),
+        Column("share", True),
+        Column("calls", True),
+        Column("what"),
+    )
+    values = tuple(
+        (
+            TableValue(row.label),
+            TableValue(unit.text(row.before), row.before),
+            TableValue(unit.text(row.after), row.after),
+            TableValue(unit.change(row.difference), row.difference),
+            TableValue(operator_share(row), row.share),
+            TableValue(row.calls),
+            TableValue("" if row.fate is None else row.fate.value),
+        )
+        for row in rows
+    )
+    return [
+        Paragraph(recording_headline(recording.label, compared)),
+        Table(f"Operators, {shortened(recording.label)}", columns, values),
+        Paragraph(ONE_RECORDING),
+    ]
 
 
 def _cell_blocks(cell: ExplainedCell, names: tuple[str, str], *, brief: bool) -> list[Block]:

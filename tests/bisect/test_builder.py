@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bisect.wheels import write_wheel
-from torchscale.bisect.builder import Builder, Sources, variables_of
+from torchscale.bisect.builder import Builder, Sources, foreign_python, variables_of
 from torchscale.bisect.environment import Environment
 from torchscale.util.interpreter import installed_program
 
@@ -113,6 +113,27 @@ def test_by_uv(tmp_path: Path, sources: Sources) -> None:
     built = Builder(tmp_path / "cache", sources).build(ONE)
     assert built.directory is not None, built.problem
     assert '"uv"' in (built.directory / "environment.json").read_text()
+
+
+def test_a_program_of_another_python_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "environment", tmp_path / "other"
+    for path, text in (
+        (own / "bin" / "python", ""),
+        (other / "bin" / "python", ""),
+        (other / "bin" / "torchrun", "#!/other/bin/python3\n"),
+        (other / "bin" / "job", "#!/bin/sh\n"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(other / "bin"))
+    assert foreign_python("python", own) == ""
+    assert foreign_python("job", own) == ""
+    assert foreign_python("absent", own) == ""
+    assert "runs in another Python" in foreign_python("torchrun", own)
+    assert "write python" in foreign_python(str(other / "bin" / "python"), own)
 
 
 def test_other_packages_another_origin_or_another_python_is_another_environment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_what_is_wrong_is_said(tmp_path: Path, arguments: list[str], said: str) 
     assert done.returncode == 2
     assert said in done.stderr
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "bisect.md").read_text()
+    example = page.partition("## Try it")[2].partition("\n## ")[0]
+    code, line = re.findall(r"```(?:python)?\n(.*?)```", example, re.DOTALL)[:2]
+    (tmp_path / "job.py").write_text(code)
+    program, *arguments = line.split()
+    assert program == "torchscale"
+    done = torchscale(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Slower only with all of CHUNK=large → small, COPIES=1 → 2")
 
 
 @pytest.mark.slow

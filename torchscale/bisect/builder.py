@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +191,31 @@ def variables_of(directory: Path | None, variables: Sequence[tuple[str, str]]) -
             "PYTHONNOUSERSITE": "1",
         }
     return {**known, **dict(variables)}
+
+
+def foreign_python(program: str, directory: Path) -> str:
+    """Why a program would run in another Python than that of a built environment; empty where it
+    does not, or is no Python program."""
+    path = shutil.which(program, path=variables_of(directory, ())["PATH"])
+    if path is None or Path(path).absolute().is_relative_to(directory):
+        return ""
+    name = Path(path).name
+    if not name.startswith("python") and not _is_script_of_python(Path(path)):
+        return ""
+    return (
+        f"cannot be measured by {program}: {path} runs in another Python; write {name} and "
+        "have its package among the requirements (--with)"
+    )
+
+
+def _is_script_of_python(path: Path) -> bool:
+    """Whether its first line starts Python."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(_LINE_CHARACTERS)
+    except OSError:
+        return False
+    return line.startswith(b"#!") and b"python" in line
 
 
 def _plain_environment(variables: Mapping[str, str]) -> dict[str, str]:

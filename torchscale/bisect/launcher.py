@@ -19,6 +19,7 @@ from torchscale.errors import MachineError, UsageError
 from torchscale.launch.control import StopRequest
 from torchscale.measure.program_steps import ProgramSteps
 from torchscale.util.files import make_directory, remove_tree
+from torchscale.util.interpreter import installed_program
 from torchscale.util.logs import open_log
 from torchscale.util.process import ManagedProcess, tail
 from torchscale.util.redaction import redact_text
@@ -34,7 +35,7 @@ _POLL_SECONDS = 0.05
 """Between two looks whether the user stops or enough is measured. The end of the process itself is
 noticed at once."""
 _WORD = re.compile(r"\w")
-_ERROR = re.compile(r"(\[\w+\]:\s*)?[\w.]*(Error|Exception)\b")
+_ERROR = re.compile(r"(\[\w+\]:\s*)?([\w.]*(Error|Exception)\b|error: )")
 """``ValueError: …``; torchrun writes the rank before it."""
 _LOG_BYTES = 1 << 20
 _LINE_CHARACTERS = 200
@@ -140,7 +141,7 @@ class Launcher:
             OutputError: the log cannot be written.
         """
         make_directory(self.logs)
-        if shutil.which(self.command[0], path=variables.get("PATH")) is None:
+        if self._program(variables) is None:
             raise MachineError(f"cannot start {self.command[0]}: no such program")
         log = self.logs / f"launch-{number:03d}.log"
         if self.metric.name != "step" or self.is_cell:
@@ -150,6 +151,13 @@ class Launcher:
             return self._run(log, steps.environment(variables), cwd, steps)
         finally:
             steps.close()
+
+    def _program(self, variables: Mapping[str, str]) -> str | None:
+        """The program of the command; torchscale's own need not be on PATH."""
+        found = shutil.which(self.command[0], path=variables.get("PATH"))
+        if found is None and self.command[0] == "torchscale":
+            return installed_program("torchscale")
+        return found
 
     @property
     def is_cell(self) -> bool:
@@ -162,7 +170,8 @@ class Launcher:
         command = self.command
         if self.is_cell:
             remove_tree(log.with_suffix(""))  # of a launch that was interrupted
-            command = one_launch(command, log.with_suffix(""))
+            program = self._program(variables) or command[0]
+            command = one_launch((program, *command[1:]), log.with_suffix(""))
         is_measured: Callable[[], bool] = lambda: False  # noqa: E731 - the program ends by itself
         if steps is not None:
             is_measured = steps.is_measured

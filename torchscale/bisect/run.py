@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from torchscale.bisect.builder import BUILD_SECONDS, Builder, Sources, variables_of
+from torchscale.bisect.builder import BUILD_SECONDS, Builder, Sources, foreign_python, variables_of
 from torchscale.bisect.environment import Candidate
 from torchscale.bisect.launcher import LAUNCH_SECONDS, TIMEOUT_SECONDS, Launch, Launcher, Metric
 from torchscale.bisect.question import Question
@@ -25,7 +25,7 @@ from torchscale.measure.context import measuring
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.exports.bisection import BisectionExport
 from torchscale.store.run_folder import RESULTS
-from torchscale.util.redaction import redact_arguments
+from torchscale.util.redaction import redact_arguments, redact_model
 from torchscale.util.text import program_name, shown_bytes
 from torchscale.util.units import format_percent
 
@@ -119,15 +119,16 @@ class BisectOutcome:
     interrupted: bool = False
 
     def export(self, command: str) -> BisectionExport:
-        """Everything that is known, for programs and for the terminal. ``command``: the line that
-        gives this again."""
-        return describe(
-            self.request.question,
-            self.search,
-            self.request.metric,
-            interrupted=self.interrupted,
-            launches=self.state.launches,
-            command=command,
+        """Everything that is known, without secrets. ``command``: the line that gives this again."""
+        return redact_model(
+            describe(
+                self.request.question,
+                self.search,
+                self.request.metric,
+                interrupted=self.interrupted,
+                launches=self.state.launches,
+                command=command,
+            )
         )
 
     @property
@@ -181,8 +182,7 @@ def bisect(
         on_line: Called with a line on each launch and each thing that is known from then on.
 
     Raises:
-        UsageError: packages are to be installed from nowhere, or the command's Python is none of
-            the environment's.
+        UsageError: packages are to be installed from nowhere.
         MachineError: the command or a program for building cannot be started.
         StoreError: the folder or the cache is in use, or of another question.
         OutputError: the folder or the cache cannot be written.
@@ -265,6 +265,10 @@ class _Bisection:
             if built.seconds:
                 self._on_line(f"built {candidate.label} in {built.seconds:.1f} s")
             directory = built.directory
+            foreign = foreign_python(self._request.command[0], directory)
+            if foreign:
+                self._search.set_unusable(environment, foreign)
+                return False
         repository = self._request.question.repository
         if repository is not None:
             try:

@@ -176,6 +176,21 @@ class Search:
         ends = Evidence(self.hypotheses[:1], kept, self.limits.alpha / 2, self._least_cost)
         return ends.cost(self.hypotheses[0])
 
+    def cost(self, effect: int = 0) -> Cost | None:
+        """What the answer costs, one of two where they add up; ``None`` where slow launches are
+        counted. A single cost is that between both ends too, and both intervals hold."""
+        evidence = self.evidence
+        if isinstance(evidence, SlowShares):
+            return None
+        cost = evidence.cost(self.answer[0], effect)
+        if len(self.answer[0].effects) > 1:
+            return cost
+        ends = self.difference
+        low, high = max(cost.low, ends.low, 0.0), min(cost.high, ends.high)
+        if low > high:  # no single cost: there is more than the answer says
+            return cost
+        return Cost(min(max(cost.log, low), high), low, high)
+
     @property
     def _least_cost(self) -> float:
         return math.log1p(self.limits.at_least)

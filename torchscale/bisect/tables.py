@@ -133,9 +133,12 @@ def _state(one: EnvironmentExport) -> str:
 def _basis(result: BisectionExport) -> list[str]:
     lines = []
     if result.noise is not None:
-        lines.append(
+        measured = (
             f"{result.launches} launches in {format_seconds(result.seconds)}; noise of a launch "
-            f"{format_percent(result.noise)}. Wrong with a probability of at most "
-            f"{format_percent(result.error_probability, 0)} (docs: bisect)."
+            f"{format_percent(result.noise)}."
         )
+        if result.ending in ("found", "no difference"):
+            error = format_percent(result.error_probability, 0)
+            measured += f" Wrong with a probability of at most {error} (torchscale docs bisect)."
+        lines.append(measured)
     return [*lines, f"Again: {result.command}"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.bisect.environment import Candidate
-from torchscale.bisect.evidence import Cost, Evidence
+from torchscale.bisect.evidence import Cost
 from torchscale.bisect.hypotheses import Hypothesis, Kind
 from torchscale.bisect.launcher import Metric
 from torchscale.bisect.question import Question
@@ -95,13 +95,13 @@ def _members(question: Question, one: Hypothesis) -> tuple[str, ...]:
 
 def _costs(question: Question, search: Search, answer: Sequence[Hypothesis]) -> list[CostExport]:
     """What the answer costs; nothing where slow launches were counted."""
-    evidence = search.evidence
-    if not answer or not isinstance(evidence, Evidence):
+    if not answer:
         return []
     names: Sequence[str] = _members(question, answer[0])
     if answer[0].kind is not Kind.SUM:
         names = [" and ".join(names)]
-    return [_cost(name, evidence.cost(answer[0], effect)) for effect, name in enumerate(names)]
+    costs = [(name, search.cost(effect)) for effect, name in enumerate(names)]
+    return [_cost(name, cost) for name, cost in costs if cost is not None]
 
 
 def _sentence(

@@ -199,6 +199,8 @@ def bisect(
     outcome = run.bisect(request, observer=TERMINAL, on_line=TERMINAL.note)
     again = f"{same_command(context, without=('--json',))} -- {shlex.join(request.command)}"
     _show(outcome, again, as_json=as_json)
+    if any(entry.state == "failed" for entry in outcome.state.launches):
+        TERMINAL.note(f"What launches printed: {request.folder}/launches")
     if outcome.interrupted:
         TERMINAL.note(f"Interrupted. The same command continues: {again}")
     raise typer.Exit(outcome.exit_code)

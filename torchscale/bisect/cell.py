@@ -8,7 +8,7 @@ from pathlib import Path
 from torchscale.analysis.stats.series import geometric_mean
 from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.errors import UsageError
-from torchscale.schema.launch.record import payload
+from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.store.run_folder import load_run
@@ -55,8 +55,9 @@ def cell_seconds(folder: Path) -> tuple[float | None, str]:
         for record in cell.launches:
             if record.state is not State.OK:
                 return None, f"{record.state.value}: {record.reason}"
-            if isinstance(record.payload, TrainingResult):
-                seconds.append(mean_step_seconds(payload(record, TrainingResult)))
+            trained = as_kind(record.payload, TrainingResult)
+            if trained is not None:
+                seconds.append(mean_step_seconds(trained))
     if not seconds:
         return None, "no training cell was launched"
     return geometric_mean(seconds), ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torchscale.analysis.acceptance.causes import Question, explain
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS, Estimate, Mode, estimate, modes
-from torchscale.analysis.acceptance.limits import Held, held_against, held_against_peers
+from torchscale.analysis.acceptance.limits import DISK, Held, held_against, held_against_peers
 from torchscale.analysis.acceptance.peers import FAMILY_ERROR
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
 from torchscale.schema.node.acceptance import (
@@ -53,10 +53,13 @@ def is_narrow(run: AcceptanceRun) -> bool:
 
 def widest_interval(run: AcceptanceRun) -> tuple[Series, float] | None:
     """The figure with the widest interval over the undisturbed rounds, and half of it; ``None``
-    where a figure has none yet."""
+    where a figure has none yet. The disk is left out: its noise is that of everybody who uses it,
+    and more rounds do not make it narrow."""
     rounds = undisturbed(run)
     widths = []
     for series in run.series:
+        if series.figure.startswith(DISK):
+            continue
         values = _values(series, rounds)
         half = estimate(values).half_width if values else None
         if half is None:
@@ -148,7 +151,7 @@ class _Case:
             return figure.model_copy(update={"cause": found.cause, "action": found.action})
         if deciding.surely_within:
             return _figure(series, level, FigureStatus.WITHIN, deciding)
-        because = "its interval holds the limit: more rounds would tell (--budget)"
+        because = "its interval holds the limit"
         return _figure(series, level, FigureStatus.UNCLEAR, deciding, because)
 
     def _flapping(
@@ -246,5 +249,9 @@ def _places(series: Series) -> range:
 
 
 def is_suspected(figure: JudgedFigure) -> bool:
-    """Whether something is wrong with a figure, or cannot be told."""
-    return figure.status not in (FigureStatus.WITHIN, FigureStatus.NO_LIMIT)
+    """Whether something is wrong with a figure, or seems so: its rate is below the limit, and its
+    interval is not."""
+    if figure.status is FigureStatus.UNCLEAR:
+        known = figure.rate is not None and figure.limit is not None and figure.rounds > 0
+        return known and (figure.rate or 0.0) < (figure.limit.rate if figure.limit else 0.0)
+    return figure.status in (FigureStatus.LOW, FigureStatus.FLAPPING)

@@ -27,6 +27,8 @@ BASELINE_LOSS = 0.05
 move by 1 to 3 % (temperature, placement of memory, what else the host does)."""
 COMPUTE, MEMORY = "compute ", "memory bandwidth"
 """How figures of products begin, and the figure of copies within a device."""
+DISK = "disk "
+"""How figures of the disk begin."""
 NODE = "node"
 """The part of figures that are of no single device or link."""
 
@@ -64,7 +66,7 @@ def earlier(series: Series, baseline: Baseline | None, world_size: int) -> list[
     """The baseline's series that this one is held against: of the same device where it has that, else
     of all of its parts in the same figure. What all ranks do together compares where they were as
     many."""
-    together = series.part == NODE and not series.figure.startswith("disk")
+    together = series.part == NODE and not series.figure.startswith(DISK)
     if baseline is None or (together and baseline.run.world_size != world_size):
         return []
     alike = [

@@ -208,7 +208,7 @@ class Power(Frozen):
         round_seconds: What one takes.
         noise: Standard deviation from round to round of the noisiest figure, as a share.
         noisiest, steadiest: Names of those figures; empty before anything was measured.
-        measured: Whether noise and time are this machine's.
+        measured: Rounds that noise and time are from; 0: default values.
         by_limit: Kind of limit → the smallest slowdown of the noisiest figure.
         best: The same of the steadiest figure.
     """
@@ -218,7 +218,7 @@ class Power(Frozen):
     noise: NotNegative
     noisiest: str = ""
     steadiest: str = ""
-    measured: bool
+    measured: Count
     probability: float = 0.9
     by_limit: dict[LimitKind, float] = Field(default_factory=dict)
     best: dict[LimitKind, float] = Field(default_factory=dict)

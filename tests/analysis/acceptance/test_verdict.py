@@ -148,7 +148,18 @@ def test_a_figure_that_seems_low_is_tested_again() -> None:
     assert acceptance.figures[0].status is FigureStatus.UNCLEAR
     (found,) = speed_reasons(acceptance)
     assert found.because.startswith("all-reduce seems ")
+    assert found.action == "measure for longer (--budget)"
     assert check(speed_checks(acceptance), "speed_all_reduce").status is Status.WARN
+
+
+def test_a_quota_that_explains_what_seems_low_is_to_be_raised_first() -> None:
+    rng = np.random.default_rng(17)
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1e9, 8, 0.1)}))
+    held = [Conditions(foreign_share=0.0, quota_cpus=1.7, held_back_share=0.06)] * 8
+    run = a_run({NODE: noisy(rng, 0.85e9, 8, 0.1)}, conditions=held)
+    (found,) = reasons(run, baseline)
+    assert found.action == "raise the CPU quota of the container or job"
+    assert found.because.endswith("(set-up)")
 
 
 def test_an_interrupted_round_says_what_is_missing() -> None:

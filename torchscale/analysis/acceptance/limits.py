@@ -25,6 +25,9 @@ MEMORY_SHARE = 0.70
 BASELINE_LOSS = 0.05
 """Loss against a baseline that is accepted. From session to session the figures of one sound machine
 move by 1 to 3 % (temperature, placement of memory, what else the host does)."""
+SUSPECT_ERROR = 0.05
+"""Probability that an acceptance of sound parts has one measured for longer: that costs minutes, and
+accuses nobody."""
 COMPUTE, MEMORY = "compute ", "memory bandwidth"
 """How figures of products begin, and the figure of copies within a device."""
 DISK = "disk "
@@ -40,12 +43,15 @@ class Held:
     Attributes:
         surely_low: Below it, also after correction for all figures.
         surely_within: Its 95 % interval lies above it.
+        seems_low: Its rate is below the limit, and not as high as the reference by chance
+            (:data:`SUSPECT_ERROR`).
     """
 
     limit: Limit
     deficit: float
     surely_low: bool
     surely_within: bool
+    seems_low: bool
 
 
 def documented(series: Series) -> tuple[float, float, str] | None:
@@ -127,11 +133,13 @@ def _held(
 ) -> Held:
     """``ratio``: logarithm of the rate over the limit's reference."""
     at = math.log(limit.rate / limit.reference)
-    low = within = False
+    low = within = seems = False
     if error is not None and degrees is not None:
+        doubt = student_t_quantile(1 - SUSPECT_ERROR / tests, degrees) * error
+        seems = ratio < at and ratio + doubt < 0
         low = ratio + student_t_quantile(1 - FAMILY_ERROR / tests, degrees) * error < at
         within = ratio - student_t_quantile(0.975, degrees) * error >= at
-    return Held(limit, -math.expm1(ratio), low, within)
+    return Held(limit, -math.expm1(ratio), low, within, seems)
 
 
 def held_against_peers(
@@ -168,7 +176,8 @@ def held_against_peers(
             deficit = -math.expm1(levels[place].log - limit.median)
             # the interval of a part that is noisier than the others must be below the limit too
             low = places.index(place) in limit.low and interval[1] < text.rate
-            found[place] = Held(text, deficit, low, interval[0] >= text.rate)
+            below = levels[place].rate < text.rate
+            found[place] = Held(text, deficit, low, interval[0] >= text.rate, below)
     return found
 
 

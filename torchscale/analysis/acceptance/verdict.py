@@ -228,7 +228,7 @@ def _reason(figure: JudgedFigure, run: AcceptanceRun) -> _FigureReason:
     why, action, disposition = figure.because, figure.action, Disposition.RETEST
     if figure.cause in (Cause.HOST, Cause.SETUP):
         why += f" ({figure.cause.value})"
-    if figure.status is FigureStatus.UNCLEAR:
+    if figure.status is FigureStatus.UNCLEAR and not action:
         action = "measure for longer (--budget)"
     uuid = part = ""
     if len(figure.uuids) == 1:

@@ -177,6 +177,7 @@ class JudgedFigure(Frozen):
         low, high: 95 % interval of it; ``None`` with fewer than two rounds.
         limit: The limit that decided; ``None`` where there is none.
         deficit: How far the rate is below the limit's reference, as a share; negative above.
+        seems_low: Unclear, and below the limit: to be measured for longer.
         modes: Rate and number of rounds of each group, where it flaps: the slower first.
         cause: Of what is low or flaps.
         because: What the status and cause rest on.
@@ -194,6 +195,7 @@ class JudgedFigure(Frozen):
     high: Positive | None = None
     limit: Limit | None = None
     deficit: float | None = None
+    seems_low: bool = False
     modes: tuple[tuple[Positive, Count], ...] = ()
     cause: Cause | None = None
     because: str = ""

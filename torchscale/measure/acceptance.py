@@ -60,6 +60,8 @@ ACCEPTANCE = "acceptance.json"
 _READING_SECONDS = 1.0
 _MAX_ROUNDS = 10_000
 """More than a week has of the shortest rounds."""
+_PREDICT_AFTER = (2, 5)
+"""Two rounds are the first that tell anything of the noise, and tell little; five tell more."""
 _OTHER_BUDGETS = (300.0, 1200.0, 3600.0)
 
 Ended = Literal["narrow", "budget", "interrupted", "failed"]
@@ -266,8 +268,8 @@ class _Rounds:
         run = self.run()
         left = max(0.0, self.options.budget_seconds - run.seconds)
         self.observer.note(round_line(run, left, widest_interval(run)))
-        if len(self.rounds) == 2:
-            mean = sum(each.seconds for each in self.rounds) / 2
+        if len(self.rounds) in _PREDICT_AFTER:
+            mean = sum(each.seconds for each in self.rounds) / len(self.rounds)
             self._predict(mean, round_noise(run, undisturbed(run) or (0, 1)))
 
     def _predict(self, round_seconds: float, noise: Mapping[str, float] | None = None) -> None:
@@ -284,6 +286,7 @@ class _Rounds:
                 figures=max(10, len(run_series)) * self.options.nodes,
                 peers=max(self.options.nodes, *kinds.values(), 0),
                 baseline_rounds=None if baseline is None else len(undisturbed(baseline.run)),
+                measured=len(self.rounds) if noise else 0,
             )
             for budget in (self.options.budget_seconds, *_OTHER_BUDGETS)
         ]

@@ -85,12 +85,20 @@ def figures(ranks: tuple[HardwareRank, ...], **numbers: int) -> dict[tuple[str, 
 def test_every_gpu_has_its_own_rates_under_the_number_that_nvidia_smi_shows() -> None:
     found = figures((hardware(0), hardware(1)), u0=4, u1=5)
     product = found["compute bf16", "GPU 4"]
-    # the best shape: 2 · 100³ operations in the median of 2 µs
+    # the best shape: 2 · 100³ operations in a mean of 2 µs
     assert product.rate == pytest.approx(1e12)
     assert product.uuids == ("u0",)
     assert product.unit == "FLOP/s"
     # what is read and what is written both count
     assert found["memory bandwidth", "GPU 5"].rate == pytest.approx(2e9)
+
+
+def test_time_in_which_a_device_was_held_back_counts() -> None:
+    """Seven products of 1 µs, and one of 9 µs in which a quota held the process back: half the
+    rate."""
+    held = MatmulSample(dtype="bf16", m=100, n=100, k=100, warm_seconds=(*(1e-6,) * 7, 9e-6))
+    found = figures((hardware(0, matmuls=(held,)),))
+    assert found["compute bf16", "GPU 0"].rate == pytest.approx(1e12)
 
 
 def test_a_copy_to_another_gpu_is_of_both() -> None:

@@ -207,6 +207,8 @@ def test_rounds_end_where_every_interval_is_narrow() -> None:
     )
     assert is_narrow(quiet)
     assert not is_narrow(a_run({NODE: noisy(rng, 1e9, 4, 0.001)}))
+    disk = {NODE: noisy(rng, 1e9, 6, 0.005), ("disk read", "node"): noisy(rng, 1e9, 6, 0.3)}
+    assert is_narrow(a_run(disk))
     noisy_run = a_run({NODE: noisy(rng, 1e9, 6, 0.05), ("training", "node"): noisy(rng, 9.0, 6)})
     assert not is_narrow(noisy_run)
     widest = widest_interval(noisy_run)

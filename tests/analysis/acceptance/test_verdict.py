@@ -22,6 +22,7 @@ from torchscale.schema.node.acceptance import (
     Baseline,
     Conditions,
     Counter,
+    FigureStatus,
 )
 from torchscale.schema.node.check import Check, Disposition, Status
 
@@ -126,6 +127,39 @@ def test_the_check_of_a_figure_shows_the_gravest_part() -> None:
     assert "on GPU 5" in found.seen
     assert found.expected.startswith("at least 2.")
     assert "8 parts of this node" in found.expected
+
+
+def test_a_figure_that_is_too_noisy_to_tell_is_named_and_no_reason_to_test_again() -> None:
+    rng = np.random.default_rng(16)
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1e9, 8, 0.2)}))
+    acceptance = judged(a_run({NODE: noisy(rng, 1.1e9, 8, 0.2)}), baseline)
+    assert acceptance.figures[0].status is FigureStatus.UNCLEAR
+    assert not list(speed_reasons(acceptance))
+    (missing,) = missing_speeds(acceptance)
+    assert missing.startswith("all-reduce (±")
+    assert missing.endswith("too noisy to tell a loss from none (--budget)")
+    assert check(speed_checks(acceptance), "speed_all_reduce").status is Status.NOT_APPLICABLE
+
+
+def test_a_figure_that_seems_low_is_tested_again() -> None:
+    rng = np.random.default_rng(17)
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1e9, 8, 0.1)}))
+    acceptance = judged(a_run({NODE: noisy(rng, 0.85e9, 8, 0.1)}), baseline)
+    assert acceptance.figures[0].status is FigureStatus.UNCLEAR
+    (found,) = speed_reasons(acceptance)
+    assert found.because.startswith("all-reduce seems ")
+    assert found.action == "measure for longer (--budget)"
+    assert check(speed_checks(acceptance), "speed_all_reduce").status is Status.WARN
+
+
+def test_a_quota_that_explains_what_seems_low_is_to_be_raised_first() -> None:
+    rng = np.random.default_rng(17)
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1e9, 8, 0.1)}))
+    held = [Conditions(foreign_share=0.0, quota_cpus=1.7, held_back_share=0.06)] * 8
+    run = a_run({NODE: noisy(rng, 0.85e9, 8, 0.1)}, conditions=held)
+    (found,) = reasons(run, baseline)
+    assert found.action == "raise the CPU quota of the container or job"
+    assert found.because.endswith("(set-up)")
 
 
 def test_an_interrupted_round_says_what_is_missing() -> None:

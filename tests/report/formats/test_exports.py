@@ -177,7 +177,7 @@ def accepted() -> Acceptance:
         {("all-reduce", "node"): values},
         counters=(Counter(part="eth0", counter="rx_errors", before=1, after=2),),
     )
-    power = Power(rounds=3, round_seconds=9.0, noise=0.1, measured=True)
+    power = Power(rounds=3, round_seconds=9.0, noise=0.1, measured=2)
     return Acceptance(run=run, baseline=baseline_of(run), power=power)
 
 

@@ -168,18 +168,20 @@ def _uuids(*devices: DeviceInfo | None) -> tuple[str, ...]:
 
 
 def _of_device(rank: HardwareRank, parts: _Parts) -> Iterator[RoundFigure]:
-    """Peak products in each dtype, copies, and the disk, which one rank measures."""
+    """Products in each dtype at their best shape, copies, and the disk, which one rank measures: over
+    the whole time. A median would not see that a quota or a fault holds a device back now and
+    then."""
     name, device, uuids = parts.name(rank), rank.device.name, _uuids(rank.device)
     for dtype in dict.fromkeys(sample.dtype for sample in rank.matmuls):
         rates = [
-            2.0 * math.prod((sample.m, sample.n, sample.k)) / statistics.median(sample.warm_seconds)
+            2.0 * math.prod((sample.m, sample.n, sample.k)) / statistics.fmean(sample.warm_seconds)
             for sample in rank.matmuls
             if sample.dtype == dtype
         ]
         yield RoundFigure(COMPUTE + dtype, name, "FLOP/s", max(rates), device, uuids)
     for sample in rank.copies:
         passes = 2 if sample.kind == "device" else 1
-        rate = passes * sample.payload_bytes / statistics.median(sample.seconds)
+        rate = passes * sample.payload_bytes / statistics.fmean(sample.seconds)
         if sample.peer is not None:
             yield _peer_copy(rank, sample, rate, parts)
             continue

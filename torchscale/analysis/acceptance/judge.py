@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchscale.analysis.acceptance.causes import Question, explain
+from torchscale.analysis.acceptance.causes import Explanation, Question, explain
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS, Estimate, Mode, estimate, modes
-from torchscale.analysis.acceptance.limits import Held, held_against, held_against_peers
+from torchscale.analysis.acceptance.limits import DISK, Held, held_against, held_against_peers
 from torchscale.analysis.acceptance.peers import FAMILY_ERROR
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Baseline,
+    Cause,
     Conditions,
     FigureStatus,
     JudgedFigure,
@@ -53,10 +54,13 @@ def is_narrow(run: AcceptanceRun) -> bool:
 
 def widest_interval(run: AcceptanceRun) -> tuple[Series, float] | None:
     """The figure with the widest interval over the undisturbed rounds, and half of it; ``None``
-    where a figure has none yet."""
+    where a figure has none yet. The disk is left out: its noise is that of everybody who uses it,
+    and more rounds do not make it narrow."""
     rounds = undisturbed(run)
     widths = []
     for series in run.series:
+        if series.figure.startswith(DISK):
+            continue
         values = _values(series, rounds)
         half = estimate(values).half_width if values else None
         if half is None:
@@ -138,17 +142,19 @@ class _Case:
             if baseline is not None and baseline.run.world_size != self._run.world_size:
                 because += f": the baseline is over {baseline.run.world_size} ranks"
             return _figure(series, level, FigureStatus.NO_LIMIT, because=because)
-        if deciding.surely_low:
+        if deciding.surely_low or deciding.seems_low:
             others = ""
             if self._alone:
                 others = "the others of this node are"
             question = Question(series, self._rounds, kind=deciding.limit.kind, others=others)
             found = explain(question, self._run, self._baseline, self._power_limits)
+            if not deciding.surely_low:
+                return _seeming(_figure(series, level, FigureStatus.UNCLEAR, deciding), found)
             figure = _figure(series, level, FigureStatus.LOW, deciding, found.because)
             return figure.model_copy(update={"cause": found.cause, "action": found.action})
         if deciding.surely_within:
             return _figure(series, level, FigureStatus.WITHIN, deciding)
-        because = "its interval holds the limit: more rounds would tell (--budget)"
+        because = "its interval holds the limit"
         return _figure(series, level, FigureStatus.UNCLEAR, deciding, because)
 
     def _flapping(
@@ -163,10 +169,20 @@ class _Case:
         )
 
 
+def _seeming(figure: JudgedFigure, found: Explanation) -> JudgedFigure:
+    """A figure that may be low: it is accused of nothing, but a set-up that would explain it is to be
+    mended first."""
+    update: dict[str, object] = {"seems_low": True, "because": "its interval holds the limit"}
+    if found.cause is Cause.SETUP:
+        update |= {"because": found.because, "cause": found.cause, "action": found.action}
+    return figure.model_copy(update=update)
+
+
 def _deciding(limits: Sequence[Held]) -> Held | None:
     """The first limit that the figure misses, else the first that leaves it open, else the
     highest; ``None`` without any."""
     missed = [each for each in limits if each.surely_low]
+    missed = missed or [each for each in limits if each.seems_low]
     left_open = [each for each in limits if not each.surely_within]
     if missed or left_open:
         return (missed or left_open)[0]
@@ -246,5 +262,5 @@ def _places(series: Series) -> range:
 
 
 def is_suspected(figure: JudgedFigure) -> bool:
-    """Whether something is wrong with a figure, or cannot be told."""
-    return figure.status not in (FigureStatus.WITHIN, FigureStatus.NO_LIMIT)
+    """Whether something is wrong with a figure, or seems so."""
+    return figure.seems_low or figure.status in (FigureStatus.LOW, FigureStatus.FLAPPING)

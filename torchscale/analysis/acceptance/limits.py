@@ -25,8 +25,13 @@ MEMORY_SHARE = 0.70
 BASELINE_LOSS = 0.05
 """Loss against a baseline that is accepted. From session to session the figures of one sound machine
 move by 1 to 3 % (temperature, placement of memory, what else the host does)."""
+SUSPECT_ERROR = 0.05
+"""Probability that an acceptance of sound parts has one measured for longer: that costs minutes, and
+accuses nobody."""
 COMPUTE, MEMORY = "compute ", "memory bandwidth"
 """How figures of products begin, and the figure of copies within a device."""
+DISK = "disk "
+"""How figures of the disk begin."""
 NODE = "node"
 """The part of figures that are of no single device or link."""
 
@@ -38,12 +43,15 @@ class Held:
     Attributes:
         surely_low: Below it, also after correction for all figures.
         surely_within: Its 95 % interval lies above it.
+        seems_low: Its rate is below the limit, and not as high as the reference by chance
+            (:data:`SUSPECT_ERROR`).
     """
 
     limit: Limit
     deficit: float
     surely_low: bool
     surely_within: bool
+    seems_low: bool
 
 
 def documented(series: Series) -> tuple[float, float, str] | None:
@@ -64,7 +72,7 @@ def earlier(series: Series, baseline: Baseline | None, world_size: int) -> list[
     """The baseline's series that this one is held against: of the same device where it has that, else
     of all of its parts in the same figure. What all ranks do together compares where they were as
     many."""
-    together = series.part == NODE and not series.figure.startswith("disk")
+    together = series.part == NODE and not series.figure.startswith(DISK)
     if baseline is None or (together and baseline.run.world_size != world_size):
         return []
     alike = [
@@ -125,11 +133,13 @@ def _held(
 ) -> Held:
     """``ratio``: logarithm of the rate over the limit's reference."""
     at = math.log(limit.rate / limit.reference)
-    low = within = False
+    low = within = seems = False
     if error is not None and degrees is not None:
+        doubt = student_t_quantile(1 - SUSPECT_ERROR / tests, degrees) * error
+        seems = ratio < at and ratio + doubt < 0
         low = ratio + student_t_quantile(1 - FAMILY_ERROR / tests, degrees) * error < at
         within = ratio - student_t_quantile(0.975, degrees) * error >= at
-    return Held(limit, -math.expm1(ratio), low, within)
+    return Held(limit, -math.expm1(ratio), low, within, seems)
 
 
 def held_against_peers(
@@ -166,7 +176,8 @@ def held_against_peers(
             deficit = -math.expm1(levels[place].log - limit.median)
             # the interval of a part that is noisier than the others must be below the limit too
             low = places.index(place) in limit.low and interval[1] < text.rate
-            found[place] = Held(text, deficit, low, interval[0] >= text.rate)
+            below = levels[place].rate < text.rate
+            found[place] = Held(text, deficit, low, interval[0] >= text.rate, below)
     return found
 
 

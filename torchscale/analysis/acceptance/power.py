@@ -47,6 +47,7 @@ def predict_power(
     figures: int,
     peers: int,
     baseline_rounds: int | None,
+    measured: int = 0,
 ) -> Power:
     """What a budget can tell.
 
@@ -56,6 +57,7 @@ def predict_power(
         noise: By figure; empty where nothing was measured yet.
         figures: How many figures of parts are judged together.
         peers: Parts of one kind on the node.
+        measured: Rounds that the noise is from.
         baseline_rounds: Of the baseline; ``None`` without one: one of as many rounds is assumed.
     """
     rounds = int(budget_seconds / round_seconds)
@@ -80,7 +82,7 @@ def predict_power(
         noise=noisiest,
         noisiest=names[1],
         steadiest=names[0],
-        measured=bool(noise),
+        measured=measured,
         probability=PROBABILITY,
         by_limit=found[0],
         best=found[1],

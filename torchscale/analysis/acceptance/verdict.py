@@ -128,6 +128,15 @@ def missing_speeds(acceptance: Acceptance) -> Iterator[str]:
     )
     if without:
         yield f"{', '.join(without)}: no limit to judge by (--baseline FILE)"
+    undecided = dict.fromkeys(
+        f"{figure.figure} (±{format_percent(_half_width(figure), 0)})"
+        for figure in acceptance.figures
+        if figure.status is FigureStatus.UNCLEAR
+        and figure.rounds >= MIN_ROUNDS
+        and not is_suspected(figure)
+    )
+    if undecided:
+        yield f"{', '.join(undecided)}: too noisy to tell a loss from none (--budget)"
     for it, each in enumerate(acceptance.run.rounds):
         if each.missing:
             yield f"round {it + 1}: {', '.join(each.missing)} (it was interrupted)"
@@ -149,6 +158,13 @@ def what_to_do(cause: Cause | None, rounds: int, deficit: float, run: Acceptance
     if cause is Cause.HOST and rounds >= ROUNDS_TO_STOP and deficit >= RETURN_DEFICIT and sound:
         return Disposition.RETURN
     return Disposition.RETEST
+
+
+def _half_width(figure: JudgedFigure) -> float:
+    """Of the interval, as a share of the rate; 0 without one."""
+    if figure.rate is None or figure.high is None:
+        return 0.0
+    return figure.high / figure.rate - 1
 
 
 def format_value(rate: float, unit: str) -> str:
@@ -212,7 +228,7 @@ def _reason(figure: JudgedFigure, run: AcceptanceRun) -> _FigureReason:
     why, action, disposition = figure.because, figure.action, Disposition.RETEST
     if figure.cause in (Cause.HOST, Cause.SETUP):
         why += f" ({figure.cause.value})"
-    if figure.status is FigureStatus.UNCLEAR:
+    if figure.status is FigureStatus.UNCLEAR and not action:
         action = "measure for longer (--budget)"
     uuid = part = ""
     if len(figure.uuids) == 1:
@@ -226,7 +242,8 @@ def _reason(figure: JudgedFigure, run: AcceptanceRun) -> _FigureReason:
 
 def _what(figure: JudgedFigure) -> str:
     if figure.status is FigureStatus.UNCLEAR:
-        return f"is unclear ({figure_text(figure)}; {limit_text(figure)})"
+        below = format_percent(figure.deficit or 0.0)
+        return f"seems {below} lower, ±{format_percent(_half_width(figure))}"
     if figure.status is FigureStatus.FLAPPING:
         return f"flaps: {figure_text(figure)}"
     below = format_percent(figure.deficit or 0.0)
@@ -324,7 +341,10 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
     """The gravest part of a figure; of equally grave ones the slowest. What has too few rounds is
     not judged: the check of the rounds says why."""
     order = list(_STATUSES)
-    worst = min(parts, key=lambda part: (order.index(part.status), part.rate or 0.0))
+    worst = min(
+        parts,
+        key=lambda part: (not is_suspected(part), order.index(part.status), part.rate or 0.0),
+    )
     status, seen = _STATUSES[worst.status], figure_text(worst)
     alike = [part.part for part in parts if part.status is worst.status]
     if is_suspected(worst) and len(alike) < len(parts):
@@ -335,7 +355,7 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
         seen += f"; cause: {worst.cause.value}"
     elif worst.because:
         seen += f"; {worst.because}"
-    if worst.rounds < MIN_ROUNDS:
+    if worst.rounds < MIN_ROUNDS or (status is Status.WARN and not is_suspected(worst)):
         status = Status.NOT_APPLICABLE
     return Check(
         id=f"speed_{name.replace(' ', '_').replace('-', '_')}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from torchscale.analysis.acceptance.judge import NARROW, disturbance
+from torchscale.report.text.labels import plural
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power, Series
 from torchscale.util.units import format_coarse_seconds, format_percent
 
@@ -22,11 +23,11 @@ def power_lines(
         others: Budget in seconds → what it could tell.
         has_baseline: Whether there is a baseline to hold it against.
     """
-    source = "from the noise of the first two rounds"
+    source = f"from the noise of {power.measured} rounds"
     if not power.measured:
         source = "from default values, until round 2"
     yield (
-        f"Prediction ({source}): about {power.rounds} rounds of "
+        f"Prediction ({source}): about {plural(power.rounds, 'round')} of "
         f"{format_coarse_seconds(power.round_seconds)}. Smallest loss that is found with "
         f"{format_percent(power.probability, 0)} probability:"
     )
@@ -53,7 +54,7 @@ def round_line(run: AcceptanceRun, left: float, widest: tuple[Series, float] | N
         name = series.figure
         if series.part != "node":
             name += f" of {series.part}"
-        text += f"; widest interval ±{format_percent(half)} ({name}), ends at {format_percent(NARROW, 0)}"
+        text += f"; widest interval ±{_loss(half)} ({name}), ends at {format_percent(NARROW, 0)}"
     disturbed = disturbance(last.conditions)
     if disturbed:
         text += f"; disturbed: {disturbed}"

@@ -177,6 +177,7 @@ class JudgedFigure(Frozen):
         low, high: 95 % interval of it; ``None`` with fewer than two rounds.
         limit: The limit that decided; ``None`` where there is none.
         deficit: How far the rate is below the limit's reference, as a share; negative above.
+        seems_low: Unclear, and below the limit: to be measured for longer.
         modes: Rate and number of rounds of each group, where it flaps: the slower first.
         cause: Of what is low or flaps.
         because: What the status and cause rest on.
@@ -194,6 +195,7 @@ class JudgedFigure(Frozen):
     high: Positive | None = None
     limit: Limit | None = None
     deficit: float | None = None
+    seems_low: bool = False
     modes: tuple[tuple[Positive, Count], ...] = ()
     cause: Cause | None = None
     because: str = ""
@@ -208,7 +210,7 @@ class Power(Frozen):
         round_seconds: What one takes.
         noise: Standard deviation from round to round of the noisiest figure, as a share.
         noisiest, steadiest: Names of those figures; empty before anything was measured.
-        measured: Whether noise and time are this machine's.
+        measured: Rounds that noise and time are from; 0: default values.
         by_limit: Kind of limit → the smallest slowdown of the noisiest figure.
         best: The same of the steadiest figure.
     """
@@ -218,7 +220,7 @@ class Power(Frozen):
     noise: NotNegative
     noisiest: str = ""
     steadiest: str = ""
-    measured: bool
+    measured: Count
     probability: float = 0.9
     by_limit: dict[LimitKind, float] = Field(default_factory=dict)
     best: dict[LimitKind, float] = Field(default_factory=dict)

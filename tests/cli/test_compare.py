@@ -422,3 +422,21 @@ def test_why_is_asked_across_versions_and_options(tmp_path: Path) -> None:
     several = measured(tmp_path / "several", with_signals=True, batch_sizes=[8, 16, 32])
     other = torchscale(tmp_path, "compare", "--why", "old", several.name, "--fail-on", "never")
     assert "nothing to explain (--match model,global_batch,devices" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", 1e300), ("step", 0.0), ("parts", {"forward": 1e300}), ("waiting", "x")],
+)
+def test_a_baseline_with_parts_that_cannot_be_is_refused(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    measured(tmp_path / "a", with_signals=True)
+    torchscale(tmp_path, "compare", "a", "--save", "main")
+    path = tmp_path / "baselines" / "main.json"
+    content = json.loads(path.read_text())
+    content["cells"][0]["launches"][0]["parts"][key] = value
+    path.write_text(json.dumps(content))
+    done = torchscale(tmp_path, "compare", "--why", "main", "a")
+    assert done.returncode == 2
+    assert f"parts.{key}" in done.stderr

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -11,7 +12,7 @@ from torchscale.analysis.comparison.explanation import explain
 from torchscale.analysis.comparison.why import Clarity, split_pair
 from torchscale.config.choices import Metric
 from torchscale.schema.run.metric_key import MetricKey
-from torchscale.schema.run.result_set import LaunchFigures
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 
 
@@ -187,8 +188,39 @@ def test_other_phases_show_what_a_disturbance_did() -> None:
 
 def test_phases_that_are_a_small_part_show_nothing_of_a_disturbance() -> None:
     quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
-    mostly = {StepPart.FORWARD: 0.2}
+    mostly = {StepPart.FORWARD: 0.4}
     why = explained(
-        measured(mostly, launch=quiet), measured({StepPart.FORWARD: 0.25}, launch=hot)
+        measured(mostly, launch=quiet), measured({StepPart.FORWARD: 0.5}, launch=hot)
     ).why
     assert why.clear == ()
+
+
+def test_of_equal_pairs_few_have_a_clear_part() -> None:
+    """Launches that differ by more than the threshold, in parts that vary together and apart."""
+    drawn = random.Random(1)
+
+    def noisy_side() -> ResultCell:
+        noise = [drawn.gauss(0.0, 0.0004) for _ in range(4)]
+        found = measured(noise=noise)
+        launches = []
+        for launch in found.launches:
+            assert launch.parts is not None
+            taken = {
+                part: seconds + drawn.gauss(0.0, 0.0006)
+                for part, seconds in launch.parts.parts.items()
+            }
+            step = math.fsum(taken.values()) + math.fsum(launch.parts.by_rank) + 0.001
+            parts = launch.parts.model_copy(update={"parts": taken, "step": step})
+            launches.append(launch.model_copy(update={"parts": parts}))
+        return found.model_copy(update={"launches": tuple(launches)})
+
+    pairs = 400
+    alarms = sum(bool(explained(noisy_side(), noisy_side()).why.clear) for _ in range(pairs))
+    assert alarms <= 0.05 * pairs
+
+
+def test_a_slow_loader_does_not_hide_a_slow_phase_of_a_disturbed_side() -> None:
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    both = {StepPart.DATA_WAIT: 0.02, StepPart.FORWARD: 0.015}
+    why = explained(measured(launch=quiet), measured(both, launch=hot)).why
+    assert [part.name for part in why.clear] == [StepPart.DATA_WAIT, StepPart.FORWARD]

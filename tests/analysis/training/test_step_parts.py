@@ -148,3 +148,9 @@ def test_what_launches_noticed_of_the_exchange_is_kept() -> None:
     ranks = [rank_record(cell, rank, signals=signals) for rank in range(2)]
     parts = split(launch([0.05] * 2, wait=[0.0] * 2, blame=[0.0] * 2, ranks=ranks))
     assert (parts.gradient_bytes, parts.buckets, parts.link_seconds) == (300, 2, 0.01)
+
+
+def test_a_launch_whose_wall_time_is_not_known_has_nothing_outside_its_steps() -> None:
+    parts = split(launch([0.05], seconds=1.0))
+    assert parts.outside_seconds is None
+    assert parts.whole_outside == {}

@@ -298,17 +298,17 @@ _OF_HOST = (
 )
 """Parts that a busy or slow host or device makes longer alike. What it does to an exchange, for which
 all ranks must come, has no such relation to the rest."""
-_CONTROL_SHARE = 0.2
-"""Share of their time that the other phases must have to tell what a disturbance did: of a step that
-is nearly all forward pass, the optimizer shows little."""
+_CONTROL_SHARE = 0.1
+"""Share of the time of all phases that the others must have to tell what a disturbance did: of a step
+that is nearly all forward pass, the optimizer shows little."""
 
 
 def _host_bounds(
     sides: tuple[_Side, _Side], disturbance: Disturbance
 ) -> dict[StepPart, Disturbance]:
-    """What a disturbance may have made of each phase, by what it made of the others: as if all
-    phases had become longer by as large a share as these at the end of their interval, and all of
-    that were in this phase."""
+    """What a disturbance may have made of each phase, by what it made of the others that compute: as
+    if all phases had become longer by as large a share as these at the end of their interval, and
+    all of that were in this phase."""
     if not disturbance.conditions:
         return {}
     present = [
@@ -319,7 +319,8 @@ def _host_bounds(
     whole = _difference(sides, _seconds_of(present)).before
     bounds = {}
     for part in present:
-        others = _difference(sides, _seconds_of([one for one in present if one is not part]))
+        computing = [one for one in present if one not in (part, StepPart.DATA_WAIT)]
+        others = _difference(sides, _seconds_of(computing))
         if others.interval is None or others.before < _CONTROL_SHARE * whole:
             continue
         least, most = (end / others.before * whole for end in others.interval)

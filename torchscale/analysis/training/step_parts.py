@@ -20,6 +20,8 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.step_parts import OutsidePart, StepPart, StepParts
 from torchscale.util.optional import complete, optional
 
+_LEAST_OUTSIDE = 1e-3
+"""Seconds: no process starts in less, so that the launch's wall time is not known."""
 _DECIMALS = 9
 """Nanoseconds, below what any clock here resolves."""
 _ByPhase = Mapping[StepPart, Sequence[float]]
@@ -132,9 +134,9 @@ def _outside(
     """The launch without its measured steps, and the known parts of it; of a user's script neither
     is known."""
     setups = complete(rank.setup for rank in result.ranks)
-    if not setups:
+    outside = record.seconds - math.fsum(result.batch_seconds)
+    if not setups or outside < _LEAST_OUTSIDE:
         return None, {}
-    outside = max(0.0, record.seconds - math.fsum(result.batch_seconds))
     parts = {
         OutsidePart.IMPORTS: statistics.fmean(setup.import_seconds for setup in setups),
         OutsidePart.PROCESS_GROUP: statistics.fmean(

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from typing import Annotated
 
 from pydantic import Field
 
-from torchscale.schema.base import Count, Frozen, NotNegative, Positive, Real
+from torchscale.schema.base import Count, Frozen
+
+MOST_SECONDS = 1e12
+"""Thirty thousand years: beyond it a file is damaged, and sums of what is below stay finite."""
+Seconds = Annotated[float, Field(ge=-MOST_SECONDS, le=MOST_SECONDS, strict=True)]
+"""A part may be below 0: a rank that is faster than the typical one."""
+StepSeconds = Annotated[float, Field(ge=1e-12, le=MOST_SECONDS, strict=True)]
+"""Nothing that is trained takes less than a cycle of a clock."""
 
 
 class StepPart(str, Enum):
@@ -60,16 +68,16 @@ class StepParts(Frozen):
         link_seconds: All-reduce of them in large buckets, with nothing else running.
     """
 
-    step: Positive
-    parts: dict[StepPart, Real]
-    by_rank: tuple[Real, ...] = ()
-    later_in: dict[StepPart, Real] = Field(default_factory=dict)
-    waiting: Real = 0.0
-    outside_seconds: NotNegative | None = None
-    outside: dict[OutsidePart, Real] = Field(default_factory=dict)
+    step: StepSeconds
+    parts: dict[StepPart, Seconds]
+    by_rank: tuple[Seconds, ...] = ()
+    later_in: dict[StepPart, Seconds] = Field(default_factory=dict)
+    waiting: Seconds = 0.0
+    outside_seconds: StepSeconds | None = None
+    outside: dict[OutsidePart, Seconds] = Field(default_factory=dict)
     gradient_bytes: Count | None = None
     buckets: Count | None = None
-    link_seconds: NotNegative | None = None
+    link_seconds: Seconds | None = None
 
     @property
     def whole(self) -> dict[StepPart, float]:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.factories import cells, launch_record, rank_record, training_result
-from torchscale.analysis.training.expert_load import expert_load, steps_beyond_even_share
-from torchscale.analysis.training.signals import digest_signals, launch_signals
+from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.training.expert_load import expert_load, steps_beyond_the_mean
+from torchscale.analysis.training.signals import PairedWaits, digest_signals, launch_signals
 from torchscale.schema.launch.experts import ExpertStep, ExpertUse
 from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import StepSample
@@ -83,8 +84,8 @@ def test_another_degree_than_the_cells_is_refused() -> None:
         launch_signals(found, cell)
 
 
-def test_signals_hold_compute_at_an_even_share() -> None:
-    """100 and 120 tokens at 0.1 ms: the second rank has 10 too many."""
+def test_signals_hold_compute_as_if_experts_took_as_long() -> None:
+    """They take 10 and 12 ms."""
     found, cell = result(2)
     signals = launch_signals(found, cell)
     assert signals is not None
@@ -120,7 +121,7 @@ def samples(tokens: float, seconds: float, compute: float, steps: int = 40) -> l
 
 def test_windows_show_no_rank_slow_for_its_tokens() -> None:
     ranks = [samples(150, 0.015, 0.055), samples(50, 0.005, 0.045)]
-    beyond = steps_beyond_even_share(ranks)
+    beyond = steps_beyond_the_mean(ranks)
     assert beyond is not None
     assert beyond[:, 0] == pytest.approx([0.005, -0.005])
     found = digest_signals(ranks, [10] * 4)
@@ -134,7 +135,7 @@ def test_windows_show_no_rank_slow_for_its_tokens() -> None:
 
 def test_steps_without_experts_have_none() -> None:
     plain = [step.model_copy(update={"experts": None}) for step in samples(1, 1.0, 2.0)]
-    assert steps_beyond_even_share([plain]) is None
+    assert steps_beyond_the_mean([plain]) is None
 
 
 def test_tokens_that_do_not_fit_their_layers_are_refused() -> None:
@@ -142,3 +143,100 @@ def test_tokens_that_do_not_fit_their_layers_are_refused() -> None:
     for change in ({"layers": (0,)}, {"degree": 3}, {"tokens": ((1, 2), (3, 4))}):
         with pytest.raises(ValueError, match=r"tokens|experts"):
             ExpertUse.model_validate({**content, **change})
+
+
+SLOW, FIXED, EACH, REST = 0.006, 0.002, 20e-6, 0.025
+"""Seconds: of the slow rank, what experts take without tokens and for each, and all else."""
+HOT = (1.43, 0.57)
+"""Tokens of two ranks over an even share where one of eight experts has four times its own."""
+
+
+def simulated(seed: int, *, hot: bool, slow: int | None) -> set[tuple[str, int | None]]:
+    """Who is named in a run of two ranks and 120 steps. Times scatter by 4 % in each step, those of
+    experts by 5 %, and ranks arrive within 0.5 ms of each other where they are equally fast."""
+    noise, steps = np.random.default_rng(seed), 120
+    shares = np.array(HOT if hot else (1.0, 1.0))[:, None]
+    tokens = np.rint(shares * 512 + 12 * noise.standard_normal((2, steps)))
+    experts = (FIXED + EACH * tokens) * (1 + 0.05 * noise.standard_normal((2, steps)))
+    rest = REST * (1 + 0.04 * noise.standard_normal((2, steps)))
+    if slow is not None:
+        rest[slow] += SLOW
+    # Ranks wait for each other after the experts, and after all else.
+    wait = np.zeros((2, steps))
+    blame = np.zeros((2, steps))
+    for part in (experts, rest):
+        late = part + np.abs(0.0005 * noise.standard_normal((2, steps)))
+        waited = late.max(axis=0) - late
+        wait += waited
+        blame[0] += waited[1]
+        blame[1] += waited[0]
+    transfer = np.full((2, steps), 0.0005)
+    ranks = [
+        [
+            StepSample(
+                step=step,
+                seconds=float(rest[rank, step] + experts[rank, step] + wait[rank, step] + 0.0005),
+                data_wait=0.0,
+                forward=float((rest[rank, step] + experts[rank, step]) / 3),
+                backward=float((rest[rank, step] + experts[rank, step]) / 2),
+                optimizer=float((rest[rank, step] + experts[rank, step]) / 6),
+                blocked=float(wait[rank, step] + 0.0005),
+                experts=ExpertStep(
+                    tokens=int(tokens[rank, step]),
+                    seconds=float(experts[rank, step]),
+                    forward_seconds=float(experts[rank, step] / 3),
+                    peak=1.0,
+                ),
+            )
+            for step in range(steps)
+        ]
+        for rank in range(2)
+    ]
+    paired = PairedWaits(wait, transfer, blame, np.ones(steps, dtype=np.bool_))
+    use = USE.model_copy(
+        update={
+            "steps": steps,
+            "layers": (0,),
+            "layer_count": 1,
+            "tokens": (tuple(int(n) for n in np.repeat(tokens.sum(axis=1) / 2, 2)),),
+        }
+    )
+    (cell,) = cells(models="tiny-moe", gpu_counts=[2], parallel={"strategy": "ep"})
+    batches = [sum(step.seconds for step in ranks[0][at : at + 10]) for at in range(0, steps, 10)]
+    records = [
+        rank_record(cell, rank, batches, experts=use if rank == 0 else None) for rank in range(2)
+    ]
+    launch = launch_record(
+        cell, ranks=records, signals=digest_signals(ranks, [10] * 12, paired), batches=batches
+    )
+    signals = launch_signals(training_result(launch), cell)
+    assert signals is not None
+    return {
+        (finding.kind.value, finding.rank)
+        for finding in diagnose(signals).findings
+        if finding.rank is not None or finding.kind.value == "load_imbalance"
+    }
+
+
+UNEVEN, STRAGGLER = "uneven_experts", "straggler"
+
+
+@pytest.mark.parametrize(
+    ("hot", "slow", "expected"),
+    [
+        (True, None, {(UNEVEN, 0)}),
+        (False, 1, {(STRAGGLER, 1)}),
+        (True, 1, {(UNEVEN, 0), (STRAGGLER, 1)}),
+        (True, 0, {(UNEVEN, 0), (STRAGGLER, 0)}),
+    ],
+    ids=["hot expert", "slow rank", "both on two ranks", "both on one rank"],
+)
+def test_hot_experts_and_slow_ranks_are_told_apart(
+    hot: bool, slow: int | None, expected: set[tuple[str, int | None]]
+) -> None:
+    found = [simulated(seed, hot=hot, slow=slow) for seed in range(10)]
+    assert found == [expected] * 10
+
+
+def test_even_runs_name_nobody() -> None:
+    assert [simulated(seed, hot=False, slow=None) for seed in range(20)] == [set()] * 20

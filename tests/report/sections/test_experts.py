@@ -17,7 +17,7 @@ TITLES = [
     "experts",
     "hottest",
     "which",
-    "layers",
+    "mean of layers",
     "busiest device",
     "time in experts",
 ]

@@ -135,6 +135,7 @@ VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
         ("fsdp", {"models": "tiny-vit"}),
     ],
 )
+RECOMPUTED = "fsdp with recomputation"
 LOOSER = {"bf16": 2e-3, "fp16": 2e-4}
 
 
@@ -249,20 +250,26 @@ def test_settings_of_a_step_change_no_result(forks: Forks, tmp_path: Path) -> No
 
 
 @pytest.mark.campaign
-def test_a_compiled_model_trains_the_same(forks: Forks, tmp_path: Path) -> None:
-    """Whole under DDP and split matrices, block by block elsewhere, also with recomputation."""
+@pytest.mark.parametrize(
+    ("model", "strategies"),
+    [
+        ("tiny-decoder", cases(["ddp"], ["tensor", RECOMPUTED, "fsdp", "pipeline"])),
+        ("tiny-moe", cases(["ep"], ["ddp"])),
+    ],
+    ids=["decoder", "experts"],
+)
+def test_a_compiled_model_trains_the_same(
+    forks: Forks, tmp_path: Path, model: str, strategies: list[str]
+) -> None:
+    """Whole under DDP and split matrices, block by block elsewhere, also with recomputation;
+    expert layers as they are."""
     layers = 2 if WHOLE else 1  # half as much to compile
-    small = {"models": {"name": "tiny-decoder", "num_layers": layers}, "model": {"compile": True}}
+    small = {"models": {"name": model, "num_layers": layers}, "model": {"compile": True}}
     recomputed = {"training": {"activation_checkpointing": "full"}}
-    wanted = cases(
-        [cell(2, "ddp", **small)],
-        [
-            cell(2, "tensor", **small),
-            cell(2, "fsdp", **small, **recomputed),
-            cell(2, "fsdp", **small),
-            cell(2, "pipeline", **small),
-        ],
-    )
+    wanted = [
+        cell(2, "fsdp", **small, **recomputed) if name == RECOMPUTED else cell(2, name, **small)
+        for name in strategies
+    ]
     plain = {key: value for key, value in small.items() if key != "model"}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
+    EARLIER,
     EXPERTS,
+    Earlier,
     Judgement,
     has_spread_experts,
     rule,
@@ -17,6 +19,7 @@ from torchscale.analysis.diagnosis.shared import (
     EXPLAINED_SHARE,
     MIN_SAMPLES,
     cannot_name,
+    explained_by_processes,
     median_of_others,
     per_step,
     percent,
@@ -91,20 +94,14 @@ def uneven_experts(signals: Signals, experts: ExpertLoad) -> Judgement:
     )
 
 
-def _waits_are_unknown(signals: Signals) -> bool:
-    """On devices, where the phases of a step contain the waits for other ranks."""
-    return signals.wait is None
-
-
-@rule(
-    FindingKind.STRAGGLER,
-    EXPERTS,
-    where=(several_ranks, has_spread_experts, _waits_are_unknown),
-)
-def slow_experts(signals: Signals, experts: ExpertLoad) -> Judgement:
+@rule(FindingKind.STRAGGLER, EXPERTS, EARLIER, where=(several_ranks, has_spread_experts))
+def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Judgement:
     """A rank whose experts take ≥ 10 % longer for a token than the median of the others, with an
     interval that excludes 0 and in every quarter of the run by half as much at least, and that has
-    no fewer tokens: each expert also takes time that does not depend on them."""
+    no fewer tokens: each expert also takes time that does not depend on them. The other compute of
+    the rank is compared by the rule before."""
+    if any(item.kind is FindingKind.STRAGGLER for item in earlier):
+        return None
     if (refusal := cannot_name(signals)) is not None:
         return refusal
     each = experts.seconds / np.maximum(experts.tokens, 1.0)
@@ -118,15 +115,19 @@ def slow_experts(signals: Signals, experts: ExpertLoad) -> Judgement:
     steady = min(quarters) >= EXPLAINED_SHARE * mean
     if half is None or mean < max(half, SLOW_SHARE * typical) or not steady:
         return None
+    cost, waited = mean * float(tokens.mean()), _waited_for(signals, row)
+    is_waited_for = waited is None or waited >= EXPLAINED_SHARE * cost
+    if cost < COST_FLOOR * signals.step_seconds or not is_waited_for:
+        return None
     rank, typical_tokens = signals.ranks[row], float(np.median(np.delete(tokens, row)))
+    doubt = explained_by_processes(signals, row, cost)
     if tokens[row] < FEW_TOKENS * typical_tokens:
-        return (
+        doubt = (
             f"a token takes {format_percent(mean / typical, 0)} longer at rank {rank}'s experts, "
             "which get fewer tokens than the others': that alone can be why"
         )
-    cost = mean * float(tokens.mean())
-    if cost < COST_FLOOR * signals.step_seconds:
-        return None
+    if doubt is not None:
+        return doubt
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,

@@ -242,8 +242,7 @@ class Signals:
             holds the tensors.
         on_device: Whether the work runs on a device beside the host.
         experts: What the experts on each rank compute; ``None`` where experts are not spread over
-            ranks. ``compute`` and ``windows`` are then those of a rank whose experts have an even
-            share of the tokens.
+            ranks. ``compute`` and ``windows`` are then as if the experts of all ranks took as long.
         staged: Whether ranks send to and receive from each other, as the stages of a pipeline do:
             they hold different work and wait for one another by design.
         stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold

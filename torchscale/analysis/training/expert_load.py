@@ -1,5 +1,4 @@
-"""What the experts on each rank compute, and what a rank would compute with an even share of the
-tokens."""
+"""What the experts on each rank compute, and a rank's compute without their difference."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import beyond_even_share
 from torchscale.analysis.diagnosis.signals import ExpertLoad, HotExpert, Matrix
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.experts import ExpertUse
@@ -21,18 +19,23 @@ _NAMED = 3
 """Experts of a rank that are kept: what a finding names."""
 
 
-def steps_beyond_even_share(
+def beyond_the_mean(seconds: Matrix) -> Matrix:
+    """What the experts of each rank take beyond the mean of all ranks, whatever their tokens. Rows
+    are ranks. Not by tokens: experts also take time that does not depend on them, and a rank with
+    few tokens would then look slow."""
+    return np.asarray(seconds - seconds.mean(axis=0))
+
+
+def steps_beyond_the_mean(
     ranks: Sequence[Sequence[StepSample]], *, forward_only: bool = False
 ) -> Matrix | None:
-    """:func:`beyond_even_share` of every step; ``None`` for a model without experts."""
+    """:func:`beyond_the_mean` of every step; ``None`` for a model without experts."""
     experts = complete(step.experts for steps in ranks for step in steps)
     if experts is None:
         return None
-    shape = (len(ranks), -1)
-    tokens = np.array([float(step.tokens) for step in experts]).reshape(shape)
     name = "forward_seconds" if forward_only else "seconds"
-    seconds = np.array([getattr(step, name) for step in experts]).reshape(shape)
-    return beyond_even_share(tokens, seconds)
+    seconds = np.array([getattr(step, name) for step in experts]).reshape(len(ranks), -1)
+    return beyond_the_mean(seconds)
 
 
 def expert_load(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import beyond_even_share
 from torchscale.analysis.diagnosis.signals import (
     FetchedMemory,
     LinkProbe,
@@ -22,7 +21,11 @@ from torchscale.analysis.diagnosis.signals import (
     Windows,
 )
 from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
-from torchscale.analysis.training.expert_load import expert_load, steps_beyond_even_share
+from torchscale.analysis.training.expert_load import (
+    beyond_the_mean,
+    expert_load,
+    steps_beyond_the_mean,
+)
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.config.strategy import PipelineBase
@@ -113,7 +116,7 @@ def digest_signals(
             "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
             "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
             "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
-            "windows": _windows(ranks, *_at_even_share(ranks, compute)),
+            "windows": _windows(ranks, *_with_equal_experts(ranks, compute)),
         }
     )
 
@@ -212,16 +215,18 @@ def _unsynchronized_windows(
     return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
 
 
-def _at_even_share(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> tuple[Matrix, Matrix]:
-    """Compute, and what of it no exchange disturbs, of ranks whose experts have an even share of
-    the tokens: with more, a rank is not slow by itself."""
+def _with_equal_experts(
+    ranks: Sequence[Sequence[StepSample]], compute: Matrix
+) -> tuple[Matrix, Matrix]:
+    """Compute, and what of it no exchange disturbs, as if the experts of all ranks took as long: a
+    rank whose experts get many tokens is not slow by itself."""
     quiet = _quiet(ranks, compute)
-    beyond = steps_beyond_even_share(ranks)
-    if beyond is None:
+    beyond = steps_beyond_the_mean(ranks)
+    in_forward = steps_beyond_the_mean(ranks, forward_only=True)
+    if beyond is None or in_forward is None:
         return compute, quiet
     own = np.maximum(compute - beyond, 0.0)
-    in_forward = steps_beyond_even_share(ranks, forward_only=True)
-    if quiet is compute or in_forward is None:
+    if quiet is compute:
         return own, own
     return own, np.maximum(quiet - in_forward, 0.0)
 
@@ -282,7 +287,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     _check_form(digest, len(ranks))
     compute, experts = np.array(digest.compute), expert_load(result, cell, digest)
     if experts is not None:
-        compute = compute - beyond_even_share(experts.tokens, experts.seconds)
+        compute = compute - beyond_the_mean(experts.seconds)
     signals = Signals(
         origin=Origin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),

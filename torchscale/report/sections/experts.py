@@ -20,8 +20,8 @@ from torchscale.util.units import format_percent
 
 _NOTE = (
     "Tokens per expert over the whole measurement, relative to an even split (1.00×). Hottest: the "
-    "expert with most tokens of any layer; layers: the expert with most of each layer, mean over "
-    "layers. Active parameters are those that a token is computed with. Time in experts is their "
+    "expert with most tokens of any layer; mean of layers: the expert with most of each layer, on "
+    "average. Active parameters are those that a token is computed with. Time in experts is their "
     "matrix products in both passes, mean over devices, without sending tokens."
 )
 _SPREAD_NOTE = (
@@ -48,7 +48,7 @@ def experts_section(summary: RunSummary) -> Section:
         Column("experts"),
         Column("hottest", True),
         Column("which"),
-        Column("layers", True),
+        Column("mean of layers", True),
         *only_if(spread, Column("busiest device", True)),
         Column("time in experts", True),
     )

@@ -119,8 +119,7 @@ class SignalDigest(Frozen):
         long_step_seconds: What they exceed the median by, per step, for the rank with most.
         long_step_seconds_by_rank: The same for each rank; ``None`` in older records.
         windows: The steps in stretches; ``None`` for fewer than 20 steps, and in older records.
-            Where experts are spread over ranks: with the compute of a rank whose experts had an
-            even share of the tokens.
+            Of models with experts: as if those of all ranks took as long.
         expert_tokens: Per rank and batch: tokens that a rank's experts computed; ``None`` for
             models without experts.
         expert_seconds: Per rank and batch: what they took.

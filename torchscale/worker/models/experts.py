@@ -162,9 +162,6 @@ class ExpertLayer(nn.Module):
             out_BTD = out_BTD + self.shared(x_BTD)
         return out_BTD, self._balance_loss(probabilities, counts_BE)
 
-    # What torch.compiler.disable sets, without its import: the counts are read on the host.
-    forward._torchdynamo_disable = True  # type: ignore[attr-defined]
-
     def _balance_loss(self, probabilities_BTE: Tensor, counts_BE: Tensor) -> Tensor:
         """Σ f·P over experts, mean over samples: f is the share of the sample's tokens that go to
         an expert, over an even share; P its mean probability (DeepSeek-V2, eq. 23 to 25). Of each

@@ -139,8 +139,8 @@ def test_steps_meanwhile_against_those_before_and_after() -> None:
 def test_a_save_that_ended_early_says_nothing_of_the_steps() -> None:
     few = figures(rank(**slow((0.5,) * (MIN_STEPS - 1))))
     assert few.slowed is None
-    assert slowing_text(few) == "ended within 2 steps"
-    assert "is not known: a save ended within 2 steps, and 3 are needed" in slowing_line(few)
+    assert slowing_text(few) == "ended after 2 steps"
+    assert "is not known: none lasted 3 whole steps, the longest 2" in slowing_line(few)
     enough = figures(rank(**slow((0.2,) * MIN_STEPS)))
     assert enough.slowed == pytest.approx(0.5)
 

@@ -30,7 +30,7 @@ def slowing_text(figures: CheckpointFigures) -> str:
     slowed = figures.slowed
     if slowed is None:
         most = max(save.steps_during for save in saves)
-        return f"ended within {plural(most, 'step')}"
+        return f"ended after {plural(most, 'step')}"
     if not figures.is_slowing_shown:
         return f"within scatter ({format_percent(figures.scatter, 0)})"
     return f"{format_percent(abs(slowed), 0)} {'slower' if slowed > 0 else 'faster'}"
@@ -48,9 +48,8 @@ def slowing_line(figures: CheckpointFigures) -> str:
     steps = f"{during} steps during a save against {before} before and {after} after it"
     if figures.slowed is None:
         return (
-            f"How asynchronous saves slow the steps is not known: a save ended within "
-            f"{plural(max(counts), 'step')}, and {MIN_STEPS} are needed; a larger model or a slower "
-            "disk has more."
+            f"How asynchronous saves slow the steps is not known: none lasted {MIN_STEPS} whole steps, "
+            f"the longest {max(counts)}; larger states take longer."
         )
     if not figures.is_slowing_shown:
         return (

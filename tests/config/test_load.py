@@ -538,8 +538,10 @@ def test_models_are_needed_only_where_something_is_trained() -> None:
     )  # as a run folder keeps it
     with pytest.raises(ConfigError, match="models: this key is required"):
         load_experiment(None, ["--measure=[collectives, memory]"])
+    with pytest.raises(ConfigError, match="models: this key is required"):
+        load_experiment(None, ["--measure=checkpoint"])
     with pytest.raises(
-        ConfigError, match="expected 'training', 'collectives', 'hardware' or 'memory'"
+        ConfigError, match="'training', 'collectives', 'hardware', 'memory' or 'checkpoint'"
     ):
         load_experiment(None, ["--measure=[comm]"])
 

@@ -65,8 +65,8 @@ def compare(
             "--metric",
             "-m",
             metavar="NAME,…",
-            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy. "
-            "Default: speed (throughput, busbw, compute, copy).",
+            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy, save, "
+            "load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, save, load).",
         ),
     ] = None,
     match: Annotated[

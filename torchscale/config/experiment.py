@@ -26,6 +26,7 @@ from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt,
 from torchscale.config.choices import CellKind, DeviceRequest, Scaling
 from torchscale.config.export_section import ExportSettings
 from torchscale.config.machine_sections import (
+    CheckpointSettings,
     CollectivesSettings,
     HardwareSettings,
     MemorySettings,
@@ -115,8 +116,8 @@ class Experiment(ConfigSection):
     )
     measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
         ("training",),
-        description="What is measured: training, collectives, hardware, memory; training and "
-        "memory need models and batch_sizes.",
+        description="What is measured: training, collectives, hardware, memory, checkpoint; training, "
+        "memory and checkpoint need models and batch_sizes.",
     )
     scaling: Scaling = Field(
         "weak", description="weak: fixed batch per device; strong: fixed global batch."
@@ -131,6 +132,7 @@ class Experiment(ConfigSection):
     collectives: CollectivesSettings = Field(default_factory=CollectivesSettings)
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
+    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
 
@@ -155,7 +157,7 @@ class Experiment(ConfigSection):
         and ``batch_sizes`` where no script is told one."""
         measure = data.get("measure") if isinstance(data, dict) else None
         kinds = measure if isinstance(measure, list | tuple) else [measure]
-        if measure is None or "training" in kinds or "memory" in kinds:
+        if measure is None or any(kind in kinds for kind in ("training", "memory", "checkpoint")):
             if isinstance(data, dict) and not data.get("batch_sizes") and _need_no_batch(data):
                 return {**data, "batch_sizes": _NO_MODELS}
             return data

@@ -17,6 +17,7 @@ from torchscale.errors import ConfigError
 from torchscale.launch.model_check import check_models
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
+from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.kinds import as_kind, training_workload
 from torchscale.schema.cells.script import Script
@@ -91,6 +92,11 @@ def _checked_cell(
         if problem is None:
             return entry
         return entry.model_copy(update={"skip_reason": f"hardware.disk_path: {problem}"})
+    checkpoint = as_kind(entry.cell, CheckpointCell)
+    if checkpoint is not None and checkpoint.path is not None and entry.skip_reason is None:
+        problem = disk_problem(checkpoint.path)
+        if problem is not None:
+            return entry.model_copy(update={"skip_reason": f"checkpoint.path: {problem}"})
     cell = training_workload(entry.cell)
     if cell is None or entry.skip_reason is not None:
         return entry

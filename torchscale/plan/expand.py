@@ -185,7 +185,7 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
         ConfigError: the axes have too many combinations.
     """
     cells = 0
-    for kind in ("training", "memory"):
+    for kind in ("training", "memory", "checkpoint"):
         if kind in experiment.measure:
             lengths = {**_axis_lengths(experiment), "gpu_counts": counts}
             cells += math.prod(lengths.values())

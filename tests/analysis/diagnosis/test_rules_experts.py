@@ -171,6 +171,14 @@ def test_without_spread_experts_no_rule_about_them_says_anything() -> None:
     assert all(item != UNEVEN for item in found(replace(quiet(2), experts=None)))
 
 
+def test_exposed_communication_names_the_tokens_that_are_sent() -> None:
+    signals = quiet(2)
+    sent = replace(signals, transfer=np.full(BATCHES, 0.02), experts=load(1.0, 1.0))
+    finding = found(replace(sent, bucket_bytes=None))[FindingKind.EXPOSED_COMMUNICATION]
+    assert "sending tokens to experts and synchronizing gradients takes 20.0 ms" in finding.summary
+    assert "fewer devices" in finding.advice
+
+
 def test_what_a_token_takes_is_that_of_the_rank_where_it_takes_least() -> None:
     tokens = np.array([[100.0, 300.0], [50.0, 50.0], [0.0, 0.0]])
     seconds = np.array([[0.1, 0.3], [0.1, 0.1], [0.0, 0.0]])

@@ -134,6 +134,9 @@ def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Ear
         "have it start earlier, so that compute hides more of it (DistributedDataParallel: "
         "bucket_cap_mb; fully_shard: prefetching)"
     )
+    if signals.experts is not None:
+        what = "sending tokens to experts and synchronizing gradients"
+        overlap = "spread experts over fewer devices, those of one node (ep: degree)"
     if signals.bucket_bytes is not None:
         overlap = "tune bucket_cap_mb so that more overlaps with the backward pass"
         total = format_bytes(float(sum(signals.bucket_bytes)))

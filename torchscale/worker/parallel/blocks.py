@@ -24,6 +24,7 @@ _KEPT = (
     "baddbmm",
     "convolution",
     "_scaled_mm",
+    "_grouped_mm",
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_flash_attention_for_cpu",

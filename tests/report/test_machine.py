@@ -153,10 +153,17 @@ def memory(rank: int, world_size: int) -> MemoryRank:
 def checkpoint(rank: int, world_size: int, device_bytes: int = 4 * MIB) -> CheckpointRank:
     """Two saves of 4 MiB a rank in 0.5 s, and as many loads in 0.25 s; asynchronous ones take a
     quarter of the rate of steps."""
-    save = SaveSample(payload_bytes=4 * MIB, write_seconds=0.4, seconds=0.5, stop_seconds=0.6)
+    save = SaveSample(
+        payload_bytes=4 * MIB,
+        write_seconds=0.4,
+        write_cpu_seconds=0.3,
+        seconds=0.5,
+        stop_seconds=0.6,
+    )
     load = LoadSample(
         payload_bytes=4 * MIB,
         read_seconds=0.2,
+        read_cpu_seconds=0.1,
         seconds=0.25,
         resident_share=0.0,
         device_bytes=device_bytes,
@@ -350,7 +357,14 @@ def test_tables_say_what_the_records_hold(document: Document) -> None:
         "25 % slower",
         "8.00 MiB",
     ]
-    assert table(document, "Each rank")[1][4:] == ["0", "4.00 MiB", "10.5 MB/s", "21.0 MB/s"]
+    assert table(document, "Each rank")[1][4:] == [
+        "0",
+        "4.00 MiB",
+        "10.5 MB/s",
+        "21.0 MB/s",
+        "75 %",
+        "50 %",
+    ]
     telemetry = table(document, "Telemetry")[0]
     assert telemetry[4:12] == ["90 %", "–", "500 W", "–", "–", "0 %", "50.0", "0.160"]
 

@@ -12,7 +12,13 @@ from torchscale.analysis.machine.checkpoint import (
     checkpoint_figures,
     judge_cold,
 )
-from torchscale.report.text.checkpoint import load_text, outcome_text, slowing_line, slowing_text
+from torchscale.report.text.checkpoint import (
+    busy_line,
+    load_text,
+    outcome_text,
+    slowing_line,
+    slowing_text,
+)
 from torchscale.schema.cells.checkpoint import (
     AsyncSaveSample,
     CheckpointRank,
@@ -22,10 +28,17 @@ from torchscale.schema.cells.checkpoint import (
 )
 
 MB = 1_000_000
-SAVE = SaveSample(payload_bytes=60 * MB, write_seconds=0.3, seconds=1.0, stop_seconds=1.2)
+SAVE = SaveSample(
+    payload_bytes=60 * MB,
+    write_seconds=0.3,
+    write_cpu_seconds=0.15,
+    seconds=1.0,
+    stop_seconds=1.2,
+)
 LOAD = LoadSample(
     payload_bytes=60 * MB,
     read_seconds=0.6,
+    read_cpu_seconds=0.1,
     seconds=2.0,
     resident_share=0.0,
     device_bytes=60 * MB,
@@ -158,3 +171,16 @@ def test_without_asynchronous_saves_the_reason_is_said() -> None:
     assert (found.slowed, found.async_stop_seconds, found.host_bytes) == (None, None, None)
     assert slowing_text(found) == "–"
     assert slowing_line(found) == "Asynchronous saves were not measured: no background."
+
+
+def test_a_processor_that_limits_is_told_from_a_disk() -> None:
+    assert busy_line(figures(rank(), rank(1))) == ""
+    computing = SAVE.model_copy(update={"write_cpu_seconds": 0.24})
+    one = figures(rank(), rank(1, saves=(computing,)))
+    assert [rates.save_cpu for rates in one.ranks] == pytest.approx([0.5, 0.8])
+    assert one.busy_ways == ()
+    both = figures(rank(saves=(computing,)), rank(1, saves=(computing,)))
+    assert both.busy_ways == ("saving",)
+    assert busy_line(both).startswith("The processor limits saving, not the disk")
+    idle = SAVE.model_copy(update={"payload_bytes": 0, "write_seconds": 0.0})
+    assert figures(rank(), rank(1, saves=(idle,))).ranks[1].save_cpu is None

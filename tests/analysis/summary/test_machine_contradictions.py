@@ -126,8 +126,20 @@ def stored(**changes: Any) -> LaunchRecord:
 
 def checkpointed(**changes: Any) -> LaunchRecord:
     """Two ranks that each saved 50 of 100 bytes, and these changes of each."""
-    save = {"payload_bytes": 50, "write_seconds": 0.1, "seconds": 0.2, "stop_seconds": 0.3}
-    loaded = {"payload_bytes": 50, "read_seconds": 0.1, "seconds": 0.2, "restored": True}
+    save = {
+        "payload_bytes": 50,
+        "write_seconds": 0.1,
+        "write_cpu_seconds": 0.1,
+        "seconds": 0.2,
+        "stop_seconds": 0.3,
+    }
+    loaded = {
+        "payload_bytes": 50,
+        "read_seconds": 0.1,
+        "read_cpu_seconds": 0.1,
+        "seconds": 0.2,
+        "restored": True,
+    }
     samples = {
         "saves": (SaveSample.model_validate({**save, **changes.get("save", {})}),),
         "loads": (LoadSample.model_validate({**loaded, **changes.get("load", {})}),)

@@ -22,6 +22,12 @@ _FETCHED_LIMIT = 0.95
 read, so that what is missing came from memory, or was not counted."""
 
 
+_BUSY = 0.7
+"""Share of the time in which ranks compute, from which the processor is said to limit them: at most
+30 % of the time then went to waiting for the disk, so that a disk without any wait would make
+little difference."""
+
+
 class Coldness(str, Enum):
     """Whether a load came from the disk; values are what files show."""
 
@@ -89,13 +95,23 @@ class AsyncSaveFigures:
 
 @dataclass(frozen=True)
 class RankRates:
-    """Bytes per second of one rank while it wrote, and while it read; medians over repeats, ``None``
-    where it had nothing to write or read. ``load`` is of loads that were not warm."""
+    """One rank while it wrote, and while it read; medians over repeats.
+
+    Attributes:
+        rank: Which.
+        payload_bytes: What it wrote.
+        save, load: Bytes per second; ``None`` where it had nothing to write or read, and for loads
+            that were warm.
+        save_cpu, load_cpu: Processor time over time, above 1 where several threads computed; ``None``
+            where it took no time.
+    """
 
     rank: int
     payload_bytes: int
     save: float | None
     load: float | None
+    save_cpu: float | None
+    load_cpu: float | None
 
 
 @dataclass(frozen=True)
@@ -162,6 +178,17 @@ class CheckpointFigures:
         if self.coldness is not Coldness.PROVED:
             return None
         return self.load_bytes_per_second
+
+    @property
+    def busy_ways(self) -> tuple[str, ...]:
+        """``saving``, ``loading``: in which the processor limits the ranks, and not the disk."""
+        shares = {
+            "saving": [one.save_cpu for one in self.ranks if one.save_cpu is not None],
+            "loading": [one.load_cpu for one in self.ranks if one.load_cpu is not None],
+        }
+        return tuple(
+            way for way, found in shares.items() if found and statistics.median(found) >= _BUSY
+        )
 
     @property
     def async_stop_seconds(self) -> float | None:
@@ -310,13 +337,15 @@ def _rank_rates(records: Sequence[CheckpointRank]) -> RankRates:
     load_rate = None
     if not warm:
         load_rate = _median(
-            one.payload_bytes / one.read_seconds for one in loads if one.read_seconds > 0
+            one.payload_bytes / one.read_seconds for one in loads if one.payload_bytes
         )
     return RankRates(
         records[0].rank,
         saves[0].payload_bytes,
         _median(one.payload_bytes / one.write_seconds for one in saves if one.payload_bytes),
         load_rate,
+        _median(one.write_cpu_seconds / one.write_seconds for one in saves if one.payload_bytes),
+        _median(one.read_cpu_seconds / one.read_seconds for one in loads if one.payload_bytes),
     )
 
 

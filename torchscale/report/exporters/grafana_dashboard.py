@@ -107,6 +107,22 @@ _PANELS = (
     ),
     _Panel("Memory bandwidth", "Bps", _figure("memory_bytes_per_second", "{{cell}}", models=False)),
     _Panel(
+        "Checkpoints saved and loaded",
+        "Bps",
+        (
+            *_figure("checkpoint_save_bytes_per_second", "{{cell}} saved", models=False),
+            *_figure("checkpoint_load_bytes_per_second", "{{cell}} loaded", models=False),
+        ),
+    ),
+    _Panel(
+        "Stop for a checkpoint",
+        "s",
+        (
+            *_figure("checkpoint_save_stop_seconds", "{{cell}}", models=False),
+            *_figure("checkpoint_async_save_stop_seconds", "{{cell}} asynchronous", models=False),
+        ),
+    ),
+    _Panel(
         "Checks of the node by outcome",
         "none",
         (_Query(f"count by (status) ({metric_name('check')}{{{_CHOSEN}}})", "{{status}}"),),

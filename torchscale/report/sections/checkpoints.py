@@ -18,14 +18,14 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.checkpoint import load_text, slowing_line, slowing_text
+from torchscale.report.text.checkpoint import busy_line, load_text, slowing_line, slowing_text
 from torchscale.report.text.labels import (
     cell_label,
     format_range,
     identity_columns,
     identity_values,
 )
-from torchscale.util.units import format_byte_rate, format_bytes, format_seconds
+from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _MAX_RANKS = 16
 """Maximum number of ranks of a cell in the table; JSON has all."""
@@ -64,6 +64,8 @@ def checkpoint_section(summary: RunSummary) -> Section:
         Column("bytes", True),
         Column("wrote at", True),
         Column("read at", True),
+        Column("computing while writing", True),
+        Column("while reading", True),
     )
     blocks.append(Table("Each rank while it wrote and read", rank_columns, ranks))
     remarks = tuple(
@@ -79,7 +81,7 @@ def checkpoint_section(summary: RunSummary) -> Section:
 
 def checkpoint_remarks(cell: CheckpointSummary, figures: CheckpointFigures) -> list[str]:
     """What limits the figures, in sentences: slowing, doubts about loads, warnings."""
-    remarks = [slowing_line(figures)]
+    remarks = [slowing_line(figures), busy_line(figures)]
     if figures.doubt:
         remarks.append(f"The load is not proved cold: {figures.doubt}.")
     remarks += [f"{flag.value}: {flag.explanation}." for flag in cell.flags]
@@ -112,6 +114,8 @@ def _rank_rows(cell: CheckpointSummary, figures: CheckpointFigures) -> list[tupl
             TableValue(format_bytes(rates.payload_bytes), rates.payload_bytes),
             optional_value(rates.save, format_byte_rate),
             optional_value(rates.load, format_byte_rate),
+            optional_value(rates.save_cpu, lambda share: format_percent(share, 0)),
+            optional_value(rates.load_cpu, lambda share: format_percent(share, 0)),
         )
         for rates in slowest
     ]

@@ -7,7 +7,7 @@ from torchscale.analysis.machine.checkpoint import (
     CheckpointFigures,
     Coldness,
 )
-from torchscale.report.text.labels import from_to, plural
+from torchscale.report.text.labels import from_to, listed, plural
 from torchscale.util.units import format_byte_rate, format_percent, format_seconds
 
 
@@ -60,6 +60,16 @@ def slowing_line(figures: CheckpointFigures) -> str:
     way = "slow" if figures.slowed > 0 else "quicken"
     return (
         f"Asynchronous saves {way} the steps by {format_percent(abs(figures.slowed), 0)} ({steps})."
+    )
+
+
+def busy_line(figures: CheckpointFigures) -> str:
+    """That the processor limits, and not the disk; empty where it does not."""
+    if not figures.busy_ways:
+        return ""
+    return (
+        f"The processor limits {listed(figures.busy_ways)}, not the disk: ranks compute most of that "
+        "time (a higher checkpoint.threads may help where cores are free)."
     )
 
 

@@ -88,6 +88,7 @@ class SaveSample(Frozen):
     Attributes:
         payload_bytes: What this rank wrote.
         write_seconds: How long this rank wrote, until the disk had its files (fsync).
+        write_cpu_seconds: Processor time of the rank meanwhile, the kernel's copies included.
         seconds: The whole call, which all ranks begin together: planning, writing, and the metadata
             once every rank has written.
         stop_seconds: From the end of the last step until the next can begin.
@@ -95,6 +96,7 @@ class SaveSample(Frozen):
 
     payload_bytes: Count
     write_seconds: NotNegative
+    write_cpu_seconds: NotNegative
     seconds: Positive
     stop_seconds: Positive
 
@@ -127,6 +129,7 @@ class LoadSample(Frozen):
     Attributes:
         payload_bytes: What this rank read from files.
         read_seconds: How long it read.
+        read_cpu_seconds: Processor time of the rank meanwhile.
         seconds: The whole call, which all ranks begin together.
         resident_share: Share of the files' pages in this host's memory when it began; ``None``
             where the kernel does not say.
@@ -137,6 +140,7 @@ class LoadSample(Frozen):
 
     payload_bytes: Count
     read_seconds: NotNegative
+    read_cpu_seconds: NotNegative
     seconds: Positive
     resident_share: float | None = Field(None, ge=0, le=1)
     device_bytes: Count | None = None

@@ -62,7 +62,12 @@ class RankRatesExport(Export):
     rank: int
     payload_bytes: int
     save: float | None
+    """Bytes per second; null where it wrote nothing."""
     load: float | None
+    """Null where it read nothing, or from memory."""
+    save_cpu: float | None
+    """Processor time over time while it wrote."""
+    load_cpu: float | None
 
 
 class CheckpointFiguresExport(Export):
@@ -82,6 +87,8 @@ class CheckpointFiguresExport(Export):
     durable_seconds: float | None
     slowed: float | None
     host_bytes: int | None
+    busy_ways: tuple[str, ...]
+    """``saving``, ``loading``: in which the processor limits the ranks, and not the disk."""
     saves: tuple[SaveExport, ...]
     loads: tuple[LoadExport, ...]
     async_saves: tuple[AsyncSaveExport, ...]

@@ -151,6 +151,7 @@ class _Bench:
         return SaveSample(
             payload_bytes=writer.payload_bytes,
             write_seconds=writer.seconds,
+            write_cpu_seconds=writer.cpu_seconds,
             seconds=seconds,
             stop_seconds=perf_counter() - stopped,
         )
@@ -173,6 +174,7 @@ class _Bench:
         return LoadSample(
             payload_bytes=reader.payload_bytes,
             read_seconds=reader.seconds,
+            read_cpu_seconds=reader.cpu_seconds,
             seconds=seconds,
             resident_share=resident,
             device_bytes=None if before is None or after is None else after - before,

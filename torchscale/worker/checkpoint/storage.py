@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
@@ -21,12 +21,14 @@ class TimedWriter(FileSystemWriter):
     Attributes:
         payload_bytes: What this rank has written.
         seconds: How long it wrote.
+        cpu_seconds: Processor time of this process meanwhile, all threads together.
         staged_bytes: Of the copy in the host's memory that an asynchronous save writes from.
     """
 
     def __init__(self, directory: Path, *, threads: int) -> None:
         super().__init__(directory, sync_files=True, thread_count=threads)
-        self.payload_bytes, self.seconds, self.staged_bytes = 0, 0.0, 0
+        self.payload_bytes, self.staged_bytes = 0, 0
+        self.seconds, self.cpu_seconds = 0.0, 0.0
 
     def stage(self, state_dict: State) -> State:
         """Copy the state, so that training can go on."""
@@ -36,10 +38,11 @@ class TimedWriter(FileSystemWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this rank's part of the plan; it is on the disk when this returns."""
-        began = perf_counter()
+        began, cpu_began = perf_counter(), process_time()
         written = super().write_data(plan, planner)
         results = written.wait()
         self.seconds += perf_counter() - began
+        self.cpu_seconds += process_time() - cpu_began
         self.payload_bytes += sum(result.size_in_bytes for result in results)
         return written
 
@@ -50,18 +53,21 @@ class TimedReader(FileSystemReader):
     Attributes:
         payload_bytes: What this rank has read.
         seconds: How long it read.
+        cpu_seconds: Processor time of this process meanwhile, all threads together.
     """
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.payload_bytes, self.seconds = 0, 0.0
+        self.payload_bytes = 0
+        self.seconds, self.cpu_seconds = 0.0, 0.0
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read this rank's part of the plan into its tensors."""
-        began = perf_counter()
+        began, cpu_began = perf_counter(), process_time()
         done = super().read_data(plan, planner)
         done.wait()
         self.seconds += perf_counter() - began
+        self.cpu_seconds += process_time() - cpu_began
         lengths: dict[tuple[str, int], int] = {}
         for item in plan.items:
             where: Any = self.storage_data[item.storage_index]

@@ -23,7 +23,7 @@ USE = ExpertUse(
     steps=10,
     layers=(0, 3),
     layer_count=4,
-    tokens=((400, 200, 100, 100), (100, 100, 200, 800)),
+    tokens_per_expert=((400, 200, 100, 100), (100, 100, 200, 800)),
 )
 
 
@@ -33,7 +33,7 @@ def digest(ranks: int, batches: int = 10) -> SignalDigest:
     return SignalDigest(
         compute=((0.05,) * batches,) * ranks,
         data_wait=((0.0,) * batches,) * ranks,
-        expert_tokens=tokens,
+        expert_tokens_per_rank=tokens,
         expert_seconds=seconds,
     )
 
@@ -74,7 +74,7 @@ def test_none_where_experts_are_not_spread_or_not_counted() -> None:
     assert expert_load(found, cell, digest(2)) is None
     found, cell = result(2)
     assert expert_load(found, None, digest(2)) is None
-    bare = digest(2).model_copy(update={"expert_tokens": None})
+    bare = digest(2).model_copy(update={"expert_tokens_per_rank": None})
     assert expert_load(found, cell, bare) is None
 
 
@@ -96,7 +96,7 @@ def test_signals_hold_compute_as_if_experts_took_as_long() -> None:
 
 def test_a_digest_of_another_form_is_refused() -> None:
     found, cell = result(2)
-    wrong = digest(2).model_copy(update={"expert_tokens": ((1.0,) * 10,)})
+    wrong = digest(2).model_copy(update={"expert_tokens_per_rank": ((1.0,) * 10,)})
     with pytest.raises(ValueError, match="not of 2 ranks"):
         launch_signals(found.model_copy(update={"signals": wrong}), cell)
 
@@ -112,7 +112,7 @@ def samples(tokens: float, seconds: float, compute: float, steps: int = 40) -> l
             optimizer=0.0,
             exposed_sync=0.0,
             experts=ExpertStep(
-                tokens=tokens, seconds=seconds, forward_seconds=seconds / 2, peak=1.0
+                tokens_per_rank=tokens, seconds=seconds, forward_seconds=seconds / 2, peak=1.0
             ),
         )
         for step in range(steps)
@@ -125,7 +125,7 @@ def test_windows_show_no_rank_slow_for_its_tokens() -> None:
     assert beyond is not None
     assert beyond[:, 0] == pytest.approx([0.005, -0.005])
     found = digest_signals(ranks, [10] * 4)
-    assert found.expert_tokens == ((150.0,) * 4, (50.0,) * 4)
+    assert found.expert_tokens_per_rank == ((150.0,) * 4, (50.0,) * 4)
     assert found.expert_seconds == ((0.015,) * 4, (0.005,) * 4)
     assert found.compute == ((0.055,) * 4, (0.045,) * 4)
     assert found.windows is not None
@@ -140,7 +140,7 @@ def test_steps_without_experts_have_none() -> None:
 
 def test_tokens_that_do_not_fit_their_layers_are_refused() -> None:
     content = USE.model_dump()
-    for change in ({"layers": (0,)}, {"degree": 3}, {"tokens": ((1, 2), (3, 4))}):
+    for change in ({"layers": (0,)}, {"degree": 3}, {"tokens_per_expert": ((1, 2), (3, 4))}):
         with pytest.raises(ValueError, match=r"tokens|experts"):
             ExpertUse.model_validate({**content, **change})
 
@@ -182,7 +182,7 @@ def simulated(seed: int, *, hot: bool, slow: int | None) -> set[tuple[str, int |
                 optimizer=float((rest[rank, step] + experts[rank, step]) / 6),
                 blocked=float(wait[rank, step] + 0.0005),
                 experts=ExpertStep(
-                    tokens=int(tokens[rank, step]),
+                    tokens_per_rank=int(tokens[rank, step]),
                     seconds=float(experts[rank, step]),
                     forward_seconds=float(experts[rank, step] / 3),
                     peak=1.0,
@@ -198,7 +198,7 @@ def simulated(seed: int, *, hot: bool, slow: int | None) -> set[tuple[str, int |
             "steps": steps,
             "layers": (0,),
             "layer_count": 1,
-            "tokens": (tuple(int(n) for n in np.repeat(tokens.sum(axis=1) / 2, 2)),),
+            "tokens_per_expert": (tuple(int(n) for n in np.repeat(tokens.sum(axis=1) / 2, 2)),),
         }
     )
     (cell,) = cells(models="tiny-moe", gpu_counts=[2], parallel={"strategy": "ep"})

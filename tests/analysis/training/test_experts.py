@@ -31,7 +31,7 @@ def test_whole_models_have_no_share_of_ranks() -> None:
 def test_none_without_tokens() -> None:
     found, _ = result(2, None)
     assert expert_figures(found) is None
-    empty = USE.model_copy(update={"tokens": ((0,) * 4,) * 2})
+    empty = USE.model_copy(update={"tokens_per_expert": ((0,) * 4,) * 2})
     found, _ = result(2, empty)
     assert expert_figures(found) is None
 

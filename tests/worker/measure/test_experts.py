@@ -47,7 +47,10 @@ def test_tokens_of_each_step_and_of_all() -> None:
     train(meter, layers, samples=1)
     train(meter, layers, samples=2, passes=2)
     batch = meter.read()
-    assert [step.tokens for step in batch.steps] == [2 * 10 * CHOSEN, 2 * (20 + 30) * CHOSEN]
+    assert [step.tokens_per_rank for step in batch.steps] == [
+        2 * 10 * CHOSEN,
+        2 * (20 + 30) * CHOSEN,
+    ]
     assert batch.tokens.shape == (2, EXPERTS)
     assert batch.tokens.sum(dim=1).tolist() == [60 * CHOSEN] * 2
     for step in batch.steps:
@@ -81,7 +84,7 @@ def test_recomputed_experts_count_in_time_and_not_in_tokens() -> None:
     meter.end_step()
     (step,) = meter.read().steps
     assert (step.seconds, step.forward_seconds) == (3.0, 1.0)
-    assert step.tokens == 30 * CHOSEN
+    assert step.tokens_per_rank == 30 * CHOSEN
 
 
 def test_what_is_cleared_is_not_read() -> None:
@@ -91,7 +94,7 @@ def test_what_is_cleared_is_not_read() -> None:
     meter.clear()
     meter.clear()
     train(meter, layers, samples=1)
-    assert [step.tokens for step in meter.read().steps] == [10 * CHOSEN]
+    assert [step.tokens_per_rank for step in meter.read().steps] == [10 * CHOSEN]
 
 
 def test_a_record_keeps_the_most_uneven_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +103,8 @@ def test_a_record_keeps_the_most_uneven_layers(monkeypatch: pytest.MonkeyPatch) 
     whole = use_of_experts(layers, counted, 7, 2, ONE)
     assert (whole.experts, whole.chosen, whole.degree, whole.steps) == (EXPERTS, CHOSEN, 2, 7)
     assert whole.layers == (0, 1, 2)
-    assert whole.tokens == tuple(map(tuple, counted.tolist()))
+    assert whole.tokens_per_expert == tuple(map(tuple, counted.tolist()))
     monkeypatch.setattr(measured, "_MOST_COUNTS", 2 * EXPERTS)
     kept = use_of_experts(layers, counted, 7, 2, ONE)
     assert (kept.layers, kept.layer_count) == ((1, 2), 3)
-    assert kept.tokens == ((2, 14, 2, 2), (8, 4, 4, 4))
+    assert kept.tokens_per_expert == ((2, 14, 2, 2), (8, 4, 4, 4))

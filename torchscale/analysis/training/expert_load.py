@@ -43,7 +43,7 @@ def expert_load(
 ) -> ExpertLoad | None:
     """The load of each rank; ``None`` where experts are not spread over ranks."""
     use = next((rank.experts for rank in result.ranks if rank.experts is not None), None)
-    tokens, seconds = digest.expert_tokens, digest.expert_seconds
+    tokens, seconds = digest.expert_tokens_per_rank, digest.expert_seconds
     if cell is None or use is None or use.degree == 1 or tokens is None or seconds is None:
         return None
     if use.degree != cell.degrees.expert:
@@ -51,7 +51,7 @@ def expert_load(
             f"experts over {use.degree} ranks, where the cell asks for {cell.degrees.expert}"
         )
     places = np.array([cell.degrees.coordinate(rank.rank).expert for rank in result.ranks])
-    by_layer = np.array(use.tokens, dtype=np.float64)
+    by_layer = np.array(use.tokens_per_expert, dtype=np.float64)
     loads = by_layer.reshape(len(by_layer), use.degree, -1).sum(axis=2)
     groups = len(places) // use.degree
     return ExpertLoad(

@@ -55,9 +55,9 @@ class ExpertFigures:
 def expert_figures(result: TrainingResult) -> ExpertFigures | None:
     """``None`` for a model without experts, and where no token went to any."""
     use = next((rank.experts for rank in result.ranks if rank.experts is not None), None)
-    if use is None or not any(map(any, use.tokens)):
+    if use is None or not any(map(any, use.tokens_per_expert)):
         return None
-    tokens = np.array(use.tokens, dtype=np.float64)
+    tokens = np.array(use.tokens_per_expert, dtype=np.float64)
     shares = tokens / np.maximum(tokens.mean(axis=1, keepdims=True), 1e-12)
     row, column = divmod(int(shares.argmax()), use.experts)
     first = result.ranks[0]
@@ -77,9 +77,9 @@ def expert_figures(result: TrainingResult) -> ExpertFigures | None:
 
 def _rank_shares(result: TrainingResult, use: ExpertUse) -> tuple[float, ...]:
     signals = result.signals
-    if use.degree == 1 or signals is None or signals.expert_tokens is None:
+    if use.degree == 1 or signals is None or signals.expert_tokens_per_rank is None:
         return ()
-    means = np.array([np.mean(row) for row in signals.expert_tokens])
+    means = np.array([np.mean(row) for row in signals.expert_tokens_per_rank])
     return tuple(float(share) for share in means / max(float(means.mean()), 1e-12))
 
 

@@ -89,10 +89,10 @@ def digest_signals(
     if experts is not None:
         tokens, took = (
             np.array([float(getattr(step, name)) for step in experts]).reshape(compute.shape)
-            for name in ("tokens", "seconds")
+            for name in ("tokens_per_rank", "seconds")
         )
         digest = digest.model_copy(
-            update={"expert_tokens": by_batch(tokens), "expert_seconds": by_batch(took)}
+            update={"expert_tokens_per_rank": by_batch(tokens), "expert_seconds": by_batch(took)}
         )
     unknown = any(step.sync is None for steps in ranks for step in steps)
     if len(ranks) > 1 and (unknown or _is_pipeline(ranks)):
@@ -441,7 +441,7 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
 
 
 def _check_form(digest: SignalDigest, ranks: int) -> None:
-    further = (digest.wait, digest.expert_tokens, digest.expert_seconds)
+    further = (digest.wait, digest.expert_tokens_per_rank, digest.expert_seconds)
     by_rank = [digest.compute, digest.data_wait, *(one for one in further if one is not None)]
     counts = {len(series) for matrix in by_rank for series in matrix}
     if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:

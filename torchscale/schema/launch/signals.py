@@ -120,7 +120,7 @@ class SignalDigest(Frozen):
         long_step_seconds_by_rank: The same for each rank; ``None`` in older records.
         windows: The steps in stretches; ``None`` for fewer than 20 steps, and in older records.
             Of models with experts: as if those of all ranks took as long.
-        expert_tokens: Per rank and batch: tokens that a rank's experts computed; ``None`` for
+        expert_tokens_per_rank: Per rank and batch: tokens that a rank's experts computed; ``None`` for
             models without experts.
         expert_seconds: Per rank and batch: what they took.
     """
@@ -136,5 +136,5 @@ class SignalDigest(Frozen):
     long_step_seconds: float | None = None
     long_step_seconds_by_rank: tuple[float, ...] | None = None
     windows: StepWindows | None = None
-    expert_tokens: tuple[tuple[NotNegative, ...], ...] | None = None
+    expert_tokens_per_rank: tuple[tuple[NotNegative, ...], ...] | None = None
     expert_seconds: tuple[tuple[NotNegative, ...], ...] | None = None

@@ -94,7 +94,7 @@ class ExpertMeter:
             forward = [one for one, is_forward in zip(own, step.runs, strict=True) if is_forward]
             read.append(
                 ExpertStep(
-                    tokens=step.computed,
+                    tokens_per_rank=step.computed,
                     seconds=sum(own),
                     forward_seconds=sum(forward),
                     peak=peak,
@@ -151,5 +151,5 @@ def use_of_experts(
         steps=steps,
         layers=tuple(kept.tolist()),
         layer_count=len(layers),
-        tokens=tuple(tuple(row) for row in total[kept].tolist()),
+        tokens_per_expert=tuple(tuple(row) for row in total[kept].tolist()),
     )

@@ -32,6 +32,7 @@ FEATURES = {
     "predict": r"^forecast/|(analysis|plan|report|schema)/.*prediction|(cli|run|read)/predict",
     "history": r"history|trends|change_points",
     "tune": r"tune|tuning|setting_launcher",
+    "bisect": r"bisect|bisection|program_steps",
     "nodes": r"nodes|fleet|pairwise",
     "submit": r"submit|slurm|kubernetes|kubectl|manifests|pod_job|engines",
     "memory": r"(?<!shared_)memory|max_batch|frontier|batch_search",

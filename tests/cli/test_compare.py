@@ -14,6 +14,7 @@ from tests.cli.program import torchscale
 from tests.factories import launch_record, rank_record, run
 from tests.histories import write_night
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.store.run_folder import RunFolder
 
@@ -21,7 +22,12 @@ STEADY = (1.0, 1.001, 0.999)
 
 
 def measured(
-    path: Path, seconds: Sequence[float] = STEADY, device: str = "Test Processor", **content: Any
+    path: Path,
+    seconds: Sequence[float] = STEADY,
+    device: str = "Test Processor",
+    *,
+    with_signals: bool = False,
+    **content: Any,
 ) -> Path:
     """A results directory; each launch's batches of ten steps took so many seconds."""
     planned = run({}, gpu_counts=[1], **content)
@@ -34,8 +40,12 @@ def measured(
             rank = rank_record(
                 cell, 0, batches, device=DeviceInfo(kind="cpu", index=0, name=device)
             )
+            signals = None
+            if with_signals:
+                signals = SignalDigest(compute=((0.0,) * 10,), data_wait=((0.0,) * 10,))
             folder.begin_launch(cell, launch)
-            folder.finish_launch(cell, launch_record(cell, launch, batches, [rank]))
+            record = launch_record(cell, launch, batches, [rank], signals=signals)
+            folder.finish_launch(cell, record)
     return path
 
 
@@ -367,3 +377,66 @@ def test_a_reference_that_is_not_there(
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_why_explains_the_difference_and_a_baseline_keeps_what_it_takes(tmp_path: Path) -> None:
+    measured(tmp_path / "before", with_signals=True)
+    measured(tmp_path / "slow", [second * 1.1 for second in STEADY], with_signals=True)
+    found = torchscale(tmp_path, "compare", "--why", "before", "slow", "--fail-on", "never")
+    assert found.returncode == 0, found.stderr
+    assert "the mean step takes 10.00 ms longer (+10.0 %" in found.stdout
+    assert re.search(r"backward +40.00 +44.00 +\+4.00 .* clear", found.stdout)
+    assert "Backward +4.00 ms: clear, but nothing that is recorded" in found.stdout
+    plain = torchscale(tmp_path, "compare", "before", "slow", "--fail-on", "never")
+    assert "Why:" not in plain.stdout
+    assert torchscale(tmp_path, "compare", "before", "--save", "main").returncode == 0
+    of_file = torchscale(tmp_path, "compare", "--why", "main", "slow", "--json", "--fail-on=never")
+    (cell,) = json.loads(of_file.stdout)["pairs"][0]["why"]["cells"]
+    assert {part["part"] for part in cell["parts"] if part["clarity"] == "clear"} == {
+        "forward",
+        "backward",
+        "optimizer",
+    }
+    assert sum(part["difference"] for part in cell["parts"]) == pytest.approx(
+        cell["step"]["difference"]
+    )
+
+
+def test_why_names_what_is_missing(tmp_path: Path) -> None:
+    measured(tmp_path / "before")
+    measured(tmp_path / "after")
+    found = torchscale(tmp_path, "compare", "--why", "before", "after")
+    assert found.returncode == 0, found.stderr
+    assert "before: 3 of 3 launches have no parts of their step" in found.stdout
+
+
+def test_why_is_asked_across_versions_and_options(tmp_path: Path) -> None:
+    """Which are what may be the cause."""
+    measured(tmp_path / "old", with_signals=True, training={"optimizer": "sgd"})
+    measured(tmp_path / "new", with_signals=True, device="Other Processor")
+    assert torchscale(tmp_path, "compare", "old", "new").returncode == 2
+    done = torchscale(tmp_path, "compare", "--why", "old", "new", "--fail-on", "never")
+    assert done.returncode == 0, done.stderr
+    assert "optimizer of cells: sgd | adamw" in done.stdout
+    assert "the mean step takes equally long" in done.stdout
+    several = measured(tmp_path / "several", with_signals=True, batch_sizes=[8, 16, 32])
+    other = torchscale(tmp_path, "compare", "--why", "old", several.name, "--fail-on", "never")
+    assert "nothing to explain (--match model,global_batch,devices" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", 1e300), ("step", 0.0), ("parts", {"forward": 1e300}), ("waiting", "x")],
+)
+def test_a_baseline_with_parts_that_cannot_be_is_refused(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    measured(tmp_path / "a", with_signals=True)
+    torchscale(tmp_path, "compare", "a", "--save", "main")
+    path = tmp_path / "baselines" / "main.json"
+    content = json.loads(path.read_text())
+    content["cells"][0]["launches"][0]["parts"][key] = value
+    path.write_text(json.dumps(content))
+    done = torchscale(tmp_path, "compare", "--why", "main", "a")
+    assert done.returncode == 2
+    assert f"parts.{key}" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -46,6 +47,7 @@ def test_the_table_and_what_changed(measured: Path) -> None:
     assert "worse since 2026-01-08 03:00 UTC" in done.stdout
     assert "between night-6 and night-7 (7 runs before, 7 after)" in done.stdout
     assert "driver: 550.54 → 570.1" in done.stdout
+    assert "\n  torchscale compare --why results/night-6 results/night-7\n" in done.stdout
     assert "1 of 1 series is worse now" in done.stdout
     assert not list(measured.glob("*.sqlite"))  # nothing is kept without --db
 
@@ -82,7 +84,17 @@ def test_a_file_is_kept_read_without_folders_and_grows(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert f"torchscale.sqlite: {NIGHTS} runs added, 0 known" in first.stderr
     alone = document(tmp_path, "--db", "torchscale.sqlite")
-    assert alone["trends"] == document(tmp_path)["trends"]
+    of_folders = document(tmp_path)
+    lines = [content["trends"][0]["changes"][0].pop("commands") for content in (alone, of_folders)]
+    assert alone["trends"] == of_folders["trends"]
+    assert lines == [
+        ["torchscale compare --why night-6 night-7 --history torchscale.sqlite"],
+        ["torchscale compare --why results/night-6 results/night-7"],
+    ]
+    for (line,) in lines:
+        found = torchscale(tmp_path, *shlex.split(line)[1:], "--fail-on", "never")
+        assert found.returncode == 0, found.stderr
+        assert "night-6: 3 of 3 launches have no parts" in found.stdout
     write_night(tmp_path / "results", NIGHTS, 1.1)
     more = torchscale(tmp_path, "history", "results", "--db", "torchscale.sqlite")
     assert f"1 runs added, {NIGHTS} known" in more.stderr
@@ -96,6 +108,7 @@ def test_the_page(measured: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert "driver: 550.54 → 570.1" in text
     assert "night-6 → night-7" in text
+    assert "torchscale compare --why results/night-6 results/night-7" in text
     assert "1 of 1 series is worse now" in text
 
 

@@ -198,6 +198,36 @@ def test_all_mistakes_are_told_at_once_in_the_files_order(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (
+            "num_experts: 0",
+            "models[0].num_experts: expected a positive whole number such as 8, got 0",
+        ),
+        (
+            "shared_experts: -1",
+            "models[0].shared_experts: expected a whole number of at least 0, got -1",
+        ),
+        (
+            "balance: -0.1",
+            "models[0].balance: expected a number of at least 0, such as 0.01, got -0.1",
+        ),
+        ("skew: true", "models[0].skew: expected a number of at least 0, such as 0, got true"),
+    ],
+)
+def test_options_of_models_have_their_types(tmp_path: Path, option: str, told: str) -> None:
+    text = complaint(tmp_path, f"models: {{name: tiny-moe, {option}}}\nbatch_sizes: 4\n")
+    assert text == f"config.yaml:1: {told}"
+
+
+def test_options_that_switch_something_off_may_be_0(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path, "models: {name: tiny-moe, shared_experts: 0, balance: 0}\nbatch_sizes: 4\n"
+    )
+    assert loaded.options_of(loaded.models[0])["balance"] == 0
+
+
 def test_models_that_would_be_measured_twice_or_not_at_all(tmp_path: Path) -> None:
     twice = "models: [gpt2, {name: gpt2, sequence_length: 1024}]\nbatch_sizes: 4\n"
     assert (
@@ -508,8 +538,10 @@ def test_models_are_needed_only_where_something_is_trained() -> None:
     )  # as a run folder keeps it
     with pytest.raises(ConfigError, match="models: this key is required"):
         load_experiment(None, ["--measure=[collectives, memory]"])
+    with pytest.raises(ConfigError, match="models: this key is required"):
+        load_experiment(None, ["--measure=checkpoint"])
     with pytest.raises(
-        ConfigError, match="expected 'training', 'collectives', 'hardware' or 'memory'"
+        ConfigError, match="'training', 'collectives', 'hardware', 'memory' or 'checkpoint'"
     ):
         load_experiment(None, ["--measure=[comm]"])
 

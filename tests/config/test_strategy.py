@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.factories import cells, experiment
 from torchscale.config.degrees import Degrees
 from torchscale.config.dump import to_yaml
-from torchscale.config.strategy import STRATEGIES, CommHook, Ddp, Signal, strategy_label
+from torchscale.config.strategy import (
+    STRATEGIES,
+    CommHook,
+    Ddp,
+    Signal,
+    sharding,
+    strategy_label,
+)
 
 
 @given(st.tuples(*[st.integers(1, 4)] * 4))
@@ -34,6 +41,30 @@ def test_neighbours_share_matrices_then_shards_then_copies_then_layers() -> None
     assert [place.replicate for place in ranks[:8:4]] == [0, 1]
     assert [place.pipeline for place in ranks[::8]] == [0, 1]
     assert [degrees.data_index(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_ranks_that_share_experts_lie_next_to_each_other_and_have_samples_of_their_own() -> None:
+    degrees = Degrees(8, replicate=2, shard=2, expert=2)
+    assert [degrees.coordinate(rank).expert for rank in range(8)] == [0, 1] * 4
+    assert [degrees.coordinate(rank).shard for rank in range(4)] == [0, 0, 1, 1]
+    assert [degrees.data_index(rank) for rank in range(8)] == list(range(8))
+    assert (degrees.data, degrees.model) == (8, 1)
+    with pytest.raises(ValueError, match="× tensor 1 × pipeline 1 × expert 2 does not"):
+        Degrees(7, replicate=2, shard=2, expert=2)
+
+
+def test_to_other_parameters_these_ranks_are_copies_or_shards() -> None:
+    degrees = Degrees(8, replicate=2, shard=2, expert=2)
+    assert degrees.beside_experts(sharded=False) == Degrees(8, replicate=4, shard=2)
+    assert degrees.beside_experts(sharded=True) == Degrees(8, replicate=2, shard=4)
+
+
+def test_who_uses_fsdp() -> None:
+    given = ["ddp", "fsdp", "ep", {"name": "ep", "dense": "fsdp"}, {"name": "hybrid", "shard": 2}]
+    found = experiment(parallel={"strategy": given}).parallel.strategy
+    for count, expected in ((4, ["fsdp", "ep", "hybrid"]), (1, ["fsdp"])):
+        able = [one for one in found if count > 1 or one.name != "hybrid"]
+        assert [one.name for one in able if sharding(one, one.degrees(count))] == expected
 
 
 @pytest.mark.parametrize("world_size", [1, 3, 6, 8])
@@ -61,6 +92,10 @@ def test_an_impossible_product_tells_every_degree(world_size: int) -> None:
             8,
             Degrees(8, replicate=2, shard=2, tensor=2),
         ),
+        ("ep", 4, Degrees(4, expert=4)),
+        ({"name": "ep", "degree": 2}, 8, Degrees(8, replicate=4, expert=2)),
+        ({"name": "ep", "degree": 2, "dense": "fsdp"}, 8, Degrees(8, shard=4, expert=2)),
+        ({"name": "hybrid", "shard": 2, "ep": 2}, 8, Degrees(8, replicate=2, shard=2, expert=2)),
     ],
 )
 def test_degrees_of_strategies(strategy: object, world_size: int, expected: Degrees) -> None:
@@ -119,10 +154,17 @@ def test_an_option_makes_another_cell_and_its_default_does_not() -> None:
 def test_the_same_samples_a_step_whatever_the_strategy() -> None:
     """Weak scaling fixes the samples per device, so strategies at one count are compared on the
     same work."""
-    names = ["ddp", "fsdp", "tensor", "pipeline", {"name": "hybrid", "data": 2, "tensor": 2}]
+    names = [
+        "ddp",
+        "fsdp",
+        "tensor",
+        "pipeline",
+        {"name": "hybrid", "data": 2, "tensor": 2},
+        "ep",
+    ]
     found = cells(models="tiny-decoder", batch_sizes=8, gpu_counts=4, parallel={"strategy": names})
     assert {cell.global_batch_size for cell in found} == {32}
-    assert [cell.copy_batch_size for cell in found] == [8, 8, 32, 32, 16]
+    assert [cell.copy_batch_size for cell in found] == [8, 8, 32, 32, 16, 8]
 
 
 def test_every_strategy_declares_its_signals() -> None:

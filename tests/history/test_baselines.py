@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.histories import THROUGHPUT, nightly
+from tests.histories import THROUGHPUT, night, nightly
 from tests.history.test_trends import levels
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.pair import Verdict
 from torchscale.errors import UsageError
-from torchscale.history.baselines import Against, earlier_side
+from torchscale.history.baselines import Against, earlier_side, named_side
 from torchscale.history.entry import history_entry
 from torchscale.history.file import open_history
 from torchscale.results.comparison_inputs import Side
@@ -50,6 +50,19 @@ def test_last_is_the_newest_sound_run_before(tmp_path: Path) -> None:
         nightly(41, [levels(41, 100)]),
     ]
     assert chosen(tmp_path, nights, "last").name == "night-2"
+
+
+def test_a_run_is_found_by_its_name_and_where_several_have_it_by_its_time(tmp_path: Path) -> None:
+    nights = [nightly(number, [levels(number, 100)]) for number in (1, 2)]
+    again = nightly(3, [levels(3, 90)]).model_copy(update={"name": "night-2"})
+    path = stored(tmp_path, [*nights, again])
+    assert named_side("night-1", path).results.created_at == night(1)
+    assert named_side("night-2@2026-01-04", path).results.created_at == night(3)
+    with pytest.raises(UsageError, match="2 runs of") as ambiguous:
+        named_side("night-2", path)
+    assert "night-2@2026-01-04T03:00" in (ambiguous.value.hint or "")
+    with pytest.raises(UsageError, match="night-9 is no run of"):
+        named_side("night-9", path)
 
 
 def test_last_has_the_same_cells_if_any_run_has(tmp_path: Path) -> None:

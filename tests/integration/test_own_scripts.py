@@ -98,13 +98,13 @@ def test_its_steps_are_as_long_as_the_script_itself_finds(program: Program) -> N
 
 def test_without_a_batch_size_there_are_steps_and_no_samples(program: Program) -> None:
     script = {"script": f"{_EXAMPLE} --width {{width}}", "width": [64, 96]}
-    config = program.config(models=[script], gpu_counts=[1, 2])
+    config = program.config(models=[script], gpu_counts=[1])
 
     done = program.run("benchmark", config, *_QUICK)
     assert done.returncode == 0, done.stderr
     assert "steps/s" in done.stdout + done.stderr
     rows = _rows(program.directory)
-    assert len(rows) == 4
+    assert len(rows) == 2
     for row in rows:
         assert row["state"] == "ok"
         assert row["batch_size"] == row["samples_per_second"] == row["efficiency"] == ""

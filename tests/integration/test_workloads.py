@@ -262,7 +262,7 @@ def launched(
     """A launch of a small decoder that was measured: its folder and its result."""
     config = write(
         program,
-        models="late_decoder:build",
+        models={"name": "late_decoder:build", "layers": 2},
         batch_sizes=[4],
         gpu_counts=[ranks],
         parallel={"strategy": strategy},

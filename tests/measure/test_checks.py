@@ -76,6 +76,8 @@ def needs_ranks():
             "3 attention heads do not divide over 2 tensor-parallel devices",
         ),
         ("tensor", ModelCheck(built=True, heads=4), None),
+        ("ep", ModelCheck(built=True, heads=4), "has no experts that can be spread over devices"),
+        ("ep", ModelCheck(built=True, experts=8), None),
         ("sequence", ModelCheck(built=True, heads=4), "cannot be split along the sequence"),
         ("sequence", ModelCheck(built=True, heads=4, takes_sequence=True), None),
     ],

@@ -113,6 +113,8 @@ def test_who_says_nothing_of_itself_is_refused(
 @pytest.mark.parametrize("before", [True, False])
 def test_the_second_node_of_a_rank_is_told_who_has_it(three: Nodes, before: bool) -> None:
     three.join(1)
+    # Else the second one may be admitted first.
+    assert wait_until(lambda: len(three.leader._roster.present()) == 1, timeout_seconds=SOON)
     if not before:
         three.join(2)
         three.meet()

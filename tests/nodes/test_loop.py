@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import socket
 import threading
+import time
 import warnings
 
 import pytest
@@ -53,6 +55,29 @@ def test_tasks_end_where_their_time_limit_passes_before_they_can_run(
     thread.close()
     assert wait_until(thread.loop.is_closed, timeout_seconds=SOON)
     assert ended.is_set()
+    gc.collect()
+    assert [record.message for record in caplog.records] == []
+
+
+def test_a_task_that_drops_its_cancellation_is_cancelled_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As ``asyncio.wait_for`` lets its task do up to Python 3.11."""
+    thread = LoopThread("nodes")
+    has_begun = threading.Event()
+
+    async def wait_on() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            has_begun.set()
+            await asyncio.sleep(SOON)
+        await asyncio.sleep(SOON)
+
+    thread.start(wait_on())
+    assert has_begun.wait(SOON)
+    began = time.monotonic()
+    thread.close()
+    assert thread.loop.is_closed()
+    assert time.monotonic() - began < SOON / 10
     gc.collect()
     assert [record.message for record in caplog.records] == []
 

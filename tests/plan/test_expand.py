@@ -110,6 +110,23 @@ def test_a_cpu_device_is_the_same_share_of_cores_at_every_count(
         assert len({cpu for cpus in sets for cpu in cpus}) == threads * cell.world_size
 
 
+@pytest.mark.parametrize(("counts", "threads"), [([4], 1), ([16], 1), ([4, 3], 1), ([2, 4], 1)])
+def test_ranks_that_share_cores_have_no_more_threads_than_there_are(
+    counts: list[int], threads: int
+) -> None:
+    """Threads of OpenMP that share a core spin while they wait for each other."""
+    shared = {"oversubscribe": True}
+    plan = make_plan(experiment(gpu_counts=counts, launch=shared), machine(cores=2))
+    assert plan.threads_per_rank == threads
+    assert plan.is_oversubscribed(max(counts))
+
+
+def test_ranks_that_share_a_gpu_share_the_cores_too() -> None:
+    shared = {"oversubscribe": True}
+    plan = make_plan(experiment(gpu_counts=[4], launch=shared), machine(gpus=1, cores=8))
+    assert plan.threads_per_rank == 2
+
+
 def test_the_chosen_devices_are_used_in_order() -> None:
     plan = make_plan(experiment(launch={"devices": [5, 2]}, gpu_counts=[1, 2, 4]), machine(gpus=8))
     assert plan.device_indices == (5, 2)

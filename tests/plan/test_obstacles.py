@@ -99,6 +99,45 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             {"model": {"compile": True}, "parallel": strategy("hybrid", shard=2, tensor=2)},
             "torch.compile fails on tensor parallelism combined with data parallelism",
         ),
+        (
+            {"parallel": strategy("ep")},
+            "tiny-decoder does not support expert parallelism; moe models do",
+        ),
+        (
+            {"models": "tiny-moe", "parallel": strategy("tensor")},
+            "tiny-moe does not support tensor parallelism; decoder and llama models do",
+        ),
+        (
+            {"models": "tiny-moe", "parallel": strategy("hybrid", ep=2, pipeline=2)},
+            "tiny-moe does not support pipeline parallelism; decoder",
+        ),
+        (
+            {"models": {"name": "tiny-moe", "num_experts": 6}, "parallel": strategy("ep")},
+            "6 experts do not divide over 4 devices",
+        ),
+        (
+            {
+                "models": {"name": "tiny-moe", "expert_size": 129},
+                "parallel": strategy("hybrid", shard=2, ep=2),
+            },
+            "expert_size 129 of experts does not divide over 2 shards",
+        ),
+        (
+            {
+                "models": "tiny-moe",
+                "parallel": strategy("ep"),
+                "training": {"precision": "fp16"},
+            },
+            "fp16's gradient scaler does not know of gradients that overflow in another rank's",
+        ),
+        (
+            {
+                "models": "tiny-moe",
+                "parallel": strategy("ep", dense="fsdp"),
+                "training": {"activation_checkpointing": "selective"},
+            },
+            "selective activation checkpointing does not support experts that FSDP2 shards",
+        ),
         ({"training": {"precision": "fp8"}}, "fp8 needs a CUDA device"),
         (
             {"training": {"precision": "fp8"}, "parallel": strategy("tensor")},

@@ -69,7 +69,7 @@ def tried(place: int) -> list[Any]:
     )
 
 
-KINDS = ("hardware", "collectives", "memory", "training")
+KINDS = ("hardware", "collectives", "memory", "checkpoint", "training")
 
 
 def write(path: Path, kinds: Sequence[str] = KINDS, **content: Any) -> RunFolder:

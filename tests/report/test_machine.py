@@ -37,6 +37,14 @@ from torchscale.report.kinds.hardware import outcome as hardware_outcome
 from torchscale.report.terminal.machine import print_collectives, print_hardware, print_memory
 from torchscale.report.terminal.run import print_results
 from torchscale.report.text.machine import point_flag_lines
+from torchscale.schema.cells.checkpoint import (
+    AsyncSaveSample,
+    CheckpointCell,
+    CheckpointRank,
+    CheckpointResult,
+    LoadSample,
+    SaveSample,
+)
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
     CollectivesCell,
@@ -142,16 +150,52 @@ def memory(rank: int, world_size: int) -> MemoryRank:
     )
 
 
+def checkpoint(rank: int, world_size: int, device_bytes: int = 4 * MIB) -> CheckpointRank:
+    """Two saves of 4 MiB a rank in 0.5 s, and as many loads in 0.25 s; asynchronous ones take a
+    quarter of the rate of steps."""
+    save = SaveSample(payload_bytes=4 * MIB, write_seconds=0.4, seconds=0.5, stop_seconds=0.6)
+    load = LoadSample(
+        payload_bytes=4 * MIB,
+        read_seconds=0.2,
+        seconds=0.25,
+        resident_share=0.0,
+        device_bytes=device_bytes,
+        restored=True,
+    )
+    asynchronous = AsyncSaveSample(
+        payload_bytes=4 * MIB,
+        stop_seconds=0.1,
+        durable_seconds=2.0,
+        before=(0.3,) * 10,
+        during=(0.4,) * 4,
+        after=(0.3,) * 10,
+        host_bytes=4 * MIB,
+    )
+    return CheckpointRank(
+        **rank_identity(rank, world_size),
+        place=HOSTILE,
+        filesystem="ext4",
+        state_bytes=4 * world_size * MIB,
+        saves=(save, save),
+        async_saves=(asynchronous,),
+        loads=(load, load),
+    )
+
+
 def record(cell: AnyCell, telemetry: Telemetry) -> LaunchRecord:
     """An ``ok`` launch of any kind of cell."""
     count = cell.world_size
-    if isinstance(cell, CollectivesCell | HardwareCell | MemoryCell):
+    if isinstance(cell, CollectivesCell | HardwareCell | MemoryCell | CheckpointCell):
         (other,) = make_plan(experiment(gpu_counts=1), machine()).training
         measured: AnyPayload
         if isinstance(cell, CollectivesCell):
             measured = CollectivesResult(ranks=tuple(collectives(rank) for rank in range(count)))
         elif isinstance(cell, HardwareCell):
             measured = HardwareResult(ranks=tuple(hardware(rank, count) for rank in range(count)))
+        elif isinstance(cell, CheckpointCell):
+            measured = CheckpointResult(
+                ranks=tuple(checkpoint(rank, count) for rank in range(count))
+            )
         else:
             measured = MemoryResult(ranks=tuple(memory(rank, count) for rank in range(count)))
         return launch_record(other, cell_id=cell.id, payload=measured)
@@ -162,7 +206,8 @@ def record(cell: AnyCell, telemetry: Telemetry) -> LaunchRecord:
 
 def machine_summary(**content: Any) -> RunSummary:
     """Every kind of cell, at 1 and 2 ranks; the memory of batch 16 could not be measured."""
-    kinds = ["hardware", "collectives", "memory", "training"]
+    kinds = ["hardware", "collectives", "memory", "checkpoint", "training"]
+    content = {"checkpoint": {"repeats": 2}, **content}
     config = experiment(measure=kinds, batch_sizes=[8, 16], **content)
     plan = make_plan(config, machine(cores=2)).cells
     use = GpuUse(
@@ -252,7 +297,7 @@ def table(document: Document, caption: str) -> list[list[str]]:
 
 def test_sections_and_charts_are_there(document: Document) -> None:
     titles = [section.title for section in document.sections]
-    for title in ("Compute", "Memory", "Telemetry", "Peak rates", "Collectives"):
+    for title in ("Compute", "Memory", "Checkpoints", "Telemetry", "Peak rates", "Collectives"):
         assert title in titles
     charts = [chart.name for section in document.sections for block in section.blocks
               if isinstance(block, ChartGrid) for chart in block.charts]  # fmt: skip
@@ -293,6 +338,19 @@ def test_tables_say_what_the_records_hold(document: Document) -> None:
     assert collective[0][:3] == ["all_reduce", "fp32", "11.0 µs"]
     assert collective[0][7] == "10.0 µs + bytes ÷ 1.00 GB/s (off by 0 %)"
     assert collective[1][0] == "barrier"
+    # 8 MiB of two ranks in 0.5 s and 0.25 s; 2.5 of 3.33 steps per second during a save.
+    two = table(document, "Checkpoints")[1]
+    assert two[5:] == [
+        "8.00 MiB",
+        "16.8 MB/s",
+        "33.6 MB/s",
+        "600 ms",
+        "100 ms",
+        "2.00 s",
+        "25 % slower",
+        "8.00 MiB",
+    ]
+    assert table(document, "Each rank")[1][4:] == ["0", "4.00 MiB", "10.5 MB/s", "21.0 MB/s"]
     telemetry = table(document, "Telemetry")[0]
     assert telemetry[4:12] == ["90 %", "–", "500 W", "–", "–", "0 %", "50.0", "0.160"]
 
@@ -311,7 +369,7 @@ def test_hostile_text_does_nothing_anywhere(summary: RunSummary, document: Docum
 def test_machines_get_everything(summary: RunSummary) -> None:
     content = json.loads(summary_json(summary))
     kinds = [cell["cell"]["kind"] for cell in content["machine"]]
-    assert sorted(set(kinds)) == ["collectives", "hardware", "memory"]
+    assert sorted(set(kinds)) == ["checkpoint", "collectives", "hardware", "memory"]
     sweep = next(cell for cell in content["machine"] if cell["cell"]["kind"] == "collectives")
     assert sweep["figures"]["curves"][0]["points"][0]["busbw"] == pytest.approx(
         1024 / (1e-5 + 1024 / 1e9)

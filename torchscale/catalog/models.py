@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
+from torchscale.catalog.experts import shape_of_options
+
 
 class InputKind(str, Enum):
     """What one sample is."""
@@ -29,7 +31,7 @@ that fits, and a bool is an ``int``."""
 OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_length"})
 """Other names of options, as users may write them."""
 
-TENSOR, SEQUENCE, PIPELINE = "tensor", "sequence", "pipeline"
+TENSOR, SEQUENCE, PIPELINE, EXPERT = "tensor", "sequence", "pipeline", "expert"
 """Ways in which a model can be split."""
 
 
@@ -49,6 +51,8 @@ class ModelFacts:
         options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
         splits: Ways in which it can be split.
         heads: Number of heads that tensor parallelism splits, where no option sets it.
+        active_parameters: Of a model with experts, what a token is computed with: all but the
+            experts that it does not go to; ``None`` for other models.
     """
 
     name: str
@@ -60,6 +64,7 @@ class ModelFacts:
     options: Mapping[str, OptionValue]
     splits: frozenset[str] = frozenset()
     heads: int | None = None
+    active_parameters: int | None = None
 
 
 def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: int) -> ModelFacts:
@@ -107,6 +112,41 @@ def _decoder(
     options: Mapping[str, OptionValue] = MappingProxyType(dict(zip(names, shape, strict=True)))
     splits = frozenset({TENSOR, SEQUENCE, PIPELINE})
     return ModelFacts(name, title, "decoder", *counts, InputKind.TOKENS, options, splits)
+
+
+def _moe(name: str, title: str, **shape: int) -> ModelFacts:
+    """A decoder with experts; ``shape``: its options where they differ from those of Mixtral's
+    kind (grouped-query attention, no shared experts, no dense layers)."""
+    options: dict[str, OptionValue] = {**_MOE_OPTIONS, **shape}
+    sizes = shape_of_options(options)
+    return ModelFacts(
+        name,
+        title,
+        "moe",
+        sizes.parameters,
+        sizes.forward_flops(int(options["sequence_length"])),
+        InputKind.TOKENS,
+        MappingProxyType(options),
+        frozenset({EXPERT}),
+        active_parameters=sizes.active_parameters,
+    )
+
+
+_MOE_OPTIONS: Mapping[str, OptionValue] = MappingProxyType(
+    {
+        "shared_experts": 0,
+        "dense_layers": 0,
+        "dense_size": 0,
+        "kv_rank": 0,
+        "query_rank": 0,
+        "rope_size": 0,
+        "balance": 0.01,
+        "skew": 0.0,
+    }
+)
+"""0.01 is the weight of Switch Transformer's loss for load balancing (Fedus et al., 2022)."""
+MAY_BE_ZERO = frozenset(_MOE_OPTIONS)
+"""Options that may be 0; others are sizes of at least 1."""
 
 
 _ALL = (
@@ -163,6 +203,88 @@ _ALL = (
         (1_339_131_904, 6_040_871_501_824),
         (2048, 24, 16, 32000, 2048),
     ),
+    _moe(
+        "moe-small",
+        "MoE small",
+        hidden_size=1024,
+        num_layers=12,
+        num_heads=16,
+        num_kv_heads=4,
+        head_size=64,
+        vocab_size=32000,
+        num_experts=16,
+        experts_per_token=2,
+        expert_size=1024,
+        shared_experts=1,
+        sequence_length=1024,
+    ),
+    _moe(
+        "mixtral-8x7b",
+        "Mixtral 8x7B",
+        hidden_size=4096,
+        num_layers=32,
+        num_heads=32,
+        num_kv_heads=8,
+        head_size=128,
+        vocab_size=32000,
+        num_experts=8,
+        experts_per_token=2,
+        expert_size=14336,
+        sequence_length=2048,
+    ),
+    _moe(
+        "qwen3-30b-a3b",
+        "Qwen3 30B-A3B",
+        hidden_size=2048,
+        num_layers=48,
+        num_heads=32,
+        num_kv_heads=4,
+        head_size=128,
+        vocab_size=151936,
+        num_experts=128,
+        experts_per_token=8,
+        expert_size=768,
+        sequence_length=2048,
+    ),
+    _moe(
+        "deepseek-v2-lite",
+        "DeepSeek-V2-Lite",
+        hidden_size=2048,
+        num_layers=27,
+        num_heads=16,
+        num_kv_heads=16,
+        head_size=128,
+        vocab_size=102400,
+        num_experts=64,
+        experts_per_token=6,
+        expert_size=1408,
+        shared_experts=2,
+        dense_layers=1,
+        dense_size=10944,
+        kv_rank=512,
+        rope_size=64,
+        sequence_length=2048,
+    ),
+    _moe(
+        "deepseek-v3",
+        "DeepSeek-V3",
+        hidden_size=7168,
+        num_layers=61,
+        num_heads=128,
+        num_kv_heads=128,
+        head_size=128,
+        vocab_size=129280,
+        num_experts=256,
+        experts_per_token=8,
+        expert_size=2048,
+        shared_experts=1,
+        dense_layers=3,
+        dense_size=18432,
+        kv_rank=512,
+        query_rank=1536,
+        rope_size=64,
+        sequence_length=4096,
+    ),
     _image("tiny-resnet", "tiny ResNet", "resnet", (310_746, 3_172_864), 32, 10),
     _image("tiny-vit", "tiny ViT", "vit", (114_250, 3_884_800), 32, 10),
     _text("tiny-bert", "tiny BERT", "bert", (1_536_128, 190_840_832), 64),
@@ -170,6 +292,21 @@ _ALL = (
     _llama("tiny-llama", "tiny Llama", (2_523_776, 192_937_984), 64, 4),
     _text("tiny-t5", "tiny T5", "t5", (754_560, 102_760_448), 64),
     _decoder("tiny-decoder", "tiny decoder", (1_311_872, 142_606_336), (128, 4, 4, 2048, 64)),
+    _moe(
+        "tiny-moe",
+        "tiny MoE",
+        hidden_size=128,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=32,
+        vocab_size=2048,
+        num_experts=8,
+        experts_per_token=2,
+        expert_size=128,
+        shared_experts=1,
+        sequence_length=64,
+    ),
 )
 
 MODELS: Mapping[str, ModelFacts] = MappingProxyType({facts.name: facts for facts in _ALL})

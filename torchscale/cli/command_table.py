@@ -41,6 +41,8 @@ COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "history": "Follow results over many runs: the newest figure of each cell, where its "
             "level changed, since which run, and what else changed then (driver, commit, host, "
             "versions, settings).",
+            "bisect": "Find which change made a command slower: versions of packages, commits of "
+            "your code, or environment variables, one of them or only several together.",
         },
         "Machine": {
             "measure": "Measure the machine: collectives over message sizes, peak rates, or the "
@@ -61,7 +63,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""Title in the list of commands → name → summary, in the order of the list. At most 16: more is not
+"""Title in the list of commands → name → summary, in the order of the list. At most 17: more is not
 read. A summary is the first paragraph of the command's help; it is repeated here so that the list
 needs none of them."""
 _TITLES: Mapping[str, str] = MappingProxyType(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,9 +27,18 @@ def compare(
         typer.Argument(
             metavar="A B [C ...]",
             help="Runs by name or directory, a directory that holds several, record.json files, or "
-            "baselines by file or name. A is the reference; of a directory of runs the oldest.",
+            "baselines by file or name; with --why also two folders of recordings. A is the "
+            "reference; of a directory of runs the oldest.",
         ),
     ],
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Split the difference of each training cell's mean step into parts that add up, "
+            "with what changed beside it and the likeliest cause; of recordings also by operator.",
+        ),
+    ] = False,
     cost: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,8 +65,8 @@ def compare(
             "--metric",
             "-m",
             metavar="NAME,…",
-            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy. "
-            "Default: speed (throughput, busbw, compute, copy).",
+            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy, save, "
+            "load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, save, load).",
         ),
     ] = None,
     match: Annotated[
@@ -90,9 +100,9 @@ def compare(
         typer.Option(
             "--history",
             metavar="FILE|DIR",
-            help="Where --against looks: a file of `torchscale history --db`, or a directory with "
-            "run folders. "
-            "Default: the directory that holds A.",
+            help="Where --against looks, and runs by name that are not here: a file of `torchscale "
+            "history --db`, or a directory with run folders. Default of --against: the directory "
+            "that holds A.",
         ),
     ] = None,
     accept: Annotated[
@@ -151,6 +161,8 @@ def compare(
 
     [cyan]torchscale compare results/before results/after[/cyan]
 
+    [cyan]torchscale compare --why results/before results/after[/cyan]
+
     [cyan]torchscale compare main results/new --threshold 3% --format md --output - >>
     $GITHUB_STEP_SUMMARY[/cyan]
 
@@ -164,6 +176,7 @@ def compare(
     [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
     """
     from torchscale.read import compare as run  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read import recorded  # noqa: PLC0415
 
     if save is not None:
         _save(context, save, sources, baselines, replace=replace, as_json=as_json)
@@ -178,16 +191,14 @@ def compare(
         raise UsageError(
             f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
         )
-    if history is not None and against is None:
-        raise UsageError(
-            f"--history {history} is for --against",
-            hint="--against last --history torchscale.sqlite",
-        )
     refuse_two_documents("--output", output, as_json=as_json)
     paths, prices = _sources_and_prices(sources, cost or [])
     chosen = chosen_formats(
         members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output
     )
+    if why and recorded.are_recordings(paths):
+        _show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
+        return
     comparison = run.compare_sources(
         paths,
         run.Rules(
@@ -198,6 +209,7 @@ def compare(
             Accept.FLAGS in accepted,
             against,
             history,
+            why,
         ),
         reference=reference,
         prices=prices,
@@ -223,8 +235,45 @@ def _show(
     from torchscale.read.compare import render_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.comparison import print_comparison  # noqa: PLC0415
 
+    _write(
+        lambda kind: render_comparison(comparison, kind),
+        lambda: print_comparison(comparison, result_console()),
+        chosen,
+        output,
+        as_json=as_json,
+    )
+
+
+def _show_recordings(
+    before: str, after: str, chosen: list[CompareFormat], output: str | None, *, as_json: bool
+) -> None:
+    """Compare two folders of recordings, which hold no runs."""
+    from torchscale.read import recorded  # noqa: PLC0415
+    from torchscale.report.terminal.why import print_recording  # noqa: PLC0415
+
+    with status("Reading recordings"):
+        recording = recorded.compare_folders(before, after)
+    names = recorded.recording_names(before, after)
+    _write(
+        lambda kind: recorded.render_recordings(recording, names, kind),
+        lambda: print_recording(recording, names, result_console()),
+        chosen,
+        output,
+        as_json=as_json,
+    )
+
+
+def _write(
+    render: Callable[[CompareFormat], bytes],
+    print_terminal: Callable[[], None],
+    chosen: list[CompareFormat],
+    output: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print and write what was compared, in the formats that were asked for."""
     if as_json:
-        typer.echo(render_comparison(comparison, CompareFormat.JSON), nl=False)
+        typer.echo(render(CompareFormat.JSON), nl=False)
         printed: tuple[CompareFormat, ...] = (CompareFormat.TERMINAL,)
         if output is None:
             printed = (CompareFormat.TERMINAL, CompareFormat.JSON)
@@ -233,10 +282,10 @@ def _show(
         output = "-"
     for kind in chosen:
         if kind is CompareFormat.TERMINAL:
-            print_comparison(comparison, result_console())
+            print_terminal()
             continue
         with status(f"Writing {kind.value}"):
-            rendered = render_comparison(comparison, kind)
+            rendered = render(kind)
         write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
 
 

@@ -39,8 +39,9 @@ def history(
             "--metric",
             "-m",
             metavar="NAME,…",
-            help="What to follow: throughput, step-p95, memory, energy, busbw, compute, copy. "
-            "Default: speed (throughput, busbw, compute, copy), and the peak of memory cells.",
+            help="What to follow: throughput, step-p95, memory, energy, busbw, compute, copy, save, "
+            "load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, save, load), "
+            "and the peak of memory cells.",
         ),
     ] = None,
     threshold: Annotated[

@@ -23,7 +23,7 @@ Malloc = Literal["keep", "system"]
 Placement = Literal["packed", "spread"]
 Scaling = Literal["weak", "strong"]
 Preset = Literal["standard", "quick"]
-CellKind = Literal["training", "collectives", "hardware", "memory"]
+CellKind = Literal["training", "collectives", "hardware", "memory", "checkpoint"]
 Operation = Literal[
     "all_reduce",
     "all_gather",
@@ -116,11 +116,21 @@ class Metric(str, Enum):
     """Peak rate of matrix products, FLOP/s of a device."""
     COPY = "copy"
     """Copy bandwidth, bytes per second."""
+    SAVE = "save"
+    """Rate at which a checkpoint is saved, bytes per second of all ranks."""
+    LOAD = "load"
+    """Rate at which a checkpoint is loaded from a disk proved cold, bytes per second of all
+    ranks."""
+    STOP = "stop"
+    """How long training stops for a synchronous save, seconds."""
+    STOP_ASYNC = "stop-async"
+    """How long training stops for an asynchronous save, seconds."""
 
     @property
     def higher_is_better(self) -> bool:
         """Whether a higher value is better."""
-        return self not in (Metric.STEP_P95, Metric.MEMORY)
+        lower = (Metric.STEP_P95, Metric.MEMORY, Metric.STOP, Metric.STOP_ASYNC)
+        return self not in lower
 
 
 class ResultSchema(str, Enum):
@@ -140,6 +150,8 @@ class ResultSchema(str, Enum):
     """``history --json``."""
     TUNE = "tune"
     """``tune --json``."""
+    BISECT = "bisect"
+    """``bisect --json``."""
     PROFILE = "profile"
     """``profile --json`` and ``analysis.json``."""
     VALIDATE = "validate"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -13,12 +14,13 @@ class Coordinate:
     replicate: int
     shard: int
     tensor: int
+    expert: int = 0
 
 
 @dataclass(frozen=True)
 class Degrees:
     """Degrees of every kind of parallelism. Ranks lie in the order pipeline, replicate, shard,
-    tensor, the last one innermost: neighbouring ranks communicate most.
+    expert, tensor, the last one innermost: neighbouring ranks communicate most.
 
     Attributes:
         world_size: Devices; the product of the others.
@@ -28,6 +30,8 @@ class Degrees:
             (FSDP), each with its share of the batch.
         tensor: Devices that share the matrices of every layer, and see the same samples.
         pipeline: Devices that hold different layers, and see the same samples.
+        expert: Devices that the experts of every layer are spread over, each with its share of the
+            batch.
 
     Raises:
         ValueError: a degree is below 1, or their product is not the world size; the text prints
@@ -39,41 +43,48 @@ class Degrees:
     shard: int = 1
     tensor: int = 1
     pipeline: int = 1
+    expert: int = 1
 
     def __post_init__(self) -> None:
-        degrees = (self.replicate, self.shard, self.tensor, self.pipeline)
-        if (
-            min(degrees) < 1
-            or self.replicate * self.shard * self.tensor * self.pipeline != self.world_size
-        ):
+        degrees = (self.replicate, self.shard, self.tensor, self.pipeline, self.expert)
+        if min(degrees) < 1 or math.prod(degrees) != self.world_size:
             raise ValueError(
                 f"{self} does not multiply to {self.world_size} "
                 f"device{'s' * (self.world_size != 1)}"
             )
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"replicate {self.replicate} × shard {self.shard} × tensor {self.tensor} × pipeline "
             f"{self.pipeline}"
         )
+        if self.expert == 1:
+            return text
+        return f"{text} × expert {self.expert}"
 
     @classmethod
     def filled(
-        cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1
+        cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1, expert: int = 1
     ) -> Degrees:
         """Degrees with as many replicas as fit into ``world_size`` beside the other degrees.
 
         Raises:
             ValueError: they do not divide it.
         """
-        return cls(
-            world_size, max(1, world_size // (shard * tensor * pipeline)), shard, tensor, pipeline
-        )
+        replicate = max(1, world_size // (shard * tensor * pipeline * expert))
+        return cls(world_size, replicate, shard, tensor, pipeline, expert)
+
+    def beside_experts(self, *, sharded: bool) -> Degrees:
+        """How the parameters that are not of experts are shared: to them, the devices that experts
+        are spread over are further copies, or with ``sharded`` further shards."""
+        if sharded:
+            return replace(self, shard=self.shard * self.expert, expert=1)
+        return replace(self, replicate=self.replicate * self.expert, expert=1)
 
     @property
     def data(self) -> int:
         """Devices, or groups of them, that each have a share of the batch of their own."""
-        return self.replicate * self.shard
+        return self.replicate * self.shard * self.expert
 
     @property
     def model(self) -> int:
@@ -83,11 +94,12 @@ class Degrees:
     def coordinate(self, rank: int) -> Coordinate:
         """The coordinate of a rank in the mesh."""
         rest, tensor = divmod(rank, self.tensor)
+        rest, expert = divmod(rest, self.expert)
         rest, shard = divmod(rest, self.shard)
         pipeline, replicate = divmod(rest, self.replicate)
-        return Coordinate(pipeline, replicate, shard, tensor)
+        return Coordinate(pipeline, replicate, shard, tensor, expert)
 
     def data_index(self, rank: int) -> int:
         """Which share of the batch a rank works on, from 0 to ``data`` - 1."""
         place = self.coordinate(rank)
-        return place.replicate * self.shard + place.shard
+        return (place.replicate * self.shard + place.shard) * self.expert + place.expert

@@ -21,11 +21,12 @@ from pydantic import (
     model_validator,
 )
 
-from torchscale.catalog.models import OptionValue, find_model
+from torchscale.catalog.models import MAY_BE_ZERO, OptionValue, find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.choices import CellKind, DeviceRequest, Scaling
 from torchscale.config.export_section import ExportSettings
 from torchscale.config.machine_sections import (
+    CheckpointSettings,
     CollectivesSettings,
     HardwareSettings,
     MemorySettings,
@@ -115,8 +116,8 @@ class Experiment(ConfigSection):
     )
     measure: Annotated[tuple[CellKind, ...], BeforeValidator(as_axis), AxisSchema()] = Field(
         ("training",),
-        description="What is measured: training, collectives, hardware, memory; training and "
-        "memory need models and batch_sizes.",
+        description="What is measured: training, collectives, hardware, memory, checkpoint; training, "
+        "memory and checkpoint need models and batch_sizes.",
     )
     scaling: Scaling = Field(
         "weak", description="weak: fixed batch per device; strong: fixed global batch."
@@ -131,6 +132,7 @@ class Experiment(ConfigSection):
     collectives: CollectivesSettings = Field(default_factory=CollectivesSettings)
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
+    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
 
@@ -155,7 +157,7 @@ class Experiment(ConfigSection):
         and ``batch_sizes`` where no script is told one."""
         measure = data.get("measure") if isinstance(data, dict) else None
         kinds = measure if isinstance(measure, list | tuple) else [measure]
-        if measure is None or "training" in kinds or "memory" in kinds:
+        if measure is None or any(kind in kinds for kind in ("training", "memory", "checkpoint")):
             if isinstance(data, dict) and not data.get("batch_sizes") and _need_no_batch(data):
                 return {**data, "batch_sizes": _NO_MODELS}
             return data
@@ -295,6 +297,14 @@ def _option_problem(name: str, value: OptionValue, known: Mapping[str, OptionVal
     if name not in known:
         return f"no model of this config has the option {name!r}; known: {', '.join(sorted(known))}"
     default = known[name]
-    if type(value) is not type(default) or (isinstance(value, int) and value < 1):
-        return f"expected a positive whole number such as {default}"
-    return ""
+    if isinstance(default, float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and float(value) >= 0:
+            return ""
+        return f"expected a number of at least 0, such as {default:g}"
+    least = 0 if name in MAY_BE_ZERO else 1
+    if type(value) is type(default) and (not isinstance(value, int) or value >= least):
+        return ""
+    if least == 0:
+        return "expected a whole number of at least 0"
+    return f"expected a positive whole number such as {default}"

@@ -1,4 +1,5 @@
-"""Config sections of the machine's own measurements: collectives, hardware, memory, telemetry."""
+"""Config sections of the machine's own measurements: collectives, hardware, memory, checkpoint,
+telemetry."""
 
 from __future__ import annotations
 
@@ -114,6 +115,28 @@ class MemorySettings(ConfigSection):
         None,
         description="Memory limit per device: tensor bytes on CPUs, allocator bytes on GPUs; a "
         "cell above it is out of memory.",
+    )
+
+
+class CheckpointSettings(ConfigSection):
+    """Saving and loading of the training state."""
+
+    path: str | None = Field(
+        None,
+        description="Directory on the disk or network mount to be judged; all ranks must reach it. "
+        "Default: the results directory.",
+    )
+    repeats: PositiveInt = Field(
+        3, description="Saves and loads of each kind within a launch; all are kept."
+    )
+    asynchronous: bool = Field(
+        True, description="Measure asynchronous saves too, and how they slow the steps meanwhile."
+    )
+    steps: PositiveInt = Field(
+        10, description="Steps timed before, and again after, each asynchronous save."
+    )
+    threads: PositiveInt = Field(
+        1, description="Threads with which each rank writes, each a file of its own."
     )
 
 

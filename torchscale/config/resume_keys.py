@@ -25,6 +25,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "measure": "adds cells of other kinds",
     "collectives": "a changed setting makes other cells",
     "memory": "a changed setting makes other cells",
+    "checkpoint": "a changed setting makes other cells",
     "hardware": "a changed setting makes other cells; declared links and peaks judge figures and "
     "change none",
     "benchmark.repeats": "more launches of the same cells",

@@ -210,9 +210,8 @@ class ParallelSettings(ConfigSection):
     strategy: StrategyAxis = Field(
         ("ddp",),
         validate_default=True,
-        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model or hybrid, or "
-        "mappings {name: …, "
-        "option: …}; an axis.",
+        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model, ep or hybrid, or "
+        "mappings {name: …, option: …}; an axis.",
     )
 
     @field_validator("strategy")
@@ -379,7 +378,7 @@ class LaunchSettings(ConfigSection):
     threads_per_rank: PositiveInt | None = Field(
         None,
         description="CPU threads of each rank; default: cores ÷ the largest device count that "
-        "fits, at every count.",
+        "fits, at every count (÷ the largest where none fits).",
     )
     malloc: Malloc = Field(
         "keep",

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from torchscale.catalog.models import PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.models import EXPERT, PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.config.base import AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.degrees import Degrees
 
@@ -111,7 +111,7 @@ class Zero1(StrategyBase):
     signals = frozenset({Signal.WAITS, Signal.UNSYNCHRONIZED_COMPUTE})
 
 
-class _Sharded(StrategyBase):
+class Sharded(StrategyBase):
     """Options of fully sharded data parallelism (FSDP2)."""
 
     reshard_after_forward: bool = Field(
@@ -130,7 +130,7 @@ class _Sharded(StrategyBase):
     )
 
 
-class Fsdp(_Sharded):
+class Fsdp(Sharded):
     """Parameters, gradients and optimizer state split over devices, gathered layer by layer (FSDP2,
     HSDP)."""
 
@@ -249,7 +249,37 @@ class ModelParallel(PipelineBase):
         return Degrees(world_size, pipeline=world_size)
 
 
-class Hybrid(_Sharded, PipelineBase):
+class ExpertParallel(Sharded):
+    """Expert parallelism: the experts of every layer are spread over devices, which send each other
+    the tokens."""
+
+    name: Literal["ep"] = "ep"
+
+    signals = frozenset({Signal.WAITS})
+
+    degree: PositiveInt | None = Field(
+        None, description="Devices that share the experts of a layer; default: all."
+    )
+    dense: Literal["ddp", "fsdp"] = Field(
+        "ddp",
+        description="All other parameters: a copy on every device, or sharded over all (FSDP2). "
+        "Devices beyond degree hold copies of the experts, or shards of them.",
+    )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Spreads experts."""
+        return (EXPERT,)
+
+    def degrees(self, world_size: int) -> Degrees:
+        """Groups of ``degree`` devices: copies of each other, or shards."""
+        expert = self.degree or world_size
+        if self.dense == "ddp":
+            return Degrees.filled(world_size, expert=expert)
+        return Degrees.filled(world_size, expert=expert, shard=max(1, world_size // expert))
+
+
+class Hybrid(Sharded, PipelineBase):
     """Any product of degrees on one device mesh."""
 
     name: Literal["hybrid"] = "hybrid"
@@ -265,10 +295,13 @@ class Hybrid(_Sharded, PipelineBase):
         False, description="Split the rest of each layer along the sequence, with tensor."
     )
     pipeline: PositiveInt = Field(1, description="Devices that hold different layers.")
+    ep: PositiveInt = Field(
+        1, description="Devices that share the experts of every layer, each with its own samples."
+    )
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Splits matrices and layers where the degrees are above 1."""
+        """Splits matrices, layers and experts where the degrees are above 1."""
         splits = []
         if self.tensor > 1:
             splits.append(TENSOR)
@@ -276,11 +309,18 @@ class Hybrid(_Sharded, PipelineBase):
                 splits.append(SEQUENCE)
         if self.pipeline > 1:
             splits.append(PIPELINE)
+        if self.ep > 1:
+            splits.append(EXPERT)
         return tuple(splits)
 
     def degrees(self, world_size: int) -> Degrees:
         """The product of all degrees must be ``world_size``."""
-        parts = {"shard": self.shard, "tensor": self.tensor, "pipeline": self.pipeline}
+        parts = {
+            "shard": self.shard,
+            "tensor": self.tensor,
+            "pipeline": self.pipeline,
+            "expert": self.ep,
+        }
         if self.data is None:
             return Degrees.filled(world_size, **parts)
         return Degrees(world_size, replicate=self.data, **parts)
@@ -301,6 +341,7 @@ _AnyStrategy: TypeAlias = Annotated[
     | SequenceParallel
     | PipelineParallel
     | ModelParallel
+    | ExpertParallel
     | Hybrid,
     Field(discriminator="name"),
 ]
@@ -321,6 +362,7 @@ STRATEGIES: dict[str, type[StrategyBase]] = {
         SequenceParallel,
         PipelineParallel,
         ModelParallel,
+        ExpertParallel,
         Hybrid,
     )
 }
@@ -333,6 +375,17 @@ StrategyAxis = Annotated[
     AxisSchema({"enum": list(STRATEGIES)}),
 ]
 """One strategy or a list of them."""
+
+
+def sharding(strategy: StrategyBase, degrees: Degrees) -> Sharded | None:
+    """The options of FSDP2, where a strategy uses it with these degrees."""
+    if isinstance(strategy, Fsdp):
+        return strategy
+    if isinstance(strategy, ExpertParallel) and strategy.dense == "fsdp" and degrees.expert > 1:
+        return strategy
+    if isinstance(strategy, Hybrid) and degrees.shard > 1:
+        return strategy
+    return None
 
 
 def is_sequence_parallel(strategy: StrategyBase) -> bool:

@@ -26,6 +26,7 @@ _MAIN_BRANCHES = ("main", "master")
 _LOOKED_AT = 50
 """Runs before the one that is judged, newest first: a run of two months ago is no `last` one of a
 nightly job."""
+_MAX_NAMED = 4
 _MOST_RUNS = 200
 """Maximum number of runs of a median: each is read as a whole."""
 _MEDIAN = re.compile(r"median-of-([0-9]{1,4})")
@@ -97,6 +98,40 @@ def earlier_side(new: Side, against: Against, source: Path) -> Side:
                 f"{source} measured a cell of {new.results.name} soundly"
             )
         return Side(f"{source}: {best.name}", history.results(best.number))
+
+
+def named_side(name: str, source: Path) -> Side:
+    """A run of a history as a side of a comparison.
+
+    Args:
+        name: Its name, or where several have it ``NAME@TIME`` with the beginning of the time at
+            which its measurement began.
+        source: File of a history, or a directory with run folders.
+
+    Raises:
+        UsageError: there is no such run, or several.
+        StoreError: the file is no history, or is damaged.
+    """
+    with _opened(source) as history:
+        runs = history.content().runs
+        base, _, time = name.rpartition("@")
+        found = [
+            run
+            for run in runs
+            if run.name == name or (run.name == base and run.measured_at.startswith(time))
+        ]
+        if not found:
+            raise UsageError(
+                f"{name} is no run of {source}, and no run, file or baseline here",
+                hint="a run by its name as `torchscale history` prints it",
+            )
+        if len(found) > 1:
+            times = ", ".join(run.measured_at[:16] for run in found[:_MAX_NAMED])
+            raise UsageError(
+                f"{name}: {len(found)} runs of {source} have that name ({times})",
+                hint=f"add the time: {found[-1].name}@{found[-1].measured_at[:16]}",
+            )
+        return Side(name, history.results(found[0].number))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torchscale.history.export_schema import (
     HistoryRunExport,
     TrendExport,
 )
+from torchscale.history.next_commands import RunPlaces, next_commands
 from torchscale.history.page import HistoryReport
 from torchscale.history.records import HistoryRun
 from torchscale.history.text import trend_label
@@ -30,7 +31,9 @@ def history_export(report: HistoryReport) -> HistoryExport:
         false_discovery_rate=FALSE_DISCOVERY_RATE,
         min_runs=MIN_LENGTH,
         runs=tuple(map(_run, report.runs)),
-        trends=tuple(_trend(trend, places, report.threshold) for trend in report.trends),
+        trends=tuple(
+            _trend(trend, places, report.places, report.threshold) for trend in report.trends
+        ),
         left_out=report.left_out,
     )
 
@@ -50,7 +53,9 @@ def _run(run: HistoryRun) -> HistoryRunExport:
     )
 
 
-def _trend(trend: Trend, places: dict[int, int], threshold: float) -> TrendExport:
+def _trend(
+    trend: Trend, places: dict[int, int], of_runs: RunPlaces, threshold: float
+) -> TrendExport:
     return TrendExport(
         cell_id=trend.cell.id,
         label=trend_label(trend),
@@ -58,7 +63,7 @@ def _trend(trend: Trend, places: dict[int, int], threshold: float) -> TrendExpor
         metric=trend.metric.metric,
         detail=trend.metric.detail,
         points=tuple(_point(point, places) for point in trend.points),
-        changes=tuple(_change(change, places) for change in trend.changes),
+        changes=tuple(_change(change, places, of_runs) for change in trend.changes),
         regression=trend.regression(threshold) is not None,
     )
 
@@ -77,7 +82,7 @@ def _point(point: Point, places: dict[int, int]) -> HistoryPointExport:
     )
 
 
-def _change(change: ChangePoint, places: dict[int, int]) -> ChangePointExport:
+def _change(change: ChangePoint, places: dict[int, int], of_runs: RunPlaces) -> ChangePointExport:
     return ChangePointExport(
         since=change.first.measured_at,
         last_before=places[change.last.run.number],
@@ -93,4 +98,5 @@ def _change(change: ChangePoint, places: dict[int, int]) -> ChangePointExport:
             )
             for difference in change.differences
         ),
+        commands=next_commands(change, of_runs),
     )

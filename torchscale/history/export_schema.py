@@ -66,6 +66,8 @@ class ChangePointExport(Export):
     runs_after: int
     worse: bool
     differences: tuple[HistoryDifferenceExport, ...]
+    commands: tuple[str, ...]
+    """Lines to type: why it is slower, and which package made it so."""
 
 
 class TrendExport(Export):

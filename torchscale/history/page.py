@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
 from torchscale.analysis.stats.series import geometric_mean
+from torchscale.history.next_commands import RunPlaces, next_commands
 from torchscale.history.records import HistoryRun
 from torchscale.history.text import (
     difference_texts,
@@ -42,6 +43,8 @@ from torchscale.report.sections.charts import whiskers
 from torchscale.report.text.labels import chart_name, plural
 from torchscale.util.units import format_percent, parse_moment
 
+_MAX_COMMANDS = 8
+"""Changes with lines to type; the terminal and JSON have those of all."""
 _MAX_CHARTS = 120
 """Maximum number of charts on one page: a browser draws about as many in a second or two. The table
 holds every series."""
@@ -62,12 +65,14 @@ class HistoryReport:
         trends: Every series with its change points.
         threshold: A newest level that is worse by at most this share is no regression.
         left_out: A sentence on each run folder that was not added.
+        places: Where the runs can be read again.
     """
 
     runs: tuple[HistoryRun, ...]
     trends: tuple[Trend, ...]
     threshold: float
     left_out: tuple[str, ...] = ()
+    places: RunPlaces = field(default_factory=RunPlaces)
 
     @property
     def regressions(self) -> list[tuple[Trend, ChangePoint]]:
@@ -197,11 +202,16 @@ def _changes_section(report: HistoryReport) -> Section:
         "What changed between the two runs is a candidate cause, not a proven one: to be sure, "
         "change one of them back, measure, and compare."
     )
-    return Section(
-        "Changes of level",
-        "changes",
-        (Table("Newest first", columns, rows, searchable=True), Paragraph(text)),
-    )
+    blocks: list[Block] = [Table("Newest first", columns, rows, searchable=True), Paragraph(text)]
+    commands = [
+        command
+        for _, change in report.changes[:_MAX_COMMANDS]
+        for command in next_commands(change, report.places)
+    ]
+    if commands:
+        blocks.append(Paragraph("What it is that is slower, and since which package:"))
+        blocks.append(Paragraph("\n".join(dict.fromkeys(commands)), code=True))
+    return Section("Changes of level", "changes", tuple(blocks))
 
 
 def _change_value(change: ChangePoint | None) -> TableValue:

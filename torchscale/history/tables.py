@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from torchscale.history.next_commands import RunPlaces, next_commands
 from torchscale.history.page import HistoryReport
 from torchscale.history.text import (
     difference_texts,
@@ -41,7 +42,7 @@ def print_history(report: HistoryReport, console: Console) -> None:
             f"… and {len(report.trends) - _MAX_ROWS} more (--json or --html)\n", markup=False
         )
     for trend, change in report.changes[:_MAX_CHANGES]:
-        _print_change(trend, change, console)
+        _print_change(trend, change, report.places, console)
     if len(report.changes) > _MAX_CHANGES:
         console.print(
             f"… and {len(report.changes) - _MAX_CHANGES} more changes (--json or --html)\n",
@@ -93,8 +94,8 @@ def _table(trends: list[Trend], threshold: float) -> Table:
     return table
 
 
-def _print_change(trend: Trend, change: ChangePoint, console: Console) -> None:
-    """One change: what, by how much, since when, and what else changed then."""
+def _print_change(trend: Trend, change: ChangePoint, places: RunPlaces, console: Console) -> None:
+    """One change: what, by how much, since when, what else changed then, and what to type next."""
     verdict = "[green]better[/green]"
     if change.worse:
         verdict = "[bold red]worse[/bold red]"
@@ -115,4 +116,6 @@ def _print_change(trend: Trend, change: ChangePoint, console: Console) -> None:
     texts = difference_texts(change) or ["nothing that is recorded changed between these two"]
     for text in texts:
         console.print(f"  {text}", markup=False, soft_wrap=True)
+    for command in next_commands(change, places):
+        console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
     console.print()

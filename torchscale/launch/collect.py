@@ -73,6 +73,7 @@ def collect_launch(
     """The record of a launch that has ended, over these ``nodes`` where there were several. Removes
     the step files if the task does not keep them."""
     cell, kind = task.cell, launch_kind(task.cell.kind)
+    kind.clean_up(cell, directory)
     log = tail(directory / "torchrun.log", _TORCHRUN_LOG_BYTES)
     ending = _with_signal(ending, log)
     log += "".join(

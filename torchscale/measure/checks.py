@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torchscale.catalog.models import MODELS, PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.models import EXPERT, MODELS, PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.strategy import PipelineBase
@@ -17,6 +17,7 @@ from torchscale.errors import ConfigError
 from torchscale.launch.model_check import check_models
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
+from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.kinds import as_kind, training_workload
 from torchscale.schema.cells.script import Script
@@ -91,6 +92,11 @@ def _checked_cell(
         if problem is None:
             return entry
         return entry.model_copy(update={"skip_reason": f"hardware.disk_path: {problem}"})
+    checkpoint = as_kind(entry.cell, CheckpointCell)
+    if checkpoint is not None and checkpoint.path is not None and entry.skip_reason is None:
+        problem = disk_problem(checkpoint.path)
+        if problem is not None:
+            return entry.model_copy(update={"skip_reason": f"checkpoint.path: {problem}"})
     cell = training_workload(entry.cell)
     if cell is None or entry.skip_reason is not None:
         return entry
@@ -108,6 +114,10 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
         return f"{cell.model}: {check.problem}"
     if not check.built:
         return None
+    return _split_problem(cell, check)
+
+
+def _split_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
     degrees, strategy, splits = cell.degrees, cell.strategy, cell.strategy.splits
     if PIPELINE in splits and check.layers is None:
         return f"{cell.model} cannot be cut into pipeline stages: it has no pipeline_split()"
@@ -119,6 +129,8 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
         return f"{check.layers} layers are too few for {strategy.stages(degrees)} pipeline stages"
     if TENSOR in splits and check.heads is None:
         return f"{cell.model} cannot be split by tensor parallelism: it has no tensor_split()"
+    if EXPERT in splits and check.experts is None:
+        return f"{cell.model} has no experts that can be spread over devices; use a moe model"
     if SEQUENCE in splits and not check.takes_sequence:
         return (
             f"{cell.model} cannot be split along the sequence: its tensor_split() does not support "

@@ -18,6 +18,9 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 _END_SECONDS = 5.0
 """Time limit for cancelled tasks to end; they only close sockets."""
+_AGAIN_SECONDS = 0.05
+"""Seconds after which tasks that go on are cancelled again: up to Python 3.11, ``asyncio.wait_for``
+drops a cancellation that comes together with the result that it waits for."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors after which asyncio accepts no connection for a second, of this process and of the
 machine."""
@@ -99,16 +102,17 @@ class LoopThread:
         for server in self._servers:
             server.close()
         ending = asyncio.current_task()
+        deadline = self.loop.time() + _END_SECONDS
         while running := [task for task in asyncio.all_tasks() if task is not ending]:
             for task in running:
                 task.cancel()
             # The time limit of a machine that was suspended has passed before a task could run.
             await _settle()
-            done, _ = await asyncio.wait(running, timeout=_END_SECONDS)
+            done, _ = await asyncio.wait(running, timeout=_AGAIN_SECONDS)
             for task in done:
                 with contextlib.suppress(asyncio.CancelledError):
                     task.exception()  # else asyncio prints those that nobody has asked for
-            if not done:
+            if not done and self.loop.time() > deadline:
                 return
         await _settle()
 

@@ -185,7 +185,7 @@ def _refuse_too_many(experiment: Experiment, counts: int) -> None:
         ConfigError: the axes have too many combinations.
     """
     cells = 0
-    for kind in ("training", "memory"):
+    for kind in ("training", "memory", "checkpoint"):
         if kind in experiment.measure:
             lengths = {**_axis_lengths(experiment), "gpu_counts": counts}
             cells += math.prod(lengths.values())
@@ -357,8 +357,9 @@ def _threads_per_rank(
     indices: tuple[int, ...],
     machine: Machine,
 ) -> int:
-    """CPU threads of each rank: cores ÷ the largest world size that fits. Equal for all world sizes
-    of a plan, so that scaling efficiency compares ranks of equal size."""
+    """CPU threads of each rank: cores ÷ the largest world size that fits; where none fits, and ranks
+    share cores anyway, ÷ the largest. Equal for all world sizes of a plan, so that scaling
+    efficiency compares ranks of equal size."""
     if experiment.launch.threads_per_rank is not None:
         threads = experiment.launch.threads_per_rank
         if device == "cpu" and threads > len(indices):
@@ -368,8 +369,8 @@ def _threads_per_rank(
             )
         return threads
     cores = indices if device == "cpu" else machine.cores
-    largest = max((count for count in counts if count <= len(indices)), default=1)
-    return max(1, len(cores) // largest)
+    fitting = [count for count in counts if count <= len(indices)]
+    return max(1, len(cores) // max(fitting or counts))
 
 
 def _expand(experiment: Experiment, device: DeviceKind, counts: tuple[int, ...]) -> list[AnyCell]:

@@ -6,10 +6,16 @@ import re
 from dataclasses import dataclass
 
 from torchscale.catalog.devices import MIN_CAPABILITY
-from torchscale.catalog.models import MODELS, InputKind, find_model
+from torchscale.catalog.models import EXPERT, MODELS, InputKind, find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import Ddp, Fsdp, Hybrid, PipelineBase, is_sequence_parallel
+from torchscale.config.strategy import (
+    Ddp,
+    Hybrid,
+    PipelineBase,
+    is_sequence_parallel,
+    sharding,
+)
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
@@ -125,20 +131,39 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
     if (
         isinstance(cell.strategy, Hybrid)
         and degrees.data == degrees.world_size
-        and degrees.shard == 1 < degrees.world_size
+        and degrees.shard == degrees.expert == 1 < degrees.world_size
     ):
-        return "hybrid without degrees is plain DDP; name ddp, or set shard, tensor or pipeline"
+        return "hybrid without degrees is plain DDP; name ddp, or set shard, tensor, pipeline or ep"
     for split in (
         cell.strategy.splits
     ):  # also on one device: a baseline without its other world sizes is useless
         if facts is not None and split not in facts.splits:
             able = dict.fromkeys(other.family for other in MODELS.values() if split in other.splits)
             families = " and ".join(sorted(able))
-            return (
-                f"{cell.model} does not support {split} parallelism; {families} models do, or your "
-                "own"
-            )
-    return _shape_obstacle(cell, degrees)
+            own = "" if split == EXPERT else ", or your own"
+            return f"{cell.model} does not support {split} parallelism; {families} models do{own}"
+    return _shape_obstacle(cell, degrees) or _expert_obstacle(cell, degrees)
+
+
+def _expert_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
+    """Experts, or their rows, that the degrees do not divide."""
+    options = cell.model_options
+    experts = options.get("num_experts")
+    if isinstance(experts, int) and experts % degrees.expert:
+        return f"{experts} experts do not divide over {degrees.expert} devices"
+    if degrees.expert == 1:
+        return None
+    is_sharded = sharding(cell.strategy, degrees) is not None
+    if is_sharded and cell.activation_checkpointing == "selective":
+        return (
+            "selective activation checkpointing does not support experts that FSDP2 shards within "
+            "a block (seen with PyTorch 2.13); use full"
+        )
+    for name in ("hidden_size", "expert_size"):
+        rows = options.get(name)
+        if isinstance(rows, int) and rows % degrees.shard:
+            return f"{name} {rows} of experts does not divide over {degrees.shard} shards"
+    return None
 
 
 def _script_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
@@ -163,7 +188,8 @@ def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
     options, strategy = cell.model_options, cell.strategy
     facts = find_model(cell.model)
     heads = options.get("num_heads", None if facts is None else facts.heads)
-    for width_name, heads_name in _HEADS_OF_WIDTH:
+    has_own_width = "head_size" in options
+    for width_name, heads_name in () if has_own_width else _HEADS_OF_WIDTH:
         width, parts = options.get(width_name), options.get(heads_name)
         if isinstance(width, int) and isinstance(parts, int) and width % parts:
             return f"{heads_name} {parts} does not divide {width_name} {width}"
@@ -273,7 +299,7 @@ def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
     installed = tuple(map(int, version.groups()))
     degrees = cell.degrees
     needs = []
-    if isinstance(cell.strategy, Fsdp) or degrees.shard > 1:
+    if sharding(cell.strategy, degrees) is not None:
         needs.append(("FSDP", _FSDP_ON_CPUS))
     if degrees.pipeline > 1:
         needs.append(("a pipeline", _PIPELINES_ON_CPUS))
@@ -290,6 +316,11 @@ def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | No
         return "fp8 cannot be combined with tensor parallelism; use bf16"
     if cell.precision == "fp16" and cell.degrees.model > 1:
         return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
+    if cell.precision == "fp16" and cell.degrees.expert > 1:
+        return (
+            "fp16's gradient scaler does not know of gradients that overflow in another rank's "
+            "experts; use bf16"
+        )
     if target.device != "cuda":
         if cell.precision in _CUDA_ONLY:
             return f"{cell.precision} needs a CUDA device"

@@ -75,7 +75,9 @@ _STRATEGIES = {
     "sequence": "tensor, with the rest of every layer split along the sequence (decoder-*)",
     "pipeline": "devices hold consecutive layers and pass micro-batches on (decoder-*)",
     "model": "layers split over devices, the whole batch passing through at once",
-    "hybrid": "any product of data, shard, tensor and pipeline degrees",
+    "ep": "the experts of every layer spread over the devices, which send each other the tokens "
+    "(models with experts)",
+    "hybrid": "any product of data, shard, tensor, pipeline and ep degrees",
 }
 _PRECISIONS = {
     "fp32": "full single precision, TF32 off",

@@ -8,12 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchscale.analysis.comparison.compare import THRESHOLD, compare
-from torchscale.analysis.comparison.matching import Difference, cell_differences, differences
+from torchscale.analysis.comparison.explanation import explain
+from torchscale.analysis.comparison.matching import (
+    Difference,
+    cell_differences,
+    differences,
+    workload_key,
+)
 from torchscale.analysis.comparison.pair import BLIND, MIN_LAUNCHES, Pair, Reason
 from torchscale.config.choices import CompareFormat, FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
-from torchscale.history.baselines import Against, earlier_side
+from torchscale.history.baselines import Against, earlier_side, named_side
 from torchscale.observer import SILENT, Observer
+from torchscale.read.recorded import compare_cells
 from torchscale.read.rendering import render_document
 from torchscale.read.runs import run_by_name
 from torchscale.report.formats.comparison_export import comparison_json
@@ -23,6 +30,8 @@ from torchscale.report.text.comparison_verdict import format_held, format_nothin
 from torchscale.report.text.labels import listed, plural
 from torchscale.results.baselines import BASELINES, find_baseline
 from torchscale.results.comparison_inputs import Side, load_sides, load_source
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.store.run_folder import RESULTS
 from torchscale.util.units import format_percent
@@ -40,8 +49,10 @@ class Rules:
         accept_flags: Give a verdict also where the sides were measured under unequal conditions.
         against: What to take as the reference from earlier runs: ``last``, ``main`` or
             ``median-of-10``; ``None`` for the first source.
-        history: File of a history, or directory with the earlier runs; by default the directory
-            that holds the run.
+        history: File of a history, or directory with run folders: holds the earlier runs (by
+            default the directory that holds the run does), and sources that are nothing here.
+        why: Explain the difference of each training cell: also across versions and devices, and of
+            the only cell of each side whatever it was started with.
     """
 
     threshold: float = THRESHOLD
@@ -51,6 +62,7 @@ class Rules:
     accept_flags: bool = False
     against: str | None = None
     history: Path | None = None
+    why: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,12 +100,15 @@ def compare_sources(
             forbids a comparison, or ``rules.match`` does not tell cells apart.
         StoreError: a source cannot be read.
     """
-    sources = [meant_source(source, baselines) for source in sources]
+    if rules.history is None or rules.against is not None:
+        sources = [meant_source(source, baselines) for source in sources]
     with observer.status("Reading"):
-        if rules.against is None:
-            loaded, left_out = load_sides(sources, baselines)
-        else:
+        if rules.against is not None:
             loaded, left_out = _earlier(sources, rules, baselines)
+        elif rules.history is not None:
+            loaded, left_out = _of_history(sources, rules.history, baselines), []
+        else:
+            loaded, left_out = load_sides(sources, baselines)
     named = _with_distinct_names(loaded)
     side_prices = _prices(prices, named)
     first = _reference(named, reference)
@@ -107,9 +122,18 @@ def compare_sources(
     sides = [named[place].results for place in chosen]
     if len(sides) < 2:
         raise UsageError(_too_few(sources, sides, left_out), hint="torchscale compare before after")
-    return _compared(
+    comparison = _compared(
         sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices)
     )
+    if not rules.why:
+        return comparison
+    with observer.status("Reading recordings"):
+        before, *others = (loaded[place].source for place in chosen)
+        why = tuple(
+            replace(explain(pair), recordings=compare_cells(pair, before, after))
+            for pair, after in zip(comparison.pairs, others, strict=True)
+        )
+    return replace(comparison, why=why)
 
 
 def meant_source(text: str, baselines: Path = BASELINES) -> str:
@@ -143,6 +167,22 @@ def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[lis
     return [earlier_side(new, against, source), new], []
 
 
+def _of_history(sources: Sequence[str], history: Path, baselines: Path) -> list[Side]:
+    """Sources that are nothing here are runs of the history, by name."""
+    here = [
+        Path(source).exists() or find_baseline(source, baselines) is not None for source in sources
+    ]
+    if all(here):
+        raise UsageError(
+            f"--history {history} is for --against, or for runs of it by name",
+            hint="--against last --history torchscale.sqlite",
+        )
+    return [
+        Side(source, load_source(source, baselines)) if is_here else named_side(source, history)
+        for source, is_here in zip(sources, here, strict=True)
+    ]
+
+
 def _compared(
     sides: Sequence[ResultSet],
     prices: Sequence[float | None],
@@ -151,8 +191,8 @@ def _compared(
     *,
     prices_given: bool,
 ) -> ComparisonReport:
-    of_sides = differences(sides)
-    if not rules.force and not rules.match:
+    of_sides, match = differences(sides), _match(rules, sides)
+    if not (rules.force or match or rules.why):
         _refuse([difference for difference in of_sides if difference.forbids])
     pairs = tuple(
         compare(
@@ -161,7 +201,7 @@ def _compared(
             threshold=rules.threshold,
             prices=(prices[0], price),
             ignore_precision=rules.force,
-            match=rules.match,
+            match=match,
             accept_flags=rules.accept_flags,
             median=rules.against is not None and rules.against.startswith("median"),
         )
@@ -177,9 +217,27 @@ def _compared(
         rules.metrics,
         rules.threshold,
         tuple(price for price in prices if price is not None) if prices_given else (),
-        matched_by_name=bool(rules.match),
+        matched_by_name=bool(match),
         left_out=tuple(left_out),
     )
+
+
+def _match(rules: Rules, sides: Sequence[ResultSet]) -> tuple[MatchKey, ...]:
+    """The keys that cells match by: those that were asked for. Where the difference of the only
+    training cell of each side is to be explained, what it was started with may be the cause: it
+    matches whatever differs but the number of devices."""
+    if rules.match or not rules.why:
+        return rules.match
+    cells = [
+        [trained for cell in side.cells if (trained := as_kind(cell.cell, TrainingCell))]
+        for side in sides
+    ]
+    if any(len(of_side) != 1 for of_side in cells):
+        return ()
+    alike = len({workload_key(cell) for (cell,) in cells}) == 1
+    if alike or len({cell.world_size for (cell,) in cells}) > 1:
+        return ()
+    return (MatchKey.DEVICES,)
 
 
 def _refuse(forbidding: Sequence[Difference]) -> None:
@@ -226,7 +284,7 @@ def gate(
         allow_missing: Pass although a side measured less than the reference.
         allow_unclear: Pass although all is unclear.
     """
-    if fail_on is FailOn.NEVER:
+    if fail_on is FailOn.NEVER or _has_recordings_alone(comparison):
         return Gate(ExitCode.OK)
     messages = []
     for pair in comparison.pairs:
@@ -241,6 +299,14 @@ def gate(
                 f"Failed: {pair.other.name} against {pair.reference.name}: {'; '.join(reasons)}."
             )
     return Gate(ExitCode.FAILED if messages else ExitCode.OK, tuple(messages))
+
+
+def _has_recordings_alone(comparison: ComparisonReport) -> bool:
+    """Whether recordings were compared, as was asked for, and there is nothing else to judge."""
+    return bool(comparison.why) and all(
+        explained.recordings and not explained.pair.decided_by(comparison.metrics)
+        for explained in comparison.why
+    )
 
 
 def _reasons(

@@ -3,6 +3,7 @@ a build."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ from torchscale.config.choices import Metric, ReportFormat
 from torchscale.errors import ExitCode, UsageError
 from torchscale.history.export import history_json
 from torchscale.history.file import open_history
+from torchscale.history.next_commands import RunPlaces
 from torchscale.history.page import HistoryReport, history_document
 from torchscale.history.read import add_folders, history_trends, run_folders
+from torchscale.history.records import HistoryRun
 from torchscale.history.text import history_sentence
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
@@ -84,7 +87,22 @@ def history(
             observer.note(f"{db}: {added.new} runs added, {added.known} known")
         with observer.status("Looking for changes"):
             content, trends = history_trends(opened, rules.metrics, accept_flags=rules.accept_flags)
-    return HistoryReport(content.runs, tuple(trends), rules.threshold, added.left_out)
+    places = _places(content.runs, folders, db)
+    return HistoryReport(content.runs, tuple(trends), rules.threshold, added.left_out, places)
+
+
+def _places(runs: Sequence[HistoryRun], folders: Sequence[Path], db: Path | None) -> RunPlaces:
+    """Where runs can be read again: by their folder where one alone has the run's name."""
+    names = Counter(run.name for run in runs)
+    by_name: dict[str, list[Path]] = {}
+    for folder in folders:
+        by_name.setdefault(folder.name, []).append(folder)
+    found = {
+        name: str(of_name[0])
+        for name, of_name in by_name.items()
+        if len(of_name) == 1 == names[name]
+    }
+    return RunPlaces(found, "" if db is None else str(db), names)
 
 
 def render_history(report: HistoryReport) -> bytes:

@@ -12,6 +12,7 @@ from torchscale.forecast.export_schema import PredictionsExport
 from torchscale.history.export_schema import HistoryExport
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
+from torchscale.schema.exports.bisection import BisectionExport
 from torchscale.schema.exports.comparison import ComparisonExport
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.report import ReportExport
@@ -81,6 +82,12 @@ _DOCUMENTS = {
         "torchscale tuning",
         "The fastest setting of a config on this machine, and everything that was tried: "
         "`torchscale tune --json`.",
+    ),
+    ResultSchema.BISECT: _Document(
+        TypeAdapter(BisectionExport),
+        RESULTS_SCHEMA_VERSION,
+        "torchscale bisection",
+        "Which change made a command slower, and the evidence: `torchscale bisect --json`.",
     ),
     ResultSchema.PROFILE: _Document(
         TypeAdapter(ProfileAnalysis),

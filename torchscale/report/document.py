@@ -285,14 +285,16 @@ class Part:
     """A layer of stacked bars.
 
     Attributes:
-        name: Name for the legend.
+        name: Name for the legend, which has each name once.
         values: One a bar; negative ones go below the axis.
         style: Number of its colour, equal in all charts; ``None`` for the baseline.
+        hidden: Whether it is not drawn: it lifts what is stacked on it.
     """
 
     name: str
     values: tuple[float, ...]
     style: int | None = None
+    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,9 @@ def is_export(path: Path) -> bool:
         return is_sqlite(stream.read(_SQLITE_BYTES))
 
 
-def read_kineto_file(path: Path) -> Iterator[RankTrace]:
-    """The ranks in a trace of torch.profiler, or in an archive of such.
+def read_kineto_file(path: Path, *, with_shapes: bool = False) -> Iterator[RankTrace]:
+    """The ranks in a trace of torch.profiler, or in an archive of such; ``with_shapes`` names
+    operators with the shapes of their inputs.
 
     Raises:
         TraceError: it is neither, or damaged.
@@ -55,7 +56,7 @@ def read_kineto_file(path: Path) -> Iterator[RankTrace]:
         if path.name.endswith(ARCHIVE_SUFFIXES):
             for name, file in _members(path):
                 with _decompressed(name, file) as stream:
-                    yield read_kineto(stream, f"{path.name}:{name}")
+                    yield read_kineto(stream, f"{path.name}:{name}", with_shapes=with_shapes)
             return
         if path.suffix == REPORT_SUFFIX:
             raise TraceError(f"{path}: a report of nsys, not exported", hint=export_hint(path))
@@ -65,7 +66,7 @@ def read_kineto_file(path: Path) -> Iterator[RankTrace]:
                 hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz",
             )
         with _opened(path) as stream:
-            yield read_kineto(stream, path.name)
+            yield read_kineto(stream, path.name, with_shapes=with_shapes)
 
 
 @contextmanager

@@ -87,6 +87,8 @@ class Reading:
         ranks: Ranks that are wanted; ``None`` for all.
         sample: How many of them; ``None`` for all.
         on_read: Called with how many of how many files are read.
+        with_shapes: Name operators with the shapes of their inputs; only where ``directory`` is
+            ``None``.
     """
 
     directory: Path | None = None
@@ -94,6 +96,7 @@ class Reading:
     ranks: RankRanges | None = None
     sample: int | None = None
     on_read: Callable[[int, int], None] = lambda _done, _total: None
+    with_shapes: bool = False
 
 
 def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
@@ -178,7 +181,7 @@ def _read_kineto(paths: list[Path], reading: Reading) -> list[tuple[RankTrace, t
     kept = 0
     ranks: list[tuple[RankTrace, tuple[str, ...]]] = []
     for done, path in enumerate(paths, 1):
-        for found in read_kineto_file(path):
+        for found in read_kineto_file(path, with_shapes=reading.with_shapes):
             rank, notes = _sound(found)
             kept += rank.spans.memory_bytes
             if kept > reading.memory_bytes and reading.directory is not None:

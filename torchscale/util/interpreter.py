@@ -28,3 +28,8 @@ def installed_program(name: str) -> str | None:
     if beside.exists():
         return str(beside)
     return shutil.which(name)
+
+
+def interpreter() -> str:
+    """Path of this Python: new environments get one of its version."""
+    return sys.executable

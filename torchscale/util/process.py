@@ -82,8 +82,9 @@ class ManagedProcess:
         stdout: IO[bytes],
         stderr: IO[bytes],
         stdin: IO[bytes] | None = None,
+        cwd: Path | None = None,
     ) -> None:
-        """Start ``argv``; without ``stdin`` it reads nothing.
+        """Start ``argv`` in ``cwd``, or where this process is; without ``stdin`` it reads nothing.
 
         Raises:
             MachineError: the program cannot be started.
@@ -105,6 +106,7 @@ class ManagedProcess:
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=stdout,
                 stderr=stderr,
+                cwd=cwd,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we decide
                 preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - plain calls alone
             )
@@ -209,11 +211,12 @@ def run_bounded(
     timeout_seconds: float,
     env: Mapping[str, str] | None = None,
     stdin: str | None = None,
+    cwd: Path | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Finished:
     """Run ``argv`` to its end, to ``timeout_seconds`` or until ``cancelled``, then terminate its
     whole process tree. A non-zero exit is not an error. ``stdin``: what it can read from its
-    standard input.
+    standard input. ``cwd``: where it runs, by default where this process is.
 
     Input and output go through files: a pipe that a grandchild keeps open would outlast the limit.
     Of what is printed, the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much
@@ -222,7 +225,7 @@ def run_bounded(
     Raises:
         MachineError: the program cannot be started, or there is no place for temporary files.
     """
-    return BoundedProcess(argv, env=env, stdin=stdin).finish(
+    return BoundedProcess(argv, env=env, stdin=stdin, cwd=cwd).finish(
         timeout_seconds=timeout_seconds, cancelled=cancelled
     )
 
@@ -232,7 +235,12 @@ class BoundedProcess:
     start and :meth:`finish`. As a context manager it ends at the latest with the context."""
 
     def __init__(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        cwd: Path | None = None,
     ) -> None:
         """Start ``argv``. Arguments and errors as :func:`run_bounded`."""
         with contextlib.ExitStack() as files:
@@ -248,6 +256,7 @@ class BoundedProcess:
                 stdin=source,
                 stdout=self._out,
                 stderr=self._err,
+                cwd=cwd,
             )
             self._files = files.pop_all()
 

@@ -45,6 +45,7 @@ def check_model(cell: TrainingCell) -> ModelCheck:
         heads=None if workload.tensor is None else workload.tensor.heads,
         takes_sequence=workload.tensor is not None and workload.tensor.takes_sequence,
         layers=None if workload.pipeline is None else workload.pipeline.layers,
+        experts=workload.experts,
     )
 
 

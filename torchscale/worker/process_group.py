@@ -16,7 +16,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from torchscale.config.strategy import Fsdp
-from torchscale.schema.cells.kinds import AnyCell, training_workload
+from torchscale.schema.cells.checkpoint import CheckpointCell
+from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.launch.task import LaunchTask
 
 T = TypeVar("T")
@@ -50,6 +51,14 @@ class Ranks:
         gathered = [torch.empty_like(values) for _ in range(self.world_size)]
         dist.all_gather(gathered, values)
         return gathered
+
+    def add_up(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of the ``values`` of all ranks: CPU tensors, of the same shape on all ranks."""
+        if self.backend is None:
+            return values
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
 
     def gather_objects(self, value: T) -> list[T]:
         """The ``value`` of every rank, in the order of ranks; anything that can be pickled."""
@@ -108,9 +117,11 @@ def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> 
 
 
 def _needs_group_of_one(cell: AnyCell) -> bool:
-    """Whether one rank by itself needs a process group: FSDP shards over a mesh of one as well."""
+    """Whether one rank by itself needs a process group: FSDP shards over a mesh of one as well, and
+    checkpoints are planned over a group."""
     training = training_workload(cell)
-    return training is not None and isinstance(training.strategy, Fsdp)
+    is_sharded = training is not None and isinstance(training.strategy, Fsdp)
+    return is_sharded or as_kind(cell, CheckpointCell) is not None
 
 
 _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}

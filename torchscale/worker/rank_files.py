@@ -21,10 +21,12 @@ the steps."""
 
 
 class RankFiles:
-    """Writes the files of one rank. Progress and epochs are written by rank 0 only."""
+    """Writes the files of one rank into ``directory``. Progress and epochs are written by rank 0
+    only."""
 
     def __init__(self, directory: Path, rank: int) -> None:
-        self._directory, self._rank = directory, rank
+        self.directory = directory
+        self._rank = rank
         self._last_progress: tuple[str, float] = ("", 0.0)
 
     def progress(self, progress: Progress) -> None:
@@ -52,15 +54,13 @@ class RankFiles:
     def record(self, record: RankIdentity) -> None:
         """Write this rank's record: once it is there the measurement counts, whatever happens at
         exit."""
-        atomic_write_model(self._directory / f"rank-{self._rank}.json", record, durable=False)
+        atomic_write_model(self.directory / f"rank-{self._rank}.json", record, durable=False)
 
     def failure(self, failure: RankFailure) -> None:
         """Write the failure that ended this rank."""
-        atomic_write_model(
-            self._directory / f"error-rank-{self._rank}.json", failure, durable=False
-        )
+        atomic_write_model(self.directory / f"error-rank-{self._rank}.json", failure, durable=False)
 
     def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
         text = "".join(line.model_dump_json() + "\n" for line in lines)
-        with (self._directory / name).open("a", encoding="utf-8") as file:
+        with (self.directory / name).open("a", encoding="utf-8") as file:
             file.write(text)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from time import monotonic, perf_counter
 from time import time as wall_clock
 
+from torch import Tensor
+
 from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
 from torchscale.config.strategy import Ddp
 from torchscale.schema.cells.training import TrainingCell
@@ -27,6 +29,7 @@ from torchscale.schema.launch.steps import (
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
+from torchscale.worker.measure.experts import use_of_experts
 from torchscale.worker.measure.flops import UncountableError, count_flops
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, host_load_meter
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
@@ -93,6 +96,10 @@ def train(
     signals = collector.after(launch.budget_left())
     files.progress(Progress(phase="finishing"))
     data_use = trainer.source.use()
+    experts = None
+    if launch.expert_tokens is not None:
+        steps, degree = sum(batch.steps for batch in batches), cell.degrees.expert
+        experts = use_of_experts(trainer.expert_layers, launch.expert_tokens, steps, degree, ranks)
     flops, flops_unknown = None, ""
     if ranks.rank == 0 and task.counts_flops:
         flops, flops_unknown = _count_flops(cell)
@@ -129,6 +136,8 @@ def train(
         measured_until=measured_until,
         flops=flops,
         flops_unknown=flops_unknown,
+        active_parameters=trainer.active_parameters,
+        experts=experts if ranks.rank == 0 else None,
     )
 
 
@@ -161,6 +170,7 @@ class _Launch:
         self._rule = cell.measurement
         self.losses_finite = True
         self.last_loss: float | None = None
+        self.expert_tokens: Tensor | None = None
         self._epochs_done = 0
         samples = (
             ranks.broadcast_scalar(float(trainer.source.epoch_samples or 0)) or cell.num_samples
@@ -216,6 +226,7 @@ class _Launch:
             self._files.steps(timed.samples)
             if timed.exchanges is not None:
                 self._files.exchanges(timed.exchanges)
+            self._note_expert_tokens(timed)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)
             ended_by = self._broadcast_rule(rule.ended_by(batches))
@@ -236,6 +247,12 @@ class _Launch:
     def _note_losses(self, timed: TimedBatch) -> None:
         self.losses_finite = self.losses_finite and timed.losses_finite
         self.last_loss = timed.samples[-1].loss
+
+    def _note_expert_tokens(self, timed: TimedBatch) -> None:
+        tokens, earlier = timed.expert_tokens, self.expert_tokens
+        self.expert_tokens = tokens
+        if tokens is not None and earlier is not None:
+            self.expert_tokens = earlier + tokens
 
     def _note_epoch(self, samples: list[StepSample], steps_per_epoch: int) -> list[StepSample]:
         """Write the epoch if ``samples`` complete it. Returns the samples of the incomplete

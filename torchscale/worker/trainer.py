@@ -16,13 +16,16 @@ from torch.utils.hooks import RemovableHandle
 
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.exchanges import ExchangeBatch
+from torchscale.schema.launch.experts import ExpertStep
 from torchscale.schema.launch.steps import Batch, StepSample
 from torchscale.worker.data import make_source
 from torchscale.worker.data.interface import Source
 from torchscale.worker.fp8 import use_fp8
 from torchscale.worker.measure.clock import make_clock
 from torchscale.worker.measure.exchanges import ExchangeMeter, blocked_seconds
+from torchscale.worker.measure.experts import ExpertMeter
 from torchscale.worker.models import build_workload
+from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import BatchOfTensors
 from torchscale.worker.optimizer import clip_gradients, make_optimizer
 from torchscale.worker.parallel import parallelize
@@ -54,11 +57,14 @@ class TimedBatch:
         samples: Each step with its phases and its loss.
         exchanges: Its collectives and the waits for them; ``None`` where these pass no Python, and
             once there were very many.
+        expert_tokens: This rank's tokens of all steps, per expert layer and expert; ``None`` for a
+            model without experts.
     """
 
     batch: Batch
     samples: tuple[StepSample, ...]
     exchanges: ExchangeBatch | None = None
+    expert_tokens: Tensor | None = None
 
     @property
     def losses_finite(self) -> bool:
@@ -80,6 +86,9 @@ class Trainer:
         watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from
             compute.
         on_phase: Called with each phase that begins; for recordings.
+        expert_layers: Those of the part of the model that this rank holds.
+        active_parameters: Parameters of the whole model that a token is computed with; ``None``
+            where that is all of them, or not known.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class Trainer:
         if cell.precision == "fp8":
             use_fp8(self._workload.module)
         self.parameters = sum(parameter.numel() for parameter in self._workload.module.parameters())
+        self.active_parameters = self._workload.active_parameters
         # Dropout differs between samples, but not between ranks that process the same ones.
         torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)
@@ -131,6 +141,11 @@ class Trainer:
         self._first_phase = Phase.BUBBLE if stages is not None else Phase.FORWARD
         if self.watch is not None and self.watch.has_buffers:
             self._first_phase = Phase.BUFFERS
+        self.expert_layers = expert_layers(self.module)
+        self._experts: ExpertMeter | None = None
+        if self.expert_layers:
+            clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
+            self._experts = ExpertMeter(self.expert_layers, clock)
         self._steps_done = 0
         self.last_step_seconds = math.inf
         tokens = self._workload.tokens_per_sample
@@ -164,6 +179,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self._mark(Phase.OPTIMIZER, Phase.DATA)
         self._note_edge()
+        if self._experts is not None:
+            self._experts.end_step()
         return loss
 
     def _forward_backward(self) -> Tensor:
@@ -201,10 +218,16 @@ class Trainer:
             else contextlib.nullcontext()
         )
         with sync:
+            if self._experts is not None:
+                self._experts.begin_forward()
             with self._precision.forward_context():
                 loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
+            if self._experts is not None:
+                self._experts.end_forward()
             self._mark(Phase.FORWARD, Phase.GRADIENTS)
             self._precision.backward(loss if share == 1 else loss * share)
+            if last and parallel.after_backward is not None:
+                parallel.after_backward()
             self._mark_sync(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
         loss = loss.detach().reshape(())
         # The output of a CUDA graph is overwritten by the next step, and losses are read after the
@@ -228,6 +251,8 @@ class Trainer:
     def clear_marks(self) -> None:
         """Drop the marks of steps whose times are not used, since a profiler recorded them."""
         self._read()
+        if self._experts is not None:
+            self._experts.clear()
 
     def run_batch(self, steps: int) -> TimedBatch:
         """Run contiguous steps that start together on all ranks; clocks and losses are read after
@@ -244,6 +269,10 @@ class Trainer:
             self._sample(index, part, loss)
             for index, (part, loss) in enumerate(zip(parts, values, strict=True))
         )
+        expert_tokens = None
+        if self._experts is not None:
+            experts = self._experts.read()
+            samples, expert_tokens = _with_experts(samples, experts.steps), experts.tokens
         if self.watch is not None and self._steps_done == 0:
             self.watch.settle()
         self._steps_done += steps
@@ -251,7 +280,8 @@ class Trainer:
         exchanges = None
         if self._exchanges is not None:
             exchanges = self._exchanges.read_batch(moments)
-        return TimedBatch(Batch(steps=steps, seconds=times[-1]), samples, exchanges)
+        batch = Batch(steps=steps, seconds=times[-1])
+        return TimedBatch(batch, samples, exchanges, expert_tokens)
 
     def run_unsynchronized(self, steps: int) -> UnsynchronizedWindow | None:
         """Run ``steps`` forward and backward passes without gradient sync, to time this rank's
@@ -271,6 +301,8 @@ class Trainer:
                 self._forward_backward()
                 self.optimizer.zero_grad(set_to_none=True)
                 self._mark(Phase.OPTIMIZER, Phase.DATA)
+        if self._experts is not None:
+            self._experts.clear()
         _, parts, _ = self._read()
         self._ranks.barrier()
         self.run_batch(1)
@@ -291,6 +323,8 @@ class Trainer:
             self._parallel,
             self.watch,
             self._workload,
+            self._experts,
+            self.expert_layers,
         )
 
     def _mark(self, ended: Phase, begun: Phase) -> None:
@@ -424,6 +458,13 @@ class GradientSyncWatch:
 def _passes_python(cell: TrainingCell, ranks: Ranks) -> bool:
     """Whether waits of eager code block the host, so that they can be timed there."""
     return ranks.device.type == "cpu" and ranks.world_size > 1 and not cell.compile
+
+
+def _with_experts(
+    samples: tuple[StepSample, ...], experts: tuple[ExpertStep, ...]
+) -> tuple[StepSample, ...]:
+    pairs = zip(samples, experts, strict=True)
+    return tuple(sample.model_copy(update={"experts": step}) for sample, step in pairs)
 
 
 def _compute_seconds(part: dict[Phase, float]) -> float:

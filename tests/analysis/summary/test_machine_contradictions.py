@@ -11,6 +11,13 @@ from tests.factories import experiment, launch_record, machine, rank_identity
 from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.run import summarize_any
 from torchscale.plan.expand import make_plan
+from torchscale.schema.cells.checkpoint import (
+    CheckpointCell,
+    CheckpointRank,
+    CheckpointResult,
+    LoadSample,
+    SaveSample,
+)
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
     CollectivesCell,
@@ -35,7 +42,8 @@ from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 
 CONTENT: dict[str, Any] = {
-    "measure": ["hardware", "collectives", "memory", "training"],
+    "measure": ["hardware", "collectives", "memory", "checkpoint", "training"],
+    "checkpoint": {"repeats": 1},
     "gpu_counts": [2],
     "collectives": {
         "operations": ["all_reduce", "pairs"],
@@ -116,10 +124,27 @@ def stored(**changes: Any) -> LaunchRecord:
     return launch(MemoryCell, MemoryResult(ranks=ranks))
 
 
+def checkpointed(**changes: Any) -> LaunchRecord:
+    """Two ranks that each saved 50 of 100 bytes, and these changes of each."""
+    save = {"payload_bytes": 50, "write_seconds": 0.1, "seconds": 0.2, "stop_seconds": 0.3}
+    loaded = {"payload_bytes": 50, "read_seconds": 0.1, "seconds": 0.2, "restored": True}
+    samples = {
+        "saves": (SaveSample.model_validate({**save, **changes.get("save", {})}),),
+        "loads": (LoadSample.model_validate({**loaded, **changes.get("load", {})}),)
+        * changes.get("loads", 1),
+    }
+    ranks = tuple(
+        CheckpointRank(**rank_identity(rank, 2), place="/data", state_bytes=100, **samples)
+        for rank in range(2)
+    )
+    return launch(CheckpointCell, CheckpointResult(ranks=ranks))
+
+
 SOUND: dict[type, Callable[[], LaunchRecord]] = {
     CollectivesCell: swept,
     HardwareCell: rated,
     MemoryCell: stored,
+    CheckpointCell: checkpointed,
 }
 BARRIER = {"operation": "barrier", "payload_bytes": 0, "elements": 0, "wrong_elements": None}
 HUGE = MatmulSample(dtype="fp32", m=6400, n=6400, k=6400, warm_seconds=(0.1,))
@@ -211,6 +236,31 @@ CASES: dict[str, tuple[type, Callable[[], LaunchRecord], str]] = {
         MemoryCell,
         lambda: stored(reserved_bytes=49),
         "50 bytes were allocated of 49 that were reserved",
+    ),
+    "another number of loads": (
+        CheckpointCell,
+        lambda: checkpointed(loads=2),
+        "rank 0 has 1 saves and 2 loads, its cell 1 of each",
+    ),
+    "less saved than there is": (
+        CheckpointCell,
+        lambda: checkpointed(save={"payload_bytes": 49}),
+        "98 bytes were saved of a state of 100",
+    ),
+    "a stop shorter than the save": (
+        CheckpointCell,
+        lambda: checkpointed(save={"stop_seconds": 0.15}),
+        "a save of 0.2 s, for which training stopped 0.15 s",
+    ),
+    "a read longer than the load": (
+        CheckpointCell,
+        lambda: checkpointed(load={"read_seconds": 0.25}),
+        "rank 0 read for 0.25 s of a load of 0.2 s",
+    ),
+    "a state that did not come back": (
+        CheckpointCell,
+        lambda: checkpointed(load={"restored": False}),
+        "rank 0 did not get back what was saved",
     ),
 }
 

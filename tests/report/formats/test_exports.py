@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +18,10 @@ import pytest
 
 from tests.analysis.acceptance.runs import a_run, baseline_of
 from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
+from tests.analysis.comparison.test_operators import AFTER, BEFORE
 from tests.analysis.health.test_node import node
+from tests.bisect.test_verdict import bisection_export
+from tests.explanations import measured as measured_parts
 from tests.factories import cells
 from tests.hang.test_explain import looped, rank, waiting
 from tests.history.test_page import changed_history
@@ -27,8 +31,16 @@ from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary, record
 from tests.tune.test_tables import tuning_export
 from torchscale.analysis.comparison.compare import compare
+from torchscale.analysis.comparison.explanation import explain
+from torchscale.analysis.comparison.likely_cause import Basis
 from torchscale.analysis.comparison.matching import differences
+from torchscale.analysis.comparison.operators import (
+    ComparedRecording,
+    OperatorFate,
+    compare_recorded,
+)
 from torchscale.analysis.comparison.pair import Outcome, Verdict
+from torchscale.analysis.comparison.why import Clarity
 from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.analysis.summary.result_set import result_set
@@ -51,11 +63,18 @@ from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
-from torchscale.schema.exports.comparison import OutcomeName, VerdictName
+from torchscale.schema.exports.comparison import (
+    BasisName,
+    ClarityName,
+    FateName,
+    OutcomeName,
+    VerdictName,
+)
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.node.acceptance import Acceptance, Counter, Power
 from torchscale.schema.node.fleet import SlowRail
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.schema.run.step_parts import StepPart
 from torchscale.schema.state import State
 
 KEYS: dict[str, list[str]] = json.loads((Path(__file__).parent / "published_keys.json").read_text())
@@ -80,12 +99,20 @@ def diagnosed() -> RunSummary:
 
 
 def comparison() -> ComparisonReport:
-    first, second, *_ = cells(batch_sizes=[8, 16, 32])
-    before = side(result(first), result(second), name="before")
-    after = side(result(first, scaled(STEADY, 0.9)), name="after", threads_per_rank=3)
+    first, second, third, *_ = cells(batch_sizes=[8, 16, 32])
+    split = (measured_parts(cell=third), measured_parts({StepPart.FORWARD: 0.02}, cell=third))
+    before = side(result(first), result(second), split[0], name="before")
+    after = side(result(first, scaled(STEADY, 0.9)), split[1], name="after", threads_per_rank=3)
     pair = compare(before, after)
+    recording = ComparedRecording("a cell", compare_recorded(BEFORE, AFTER))
     return ComparisonReport(
-        (pair,), tuple(differences([before, after])), ("before", "after"), (), 0.02, (1.0, 2.0)
+        (pair,),
+        tuple(differences([before, after])),
+        ("before", "after"),
+        (),
+        0.02,
+        (1.0, 2.0),
+        why=(replace(explain(pair), recordings=(recording,)),),
     )
 
 
@@ -163,6 +190,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
     (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
+    (ResultSchema.BISECT, "bisect", lambda: bisection_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
     (
         ResultSchema.VALIDATE,
@@ -239,6 +267,9 @@ def test_a_document_of_a_later_version_with_more_keys_stays_valid() -> None:
 def test_verdicts_and_outcomes_are_published_as_tables_show_them() -> None:
     assert set(get_args(VerdictName)) == {verdict.value for verdict in Verdict}
     assert set(get_args(OutcomeName)) == {outcome.value for outcome in Outcome}
+    assert set(get_args(ClarityName)) == {clarity.value for clarity in Clarity}
+    assert set(get_args(FateName)) == {fate.value for fate in OperatorFate}
+    assert set(get_args(BasisName)) == {basis.value for basis in Basis}
 
 
 @pytest.mark.parametrize("summary", [measured, diagnosed])

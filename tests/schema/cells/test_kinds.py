@@ -17,6 +17,7 @@ from torchscale.config.choices import CellKind
 from torchscale.launch.kinds import LaunchKind, launch_kind
 from torchscale.plan.kinds import PlanKind, plan_kind
 from torchscale.report.kinds import ReportKind, report_kind
+from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.collectives import CollectivesResult
 from torchscale.schema.cells.kinds import (
     KINDS,
@@ -112,11 +113,12 @@ def test_a_cell_says_its_kind() -> None:
 
 
 def test_narrowing() -> None:
-    memory = MemoryCell(training=CELL)
+    memory, checkpoint = MemoryCell(training=CELL), CheckpointCell(training=CELL)
     (collectives,) = plan_kind("collectives").make_cells(CONFIG, "cpu", [2])
     assert of_kind([memory, CELL, collectives], TrainingCell) == (CELL,)
     assert as_kind(memory, TrainingCell) is None
-    assert [training_workload(cell) for cell in (CELL, memory, collectives)] == [CELL, CELL, None]
+    of = [training_workload(cell) for cell in (CELL, memory, checkpoint, collectives)]
+    assert of == [CELL, CELL, CELL, None]
 
 
 def test_a_payload_of_another_kind_is_an_error() -> None:

@@ -108,6 +108,11 @@ def test_experts_count_for_the_tokens_that_go_to_them(kind: str, tmp_path: Path)
     path.write_text(json.dumps({"model_type": kind, **content}))
     cell = cells(models={"name": f"hf:{path}", "sequence_length": TOKENS}, gpu_counts=[1])[0]
     found = count_flops(lambda: build_workload(cell))
+    built = build_workload(cell)
+    assert built.expected_flops == pytest.approx(found.forward, rel=1e-12)
+    idle = LAYERS * (experts - 2) * 3 * WIDTH * inner
+    total = sum(parameter.numel() for parameter in built.module.parameters())
+    assert built.active_parameters == total - idle
 
     attention = WIDTH * HEAD * (4 + 2 + 2 + 4) + 2 * TOKENS * HEAD * 4
     routed = WIDTH * experts + 2 * 3 * WIDTH * inner + WIDTH * beside
@@ -129,20 +134,34 @@ def test_experts_count_for_the_tokens_that_go_to_them(kind: str, tmp_path: Path)
     )
 
 
+class Chosen(nn.Module):
+    """Only positive rows are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(x[x[:, 0] > 0]).sum()
+        return loss
+
+
+def looking_at_values(expected_flops: float | None = None) -> Workload:
+    return Workload(
+        Chosen(),
+        lambda size, generator: {"x": torch.zeros(size, 4)},
+        expected_flops=expected_flops,
+    )
+
+
 def test_a_model_that_looks_at_values_says_so() -> None:
-    class Chosen(nn.Module):
-        """Only positive rows are multiplied."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            loss: torch.Tensor = self.layer(x[x[:, 0] > 0]).sum()
-            return loss
-
     with pytest.raises(UncountableError, match="its layers look at values"):
-        count_flops(lambda: Workload(Chosen(), lambda size, generator: {"x": torch.zeros(size, 4)}))
+        count_flops(looking_at_values)
+
+
+def test_a_formula_stands_in_where_nothing_can_be_counted() -> None:
+    found = count_flops(lambda: looking_at_values(1000.0))
+    assert (found.forward, found.backward, found.sample_bytes) == (1000.0, 2000.0, None)
 
 
 def test_a_model_of_two_products_by_hand() -> None:

@@ -48,6 +48,7 @@ def memory_of(directory: Path, limit: int | None = None, **content: Any) -> Memo
         ("tiny-bert", 16, {"optimizer": "adamw"}),
         ("tiny-t5", 8, {"optimizer": "adam"}),
         ("tiny-decoder", 8, {"optimizer": "adamw", "activation_checkpointing": "full"}),
+        ("tiny-moe", 8, {"optimizer": "adamw"}),
     ],
 )
 def test_predicted_against_measured(
@@ -132,6 +133,33 @@ def test_strategies_share_out_by_arithmetic(strategy: str, share: int) -> None:
     assert (several.parts.parameters == alone.parts.parameters) == (strategy != "fsdp")
     assert several.method != alone.method
     assert (several.peak_bytes > alone.peak_bytes) == (strategy == "ddp")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dense_shards", "expert_shards"),
+    [
+        ("ep", 1, 4),
+        ({"name": "ep", "degree": 2}, 1, 2),
+        ({"name": "ep", "dense": "fsdp"}, 4, 4),
+        ({"name": "hybrid", "shard": 2, "ep": 2}, 4, 4),
+        ("fsdp", 4, 4),
+    ],
+)
+def test_experts_and_all_else_are_shared_out_apart(
+    strategy: object, dense_shards: int, expert_shards: int
+) -> None:
+    settings: dict[str, Any] = {"models": "tiny-moe", "batch_sizes": [4]}
+    alone = predict_memory(cells(gpu_counts=[1], **settings)[0])
+    found = predict_memory(cells(gpu_counts=[4], parallel={"strategy": strategy}, **settings)[0])
+    of_experts = 4 * 2 * 8 * 3 * 128 * 128
+    beside = alone.parts.parameters - of_experts
+    expected = beside / dense_shards + of_experts / expert_shards
+    assert found.parts.parameters == pytest.approx(expected, abs=1)
+    states = found.parts.optimizer_states / alone.parts.optimizer_states
+    assert states == pytest.approx(expected / alone.parts.parameters, rel=1e-3)
+    buckets = beside if dense_shards == 1 else 0
+    saved = 4 * (alone.parts.parameters - expected)  # parameters, gradients and two states
+    assert found.peak_bytes == pytest.approx(alone.peak_bytes - saved + buckets, rel=1e-4)
 
 
 def test_the_memory_format_changes_no_prediction() -> None:

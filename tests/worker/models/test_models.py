@@ -28,6 +28,7 @@ TINY = [
     "tiny-llama",
     "tiny-t5",
     "tiny-decoder",
+    "tiny-moe",
     "encdec",
 ]
 

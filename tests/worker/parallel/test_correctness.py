@@ -51,6 +51,34 @@ STRATEGIES_ON_FOUR: list[Any] = cases(
         {"name": "hybrid", "shard": 2, "pipeline": 2},
     ],
 )
+EXPERTS = {"models": {"name": "tiny-moe", "seq_len": 16}}
+SPREAD_ON_TWO: list[Any] = [
+    "ddp",
+    "fsdp",
+    "ep",
+    {"name": "ep", "dense": "fsdp"},
+    {"name": "hybrid", "ep": 2},
+]
+SPREAD_ON_FOUR: list[Any] = [
+    "ep",
+    {"name": "ep", "degree": 2},
+    {"name": "ep", "dense": "fsdp"},
+    {"name": "ep", "degree": 2, "dense": "fsdp"},
+    {"name": "hybrid", "data": 2, "ep": 2},
+    {"name": "hybrid", "shard": 2, "ep": 2},
+]
+SPREAD_VARIATIONS: list[tuple[Any, dict[str, Any]]] = [
+    ({"name": "ep", "degree": 2}, {"gradient_accumulation": 2}),
+    ({"name": "ep", "degree": 2}, {"gradient_clipping": 0.1}),
+    ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+    ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_accumulation": 2}),
+    ("ep", {"activation_checkpointing": "full"}),
+    ({"name": "ep", "dense": "fsdp"}, {"activation_checkpointing": "full"}),
+    ("ep", {"activation_checkpointing": "selective"}),
+    ("ep", {"precision": "bf16"}),
+    ({"name": "ep", "dense": "fsdp"}, {"precision": "bf16"}),
+    ("ep", {"optimizer": "adamw", "fused": True, "learning_rate": 0.001}),
+]
 TWO_LAYERS = {"name": "tiny-decoder", "num_layers": 2, "seq_len": 16}
 SMALL_ENCDEC = {
     "name": "encdec",
@@ -107,6 +135,7 @@ VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
         ("fsdp", {"models": "tiny-vit"}),
     ],
 )
+RECOMPUTED = "fsdp with recomputation"
 LOOSER = {"bf16": 2e-3, "fp16": 2e-4}
 
 
@@ -128,7 +157,7 @@ def test_every_strategy_trains_what_one_process_trains(
     if world_size == 2:
         assert {one if isinstance(one, str) else one["name"] for one in strategies} == set(
             STRATEGIES
-        ) - {"none"}
+        ) - {"none", "ep"}  # needs experts
     wanted = [cell(world_size, strategy) for strategy in strategies]
     for one, found in zip(wanted, run_trainers(forks, tmp_path, wanted), strict=True):
         assert found["losses"] == pytest.approx(alone, abs=TOLERANCE), one.id
@@ -146,6 +175,56 @@ def test_every_strategy_trains_what_one_process_trains(
             assert set(rank["signals"]) == declared, one.id
             for phases, seconds in rank["phases"]:
                 assert phases == pytest.approx(seconds, rel=1e-6), one.id
+
+
+@pytest.fixture(scope="module")
+def alone_with_experts(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a model with experts in a single process."""
+    directory = tmp_path_factory.mktemp("alone-with-experts")
+    (found,) = run_trainers(forks, directory, [cell(1, **EXPERTS)])
+    losses: list[float] = found["losses"]
+    assert losses[0] - losses[8] > 0.1
+    return losses
+
+
+@pytest.mark.parametrize(("world_size", "strategies"), [(2, SPREAD_ON_TWO), (4, SPREAD_ON_FOUR)])
+def test_spread_experts_train_what_one_process_trains(
+    forks: Forks,
+    tmp_path: Path,
+    alone_with_experts: list[float],
+    world_size: int,
+    strategies: list[Any],
+) -> None:
+    wanted = [cell(world_size, strategy, **EXPERTS) for strategy in strategies]
+    for one, found in zip(wanted, run_trainers(forks, tmp_path, wanted), strict=True):
+        assert found["losses"] == pytest.approx(alone_with_experts, abs=TOLERANCE), one.id
+        assert all(rank["changed"] for rank in found["ranks"]), one.id
+        assert found["differing"] is None, one.id
+        for rank in found["ranks"]:
+            waits = one.strategy.name in ("ep", "hybrid", "fsdp")
+            assert ("waits" in rank["signals"]) == waits, one.id
+            for phases, seconds in rank["phases"]:
+                assert phases == pytest.approx(seconds, rel=1e-6), one.id
+
+
+def test_settings_of_a_step_change_no_result_of_spread_experts(
+    forks: Forks, tmp_path: Path
+) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "four").mkdir()
+    alone = [cell(1, "none", training=training, **EXPERTS) for _, training in SPREAD_VARIATIONS]
+    singly = {one.id: one for one in alone}
+    losses = run_trainers(forks, tmp_path / "one", list(singly.values()))
+    expected = dict(zip(singly, losses, strict=True))
+    on_four = [
+        cell(4, strategy, training=training, **EXPERTS) for strategy, training in SPREAD_VARIATIONS
+    ]
+    for setting, one, found in zip(
+        SPREAD_VARIATIONS, alone, run_trainers(forks, tmp_path / "four", on_four), strict=True
+    ):
+        tolerance = LOOSER.get(one.precision, TOLERANCE)
+        assert found["losses"] == pytest.approx(expected[one.id]["losses"], abs=tolerance), setting
+        assert found["differing"] is None, setting
 
 
 def test_settings_of_a_step_change_no_result(forks: Forks, tmp_path: Path) -> None:
@@ -171,20 +250,26 @@ def test_settings_of_a_step_change_no_result(forks: Forks, tmp_path: Path) -> No
 
 
 @pytest.mark.campaign
-def test_a_compiled_model_trains_the_same(forks: Forks, tmp_path: Path) -> None:
-    """Whole under DDP and split matrices, block by block elsewhere, also with recomputation."""
+@pytest.mark.parametrize(
+    ("model", "strategies"),
+    [
+        ("tiny-decoder", cases(["ddp"], ["tensor", RECOMPUTED, "fsdp", "pipeline"])),
+        ("tiny-moe", cases(["ep"], ["ddp"])),
+    ],
+    ids=["decoder", "experts"],
+)
+def test_a_compiled_model_trains_the_same(
+    forks: Forks, tmp_path: Path, model: str, strategies: list[str]
+) -> None:
+    """Whole under DDP and split matrices, block by block elsewhere, also with recomputation;
+    expert layers as they are."""
     layers = 2 if WHOLE else 1  # half as much to compile
-    small = {"models": {"name": "tiny-decoder", "num_layers": layers}, "model": {"compile": True}}
+    small = {"models": {"name": model, "num_layers": layers}, "model": {"compile": True}}
     recomputed = {"training": {"activation_checkpointing": "full"}}
-    wanted = cases(
-        [cell(2, "ddp", **small)],
-        [
-            cell(2, "tensor", **small),
-            cell(2, "fsdp", **small, **recomputed),
-            cell(2, "fsdp", **small),
-            cell(2, "pipeline", **small),
-        ],
-    )
+    wanted = [
+        cell(2, "fsdp", **small, **recomputed) if name == RECOMPUTED else cell(2, name, **small)
+        for name in strategies
+    ]
     plain = {key: value for key, value in small.items() if key != "model"}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

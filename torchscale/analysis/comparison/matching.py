@@ -10,6 +10,7 @@ from torchscale.analysis.comparison.conditions import DEVICE, over_sessions, ses
 from torchscale.config.choices import MatchKey
 from torchscale.config.strategy import strategy_label
 from torchscale.errors import UsageError
+from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.cells.script import OWN
@@ -196,11 +197,15 @@ def workload_key(cell: AnyCell) -> str:
 
 def _workload(cell: AnyCell, precision_counts: bool) -> str:
     without = _HOW_MEASURED if precision_counts else {*_HOW_MEASURED, "precision"}
-    memory = as_kind(cell, MemoryCell)
+    memory, checkpoint = as_kind(cell, MemoryCell), as_kind(cell, CheckpointCell)
+    content: dict[str, object]
     if memory is not None:
-        content: dict[str, object] = {
+        content = {"kind": cell.kind, "of": _workload(memory.training, precision_counts)}
+    elif checkpoint is not None:
+        content = {
             "kind": cell.kind,
-            "of": _workload(memory.training, precision_counts),
+            "of": _workload(checkpoint.training, precision_counts),
+            "threads": checkpoint.threads,
         }
     else:
         content = cell.model_dump(mode="json", exclude=without)

@@ -23,7 +23,15 @@ BLIND = 0.25
 """An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a
 quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
 gives intervals of 5 to 8 % with three of them (docs/method.md)."""
-HEADLINES = (Metric.THROUGHPUT, Metric.STEPS, Metric.BUSBW, Metric.COMPUTE, Metric.COPY)
+HEADLINES = (
+    Metric.THROUGHPUT,
+    Metric.STEPS,
+    Metric.BUSBW,
+    Metric.COMPUTE,
+    Metric.COPY,
+    Metric.SAVE,
+    Metric.LOAD,
+)
 """What decides unless something else is asked for; of a cell that measures memory alone, that."""
 
 

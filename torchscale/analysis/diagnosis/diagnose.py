@@ -19,6 +19,7 @@ from torchscale.analysis.diagnosis.rules_device import (
     memory_returned,
     throttling,
 )
+from torchscale.analysis.diagnosis.rules_experts import slow_experts, uneven_experts
 from torchscale.analysis.diagnosis.rules_nodes import straggling_node
 from torchscale.analysis.diagnosis.rules_pauses import pauses
 from torchscale.analysis.diagnosis.rules_pipeline import (
@@ -70,6 +71,8 @@ _RULES = (
     intermittent_peer,
     straggling_node,
     straggler,
+    slow_experts,
+    uneven_experts,
     slow_peer,
     uneven_stages,
     uneven_micro_batches,

@@ -22,6 +22,7 @@ from typing import Generic, TypeVar, overload
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     CopyUse,
+    ExpertLoad,
     FetchedMemory,
     LinkProbe,
     Matrix,
@@ -157,6 +158,11 @@ def not_staged(signals: Signals) -> bool:
     return not signals.staged
 
 
+def has_spread_experts(signals: Signals) -> bool:
+    """Whether experts are spread over ranks, which send each other the tokens."""
+    return signals.experts is not None
+
+
 def in_host_memory(signals: Signals) -> bool:
     """Whether a launch held its tensors in host memory: for rules about the host's allocator, which
     a recording does not know of."""
@@ -212,4 +218,5 @@ MEMORY_COUNTS: Need[tuple[int | None, float | None]] = Need(
     "allocation retries, page faults", lambda it, _: _memory_counts(it)
 )
 """One of them may be missing."""
+EXPERTS: Need[ExpertLoad] = Need("tokens of each rank's experts", lambda it, _: it.experts)
 FETCHED_MEMORY: Need[FetchedMemory] = Need("minor page faults", lambda it, _: it.fetched_memory)

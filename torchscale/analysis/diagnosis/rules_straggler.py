@@ -23,6 +23,7 @@ from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     EXPLAINED_SHARE,
     MIN_SAMPLES,
+    beyond_even_share,
     cannot_name,
     explained_by_processes,
     median_of_others,
@@ -108,7 +109,8 @@ def straggler(
     steady = mean - _paused(signals, row)
     cost = min(steady, caused)
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
-    waited_for = cost >= COST_FLOOR * signals.step_seconds and _has_blame(blame, row)
+    to_blame = _has_blame(_blame_beside_experts(signals, blame, wait), row)
+    waited_for = cost >= COST_FLOOR * signals.step_seconds and to_blame
     if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
         return None
     quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
@@ -147,6 +149,18 @@ def _own_samples(signals: Signals, compute: Matrix) -> tuple[Matrix, SignalSerie
         return compute, signals.mean(compute)
     blocks = _blocks(signals.windows.compute, signals.windows.steps)
     return blocks, np.asarray(blocks.mean(axis=1))
+
+
+def _blame_beside_experts(signals: Signals, blame: SignalSeries, wait: Matrix) -> SignalSeries:
+    """The blame for all waiting but that for tokens that the experts of a rank have beyond an even
+    share."""
+    experts = signals.experts
+    if experts is None:
+        return blame
+    beyond = signals.mean(beyond_even_share(experts.tokens, experts.seconds))
+    caused = blame * float(signals.mean(wait).sum())
+    left = np.maximum(caused - np.maximum(beyond, 0.0) * (len(blame) - 1), 0.0)
+    return np.asarray(left / max(float(left.sum()), 1e-12))
 
 
 def _has_blame(blame: SignalSeries, row: int) -> bool:

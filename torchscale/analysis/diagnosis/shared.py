@@ -87,6 +87,23 @@ def medians_of_others(values: Matrix) -> Matrix:
     return np.asarray((lower + upper) / 2)
 
 
+def seconds_per_token(tokens: Matrix, seconds: Matrix) -> float:
+    """What a further token takes at an expert: all time over all tokens of the rank on which that is
+    least. A slow device takes longer, and so does a rank with few tokens, since experts also take
+    time that does not depend on them. Rows are ranks; 0 where no rank has tokens."""
+    counts, times = tokens.sum(axis=-1), seconds.sum(axis=-1)
+    has_tokens = counts > 0
+    if not has_tokens.any():
+        return 0.0
+    return float((times[has_tokens] / counts[has_tokens]).min())
+
+
+def beyond_even_share(tokens: Matrix, seconds: Matrix) -> Matrix:
+    """What each rank's experts take for the tokens that they have beyond an even share; negative for
+    a rank with fewer. Rows are ranks, columns samples."""
+    return np.asarray((tokens - tokens.mean(axis=0)) * seconds_per_token(tokens, seconds))
+
+
 def per_step(seconds: float, signals: Signals) -> str:
     """``2.00 ms a step``; without the last words for a recording without steps."""
     if not signals.steps:

@@ -126,6 +126,40 @@ class MicroBatchLengths:
     seconds: float
 
 
+@dataclass(frozen=True)
+class HotExpert:
+    """The experts on a rank that get more than their even share.
+
+    Attributes:
+        layer: Number of the expert layer, from 0.
+        expert: Number in its layer.
+        share: Its tokens over an even share.
+    """
+
+    layer: int
+    expert: int
+    share: float
+
+
+@dataclass(frozen=True)
+class ExpertLoad:
+    """What the experts on each rank compute, where experts are spread over ranks.
+
+    Attributes:
+        tokens: Tokens per step, per rank and sample.
+        seconds: What they take, per rank and sample.
+        uneven_tokens: Tokens by which the rank with most exceeds an even share, added up over
+            layers: ranks wait for each other in each layer. Per rank, in the layers in which it is
+            the one with most.
+        hottest: Per rank, its experts with most tokens, the hottest first.
+    """
+
+    tokens: Matrix
+    seconds: Matrix
+    uneven_tokens: SignalSeries
+    hottest: tuple[tuple[HotExpert, ...], ...]
+
+
 class CopyRoute(str, Enum):
     """The memories between which a device copies."""
 
@@ -207,6 +241,8 @@ class Signals:
         fetched_memory: Memory fetched anew in each step: on CPUs alone, where the host's memory
             holds the tensors.
         on_device: Whether the work runs on a device beside the host.
+        experts: What the experts on each rank compute; ``None`` where experts are not spread over
+            ranks. ``compute`` and ``windows`` are then as if the experts of all ranks took as long.
         staged: Whether ranks send to and receive from each other, as the stages of a pipeline do:
             they hold different work and wait for one another by design.
         stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold
@@ -259,6 +295,7 @@ class Signals:
     micro_batch_lengths: MicroBatchLengths | None = None
     trusted: bool = True
     hosts: tuple[str, ...] | None = None
+    experts: ExpertLoad | None = None
 
     def mean(self, values: Matrix | SignalSeries) -> SignalSeries:
         """Mean over samples, of each rank where ``values`` has a row for each: seconds per step."""

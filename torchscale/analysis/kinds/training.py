@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.signals import Signals
-from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
+from torchscale.analysis.summary.facts import CellFacts, LaunchConditions, cell_facts
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.analysis.training.cell_diagnosis import diagnose_cell
 from torchscale.analysis.training.contention import delay_bounds, fixed_work
@@ -18,6 +18,7 @@ from torchscale.analysis.training.flags import (
 )
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
+from torchscale.analysis.training.step_parts import step_parts
 from torchscale.analysis.training.summary import TrainingSummary, step_seconds, training_figures
 from torchscale.analysis.training.telemetry import joules
 from torchscale.analysis.training.throughput import (
@@ -73,10 +74,22 @@ def summarize(
     pooled = _pooled(by_launch, step_seconds(results))
     return replace(
         summary,
+        facts=_with_parts(summary.facts, launches, by_launch),
         figures=training_figures(cell, launches, pooled),
         flags=tuple(flags),
         diagnosis=diagnose_cell(by_launch, pooled, results[0].ranks, flags),
     )
+
+
+def _with_parts(
+    facts: CellFacts, records: Sequence[LaunchRecord], signals: Sequence[Signals | None]
+) -> CellFacts:
+    """The facts, with the parts of each launch's step."""
+    launches = (
+        launch.model_copy(update={"parts": step_parts(record, of_launch)})
+        for launch, record, of_launch in zip(facts.launches, records, signals, strict=True)
+    )
+    return replace(facts, launches=tuple(launches))
 
 
 def _pooled(by_launch: Sequence[Signals | None], step: float) -> Signals | None:

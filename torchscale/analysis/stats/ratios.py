@@ -70,7 +70,7 @@ class LogRatio:
             return None
         if self.session_degrees is None or self.session_error == 0:
             return self.error, self.degrees
-        return _combined(
+        return combined_error(
             [(self.error**2, self.degrees), (self.session_error**2, self.session_degrees)]
         )
 
@@ -88,7 +88,7 @@ def log_ratio(after: Sequence[float], before: Sequence[float]) -> LogRatio:
     parts = [(statistics.variance(side) / len(side), float(len(side) - 1)) for side in sides]
     if not any(variance for variance, _ in parts):
         return LogRatio(log, 0.0, float(len(after) + len(before) - 2))
-    return LogRatio(log, *_combined(parts))
+    return LogRatio(log, *combined_error(parts))
 
 
 def ratio_to_median(after: Sequence[float], before: Sequence[Sequence[float]]) -> LogRatio:
@@ -113,7 +113,7 @@ def ratio_to_median(after: Sequence[float], before: Sequence[Sequence[float]]) -
         for share, side in zip(shares, sides, strict=True)
     ]
     if any(variance for variance, _ in parts):
-        return LogRatio(log, *_combined(parts))
+        return LogRatio(log, *combined_error(parts))
     return replace(mean, log=log)
 
 
@@ -141,11 +141,11 @@ def mean_ratio(ratios: Sequence[LogRatio]) -> LogRatio:
     )
     parts = [((error / len(ratios)) ** 2, degrees) for error, degrees in known]
     if any(variance for variance, _ in parts):
-        return LogRatio(log, *_combined(parts), session_error, session_degrees)
+        return LogRatio(log, *combined_error(parts), session_error, session_degrees)
     return LogRatio(log, 0.0, min(degrees for _, degrees in parts), session_error, session_degrees)
 
 
-def _combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def combined_error(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Standard error and degrees of freedom of a sum of variances with theirs (Welch and
     Satterthwaite)."""
     total = sum(variance for variance, _ in parts)
@@ -161,7 +161,7 @@ def quotient(ratio: LogRatio, by: LogRatio) -> LogRatio:
     parts = [(ratio.error**2, ratio.degrees), (by.error**2, by.degrees)]
     if not any(variance for variance, _ in parts):
         return LogRatio(log, 0.0, min(ratio.degrees, by.degrees))
-    return LogRatio(log, *_combined(parts))
+    return LogRatio(log, *combined_error(parts))
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:

@@ -19,8 +19,8 @@ Groups = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class SessionNoise:
-    """How far the levels of sessions lie apart. ``variance`` is of their logarithm; ``degrees`` are
-    of freedom."""
+    """How far the levels of sessions lie apart. ``variance`` is of their logarithm (of
+    :func:`session_noise`); ``degrees`` are of freedom."""
 
     variance: float
     degrees: float
@@ -37,15 +37,20 @@ def session_noise(sides: Iterable[Groups]) -> SessionNoise | None:
 
     What exceeds the noise of launches within sessions counts; less than that gives a variance of 0.
     """
+    return additive_session_noise(
+        [[[math.log(value) for value in group] for group in groups] for groups in sides]
+    )
+
+
+def additive_session_noise(sides: Iterable[Groups]) -> SessionNoise | None:
+    """:func:`session_noise` of values that may be 0 or below; its variance is theirs."""
     excess = weight = degrees = 0.0
     for groups in sides:
         sizes = [len(group) for group in groups]
         sessions, launches = len(sizes), sum(sizes)
         if not 1 < sessions < launches:
             continue
-        between, within = _sums_of_squares(
-            [[math.log(value) for value in group] for group in groups]
-        )
+        between, within = _sums_of_squares(groups)
         excess += between - (sessions - 1) * within / (launches - sessions)
         weight += launches - sum(size**2 for size in sizes) / launches
         degrees += sessions - 1
@@ -57,10 +62,14 @@ def with_session_noise(ratio: LogRatio, sides: Iterable[Groups], noise: SessionN
     variance of launches does not hold."""
     if ratio.error is None:
         return ratio
-    variance = noise.variance * sum(
-        _unseen_share([len(group) for group in groups]) for groups in sides
-    )
+    variance = unseen_variance(sides, noise)
     return replace(ratio, session_error=math.sqrt(variance), session_degrees=noise.degrees)
+
+
+def unseen_variance(sides: Iterable[Groups], noise: SessionNoise) -> float:
+    """Variance of the difference of two sides' means that sessions add to what the variance of
+    launches holds."""
+    return noise.variance * sum(_unseen_share([len(group) for group in groups]) for groups in sides)
 
 
 def _sums_of_squares(groups: Groups) -> tuple[float, float]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.machine.checkpoint import CheckpointFigures
 from torchscale.analysis.machine.collectives import CollectiveFigures
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.analysis.machine.link_verdict import Ceiling, LinkVerdict
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.flags import Flag
+from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank, PredictedMemory
@@ -97,7 +99,20 @@ class MemorySummary:
         return predicted.peak_bytes / fullest.peak_bytes - 1
 
 
-MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary
+@dataclass(frozen=True)
+class CheckpointSummary:
+    """What saving and loading the state of training takes."""
+
+    cell: CheckpointCell
+    state: State
+    reason: str
+    launches: int
+    figures: CheckpointFigures | None = None
+    facts: CellFacts = NO_FACTS
+    flags: tuple[Flag, ...] = ()
+
+
+MachineSummary = CollectivesSummary | HardwareSummary | MemorySummary | CheckpointSummary
 """What came of a cell that measures the machine."""
 
 

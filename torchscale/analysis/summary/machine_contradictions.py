@@ -1,10 +1,12 @@
-"""What a record of collectives, of a device's rates or of memory says twice, and differently."""
+"""What a record of collectives, of a device's rates, of memory or of checkpoints says twice, and
+differently."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from torchscale.config.choices import ElementType
+from torchscale.schema.cells.checkpoint import CheckpointCell, CheckpointRank, CheckpointResult
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
     CollectivesCell,
@@ -45,6 +47,9 @@ def machine_contradictions(record: LaunchRecord, cell: AnyCell) -> Iterator[str]
     memory, trained = as_kind(record.payload, MemoryResult), as_kind(cell, MemoryCell)
     if memory is not None and trained is not None:
         yield from _about_memory(memory, trained)
+    checkpoints, saved = as_kind(record.payload, CheckpointResult), as_kind(cell, CheckpointCell)
+    if checkpoints is not None and saved is not None:
+        yield from _about_checkpoints(checkpoints, saved)
 
 
 def _about_collectives(result: CollectivesResult, cell: CollectivesCell) -> Iterator[str]:
@@ -125,3 +130,34 @@ def _about_memory(result: MemoryResult, cell: MemoryCell) -> Iterator[str]:
                 f"rank {rank.rank}: {rank.peak_bytes} bytes were allocated of {rank.reserved_bytes} "
                 "that were reserved"
             )
+
+
+def _about_checkpoints(result: CheckpointResult, cell: CheckpointCell) -> Iterator[str]:
+    for rank in result.ranks:
+        if not (len(rank.saves) == len(rank.loads) == cell.repeats):
+            yield (
+                f"rank {rank.rank} has {len(rank.saves)} saves and {len(rank.loads)} loads, its cell "
+                f"{cell.repeats} of each"
+            )
+        yield from _about_times(rank)
+    for samples in zip(*(rank.saves for rank in result.ranks), strict=False):
+        written = sum(one.payload_bytes for one in samples)
+        if written < result.ranks[0].state_bytes:
+            yield f"{written} bytes were saved of a state of {result.ranks[0].state_bytes}"
+
+
+def _about_times(rank: CheckpointRank) -> Iterator[str]:
+    for save in rank.saves:
+        if not save.write_seconds <= save.seconds <= save.stop_seconds:
+            yield (
+                f"rank {rank.rank} wrote for {save.write_seconds:.4g} s of a save of "
+                f"{save.seconds:.4g} s, for which training stopped {save.stop_seconds:.4g} s"
+            )
+    for load in rank.loads:
+        if load.read_seconds > load.seconds:
+            yield (
+                f"rank {rank.rank} read for {load.read_seconds:.4g} s of a load of "
+                f"{load.seconds:.4g} s"
+            )
+        if not load.restored:
+            yield f"its state is ok, and rank {rank.rank} did not get back what was saved"

@@ -18,6 +18,7 @@ from torchscale.analysis.kinds import AnySummary, analysis_kind
 from torchscale.analysis.stats.plausibility import implausible
 from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.machine import (
+    CheckpointSummary,
     CollectivesSummary,
     HardwareSummary,
     MachineSummary,
@@ -68,10 +69,15 @@ class RunSummary:
         """What steps take of memory."""
         return of_kind(self.in_plan_order, MemorySummary)
 
+    @cached_property
+    def checkpoints(self) -> tuple[CheckpointSummary, ...]:
+        """What saving and loading takes."""
+        return of_kind(self.in_plan_order, CheckpointSummary)
+
     @property
     def machine(self) -> tuple[MachineSummary, ...]:
         """The cells that measured the machine itself."""
-        return (*self.hardware, *self.collectives, *self.memory)
+        return (*self.hardware, *self.collectives, *self.memory, *self.checkpoints)
 
     @property
     def everything(self) -> tuple[AnySummary, ...]:

@@ -43,6 +43,7 @@ class Flag(str, Enum):
     CONTENDED = "contended"
     DRIFTING = "drifting"
     NOISY = "noisy"
+    NOT_COLD = "not_cold"
     NOT_STEADY = "not_steady"
     OVERSUBSCRIBED = "oversubscribed"
     PHASES_INCONSISTENT = "phases_inconsistent"
@@ -63,6 +64,8 @@ _EXPLANATIONS = {
     "look for heating, throttling or a growing process, or warm up longer",
     Flag.NOISY: "the interval of its mean step is wider than benchmark.target_half_width allows, "
     f"or is from fewer than {MIN_BATCHES} batches of steps; quiet the machine, or measure longer",
+    Flag.NOT_COLD: "a load is not proved to come from the disk, so its rate is not taken for the "
+    "disk's",
     Flag.NOT_STEADY: "warm-up ended before step times settled; warm up longer",
     Flag.OVERSUBSCRIBED: "ranks shared devices or cores: the figure shows how they slow each "
     "other down, not how training scales",

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import (
+    ExpertLoad,
     FetchedMemory,
     LinkProbe,
     Matrix,
@@ -98,6 +99,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         why_no_stages=first.why_no_stages,
         micro_batches=first.micro_batches,
         trusted=all(launch.trusted for launch in launches),
+        experts=_experts([launch.experts for launch in launches], scales),
     )
     if all(launch.hosts == first.hosts for launch in launches):
         pooled = replace(pooled, hosts=first.hosts)
@@ -197,6 +199,21 @@ def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Window
         joined([item.wall for item in known]),
         joined([item.compute for item in known]),
         optional(joined, complete(item.quiet for item in known)),
+    )
+
+
+def _experts(items: Sequence[ExpertLoad | None], scales: Sequence[float]) -> ExpertLoad | None:
+    """Loads of all launches, one after the other; the experts that are named are the first one's,
+    which has the same weights and samples as the others."""
+    known = complete(items)
+    if known is None:
+        return None
+    seconds = [item.seconds * scale for item, scale in zip(known, scales, strict=True)]
+    return replace(
+        known[0],
+        tokens=np.concatenate([item.tokens for item in known], axis=-1),
+        seconds=np.concatenate(seconds, axis=-1),
+        uneven_tokens=np.mean([item.uneven_tokens for item in known], axis=0),
     )
 
 

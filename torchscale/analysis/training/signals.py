@@ -21,6 +21,11 @@ from torchscale.analysis.diagnosis.signals import (
     Windows,
 )
 from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
+from torchscale.analysis.training.expert_load import (
+    beyond_the_mean,
+    expert_load,
+    steps_beyond_the_mean,
+)
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.config.strategy import PipelineBase
@@ -80,6 +85,15 @@ def digest_signals(
         )
 
     digest = SignalDigest(compute=by_batch(compute), data_wait=by_batch(data))
+    experts = complete(step.experts for steps in ranks for step in steps)
+    if experts is not None:
+        tokens, took = (
+            np.array([float(getattr(step, name)) for step in experts]).reshape(compute.shape)
+            for name in ("tokens", "seconds")
+        )
+        digest = digest.model_copy(
+            update={"expert_tokens": by_batch(tokens), "expert_seconds": by_batch(took)}
+        )
     unknown = any(step.sync is None for steps in ranks for step in steps)
     if len(ranks) > 1 and (unknown or _is_pipeline(ranks)):
         return digest.model_copy(update={"windows": _unsynchronized_windows(ranks, compute)})
@@ -102,7 +116,7 @@ def digest_signals(
             "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
             "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
             "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
-            "windows": _windows(ranks, compute, _quiet(ranks, compute)),
+            "windows": _windows(ranks, *_with_equal_experts(ranks, compute)),
         }
     )
 
@@ -201,6 +215,22 @@ def _unsynchronized_windows(
     return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
 
 
+def _with_equal_experts(
+    ranks: Sequence[Sequence[StepSample]], compute: Matrix
+) -> tuple[Matrix, Matrix]:
+    """Compute, and what of it no exchange disturbs, as if the experts of all ranks took as long: a
+    rank whose experts get many tokens is not slow by itself."""
+    quiet = _quiet(ranks, compute)
+    beyond = steps_beyond_the_mean(ranks)
+    in_forward = steps_beyond_the_mean(ranks, forward_only=True)
+    if beyond is None or in_forward is None:
+        return compute, quiet
+    own = np.maximum(compute - beyond, 0.0)
+    if quiet is compute:
+        return own, own
+    return own, np.maximum(quiet - in_forward, 0.0)
+
+
 def _quiet(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> Matrix:
     """Per rank and step, what no exchange disturbs: with gradients that travel during the backward
     pass, forward pass and optimizer; where each exchange is waited for at once, all compute."""
@@ -255,13 +285,16 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     if digest is None or not ranks:
         return None
     _check_form(digest, len(ranks))
+    compute, experts = np.array(digest.compute), expert_load(result, cell, digest)
+    if experts is not None:
+        compute = compute - beyond_the_mean(experts.seconds)
     signals = Signals(
         origin=Origin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
         step_seconds=mean_step_seconds(result),
         steps=result.measured_steps,
         weights=_batch_steps(result, digest),
-        compute=np.array(digest.compute),
+        compute=compute,
         data_wait=np.array(digest.data_wait),
         wait=optional(np.array, digest.wait),
         blame=optional(np.array, digest.blame),
@@ -278,6 +311,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         "waits for others",
         micro_batches=_micro_batches(cell),
         hosts=tuple(rank.hostname for rank in ranks),
+        experts=experts,
     )
     beside = [rank.signals for rank in ranks]
     return _with_counters(signals, digest, beside)
@@ -407,9 +441,8 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
 
 
 def _check_form(digest: SignalDigest, ranks: int) -> None:
-    by_rank = [digest.compute, digest.data_wait]
-    if digest.wait is not None:
-        by_rank.append(digest.wait)
+    further = (digest.wait, digest.expert_tokens, digest.expert_seconds)
+    by_rank = [digest.compute, digest.data_wait, *(one for one in further if one is not None)]
     counts = {len(series) for matrix in by_rank for series in matrix}
     if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:
         raise ValueError(f"its signals are not of {ranks} ranks with as many batches each")

@@ -18,6 +18,7 @@ from torchscale.analysis.stats.series import (
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
 from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
+from torchscale.analysis.training.experts import ExpertFigures, expert_figures
 from torchscale.analysis.training.flags import Flag
 from torchscale.analysis.training.pooling import pooled_share
 from torchscale.analysis.training.roofline import Compute
@@ -110,6 +111,7 @@ class Figures:
         device: Rank 0's, by name.
         on_cuda: Whether it is a GPU, so that ``peak_memory_bytes`` is the allocator's.
         flops: Operations of the model, from any launch of the run that counted them.
+        experts: How evenly the experts of the model are used; ``None`` for other models.
         joules_per_step, samples_per_joule: Energy figures of all GPUs, geometric mean over
             launches; ``None`` where the driver does not say.
         telemetry: Telemetry of the first launch, on its first node.
@@ -142,6 +144,7 @@ class Figures:
     device: str = ""
     on_cuda: bool = False
     flops: FlopCount | None = None
+    experts: ExpertFigures | None = None
     joules_per_step: float | None = None
     samples_per_joule: float | None = None
     telemetry: Telemetry | None = None
@@ -299,6 +302,7 @@ def training_figures(
         compile_seconds=_compile_seconds(results),
         device=first.ranks[0].device.name,
         on_cuda=first.ranks[0].device.kind == "cuda",
+        experts=expert_figures(first),
         joules_per_step=energy,
         samples_per_joule=samples_per_joule,
         telemetry=launches[0].telemetry,

@@ -33,6 +33,9 @@ class LaunchKind(Protocol[C_contra, R_contra, P]):
     def invalid_reason(self, payload: P) -> str:
         """Why the figures of a complete launch cannot be trusted; empty where they can."""
 
+    def clean_up(self, cell: C_contra, directory: Path) -> None:
+        """Once the ranks have ended: remove what they left besides the records in ``directory``."""
+
 
 @cache
 def launch_kind(name: CellKind) -> LaunchKind[AnyCell, AnyRank, AnyPayload]:

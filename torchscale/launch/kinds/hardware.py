@@ -25,3 +25,7 @@ def measured_window(payload: HardwareResult) -> None:
 def invalid_reason(payload: HardwareResult) -> str:
     """Rates have no result that could be wrong."""
     return ""
+
+
+def clean_up(cell: HardwareCell, directory: Path) -> None:
+    """Nothing: these ranks write into the launch's directory alone."""

@@ -25,3 +25,7 @@ def measured_window(payload: MemoryResult) -> None:
 def invalid_reason(payload: MemoryResult) -> str:
     """Bytes have no result that could be wrong."""
     return ""
+
+
+def clean_up(cell: MemoryCell, directory: Path) -> None:
+    """Nothing: these ranks write into the launch's directory alone."""

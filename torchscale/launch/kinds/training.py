@@ -132,3 +132,7 @@ def _read_lines(path: Path, model: type[M]) -> list[M]:
         return [model.model_validate_json(line) for line in lines]
     except (OSError, ValidationError):
         return []
+
+
+def clean_up(cell: TrainingCell, directory: Path) -> None:
+    """Nothing: these ranks write into the launch's directory alone."""

@@ -158,17 +158,21 @@ def _stacked(chart: StackedChart) -> Figure:
         colour = REFERENCE_COLOUR
         if part.style is not None:
             colour = COLOURS[style_index(part.style)]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": orientation,
-                "name": _escape(part.name),
-                across: part.values,
-                along: names,
-                "marker": {"color": colour},
-                "hovertemplate": f"%{{{across}:,.4~g}}<extra>{_escape(part.name)}</extra>",
-            }
-        )
+        trace: Figure = {
+            "type": "bar",
+            "orientation": orientation,
+            "name": _escape(part.name),
+            across: part.values,
+            along: names,
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{{across}:,.4~g}}<extra>{_escape(part.name)}</extra>",
+        }
+        if part.hidden:
+            trace |= {"opacity": 0, "showlegend": False, "hoverinfo": "skip"}
+            del trace["hovertemplate"]
+        elif any(other["name"] == trace["name"] for other in traces):
+            trace["showlegend"] = False
+        traces.append(trace)
     layout = _base_layout(chart.title, chart.x_label, chart.y_label)
     layout["barmode"] = "relative"
     layout["legend"] = _LEGEND_BESIDE

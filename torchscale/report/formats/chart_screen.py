@@ -198,6 +198,8 @@ def _stacked_boxes(chart: StackedChart) -> list[Values]:
             starts.append(side[place])
             side[place] += value
             ends.append(side[place])
+        if part.hidden:
+            continue
         across = (
             [place - 0.5 for place in range(len(chart.bars))],
             [place + 0.5 for place in range(len(chart.bars))],

@@ -160,16 +160,23 @@ def _draw_any(axes: Any, chart: AnyChart) -> None:  # noqa: ANN401 - see _draw
 def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see _draw
     above, below = [0.0] * len(chart.bars), [0.0] * len(chart.bars)
     places = range(len(chart.bars))
+    named: set[str] = set()
     for part in chart.parts:
         colour = REFERENCE_COLOUR
         if part.style is not None:
             colour = COLOURS[style_index(part.style)]
         sides = [_side(value, above, below) for value in part.values]
         starts = [side[place] for place, side in enumerate(sides)]
-        if chart.horizontal:
-            axes.barh(places, part.values, 0.7, left=starts, color=colour, label=part.name)
+        label = part.name
+        if part.name in named:
+            label = "_"
+        if part.hidden:
+            pass
+        elif chart.horizontal:
+            axes.barh(places, part.values, 0.7, left=starts, color=colour, label=label)
         else:
-            axes.bar(places, part.values, 0.6, bottom=starts, color=colour, label=part.name)
+            axes.bar(places, part.values, 0.6, bottom=starts, color=colour, label=label)
+        named.add(part.name)
         for place, side in enumerate(sides):
             side[place] += part.values[place]
     if chart.horizontal:

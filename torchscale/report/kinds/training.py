@@ -16,6 +16,7 @@ from torchscale.report.formats.report_export import cell_export
 from torchscale.report.sections.compute import compute_section
 from torchscale.report.sections.cost import cost_section
 from torchscale.report.sections.diagnosis import diagnosis_section
+from torchscale.report.sections.experts import experts_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
@@ -88,6 +89,7 @@ def sections(
         frontier_section(summary),
         cost_section(summary, price),
         compute_section(summary),
+        experts_section(summary),
         telemetry_section(summary),
         data_section(summary),
     )

@@ -14,6 +14,7 @@ from torchscale.report.document import only_if, shortened
 from torchscale.report.sections.comparison.cells import shown_changes
 from torchscale.report.sections.comparison.document import ComparisonReport
 from torchscale.report.sections.comparison.ranking import best_sentence, ranking_table
+from torchscale.report.terminal.why import print_why
 from torchscale.report.text.comparison import (
     BRACKETS,
     both_values,
@@ -54,6 +55,8 @@ def print_comparison(comparison: ComparisonReport, console: Console) -> None:
         _print_ranking(comparison, console)
     for pair in comparison.pairs:
         _print_pair(pair, comparison, console)
+    for explained in comparison.why:
+        print_why(explained, console)
     for sentence in comparison.left_out:
         console.print(shortened(sentence), markup=False, soft_wrap=True)
     _print_problems(comparison, console)

@@ -51,12 +51,20 @@ METRIC_LABELS = {
     Metric.BUSBW: "bus bandwidth",
     Metric.COMPUTE: "matmul rate",
     Metric.COPY: "copy bandwidth",
+    Metric.SAVE: "checkpoint saved at",
+    Metric.LOAD: "checkpoint loaded at",
+    Metric.STOP: "stop for a checkpoint",
+    Metric.STOP_ASYNC: "stop for an asynchronous checkpoint",
 }
 _UNITS: Mapping[Metric, Callable[[float], str]] = {
     Metric.STEP_P95: format_seconds,
     Metric.MEMORY: format_bytes,
     Metric.BUSBW: format_byte_rate,
     Metric.COPY: format_byte_rate,
+    Metric.SAVE: format_byte_rate,
+    Metric.LOAD: format_byte_rate,
+    Metric.STOP: format_seconds,
+    Metric.STOP_ASYNC: format_seconds,
     Metric.COMPUTE: format_flops,
 }
 

@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from torchscale.config.choices import CellKind
+from torchscale.schema.cells.checkpoint import CheckpointCell, CheckpointRank, CheckpointResult
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult
 from torchscale.schema.cells.hardware import HardwareCell, HardwareRank, HardwareResult
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank, MemoryResult
@@ -21,13 +22,15 @@ from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.training import TrainingResult
 
 AnyCell = Annotated[
-    HardwareCell | CollectivesCell | MemoryCell | TrainingCell, Field(discriminator="kind")
+    HardwareCell | CollectivesCell | MemoryCell | CheckpointCell | TrainingCell,
+    Field(discriminator="kind"),
 ]
 """A cell of any kind."""
-AnyRank = HardwareRank | CollectivesRank | MemoryRank | RankRecord
+AnyRank = HardwareRank | CollectivesRank | MemoryRank | CheckpointRank | RankRecord
 """What one rank of a launch of any kind measured."""
 AnyPayload = Annotated[
-    HardwareResult | CollectivesResult | MemoryResult | TrainingResult, Field(discriminator="kind")
+    HardwareResult | CollectivesResult | MemoryResult | CheckpointResult | TrainingResult,
+    Field(discriminator="kind"),
 ]
 """What all ranks of a launch of any kind measured."""
 
@@ -49,6 +52,7 @@ KINDS: dict[CellKind, Kind] = {
         Kind("hardware", HardwareCell, HardwareRank, HardwareResult),
         Kind("collectives", CollectivesCell, CollectivesRank, CollectivesResult),
         Kind("memory", MemoryCell, MemoryRank, MemoryResult),
+        Kind("checkpoint", CheckpointCell, CheckpointRank, CheckpointResult),
         Kind("training", TrainingCell, RankRecord, TrainingResult),
     )
 }
@@ -70,7 +74,9 @@ def of_kind(values: Iterable[object], kind_class: type[T]) -> tuple[T, ...]:
 
 
 def training_workload(cell: AnyCell) -> TrainingCell | None:
-    """The training setting that a cell trains, or whose memory it measures; ``None`` for other
-    kinds."""
-    memory = as_kind(cell, MemoryCell)
-    return as_kind(cell, TrainingCell) if memory is None else memory.training
+    """The training setting that a cell trains, or whose memory or checkpoints it measures; ``None``
+    for other kinds."""
+    measured = as_kind(cell, MemoryCell) or as_kind(cell, CheckpointCell)
+    if measured is not None:
+        return measured.training
+    return as_kind(cell, TrainingCell)

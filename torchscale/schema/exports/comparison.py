@@ -8,10 +8,14 @@ from pydantic import AliasPath, Field
 
 from torchscale.config.choices import Metric
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.run.step_parts import OutsidePart, StepPart
 from torchscale.schema.state import State
 
 VerdictName = Literal["better", "worse", "same", "unclear"]
 ReasonName = Literal["launches", "conditions", "noise"]
+ClarityName = Literal["clear", "small", "unclear"]
+BasisName = Literal["measured", "only_change", "several", "none"]
+FateName = Literal["new", "gone", "more calls", "fewer calls", "slower", "faster", "alike"]
 OutcomeName = Literal["compared", "lost", "gained", "unmeasured", "unmatched"]
 
 
@@ -149,6 +153,149 @@ class ComparedCellExport(Export):
     changes: tuple[ChangeExport, ...]
 
 
+class SecondsExport(Export):
+    """A time on both sides: means over launches, in seconds."""
+
+    before: float = Field(validation_alias=AliasPath("difference", "before"))
+    after: float = Field(validation_alias=AliasPath("difference", "after"))
+    difference: float = Field(validation_alias="seconds")
+    """``after`` less ``before``."""
+    interval: tuple[float, float] | None = Field(
+        validation_alias=AliasPath("difference", "interval")
+    )
+    """95 % of the difference; null with fewer than two launches on a side."""
+    p_corrected: float | None = Field(validation_alias="adjusted_p")
+    """p-value after Holm's correction over the parts that sum with this one; null where nothing was
+    tested."""
+    clarity: ClarityName
+    """Beyond noise and the threshold; within the threshold; neither is shown."""
+
+
+class StepPartExport(SecondsExport):
+    """A part of the mean step."""
+
+    part: StepPart = Field(validation_alias="name")
+
+
+class OutsidePartExport(SecondsExport):
+    """A part of a launch outside its measured steps."""
+
+    part: OutsidePart = Field(validation_alias="name")
+
+
+class RankPartExport(SecondsExport):
+    """The share of one rank in what slower ranks add."""
+
+    rank: int = Field(validation_alias="name")
+
+
+class CauseExport(Export):
+    """The likeliest cause of a part that is clear, or an abstention."""
+
+    part: StepPart = Field(validation_alias=AliasPath("part", "name"))
+    basis: BasisName
+    """Measured beside the steps; the only recorded change that can be behind it; several can, or
+    none (abstained)."""
+    text: str
+    advice: str
+    candidates: tuple[str, ...]
+    """Names of the changes that can be behind it."""
+
+
+class ProbeExport(Export):
+    """What launches noticed of the exchange of gradients: means of each side, null where a launch
+    did not."""
+
+    gradient_bytes: tuple[float, float] | None
+    """Exchanged in a step."""
+    buckets: tuple[float, float] | None
+    link_seconds: tuple[float, float] | None
+    """All-reduce of them in large buckets, with nothing else running."""
+
+
+class WhyExport(Export):
+    """The difference of a training cell's mean step, in parts that sum to it."""
+
+    cell_id: str
+    other_cell_id: str | None
+    launches: tuple[int, int]
+    step: SecondsExport
+    parts: tuple[StepPartExport, ...]
+    """Their differences sum to that of ``step``."""
+    ranks: tuple[RankPartExport, ...]
+    """``slower_ranks`` by rank; empty where the sides have other ranks."""
+    later_in: tuple[StepPartExport, ...]
+    """By phase: how much longer ranks take than the typical rank, mean over ranks."""
+    outside: SecondsExport | None
+    """A launch without its measured steps; null where it is not known."""
+    outside_parts: tuple[OutsidePartExport, ...]
+    conditions: tuple[str, ...]
+    """Under which one side was measured."""
+    disturbance: tuple[float | None, float | None]
+    """Seconds of the difference that these may have made, at least and at most; null where nothing
+    bounds it."""
+    probe: ProbeExport
+    changes: tuple[DifferenceExport, ...]
+    """What differs between both sides of this cell."""
+    causes: tuple[CauseExport, ...]
+    """One for each part that is clear, the largest first."""
+
+
+class CellWithoutPartsExport(Export):
+    """A training cell that was compared and whose parts are not known."""
+
+    cell_id: str
+    reason: str
+
+
+class OperatorExport(Export):
+    """An operator, or a kernel of a device, in a recorded step: means over ranks and steps."""
+
+    name: str
+    """With the shapes of its inputs where torch.profiler recorded an operator."""
+    fate: FateName
+    calls: tuple[float, float]
+    before: float
+    """Seconds of all calls of a step."""
+    after: float
+    difference: float
+
+
+class RecordedStepExport(Export):
+    """The mean step of a recording; seconds. Operators, exposed communication and rest sum to it."""
+
+    steps: int
+    seconds: float
+    communication: float
+    """Exposed: no operator hides it."""
+    rest: float
+    """Gaps, less what runs at the same time."""
+
+
+class RecordingExport(Export):
+    """Two recordings of one cell."""
+
+    label: str
+    problem: str
+    """Why they could not be compared; empty where they could."""
+    before: RecordedStepExport | None
+    after: RecordedStepExport | None
+    operators: tuple[OperatorExport, ...]
+    """The largest difference first."""
+    collectives: tuple[OperatorExport, ...]
+    """Exposed communication by operation and size, likewise."""
+
+
+class PairWhyExport(Export):
+    """A pair explained."""
+
+    cells: tuple[WhyExport, ...]
+    """The largest relative difference first."""
+    without: tuple[CellWithoutPartsExport, ...]
+    recordings: tuple[RecordingExport, ...]
+    """Of cells that both sides recorded."""
+
+
 class PairExport(Export):
     """One side against the reference."""
 
@@ -170,6 +317,8 @@ class PairExport(Export):
     """Whether all that decides is unclear, and a loss of a quarter is not excluded: exit code 1."""
     notes: tuple[str, ...]
     cells: tuple[ComparedCellExport, ...]
+    why: PairWhyExport | None
+    """Null without ``--why``."""
 
 
 class RankedSideExport(Export):

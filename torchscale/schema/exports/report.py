@@ -72,6 +72,39 @@ class BubbleExport(Export):
     """What the schedule makes unavoidable."""
 
 
+class HotExpertExport(Export):
+    """The expert with most tokens."""
+
+    layer: int
+    """Expert layers are counted from 0."""
+    expert: int
+    share: float
+    """Its tokens over an even share."""
+
+
+class ExpertsExport(Export):
+    """How evenly the experts of a model are used, in the first launch."""
+
+    experts: int
+    """Routed experts of a layer."""
+    chosen: int
+    """Experts that a token goes to."""
+    layers: int
+    """Expert layers."""
+    degree: int
+    """Devices over which the experts of a layer are spread."""
+    parameters: int | None
+    active_parameters: int | None
+    """Parameters that a token is computed with."""
+    hottest: HotExpertExport
+    mean_peak: float
+    """Tokens of a layer's expert with most over an even share, mean over layers."""
+    rank_shares: tuple[float, ...]
+    """Tokens at the experts of each rank over an even share; empty where they are not spread."""
+    step_share: float | None
+    """What experts take of a step, mean over ranks."""
+
+
 class NodeTelemetryExport(Export):
     """What was read of one node during the first launch; ``None`` where nothing was."""
 
@@ -137,6 +170,8 @@ class FiguresExport(Export):
     bubble: BubbleExport | None
     """Idle share of a pipeline."""
     flops: FlopCount | None
+    experts: ExpertsExport | None
+    """Of models with experts."""
     telemetry: Telemetry | None
     """Telemetry of the first launch, on its first node."""
     nodes: tuple[NodeTelemetryExport, ...]

@@ -16,6 +16,7 @@ class ModelCheck(Frozen):
         takes_sequence: Whether the rest of its layers can be split along the sequence.
         layers: Number of layers that can be cut into pipeline stages; ``None`` where it cannot be
             cut.
+        experts: Experts of a layer that can be spread over devices; ``None`` where there are none.
     """
 
     problem: str = ""
@@ -23,3 +24,4 @@ class ModelCheck(Frozen):
     heads: int | None = None
     takes_sequence: bool = False
     layers: int | None = None
+    experts: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, PositiveCount, Real
+from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.signals import RankSignals
 from torchscale.schema.launch.steps import BatchTimes, StopRule, Warmup
 from torchscale.schema.node.environment import RankIdentity
@@ -136,8 +137,10 @@ class RankRecord(RankIdentity):
     ``samples_per_step`` and ``tokens_per_step`` are the rank's share, also where several work on
     the same samples; ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where
     every rank has parts of its own. ``flops`` is rank 0's alone, ``flops_unknown`` says why they
-    could not be counted. ``measured_from`` and ``measured_until`` are seconds since the epoch. What
-    cannot be seen of a user's script is ``None``; ``samples_unknown`` says why its samples are.
+    could not be counted. ``active_parameters`` are those that a token is computed with, of a model
+    with experts; ``experts`` is rank 0's alone, too. ``measured_from`` and ``measured_until`` are
+    seconds since the epoch. What cannot be seen of a user's script is ``None``; ``samples_unknown``
+    says why its samples are.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -160,6 +163,8 @@ class RankRecord(RankIdentity):
     data: DataUse | None = None
     flops: FlopCount | None = None
     flops_unknown: str = ""
+    active_parameters: Count | None = None
+    experts: ExpertUse | None = None
     samples_unknown: str = ""
     measured_from: Real | None = None
     measured_until: Real | None = None

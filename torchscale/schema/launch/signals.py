@@ -119,6 +119,10 @@ class SignalDigest(Frozen):
         long_step_seconds: What they exceed the median by, per step, for the rank with most.
         long_step_seconds_by_rank: The same for each rank; ``None`` in older records.
         windows: The steps in stretches; ``None`` for fewer than 20 steps, and in older records.
+            Of models with experts: as if those of all ranks took as long.
+        expert_tokens: Per rank and batch: tokens that a rank's experts computed; ``None`` for
+            models without experts.
+        expert_seconds: Per rank and batch: what they took.
     """
 
     compute: tuple[tuple[float, ...], ...]
@@ -132,3 +136,5 @@ class SignalDigest(Frozen):
     long_step_seconds: float | None = None
     long_step_seconds_by_rank: tuple[float, ...] | None = None
     windows: StepWindows | None = None
+    expert_tokens: tuple[tuple[NotNegative, ...], ...] | None = None
+    expert_seconds: tuple[tuple[NotNegative, ...], ...] | None = None

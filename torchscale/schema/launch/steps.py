@@ -8,6 +8,7 @@ from enum import Enum
 from pydantic import model_validator
 
 from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount, Real
+from torchscale.schema.launch.experts import ExpertStep
 
 
 class StopRule(str, Enum):
@@ -124,6 +125,7 @@ class StepSample(Frozen):
             strategy waits there; ``None`` where that is not measured and the phases contain it.
         loss: ``None`` where it was not finite.
         own: Of a user's script.
+        experts: Of a model with experts.
     """
 
     step: Count
@@ -138,6 +140,7 @@ class StepSample(Frozen):
     blocked: Real | None = None
     loss: Real | None = None
     own: OwnStep | None = None
+    experts: ExpertStep | None = None
 
     @property
     def sync(self) -> float | None:

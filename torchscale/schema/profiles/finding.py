@@ -18,6 +18,8 @@ class FindingKind(str, Enum):
     """One rank is slow for a while, again and again, as a device that throttles."""
     LOAD_IMBALANCE = "load_imbalance"
     """Ranks take turns at being the slow one."""
+    UNEVEN_EXPERTS = "uneven_experts"
+    """The experts on one rank get more tokens than those on the others."""
     UNEVEN_STAGES = "uneven_stages"
     """A stage of a pipeline has more work than the others."""
     UNEVEN_MICRO_BATCHES = "uneven_micro_batches"
@@ -60,6 +62,7 @@ _TITLES = {
     FindingKind.STRAGGLING_NODE: "Straggling node",
     FindingKind.INTERMITTENT_STRAGGLER: "Intermittent straggler",
     FindingKind.LOAD_IMBALANCE: "Load imbalance",
+    FindingKind.UNEVEN_EXPERTS: "Uneven experts",
     FindingKind.UNEVEN_STAGES: "Uneven pipeline stages",
     FindingKind.UNEVEN_MICRO_BATCHES: "Uneven micro-batches",
     FindingKind.EXPOSED_COMMUNICATION: "Exposed communication",

@@ -16,6 +16,7 @@ from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.run.experiment_file import Session, refuse_repeated
 from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.step_parts import StepParts
 from torchscale.schema.state import State
 
 SMALLEST, LARGEST = 1e-30, 1e30
@@ -40,6 +41,8 @@ class LaunchFigures(Frozen):
             ``None`` where nothing bounds it.
         fixed_work: Processor time of a fixed piece of work between batches, in seconds: matrix
             products, a copy.
+        parts: Parts of a training launch's step; ``None`` where they are not known, and in files of
+            earlier versions.
     """
 
     started_at: str = ""
@@ -48,6 +51,7 @@ class LaunchFigures(Frozen):
     other_processes: Share | None = None
     delay: tuple[Share, Share] | None = None
     fixed_work: tuple[Figure, Figure] | None = None
+    parts: StepParts | None = None
 
     @model_validator(mode="after")
     def _check_delay(self) -> LaunchFigures:

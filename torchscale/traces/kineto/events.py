@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -74,6 +75,9 @@ _MAX_NAMES = 1_000_000
 _MAX_NAME_CHARACTERS = 1 << 28
 """Maximum number of characters of all different names. A recording has some hundreds to thousands,
 the longest of ten thousand characters."""
+_SHAPE = re.compile(r"\[(\d+(?:,\d+)*)\]")
+_MAX_SHAPES = 80
+"""Characters: lists of tensors may be long."""
 _MAX_LANES = 100_000
 """Threads and streams that have names in place of numbers."""
 
@@ -138,11 +142,14 @@ class ColumnBuilder:
 
     Every event gets the code of its class through one dictionary look-up of (phase, category,
     name): a trace has a million events and a few hundred such triples, so each is classified once.
+    ``with_shapes``: operators are named with the shapes of their inputs, ``aten::mm [8×32, 32×4]``,
+    and told apart by them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_shapes: bool = False) -> None:
+        self._with_shapes = with_shapes
         self._names = NameTable()
-        self._codes: dict[tuple[str, str, str], int] = {}
+        self._codes: dict[tuple[str, ...], int] = {}
         self._classes: list[SpanClass] = []
         self._kept: list[Kept] = []
         self._parts: list[Spans] = []
@@ -159,7 +166,7 @@ class ColumnBuilder:
     def add(self, events: list[Event]) -> None:
         """Sort a piece of the trace into columns; events of no use are dropped here."""
         codes = self._codes
-        keys = [(event.ph, event.cat, event.name) for event in events]
+        keys = self._keys(events)
         try:
             coded = [codes[key] for key in keys]
         except KeyError:
@@ -176,6 +183,12 @@ class ColumnBuilder:
             self._parts.append(
                 self._spans(list(itertools.compress(events, is_span.tolist())), code[is_span])
             )
+
+    def _keys(self, events: list[Event]) -> Sequence[tuple[str, ...]]:
+        """What events of one class have in common."""
+        if not self._with_shapes:
+            return [(event.ph, event.cat, event.name) for event in events]
+        return [(event.ph, event.cat, event.name, _shapes_of(event)) for event in events]
 
     @property
     def excess(self) -> str:
@@ -240,12 +253,12 @@ class ColumnBuilder:
             size=np.where(kind == SpanKind.COPY, sizes, 0),
         )
 
-    def _code(self, phase: str, category: str, name: str) -> int:
-        """The code of the class that events of this phase, category and name are of."""
+    def _code(self, phase: str, category: str, name: str, shapes: str = "") -> int:
+        """The code of the class that events of this phase, category, name and shapes are of."""
         if phase == "i" and name == _MEMORY:
             event_class: EventClass = Kept.MEMORY
         elif phase == "X":
-            event_class = self._classify(category, name)
+            event_class = self._classify(category, name, shapes)
         else:
             event_class = None
         if event_class is None:
@@ -256,7 +269,7 @@ class ColumnBuilder:
         self._classes.append(event_class)
         return len(self._classes) - 1
 
-    def _classify(self, category: str, name: str) -> EventClass:
+    def _classify(self, category: str, name: str, shapes: str) -> EventClass:
         if category == "kernel":
             self._on_device = True
             if is_nccl(name):
@@ -277,7 +290,7 @@ class ColumnBuilder:
             kind = SpanKind.OPERATOR
             if name in _READBACKS:
                 kind = SpanKind.READBACK
-            return self._span(kind, name)
+            return self._span(kind, f"{name} {shapes}".rstrip())
         if category == "user_annotation":
             return self._classify_annotation(name)
         return None
@@ -343,3 +356,17 @@ class ColumnBuilder:
         if type(thread) is int and 0 <= thread < MAX_NS:
             return thread
         return self._lanes.setdefault(str(thread)[:100], -1 - len(self._lanes))
+
+
+def _shapes_of(event: Event) -> str:
+    """Shapes of an operator's inputs as text: ``[8×32, 32×4]``; empty for other events, and for
+    operators that take no tensor."""
+    if event.cat != "cpu_op" or event.args is None:
+        return ""
+    text = "".join(bytes(event.args.shapes).decode(errors="replace").split())
+    shapes = ", ".join(shape.replace(",", "×") for shape in _SHAPE.findall(text))
+    if not shapes:
+        return ""
+    if len(shapes) > _MAX_SHAPES:
+        shapes = f"{shapes[:_MAX_SHAPES]}…"
+    return f"[{shapes}]"

@@ -27,19 +27,20 @@ def is_kineto(beginning: bytes) -> bool:
     )
 
 
-def read_kineto(file: BinaryIO, source: str) -> RankTrace:
+def read_kineto(file: BinaryIO, source: str, *, with_shapes: bool = False) -> RankTrace:
     """One rank's trace.
 
     Args:
         file: The JSON, already decompressed.
         source: What to call it; where the trace has no rank, the number in this name is taken
             (``rank3``), and without one the rank is :data:`UNNAMED`.
+        with_shapes: Name operators with the shapes of their inputs.
 
     Raises:
         TraceError: it is not a Chrome trace, is cut off, or an event has another form than
             torch.profiler writes.
     """
-    builder = ColumnBuilder()
+    builder = ColumnBuilder(with_shapes=with_shapes)
     stream = EventStream(file, source)
     for events in stream.events():
         builder.add(events)

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
 
 from torchscale.schema.launch.rank import FlopCount
+from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel.blocks import repeated_blocks
 
@@ -42,7 +43,8 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
     FLOPs for the fused kernels of CPUs). Where the model defines ``flops_per_sample``, that is the
     forward count, the backward count is twice that, and traffic is unknown. ``backward=False``
     counts the forward pass only. Of layers of experts those that a token goes to count, and traffic
-    is unknown: whose weights a batch reads depends on the data.
+    is unknown: whose weights a batch reads depends on the data. Where experts cannot be counted
+    (they are with transformers 5), the formula of the model's sizes stands in, if it has one.
 
     Raises:
         UncountableError: what is computed depends on values, which there are none of.
@@ -57,11 +59,15 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
             return FlopCount(forward=forward, backward=_BACKWARD_SHARE * forward)
         workload.module.train()
         has_experts = _count_experts_of_each_token(workload.module)
+        has_experts = has_experts or bool(expert_layers(workload.module))
         try:
             few, many = (
                 _count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES)
             )
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            if workload.expected_flops is not None:
+                forward = workload.expected_flops
+                return FlopCount(forward=forward, backward=_BACKWARD_SHARE * forward)
             raise UncountableError(
                 "its layers look at values (such as the experts that tokens go to), so what they "
                 "compute is not known without data"

@@ -52,7 +52,7 @@ def measure_memory(
     with meter:
         trainer = Trainer(training, ranks, lambda: files.progress(Progress(phase="preparing data")))
         files.progress(Progress(phase="measuring"))
-        _take_first_step(trainer, ranks)
+        take_first_step(trainer, ranks)
         gradients = GradientBytes(trainer.module, trainer.optimizer)
         with SavedTensors(trainer.module) as held:
             trainer.run_batch(1)
@@ -90,7 +90,7 @@ def measure_memory(
     )
 
 
-def _take_first_step(trainer: Trainer, ranks: Ranks) -> None:
+def take_first_step(trainer: Trainer, ranks: Ranks) -> None:
     """Run steps until the optimizer has its states: fp16's scaler skips steps whose gradients
     overflow."""
     for _ in range(_MOST_SKIPPED_STEPS):

@@ -20,17 +20,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torchscale.config.strategy import Ddp, Fsdp, NoStrategy, Zero1
+from torchscale.config.strategy import Ddp, NoStrategy, Zero1, sharding
 from torchscale.schema.cells.memory import MemoryParts, PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.data.synthetic import POOL_STEPS, to_device
 from torchscale.worker.models import build_workload
+from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.optimizer import make_optimizer
 from torchscale.worker.parallel.blocks import checkpoint_blocks, repeated_blocks
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.precision import PrecisionPolicy
 
 _TRACKED = "torch's memory tracker under fake tensors"
+_PREDICTED = ("none", "ddp", "zero1", "fsdp", "ep", "hybrid")
+"""Strategies that there is a prediction for, unless they split layers."""
+_SHARED = ("parameters", "gradients", "optimizer_states")
+"""Parts that strategies share out over devices."""
 
 
 def predict_memory(cell: TrainingCell) -> PredictedMemory:
@@ -41,7 +46,7 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
         Exception: whatever the model raises if its forward pass depends on its inputs' values.
     """
     degrees, strategy = cell.degrees, cell.strategy
-    if degrees.model > 1 or not isinstance(strategy, NoStrategy | Ddp | Zero1 | Fsdp):
+    if degrees.model > 1 or strategy.name not in _PREDICTED:
         raise ValueError(f"no prediction for strategy {strategy.name}")
     if cell.precision == "fp8":
         raise ValueError("no prediction for fp8")
@@ -57,20 +62,21 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
     if cell.world_size == 1:
         return PredictedMemory(parts=tracked.parts, peak_bytes=tracked.peak_bytes, method=_TRACKED)
     parts, method, peak = tracked.parts, _TRACKED, tracked.peak_bytes
-    if isinstance(strategy, Fsdp):
-        shards = degrees.shard
-        kept = {
-            "parameters": parts.parameters // shards,
-            "gradients": parts.gradients // shards,
-            "optimizer_states": parts.optimizer_states // shards,
-        }
-        saved = sum(getattr(parts, name) - value for name, value in kept.items())
-        return PredictedMemory(
-            parts=parts.model_copy(update=kept),
-            peak_bytes=peak - saved,
-            method=f"{method}; parameters, gradients and states ÷ {shards}, without what is "
-            "gathered for a block",
+    is_sharded = sharding(strategy, degrees) is not None
+    if is_sharded or degrees.expert > 1:
+        beside = degrees.beside_experts(sharded=is_sharded).shard
+        of_experts = degrees.expert * degrees.shard
+        factor = (1 - tracked.expert_share) / beside + tracked.expert_share / of_experts
+        kept = {name: int(getattr(parts, name) * factor) for name in _SHARED}
+        peak -= sum(getattr(parts, name) - value for name, value in kept.items())
+        parts = parts.model_copy(update=kept)
+        if degrees.expert > 1:
+            method += f"; experts ÷ {of_experts}, tokens spread evenly over them"
+    if is_sharded:
+        method += (
+            f"; parameters, gradients and states ÷ {beside}, without what is gathered for a block"
         )
+        return PredictedMemory(parts=parts, peak_bytes=peak, method=method)
     if isinstance(strategy, Zero1):
         states = parts.optimizer_states // cell.world_size
         peak -= parts.optimizer_states - states
@@ -79,17 +85,20 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
     view = isinstance(strategy, Ddp) and strategy.gradient_as_bucket_view
     buckets = 0
     if not view:
-        buckets = parts.gradients
+        of_experts = int(tracked.parts.gradients * tracked.expert_share / degrees.expert)
+        buckets = parts.gradients - (of_experts if degrees.expert > 1 else 0)
         method += "; gradients once more, for DDP's buckets"
     return PredictedMemory(parts=parts, peak_bytes=peak + buckets, method=method)
 
 
 @dataclass(frozen=True)
 class _Tracked:
-    """Parts and peak on one device, as torch's tracker counts them."""
+    """Parts and peak on one device, as torch's tracker counts them; and the share of the
+    parameters that are of experts."""
 
     parts: MemoryParts
     peak_bytes: int
+    expert_share: float
 
 
 @functools.lru_cache(maxsize=8)  # cells that differ in world size alone follow each other in a plan
@@ -152,7 +161,14 @@ def _track(content: str) -> _Tracked:
             activations=activations,
         ),
         by_part["Total"] + POOL_STEPS * batch_bytes,
+        _expert_share(module),
     )
+
+
+def _expert_share(module: nn.Module) -> float:
+    experts = [layer.experts for layer in expert_layers(module)]
+    of_experts = sum(part.numel() for one in experts for part in one.parameters())
+    return of_experts / max(1, sum(parameter.numel() for parameter in module.parameters()))
 
 
 class _WholeTracker(MemTracker):  # type: ignore[no-untyped-call]

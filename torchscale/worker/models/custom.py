@@ -22,6 +22,8 @@ Optional on the module:
 - ``tensor_split()`` and ``pipeline_split()``: a
   :class:`~torchscale.worker.models.interface.TensorSplit` and a
   :class:`~torchscale.worker.models.interface.PipelineSplit`, for the strategies that split layers.
+
+Layers of :class:`~torchscale.worker.models.experts.ExpertLayer` in it can be spread over ranks.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from typing import TypeVar
 from torch import nn
 
 from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
 
 ARGUMENT_ZERO = "torchscale-model"
@@ -64,6 +67,7 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
         getattr(module, "tokens_per_sample", None),
         getattr(module, "flops_per_sample", None),
     )
+    layers = expert_layers(module)
     loss, forward_keys = getattr(module, "compute_loss", None), None
     if callable(loss):
         forward_keys = _parameters_of(module.forward)
@@ -78,6 +82,7 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
         flops_per_sample=float(flops) if isinstance(flops, int | float) else None,
         tensor=_split(module, "tensor_split", TensorSplit),
         pipeline=_split(module, "pipeline_split", PipelineSplit),
+        experts=layers[0].router.experts if layers else None,
     )
 
 

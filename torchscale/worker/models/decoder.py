@@ -10,12 +10,12 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
+from torchscale.worker.models.rotary import rotate, rotations
 from torchscale.worker.models.text import token_batches
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Decoder(nn.Module):
         )
         self.norm: nn.Module | None = nn.LayerNorm(hidden, bias=False)
         self.head: nn.Module | None = nn.Linear(hidden, vocabulary, bias=False)
-        cosines, sines = _rotations(length, hidden // heads)
+        cosines, sines = rotations(length, hidden // heads)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
         for module in self.modules():
@@ -134,7 +134,7 @@ class Attention(nn.Module):
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
-        query, key = _rotate(query, cosines, sines), _rotate(key, cosines, sines)
+        query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
@@ -150,19 +150,6 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``x`` (B, T, D) → (B, T, D)."""
         return self.down(functional.gelu(self.up(x)))  # type: ignore[no-any-return]
-
-
-def _rotations(length: int, head_size: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of each position and pair of dimensions, (T, head size)."""
-    rate = 10_000.0 ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
-    angles = torch.outer(torch.arange(length, dtype=torch.float32), rate).repeat(1, 2)
-    return angles.cos(), angles.sin()
-
-
-def _rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    turned = torch.cat((-second, first), dim=-1)
-    return x * cosines.to(x.dtype) + turned * sines.to(x.dtype)
 
 
 def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
 )
 
+from torchscale.catalog.experts import shape_of_hf
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.images import image_batches, image_inputs
 from torchscale.worker.models.interface import Workload
@@ -26,6 +28,9 @@ from torchscale.worker.models.text import sequence_length, token_batches
 _LEFT_OUT = ("model_type", "torch_dtype", "dtype", "quantization_config", "auto_map")
 """Keys of a configuration that are ignored: storage of its published weights, and remote code. The
 cell sets the precision."""
+_FORMULA_ERROR = 0.01
+"""Share of the parameters by which a formula of sizes may differ from the built module: it leaves
+out biases and some norms. Beyond, it is not the formula of this model."""
 _TASKS = (
     AutoModelForImageClassification,
     AutoModelForSeq2SeqLM,
@@ -65,7 +70,17 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     length = sequence_length(
         options, getattr(config, "max_position_embeddings", None) or 2**31, str(path)
     )
-    return Workload(_make(task, config), token_batches(config.vocab_size, length), length)
+    module = _make(task, config)
+    workload = Workload(module, token_batches(config.vocab_size, length), length)
+    shape = shape_of_hf(config.to_dict())
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    if shape is None or abs(shape.parameters - parameters) > _FORMULA_ERROR * parameters:
+        return workload
+    return replace(
+        workload,
+        active_parameters=parameters - shape.idle_parameters,
+        expected_flops=float(shape.forward_flops(length)),
+    )
 
 
 def _make(task: Any, config: Any) -> nn.Module:  # noqa: ANN401 - transformers is not typed

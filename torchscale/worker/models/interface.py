@@ -90,6 +90,12 @@ class Workload:
         flops_per_sample: FLOPs of a sample's forward pass, where the model defines them.
         tensor: How to split its layers; ``None`` where it cannot be split.
         pipeline: How to cut it into stages; ``None`` where it cannot be cut.
+        experts: Routed experts of each expert layer; ``None`` where it has none that can be spread
+            over ranks.
+        active_parameters: Parameters that a token is computed with, where some are of experts that
+            it does not go to; ``None`` for other models, and where it is not known.
+        expected_flops: FLOPs of a sample's forward pass by a formula, for where operators cannot be
+            counted; ``None`` without one.
     """
 
     module: nn.Module
@@ -101,6 +107,9 @@ class Workload:
     flops_per_sample: float | None = None
     tensor: TensorSplit | None = None
     pipeline: PipelineSplit | None = None
+    experts: int | None = None
+    active_parameters: int | None = None
+    expected_flops: float | None = None
 
     def inputs(self, batch: BatchOfTensors) -> BatchOfTensors:
         """The items of ``batch`` that ``forward`` takes."""

@@ -13,6 +13,7 @@ from torch import nn
 
 from torchscale.config.strategy import Ddp, Fsdp, Zero1
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.parallel import ddp
 from torchscale.worker.parallel.blocks import checkpoint_blocks, compile_mode, repeated_blocks
@@ -28,11 +29,22 @@ def parallelize(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Paralle
     """
     if cell.channels_last:
         workload.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if isinstance(cell.strategy, Fsdp) or cell.degrees.model > 1 or cell.degrees.shard > 1:
+    if cell.compile:
+        _keep_experts_eager(workload.module)
+    degrees = cell.degrees
+    is_split = degrees.model > 1 or degrees.shard > 1 or degrees.expert > 1
+    if isinstance(cell.strategy, Fsdp) or is_split:
         from torchscale.worker.parallel.mesh import parallelize_on_mesh  # noqa: PLC0415 - see above
 
         return parallelize_on_mesh(workload, cell, ranks)
     return _replicate(workload.module, cell, ranks)
+
+
+def _keep_experts_eager(module: nn.Module) -> None:
+    """Leave expert layers out of what is compiled: how many tokens an expert gets is read on the
+    host, and is another number in each step."""
+    for layer in expert_layers(module):
+        layer.forward = torch.compiler.disable(layer.forward)  # type: ignore[method-assign, no-untyped-call]
 
 
 def _replicate(module: nn.Module, cell: TrainingCell, ranks: Ranks) -> Parallel:

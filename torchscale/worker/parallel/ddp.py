@@ -51,6 +51,15 @@ def replicate(module: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
     return DistributedDataParallel(module, device_mesh=mesh)
 
 
+def replicate_beside_experts(
+    module: nn.Module, experts: list[str], mesh: DeviceMesh
+) -> DistributedDataParallel:
+    """``module`` replicated over one dimension of a mesh, without the parameters of ``experts``,
+    which differ between ranks."""
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, experts)  # type: ignore[no-untyped-call]
+    return DistributedDataParallel(module, process_group=mesh.get_group())
+
+
 class ReadyTimes:
     """When each bucket of a step is ready, after the first one of the step. On a CPU alone: on a
     device, the host is ahead of the kernels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,9 +15,11 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.tensor import Shard
 
 from torchscale.config.choices import Precision
-from torchscale.config.strategy import Fsdp, Hybrid
+from torchscale.config.strategy import Sharded
+from torchscale.worker.models.experts import expert_layers
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -25,12 +28,15 @@ def shard(
     module: nn.Module,
     blocks: Iterable[nn.Module],
     mesh: DeviceMesh,
-    options: Fsdp | Hybrid,
+    options: Sharded,
     precision: Precision,
+    *,
+    expert_mesh: DeviceMesh | None = None,
 ) -> None:
     """Shard ``blocks``, then the rest of ``module``, over the last dimension of ``mesh`` (with two
     dimensions, HSDP). Each is moved to the mesh's device as it is sharded, so that the whole model
-    never lies there."""
+    never lies there. Experts that are spread over ranks are sharded over ``expert_mesh``, each of
+    them along its rows."""
     policy = MixedPrecisionPolicy()
     if casts_parameters(options, precision, module):
         policy = MixedPrecisionPolicy(
@@ -39,17 +45,21 @@ def shard(
     offload = OffloadPolicy()
     if options.offload:
         offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
+    arguments: dict[str, Any] = {
+        "reshard_after_forward": options.reshard_after_forward,
+        "mp_policy": policy,
+        "offload_policy": offload,
+    }
+    if expert_mesh is not None:
+        for layer in expert_layers(module):
+            fully_shard(
+                layer.experts, mesh=expert_mesh, shard_placement_fn=lambda _: Shard(1), **arguments
+            )
     for part in (*blocks, module):
-        fully_shard(
-            part,
-            mesh=mesh,
-            reshard_after_forward=options.reshard_after_forward,
-            mp_policy=policy,
-            offload_policy=offload,
-        )
+        fully_shard(part, mesh=mesh, **arguments)
 
 
-def casts_parameters(options: Fsdp | Hybrid, precision: Precision, module: nn.Module) -> bool:
+def casts_parameters(options: Sharded, precision: Precision, module: nn.Module) -> bool:
     """Whether parameters are gathered in the cell's precision, which then needs no autocast. Batch
     normalization keeps its statistics in fp32 and takes no weights of another type, so models with
     it are autocast."""

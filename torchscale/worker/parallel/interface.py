@@ -30,8 +30,10 @@ class Parallel:
             be accumulated; ``None`` where the strategy has no such context.
         quiet: Whether a pass within ``no_sync`` runs no collective at all, so that it times a
             rank's compute.
-        accumulating: Called with whether the next backward pass is the last of its step, where
-            ``no_sync`` is ``None``.
+        accumulating: Called with whether the next backward pass is the last of its step; ``None``
+            where ``no_sync`` is enough.
+        after_backward: Called after the last backward pass of a step: waits for gradients whose
+            exchange the strategy began in it; ``None`` where there is none.
         gradients_first: Whether the gradient sync that the step waits for comes after the last
             gradient is computed, so that the time from there to the end of the backward pass is
             exposed synchronization.
@@ -60,6 +62,7 @@ class Parallel:
     no_sync: Callable[[], AbstractContextManager[None]] | None = None
     quiet: bool = False
     accumulating: Callable[[bool], None] | None = None
+    after_backward: Callable[[], None] | None = None
     gradients_first: bool = False
     waits_in_python: bool = False
     updates_together: bool = False

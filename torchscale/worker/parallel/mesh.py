@@ -11,10 +11,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import Fsdp, Hybrid, PipelineBase, is_sequence_parallel
+from torchscale.config.strategy import PipelineBase, Sharded, is_sequence_parallel, sharding
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import Workload
-from torchscale.worker.parallel import ddp, fsdp, pipeline, tensor
+from torchscale.worker.parallel import ddp, expert, fsdp, pipeline, tensor
 from torchscale.worker.parallel.blocks import (
     checkpoint_blocks,
     compile_blocks,
@@ -28,18 +29,20 @@ from torchscale.worker.process_group import Ranks
 S = TypeVar("S")
 
 _DIMENSIONS = ("pipeline", "replicate", "shard", "tensor")
+_EXPERT_DIMENSIONS = ("pipeline", "replicate", "shard", "expert", "tensor")
 
 
 def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Parallel:
     """This rank's part of the model. The order matters: stages are cut first; matrices are split
-    before anything wraps them; recomputation and compilation go inside FSDP or DDP, which come
-    last.
+    and experts spread before anything wraps them; recomputation and compilation go inside FSDP or
+    DDP, which come last.
 
     Raises:
         ValueError: the model does not support the cell's strategy.
     """
     degrees, strategy = cell.degrees, cell.strategy
-    mesh = _mesh(degrees, ranks)
+    mesh = _mesh(degrees.beside_experts(sharded=_sharding(cell) is not None), ranks)
+    expert_mesh = _expert_mesh(degrees, ranks)
     coordinate = degrees.coordinate(ranks.rank)
     parts: dict[int, nn.Module] = {0: workload.module}
     stages = 1
@@ -60,7 +63,9 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         if degrees.tensor > 1:
             matrices = _required(workload.tensor, "split by tensor parallelism", cell)
             tensor.split(part, matrices, mesh["tensor"], sequence=is_sequence_parallel(strategy))
-        wrapped[number] = _shard_or_replicate(part, cell, mesh, ranks)
+        if expert_mesh is not None:
+            expert.spread(part, expert_mesh["expert"])
+        wrapped[number] = _shard_or_replicate(part, cell, mesh, expert_mesh, ranks)
     sharded = _sharding(cell)
     autocast = sharded is None or not fsdp.casts_parameters(
         sharded, cell.precision, workload.module
@@ -70,12 +75,18 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         model = wrapped[0]
         accumulating = None if sharded is None else lambda last: fsdp.set_last_pass(model, last)
         no_sync = model.no_sync if isinstance(model, nn.parallel.DistributedDataParallel) else None
+        after_backward = None
+        if expert_mesh is not None and sharded is None and degrees.replicate > 1:
+            group = expert_mesh["replicate"].get_group()
+            copies = expert.CopiedExperts(expert_layers(parts[0]), group)
+            accumulating, after_backward = copies.set_last_pass, copies.finish
         return Parallel(
             parts[0],
             model,
             autocast=autocast,
             no_sync=no_sync,
             accumulating=accumulating,
+            after_backward=after_backward,
             gradients_first=no_sync is not None,
             waits_in_python=True,
             syncs_within_groups=no_sync is not None and degrees.tensor > 1,
@@ -122,7 +133,11 @@ def _autocast_within(stage: nn.Module, cell: TrainingCell, ranks: Ranks) -> None
 
 
 def _shard_or_replicate(
-    part: nn.Module, cell: TrainingCell, mesh: DeviceMesh, ranks: Ranks
+    part: nn.Module,
+    cell: TrainingCell,
+    mesh: DeviceMesh,
+    expert_mesh: DeviceMesh | None,
+    ranks: Ranks,
 ) -> nn.Module:
     blocks = repeated_blocks(part)
     checkpoint_blocks(blocks, cell.activation_checkpointing)
@@ -134,29 +149,37 @@ def _shard_or_replicate(
     degrees, sharded = cell.degrees, _sharding(cell)
     if sharded is not None:
         dimensions = ("replicate", "shard") if degrees.replicate > 1 else ("shard",)
-        fsdp.shard(part, blocks, mesh[dimensions], sharded, cell.precision)
+        of_experts = None if expert_mesh is None else expert_mesh[dimensions]
+        fsdp.shard(part, blocks, mesh[dimensions], sharded, cell.precision, expert_mesh=of_experts)
         if not sharded.offload:
             part.to(ranks.device)  # buffers; parameters are there
         return part
     part.to(ranks.device)
+    if expert_mesh is not None:
+        names = expert.expert_parameter_names(part)
+        return ddp.replicate_beside_experts(part, names, mesh["replicate"])
     if degrees.replicate > 1:
         return ddp.replicate(part, mesh["replicate"])
     return part
 
 
-def _sharding(cell: TrainingCell) -> Fsdp | Hybrid | None:
+def _sharding(cell: TrainingCell) -> Sharded | None:
     """The options of FSDP2, where the cell uses it."""
-    strategy = cell.strategy
-    if isinstance(strategy, Fsdp):
-        return strategy
-    if isinstance(strategy, Hybrid) and cell.degrees.shard > 1:
-        return strategy
-    return None
+    return sharding(cell.strategy, cell.degrees)
 
 
 def _mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh:
     shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.tensor)
     return init_device_mesh(ranks.device.type, shape, mesh_dim_names=_DIMENSIONS)
+
+
+def _expert_mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh | None:
+    """The same ranks with the devices that experts are spread over as a dimension of their own;
+    ``None`` where they are not spread."""
+    if degrees.expert == 1:
+        return None
+    shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.expert, degrees.tensor)
+    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=_EXPERT_DIMENSIONS)
 
 
 def _norm_groups(degrees: Degrees, mesh: DeviceMesh) -> tuple[dist.ProcessGroup, ...]:

@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from torchscale.analysis.comparison.explanation import ExplainedPair
 from torchscale.analysis.comparison.matching import Difference
+from torchscale.analysis.comparison.operators import ComparedRecording
 from torchscale.analysis.comparison.pair import Outcome, Pair, Verdict
 from torchscale.config.choices import Metric
 from torchscale.report.document import (
     Document,
     KeyFigure,
     Overview,
+    Paragraph,
     Section,
     only_if,
     shortened,
@@ -33,6 +36,7 @@ from torchscale.report.sections.comparison.ranking import (
     ranked_sides,
     ranking_section,
 )
+from torchscale.report.sections.comparison.why import recording_blocks, why_section
 from torchscale.report.text.comparison import (
     METRIC_LABELS,
     format_interval,
@@ -62,6 +66,7 @@ class ComparisonReport:
         matched_by_name: Whether cells that differ were asked to be compared, so that what differs
             comes first.
         left_out: Sentences on sources that are not compared.
+        why: Each pair explained, where that was asked for.
     """
 
     pairs: tuple[Pair, ...]
@@ -72,6 +77,7 @@ class ComparisonReport:
     prices: tuple[float, ...] = field(default=())
     matched_by_name: bool = False
     left_out: tuple[str, ...] = ()
+    why: tuple[ExplainedPair, ...] = ()
 
     @property
     def ranking(self) -> list[RankedSide]:
@@ -100,6 +106,20 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
     )
 
 
+def recordings_document(recording: ComparedRecording, names: tuple[str, str]) -> Document:
+    """Two recordings on their own as a report for people."""
+    headline, *blocks = recording_blocks(recording, (shortened(names[0]), shortened(names[1])))
+    assert isinstance(headline, Paragraph)  # noqa: S101 - the first block; tells the type checker
+    return Document(
+        title=f"Recordings: {shortened(recording.label)}",
+        subtitle=headline.text,
+        verdict=(),
+        key_figures=(),
+        sections=(Section("Operators", "operators", tuple(blocks)),),
+        footer="Times are of recorded steps, with the profiler at work.",
+    )
+
+
 def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
     """The first screen of a comparison of two sides; ``None`` for more of them, which have a
     paragraph and key figures each."""
@@ -124,6 +144,7 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
         overall_section(
             comparison.pairs, comparison.names, comparison.metrics, comparison.threshold
         ),
+        why_section(comparison.why),
         compared_cells_section(comparison.pairs),
         *only_if(not comparison.matched_by_name, differing),
         comparison_method_section(
@@ -139,6 +160,7 @@ def _brief_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
         deciding_cells_section(
             comparison.pairs, comparison.metrics, with_cost=bool(comparison.prices)
         ),
+        why_section(comparison.why, brief=True),
         differences_section(comparison.differences, comparison.names, _BRIEF_DIFFERENCES),
     )
     return tuple(section for section in sections if section.blocks)

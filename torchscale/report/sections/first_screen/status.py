@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from torchscale.analysis.kinds import AnySummary
+from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
@@ -40,7 +41,7 @@ _FIT = {
     False: ("below its rate", Tone.CAUTION),
     None: ("not judged", Tone.PLAIN),
 }
-_ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory"}
+_ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory", "Checkpoints?": "checkpoints"}
 _MAX_MACHINE_ROWS = 5
 """Rows beside the first chart; the sections have all cells."""
 
@@ -72,7 +73,12 @@ def _machine(summary: RunSummary) -> list[Status]:
         rows.append(
             Status("Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives")
         )
-    for kind, cells in (("Peak rates?", summary.hardware), ("Memory?", summary.memory)):
+    kinds: tuple[tuple[str, Sequence[MachineSummary]], ...] = (
+        ("Peak rates?", summary.hardware),
+        ("Memory?", summary.memory),
+        ("Checkpoints?", summary.checkpoints),
+    )
+    for kind, cells in kinds:
         measured = [cell for cell in cells if cell.state is State.OK]
         if measured:
             largest = max(measured, key=lambda cell: cell.cell.world_size)

@@ -1,0 +1,181 @@
+"""Hot experts and slow ranks, told apart on signals made to measure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.analysis.diagnosis.test_diagnose import BATCHES, STEP, found, quiet, slow, why_not
+from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.diagnosis.shared import beyond_even_share, seconds_per_token
+from torchscale.analysis.diagnosis.signals import ExpertLoad, HotExpert, Signals
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+
+UNEVEN, STRAGGLER = FindingKind.UNEVEN_EXPERTS, FindingKind.STRAGGLER
+TOKENS, EACH = 1000.0, 20e-6
+"""Tokens of an even share, and what one takes: 20 ms of a step of 100 ms."""
+
+
+def load(*shares: float, slower: float = 1.0, slow_row: int = -1) -> ExpertLoad:
+    """Experts whose ranks have these shares of the tokens, over an even one."""
+    noise = np.random.default_rng(3)
+    counts = np.array(shares)[:, None] * TOKENS * np.ones((1, BATCHES))
+    each = np.full((len(shares), 1), EACH)
+    each[slow_row] *= slower if slow_row >= 0 else 1.0
+    seconds = counts * each * (1 + 0.01 * noise.standard_normal(counts.shape))
+    uneven = np.zeros(len(shares))
+    uneven[int(np.argmax(shares))] = (max(shares) - 1) * TOKENS
+    hottest = tuple(
+        (HotExpert(1, 2 * row, 4.0 if share > 1.2 else 1.1),) for row, share in enumerate(shares)
+    )
+    return ExpertLoad(counts, seconds, uneven, hottest)
+
+
+def waiting_for(row: int, seconds: float, signals: Signals) -> dict[str, Any]:
+    """The others wait so long for a rank."""
+    ranks = len(signals.ranks)
+    wait = np.full((ranks, BATCHES), seconds)
+    wait[row] = 0.0
+    blame = np.full(ranks, 0.02)
+    blame[row] = 1 - 0.02 * (ranks - 1)
+    return {"wait": wait, "blame": blame}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_hot_expert_is_named_with_its_rank_and_what_an_even_split_would_gain(ranks: int) -> None:
+    others = (1 - 0.4 / (ranks - 1),) * (ranks - 1)
+    signals = quiet(ranks)
+    signals = replace(signals, **waiting_for(0, 0.009, signals), experts=load(1.4, *others))
+    findings = found(signals)
+    assert set(findings) == {UNEVEN}
+    finding = findings[UNEVEN]
+    assert finding.rank == 0
+    assert finding.cost_seconds == pytest.approx(0.4 * TOKENS * EACH, rel=0.03)
+    assert finding.confidence is Confidence.HIGH
+    assert "40 % more tokens than an even share" in finding.summary
+    assert "expert 0 of expert layer 1 4.0 × its share" in finding.summary
+    assert "expert 0" in finding.advice or "0 of layer 1" in finding.advice
+
+
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.05, 0.95), (1.03, 1.0, 0.98, 0.99)])
+def test_even_experts_are_not_named(shares: tuple[float, ...]) -> None:
+    assert found(replace(quiet(len(shares)), experts=load(*shares))) == {}
+
+
+def test_a_slow_rank_with_an_even_load_is_a_straggler_alone() -> None:
+    signals = replace(slow(1, 0.006, ranks=2), experts=load(1.0, 1.0))
+    assert {kind: one.rank for kind, one in found(signals).items()} == {STRAGGLER: 1}
+
+
+@pytest.mark.parametrize("slow_row", [0, 1])
+def test_both_are_named_each_with_its_rank(slow_row: int) -> None:
+    """The compute of signals is that at an even share: only the slow rank's is longer."""
+    signals = slow(slow_row, 0.006, ranks=2)
+    wait = np.zeros((2, BATCHES))
+    wait[0], wait[1] = (0.0, 0.014) if slow_row == 0 else (0.006, 0.008)
+    blame = np.array([1.0, 0.0]) if slow_row == 0 else np.array([0.008, 0.006]) / 0.014
+    signals = replace(signals, wait=wait, blame=blame, experts=load(1.4, 0.6))
+    named = {kind: one.rank for kind, one in found(signals).items()}
+    assert named == {STRAGGLER: slow_row, UNEVEN: 0}
+
+
+def test_waits_for_tokens_blame_no_straggler_on_four_ranks() -> None:
+    """Most waiting is for the hot rank; of the rest, the slow rank has all the blame."""
+    signals = slow(2, 0.005, ranks=4)
+    caused = np.array([0.012, 0.0, 0.004, 0.0])
+    wait = np.full((4, BATCHES), 3 * caused.sum() / 4)
+    experts = load(1.6, 0.8, 0.8, 0.8)
+    signals = replace(signals, wait=wait, blame=caused / caused.sum(), experts=experts)
+    assert {kind: one.rank for kind, one in found(signals).items()} == {STRAGGLER: 2, UNEVEN: 0}
+    assert STRAGGLER not in found(replace(signals, experts=None))
+
+
+def test_a_load_that_nobody_waits_for_is_no_finding() -> None:
+    signals = quiet(2)
+    signals = replace(signals, **waiting_for(0, 0.002, signals), experts=load(1.4, 0.6))
+    assert UNEVEN not in found(signals)
+    assert "but the others wait only 1.96 ms a step for it" in why_not(signals, UNEVEN)
+
+
+def test_a_load_that_comes_and_goes_names_nobody() -> None:
+    experts = load(1.2, 0.8)
+    tokens = experts.tokens.copy()
+    tokens[0, : BATCHES // 2], tokens[1, : BATCHES // 2] = TOKENS, TOKENS
+    tokens[0, BATCHES // 2 :] = 1.4 * TOKENS
+    signals = quiet(2)
+    signals = replace(
+        signals, **waiting_for(0, 0.008, signals), experts=replace(experts, tokens=tokens)
+    )
+    assert UNEVEN not in found(signals)
+    assert "not steadily" in why_not(signals, UNEVEN)
+
+
+def test_a_small_gain_is_no_finding() -> None:
+    signals = replace(quiet(2), step_seconds=1.0)
+    signals = replace(signals, **waiting_for(0, 0.008, signals), experts=load(1.4, 0.6))
+    assert UNEVEN not in found(signals)
+
+
+def abstentions(signals: Signals) -> list[str]:
+    """Why no straggler is named; two rules look for one."""
+    return [item.reason for item in diagnose(signals).abstentions if item.kind is STRAGGLER]
+
+
+def on_device(experts: ExpertLoad) -> Signals:
+    """Phases hold the waits for other ranks, so that these are not known."""
+    ranks = len(experts.tokens)
+    return replace(quiet(ranks), wait=None, blame=None, transfer=None, experts=experts)
+
+
+def test_on_devices_the_load_tells_and_with_less_confidence() -> None:
+    finding = found(on_device(load(1.4, 0.6)))[UNEVEN]
+    assert (finding.rank, finding.confidence) == (0, Confidence.MEDIUM)
+    assert finding.cost_seconds == pytest.approx(0.4 * TOKENS * EACH, rel=0.03)
+    assert "a token takes" in finding.evidence[1]
+
+
+def test_on_devices_a_slow_one_is_told_by_what_a_token_takes() -> None:
+    signals = on_device(load(1.0, 1.0, 1.0, 1.0, slower=1.2, slow_row=2))
+    (finding,) = (found(signals)[kind] for kind in found(signals))
+    assert (finding.kind, finding.rank) == (STRAGGLER, 2)
+    assert finding.cost_seconds == pytest.approx(0.2 * TOKENS * EACH, rel=0.05)
+    assert finding.confidence is Confidence.MEDIUM
+
+
+def test_on_devices_both() -> None:
+    signals = on_device(load(1.45, 0.85, 0.85, 0.85, slower=1.2, slow_row=0))
+    assert {kind: one.rank for kind, one in found(signals).items()} == {STRAGGLER: 0, UNEVEN: 0}
+
+
+def test_a_rank_with_few_tokens_is_not_called_slow_for_what_each_takes() -> None:
+    signals = on_device(load(1.2, 1.2, 1.2, 0.4, slower=1.3, slow_row=3))
+    assert STRAGGLER not in found(signals)
+    assert any("fewer tokens than the others'" in reason for reason in abstentions(signals))
+
+
+def test_too_few_samples_abstain() -> None:
+    experts = load(1.0, 1.0, slower=2.0, slow_row=0)
+    short = replace(experts, tokens=experts.tokens[:, :2], seconds=experts.seconds[:, :2])
+    signals = on_device(experts)
+    reasons = abstentions(replace(signals, experts=short))
+    assert any(reason.startswith("too few samples") for reason in reasons)
+    few = replace(quiet(2), steps=5, experts=load(1.4, 0.6))
+    assert "fewer than 20 steps" in why_not(few, UNEVEN)
+
+
+def test_without_spread_experts_no_rule_about_them_says_anything() -> None:
+    assert UNEVEN not in found(quiet(2))
+    assert all(item != UNEVEN for item in found(replace(quiet(2), experts=None)))
+
+
+def test_what_a_token_takes_is_that_of_the_rank_where_it_takes_least() -> None:
+    tokens = np.array([[100.0, 300.0], [50.0, 50.0], [0.0, 0.0]])
+    seconds = np.array([[0.1, 0.3], [0.1, 0.1], [0.0, 0.0]])
+    assert seconds_per_token(tokens, seconds) == pytest.approx(0.001)
+    assert beyond_even_share(tokens, seconds)[0] == pytest.approx([0.05, 0.183333], rel=1e-3)
+    assert beyond_even_share(tokens, seconds).sum(axis=0) == pytest.approx([0, 0], abs=1e-12)
+    assert seconds_per_token(np.zeros((2, 3)), np.zeros((2, 3))) == 0
+    assert STEP == 0.1

@@ -1,0 +1,73 @@
+"""Two states of an environment: found where they are, and not in noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from torchscale.bisect.modes import FALSE_ALARM, Modes, has_outlier, is_of_machine, two_modes
+
+ALTERNATING = [0.0, 0.3, 0.01, 0.31, -0.01, 0.29, 0.0, 0.3]
+
+
+def test_two_clusters_that_alternate() -> None:
+    modes = two_modes(ALTERNATING, 0.03)
+    assert modes is not None
+    assert (modes.slow, modes.launches) == (4, 8)
+    assert modes.low == pytest.approx(0.0)
+    assert modes.ratio == pytest.approx(0.35, abs=0.01)
+    assert modes.threshold == pytest.approx(0.15)
+
+
+def test_a_machine_that_was_slower_for_a_while_is_no_environment_with_two_states() -> None:
+    assert two_modes(sorted(ALTERNATING), 0.03) is None
+
+
+def test_clusters_that_differ_by_less_than_matters_are_one() -> None:
+    assert two_modes([log / 20 for log in ALTERNATING], 0.03) is None
+    assert two_modes([log / 20 for log in ALTERNATING], 0.01) is not None
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_few_launches_say_nothing(count: int) -> None:
+    assert two_modes(ALTERNATING[:count], 0.03) is None
+
+
+def test_a_single_late_launch_is_no_state_and_asks_for_more() -> None:
+    logs = [0.0, 0.01, -0.01, 0.3, 0.0, 0.01, -0.01, 0.005]
+    assert two_modes(logs, 0.03) is None
+    assert has_outlier(logs, 0.03)
+    assert not has_outlier(logs, 0.5)
+    assert not has_outlier([0.0, 0.01, -0.01, 0.02, 0.0, 0.01, -0.01, 0.005], 0.01)
+
+
+@pytest.mark.parametrize("count", [6, 8, 12, 16, 24])
+def test_false_alarms_on_noise(count: int) -> None:
+    """Of 3,000 environments with normal noise; the rule allows one in a thousand."""
+    random = np.random.default_rng(count)
+    alarms = sum(
+        two_modes(list(random.standard_normal(count)), 0.0) is not None for _ in range(3000)
+    )
+    assert alarms <= 3000 * FALSE_ALARM * 3
+
+
+@pytest.mark.parametrize(("count", "least"), [(12, 0.9), (16, 0.97)])
+def test_states_far_apart_are_found(count: int, least: float) -> None:
+    random = np.random.default_rng(1)
+    found = 0
+    for _ in range(200):
+        slow = random.random(count) < 0.5
+        found += (
+            two_modes(list(0.02 * random.standard_normal(count) + 0.2 * slow), 0.03) is not None
+        )
+    assert found >= least * 200
+
+
+def test_slow_launches_of_all_environments_are_the_machine() -> None:
+    modes = Modes(0.0, 0.3, slow=5, launches=8)
+    assert is_of_machine(modes, [ALTERNATING, ALTERNATING])
+    assert not is_of_machine(modes, [[0.0, 0.01, -0.01] * 4])
+
+
+def test_few_slow_launches_beside_few_others_prove_nothing() -> None:
+    assert is_of_machine(Modes(0.0, 0.3, slow=2, launches=6), [[0.0, 0.01, -0.01]])

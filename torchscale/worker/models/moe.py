@@ -1,0 +1,223 @@
+"""A decoder whose feed-forward layers are experts, with grouped-query or latent attention; sizes
+after Mixtral, Qwen3 and DeepSeek.
+
+Shapes: B samples, T tokens, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchscale.catalog.experts import ExpertShape, shape_of_options
+from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.decoder import next_token_loss
+from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
+from torchscale.worker.models.interface import Workload
+from torchscale.worker.models.rotary import rotate, rotations
+from torchscale.worker.models.text import token_batches
+
+_INIT_STD = 0.02
+"""Standard deviation of initial weights, as in GPT-2 (Radford et al., 2019)."""
+
+
+def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
+    """A causal language model; options are the sizes of
+    :class:`~torchscale.catalog.experts.ExpertShape`, ``shared_experts`` (their number),
+    ``balance``, ``skew`` and ``sequence_length``.
+
+    Raises:
+        ValueError: sizes that do not fit each other.
+    """
+    del name
+    shape, length = shape_of_options(options), int(options["sequence_length"])
+    _check(shape, float(options["skew"]))
+    module = ExpertDecoder(
+        shape, length, balance=float(options["balance"]), skew=float(options["skew"])
+    )
+    return Workload(
+        module,
+        token_batches(shape.vocab_size, length),
+        length,
+        experts=shape.num_experts,
+        active_parameters=shape.active_parameters,
+    )
+
+
+def _check(shape: ExpertShape, skew: float) -> None:
+    if shape.num_heads % shape.num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads {shape.num_kv_heads} does not divide num_heads {shape.num_heads}"
+        )
+    turned = shape.rope_size if shape.kv_rank else shape.head_size
+    if turned % 2 or turned == 0:
+        name = "rope_size" if shape.kv_rank else "head_size"
+        raise ValueError(f"{name} {turned} is not an even number of dimensions above 0")
+    if not 0 < shape.experts_per_token <= shape.num_experts:
+        raise ValueError(
+            f"experts_per_token {shape.experts_per_token} is not between 1 and the num_experts "
+            f"{shape.num_experts}"
+        )
+    if not 0 <= shape.dense_layers < shape.num_layers:
+        raise ValueError(
+            f"dense_layers {shape.dense_layers} leaves none of the {shape.num_layers} layers for "
+            "experts"
+        )
+    if shape.dense_layers and not shape.dense_size:
+        raise ValueError(f"dense_layers {shape.dense_layers} need a dense_size")
+    most = shape.num_experts / shape.experts_per_token
+    if not 0 <= skew <= most:
+        raise ValueError(
+            f"skew {skew:g} is not between 0 and {most:g}, where all tokens go to expert 0"
+        )
+
+
+class ExpertDecoder(nn.Module):
+    """Pre-norm blocks (RMSNorm) with rotary positions; no biases, no dropout, separate embedding
+    and head. The first ``dense_layers`` have a dense feed-forward."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, shape: ExpertShape, length: int, *, balance: float, skew: float) -> None:
+        super().__init__()
+        hidden = shape.hidden_size
+        self.embedding = nn.Embedding(shape.vocab_size, hidden)
+        self.blocks = nn.ModuleList(
+            Block(shape, _feed_forward(shape, layer, balance, skew))
+            for layer in range(shape.num_layers)
+        )
+        self.norm = nn.RMSNorm(hidden)
+        self.head = nn.Linear(hidden, shape.vocab_size, bias=False)
+        cosines, sines = rotations(length, shape.rope_size if shape.kv_rank else shape.head_size)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding | ExpertRouter | Experts):
+                for parameter in module.parameters():
+                    nn.init.normal_(parameter, std=_INIT_STD)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        """The loss, that for load balancing included; ``input_ids`` and ``labels`` (B, T)."""
+        x = self.embedding(input_ids)
+        balance = []
+        for block in self.blocks:
+            x, loss = block(x, self.cosines, self.sines)
+            balance.append(loss.float())
+        logits: Tensor = self.head(self.norm(x))
+        return next_token_loss(logits, labels) + torch.stack(balance).sum()
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each with a norm before it and a residual connection."""
+
+    def __init__(self, shape: ExpertShape, feed_forward: nn.Module) -> None:
+        super().__init__()
+        kind = LatentAttention if shape.kv_rank else Attention
+        self.attention_norm = nn.RMSNorm(shape.hidden_size)
+        self.attention = kind(shape)
+        self.feed_forward_norm = nn.RMSNorm(shape.hidden_size)
+        self.feed_forward = feed_forward
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
+        """``x`` (B, T, D) → (B, T, D), and the layer's loss for load balancing."""
+        x = x + self.attention(self.attention_norm(x), cosines, sines)
+        normed = self.feed_forward_norm(x)
+        if not isinstance(self.feed_forward, ExpertLayer):
+            return x + self.feed_forward(normed), x.new_zeros(())
+        out, balance = self.feed_forward(normed)
+        return x + out, balance
+
+
+class Attention(nn.Module):
+    """Causal self-attention whose keys and values are shared by groups of heads."""
+
+    def __init__(self, shape: ExpertShape) -> None:
+        super().__init__()
+        hidden, size = shape.hidden_size, shape.head_size
+        self.head_size = size
+        self.groups = shape.num_heads // shape.num_kv_heads
+        self.query = nn.Linear(hidden, shape.num_heads * size, bias=False)
+        self.key = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
+        self.value = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
+        self.out = nn.Linear(shape.num_heads * size, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D)."""
+        query, key, value = (
+            projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
+        key, value = (part.repeat_interleave(self.groups, dim=1) for part in (key, value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class LatentAttention(nn.Module):
+    """Causal self-attention whose keys and values come from a narrow vector of each token, with
+    further dimensions for the position (DeepSeek-V2, section 2.1)."""
+
+    def __init__(self, shape: ExpertShape) -> None:
+        super().__init__()
+        hidden, heads, size = shape.hidden_size, shape.num_heads, shape.head_size
+        self.head_size, self.rope_size, self.kv_rank = size, shape.rope_size, shape.kv_rank
+        queries = heads * (size + shape.rope_size)
+        self.query_down: nn.Module = nn.Identity()
+        if shape.query_rank:
+            self.query_down = nn.Sequential(
+                nn.Linear(hidden, shape.query_rank, bias=False), nn.RMSNorm(shape.query_rank)
+            )
+        self.query = nn.Linear(shape.query_rank or hidden, queries, bias=False)
+        self.kv_down = nn.Linear(hidden, shape.kv_rank + shape.rope_size, bias=False)
+        self.kv_norm = nn.RMSNorm(shape.kv_rank)
+        self.kv_up = nn.Linear(shape.kv_rank, heads * 2 * size, bias=False)
+        self.out = nn.Linear(heads * size, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D)."""
+        sizes = (self.head_size, self.rope_size)
+        query = self.query(self.query_down(x)).unflatten(-1, (-1, sum(sizes))).transpose(1, 2)
+        content, position = query.split(sizes, dim=-1)
+        query = torch.cat((content, rotate(position, cosines, sines)), dim=-1)
+        narrow, position = self.kv_down(x).split((self.kv_rank, self.rope_size), dim=-1)
+        both = self.kv_up(self.kv_norm(narrow)).unflatten(-1, (-1, 2 * self.head_size))
+        content, value = both.transpose(1, 2).chunk(2, dim=-1)
+        position = rotate(position, cosines, sines).unsqueeze(1).expand(*content.shape[:-1], -1)
+        key = torch.cat((content, position), dim=-1)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(nn.Module):
+    """Gate, up and down matrices with a SiLU gate: a dense layer, or all shared experts."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, inner, bias=False)
+        self.up = nn.Linear(hidden, inner, bias=False)
+        self.down = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D)."""
+        return self.down(functional.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
+
+
+def _feed_forward(shape: ExpertShape, layer: int, balance: float, skew: float) -> nn.Module:
+    if layer < shape.dense_layers:
+        return GatedFeedForward(shape.hidden_size, shape.dense_size)
+    shared = None
+    if shape.shared_size:
+        shared = GatedFeedForward(shape.hidden_size, shape.shared_size)
+    return ExpertLayer(
+        shape.hidden_size,
+        shape.num_experts,
+        shape.experts_per_token,
+        shape.expert_size,
+        shared,
+        balance=balance,
+        skew=skew,
+    )

@@ -33,6 +33,7 @@ from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
 from torchscale.plan.kinds import plan_kind
 from torchscale.report.text.acceptance import power_lines, round_line
+from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
@@ -191,7 +192,7 @@ class _Rounds:
         if not self.rounds:
             return True
         last = self.rounds[-1]
-        if last.problems and all(each.problems for each in self.rounds[-2:]):
+        if len(self.rounds) > 1 and all(each.problems for each in self.rounds[-2:]):
             self.ended = "failed"
             return False
         if is_narrow(self.run()):
@@ -227,6 +228,8 @@ class _Rounds:
                 if record.state is not State.OK:
                     problems.append(f"{cell.title}: {record.state.value}: {record.reason}")
             gpus = _gpu_use(directory, began, uuids)
+        if not records:  # interrupted before anything was measured
+            return
         seconds = time.monotonic() - started
         outside = self._outside(records, gpus, quota, seconds)
         self.figures.append(figures)
@@ -264,7 +267,10 @@ class _Rounds:
         )
 
     def _report(self) -> None:
-        """A line on the round that has ended; after the second, what the rest can tell."""
+        """A line on the round that has ended; after some, what the rest can tell."""
+        if self.stop.asked:
+            self.observer.note(f"Interrupted after {plural(len(self.rounds), 'round')}")
+            return
         run = self.run()
         left = max(0.0, self.options.budget_seconds - run.seconds)
         self.observer.note(round_line(run, left, widest_interval(run)))

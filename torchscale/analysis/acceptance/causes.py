@@ -7,7 +7,7 @@ unclear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.acceptance.estimates import Mode
@@ -106,20 +106,33 @@ def _quota(question: Question, conditions: Sequence[Conditions]) -> Explanation 
     return Explanation(Cause.SETUP, because, "raise the CPU quota of the container or job")
 
 
+def known_splits(
+    run: AcceptanceRun, rounds: Sequence[int]
+) -> Iterator[tuple[frozenset[int], Explanation]]:
+    """Rounds whose conditions are worse than those of the others, and what a figure that is slower
+    in them is due to.
+
+    Args:
+        run: All rounds.
+        rounds: Places of those that figures are judged by.
+    """
+    conditions = {it: run.rounds[it].conditions for it in rounds}
+    held = frozenset(it for it, each in conditions.items() if _held_back(each))
+    because = f"the CPU quota held its processes back in the {len(held)} slow rounds, in no other"
+    action = "raise the CPU quota of the container or job"
+    yield held, Explanation(Cause.SETUP, because, action)
+    cpus = {it: each.cpus for it, each in conditions.items() if each.cpus is not None}
+    most = max(cpus.values(), default=0)
+    few = frozenset(it for it, count in cpus.items() if count < most)
+    because = f"the ranks could use fewer CPUs in the {len(few)} slow rounds"
+    yield few, Explanation(Cause.SETUP, because, "give the job the same CPUs all the time")
+
+
 def _moved_between_rounds(question: Question, run: AcceptanceRun) -> Explanation | None:
-    """Something of the set-up is there in all slow rounds and in no fast one."""
+    """Something is there in all slow rounds and in no fast one."""
     if question.modes is None:
         return None
     slow, fast = ([run.rounds[it].conditions for it in mode.rounds] for mode in question.modes)
-    if all(_held_back(each) for each in slow) and not any(map(_held_back, fast)):
-        because = (
-            f"the CPU quota held its processes back in the {len(slow)} slow rounds, and in none of "
-            f"the {len(fast)} fast ones"
-        )
-        return Explanation(Cause.SETUP, because, "raise the CPU quota of the container or job")
-    if _apart([each.cpus for each in slow], [each.cpus for each in fast]):
-        because = "the ranks could use fewer CPUs in the slow rounds"
-        return Explanation(Cause.SETUP, because, "give the job the same CPUs all the time")
     clocks = [[_clock(each, question.series.uuids) for each in side] for side in (slow, fast)]
     if _apart(*clocks):
         because = "its clocks were lower in all slow rounds than in any fast one"

@@ -5,8 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchscale.analysis.acceptance.causes import Explanation, Question, explain
-from torchscale.analysis.acceptance.estimates import MIN_ROUNDS, Estimate, Mode, estimate, modes
+from torchscale.analysis.acceptance.causes import Explanation, Question, explain, known_splits
+from torchscale.analysis.acceptance.estimates import (
+    MIN_ROUNDS,
+    Estimate,
+    Mode,
+    estimate,
+    modes,
+    split,
+)
 from torchscale.analysis.acceptance.limits import DISK, Held, held_against, held_against_peers
 from torchscale.analysis.acceptance.peers import FAMILY_ERROR
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
@@ -132,10 +139,16 @@ class _Case:
 
     def judge(self, series: Series, level: Estimate, limits: Sequence[Held]) -> JudgedFigure:
         kept = [series.values[it] if it in self._rounds else None for it in _places(series)]
+        deciding = _deciding(limits)
+        for slow, found in known_splits(self._run, self._rounds):
+            groups = split(kept, slow, FAMILY_ERROR / self._tests)
+            if groups is not None:
+                return _flapping(series, level, groups, deciding, found)
         groups = modes(kept, FAMILY_ERROR / self._tests)
         if groups is not None:
-            return self._flapping(series, level, groups, _deciding(limits))
-        deciding = _deciding(limits)
+            question = Question(series, self._rounds, modes=groups)
+            found = explain(question, self._run, self._baseline, self._power_limits)
+            return _flapping(series, level, groups, deciding, found)
         if deciding is None:
             because = "no limit to judge by"
             baseline = self._baseline
@@ -157,16 +170,18 @@ class _Case:
         because = "its interval holds the limit"
         return _figure(series, level, FigureStatus.UNCLEAR, deciding, because)
 
-    def _flapping(
-        self, series: Series, level: Estimate, groups: tuple[Mode, Mode], held: Held | None
-    ) -> JudgedFigure:
-        question = Question(series, self._rounds, modes=groups)
-        found = explain(question, self._run, self._baseline, self._power_limits)
-        figure = _figure(series, level, FigureStatus.FLAPPING, held, found.because)
-        sizes = tuple((mode.rate, len(mode.rounds)) for mode in groups)
-        return figure.model_copy(
-            update={"modes": sizes, "cause": found.cause, "action": found.action}
-        )
+
+def _flapping(
+    series: Series,
+    level: Estimate,
+    groups: tuple[Mode, Mode],
+    held: Held | None,
+    found: Explanation,
+) -> JudgedFigure:
+    """A figure of two speeds, which has no level."""
+    figure = _figure(series, level, FigureStatus.FLAPPING, held, found.because)
+    sizes = tuple((mode.rate, len(mode.rounds)) for mode in groups)
+    return figure.model_copy(update={"modes": sizes, "cause": found.cause, "action": found.action})
 
 
 def _seeming(figure: JudgedFigure, found: Explanation) -> JudgedFigure:

@@ -262,6 +262,8 @@ _REFERENCES = {
 def _run_check(run: AcceptanceRun) -> Check:
     count, used = len(run.rounds), len(undisturbed(run))
     seen = f"{rounds_text(count)} in {run.seconds / 60:.1f} min, {used} of them undisturbed"
+    if run.ended == "interrupted":
+        seen += ", interrupted"
     problems = [problem for each in run.rounds for problem in each.problems]
     status, expected, advice = Status.PASS, "", ""
     if problems:

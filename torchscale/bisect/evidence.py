@@ -2,11 +2,12 @@
 often one looks. Pure.
 
 A launch's logarithm of seconds is level + cost of what its environment has, by the answer + drift +
-noise. Noise is normal with an unknown size, drift a random walk over the launches. Each answer's
-likelihood is averaged over costs, sizes of noise and sizes of drift. An answer whose likelihood is
-less than alpha times the average over all answers is excluded: where the model holds, the true one
-is ever excluded with a probability of alpha at most (Ville's inequality; Robbins 1970, Wald 1947),
-whatever was launched in which order and whenever it ends. The same bounds the costs.
+noise. Noise is normal of an unknown size with a drift that is a random walk over the launches, or
+has heavy tails: which of both the launches say. Each answer's likelihood is averaged over costs,
+kinds and sizes of noise, and sizes of drift. An answer whose likelihood is less than alpha times
+the average over all answers is excluded: where the model holds, and on average over these sizes,
+the true one is ever excluded with a probability of alpha at most (Ville's inequality; Robbins 1970,
+Wald 1947), whatever was launched in which order and whenever it ends. The same bounds the costs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ _LEAST_NOISE = 0.005
 and costs are told apart no finer than those that likelihoods are averaged over."""
 _DRIFTS = (0.0, 0.01, 0.1, 0.5)
 """Variance that the level gains from one launch to the next, per variance of a launch."""
-_DRIFT_WEIGHTS = (0.4, 0.2, 0.2, 0.2)
+_DRIFT_WEIGHTS = (0.2, 0.1, 0.1, 0.1)
+"""Half of what is expected beforehand is normal noise, half noise with heavy tails."""
+_TAIL_WEIGHT = 0.5
+_TAIL_DEGREES = 3.0
+"""Of Student's t: launches that something else disturbs are late by several times the noise of the
+others."""
+_TAIL_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -179,10 +186,67 @@ class Evidence:
         for drift, weight in zip(_DRIFTS, _DRIFT_WEIGHTS, strict=True):
             inverse, constant = _without_level(count, drift)
             squares = _squares(logs, effects, inverse, costs)
-            power = (count - 1 + _NOISE_LAUNCHES) / 2
-            expected = _NOISE_LAUNCHES * _NOISE_SCALE**2 + count * _LEAST_NOISE**2
-            layers.append(math.log(weight) + constant - power * np.log(squares + expected))
+            layers.append(
+                math.log(weight) + constant - _power(count) * np.log(squares + _expected(count))
+            )
+        layers.append(math.log(_TAIL_WEIGHT) + _with_heavy_tails(logs, effects, costs))
         return np.asarray(np.logaddexp.reduce(layers, axis=0), dtype=np.float64)
+
+
+def _with_heavy_tails(logs: Array, effects: Array, costs: Array) -> Array:
+    """The same for noise by Student's t, without drift. A launch far from what an answer says
+    counts less: the density of t is that of normal noise with the variance of each launch at its
+    likeliest, times a factor for it (Lange, Little and Taylor 1989). These variances are found by
+    weighted least squares for the likeliest costs and taken for all."""
+    count = len(logs)
+    weights = _weights(logs, effects)
+    total = float(weights.sum())
+    inverse = np.diag(weights) - np.outer(weights, weights) / total
+    degrees = _TAIL_DEGREES
+    each = (
+        math.lgamma((degrees + 1) / 2)
+        - math.lgamma(degrees / 2)
+        - 0.5 * math.log(degrees / 2)
+        - (degrees + 1) / 2 * (math.log((degrees + 1) / degrees) - 1)
+    )
+    factors = each + degrees / 2 * (np.log(weights) - weights)
+    constant = 0.5 * float(np.log(weights).sum()) - 0.5 * math.log(total) + float(factors.sum())
+    squares = _squares(logs, effects, inverse, costs)
+    least = squares.min()
+    # Variances that were known would say that much more of costs than t's noise does (ratio of
+    # Fisher's information): around the likeliest costs the likelihood is as much flatter.
+    squares = least + (degrees + 1) / (degrees + 3) * (squares - least)
+    return np.asarray(constant - _power(count) * np.log(squares + _expected(count)))
+
+
+def _weights(logs: Array, effects: Array) -> Array:
+    """How much each launch counts beside t's noise, at the likeliest level and costs."""
+    count, degrees = len(logs), _TAIL_DEGREES
+    design = np.vstack([np.ones(count), effects])
+    patterns = [tuple(column) for column in effects.T]
+    medians = {
+        pattern: float(np.median(logs[[one == pattern for one in patterns]]))
+        for pattern in set(patterns)
+    }
+    deviations = logs - np.array([medians[pattern] for pattern in patterns])
+    weights = np.ones(count)
+    for _ in range(_TAIL_ROUNDS):
+        variance = (float(weights @ deviations**2) + _expected(count)) / (count + _NOISE_LAUNCHES)
+        weights = (degrees + 1) / (degrees + deviations**2 / variance)
+        scaled = design * weights
+        fitted = np.linalg.pinv(scaled @ design.T) @ (scaled @ logs)
+        deviations = logs - fitted @ design
+    return weights
+
+
+def _power(count: int) -> float:
+    """Half the degrees of freedom that are left to the noise."""
+    return (count - 1 + _NOISE_LAUNCHES) / 2
+
+
+def _expected(count: int) -> float:
+    """What is added to the sum of squares."""
+    return _NOISE_LAUNCHES * _NOISE_SCALE**2 + count * _LEAST_NOISE**2
 
 
 def _squares(logs: Array, effects: Array, inverse: Array, costs: Array) -> Array:

@@ -283,9 +283,9 @@ def test_checkpoints_need_a_state_that_is_known_and_a_place_that_all_share() -> 
     assert reason(**settings, parallel=strategy("zero1")) == (
         "zero1 keeps optimizer states that torch.distributed.checkpoint does not know"
     )
-    script = {"models": {"script": "train.py --batch-size {batch_size}"}}
+    script: dict[str, Any] = {"models": {"script": "train.py --batch-size {batch_size}"}}
     assert (reason(**settings, **script) or "").startswith("checkpoints of a script of your own")
-    nodes = {"launch": {"nodes": 2, "devices_per_node": 1}}
+    nodes: dict[str, Any] = {"launch": {"nodes": 2, "devices_per_node": 1}}
     assert reason(**settings, **nodes) == (
         "several nodes need a directory that all share: set checkpoint.path"
     )

@@ -37,6 +37,7 @@ TESTED_BY: dict[str, str] = {
     "worker/checkpoint/measure.py": "worker/checkpoint/test_checkpoint.py",
     "worker/checkpoint/place.py": "worker/checkpoint/test_checkpoint.py",
     "worker/checkpoint/state.py": "worker/checkpoint/test_checkpoint.py",
+    "report/sections/checkpoints.py": "report/test_machine.py",
     "report/text/checkpoint.py": "report/test_machine.py",
     "worker/watch/dump.py": "worker/test_hang.py",
     "worker/watch/hooks.py": "worker/watch/test_collector.py",

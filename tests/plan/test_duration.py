@@ -55,6 +55,7 @@ def test_fixed_seconds_and_other_kinds() -> None:
         *plan_kind("collectives").make_cells(config, "cpu", [2]),
         *plan_kind("hardware").make_cells(config, "cpu", [2]),
         *plan_kind("memory").make_cells(config, "cpu", [2]),
+        *plan_kind("checkpoint").make_cells(config, "cpu", [2]),
     ]
     for cell in others:
         found = estimate_seconds(

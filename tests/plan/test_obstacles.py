@@ -275,3 +275,21 @@ def test_spread_devices_unbound_ranks_and_an_order_of_ones_own() -> None:
     assert (
         make_plan(experiment(gpu_counts=[2]), machine(gpus=2)).cpu_sets(2) is None
     )  # nodes are not known
+
+
+def test_checkpoints_need_a_state_that_is_known_and_a_place_that_all_share() -> None:
+    settings: dict[str, Any] = {"measure": ["checkpoint"], "gpu_counts": 2}
+    assert reason(**settings) is None
+    assert reason(**settings, parallel=strategy("zero1")) == (
+        "zero1 keeps optimizer states that torch.distributed.checkpoint does not know"
+    )
+    script: dict[str, Any] = {"models": {"script": "train.py --batch-size {batch_size}"}}
+    assert (reason(**settings, **script) or "").startswith("checkpoints of a script of your own")
+    nodes: dict[str, Any] = {"launch": {"nodes": 2, "devices_per_node": 1}}
+    assert reason(**settings, **nodes) == (
+        "several nodes need a directory that all share: set checkpoint.path"
+    )
+    assert reason(**settings, **nodes, checkpoint={"path": "/scratch"}) is None
+    assert "strategy none runs on one device" in (
+        reason(**settings, parallel=strategy("none")) or ""
+    )

@@ -15,6 +15,7 @@ from torchscale.analysis.comparison.matching import (
 )
 from torchscale.config.choices import MatchKey
 from torchscale.errors import UsageError
+from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.run.experiment_file import Session
@@ -91,6 +92,25 @@ def test_cells_without_a_model_match_by_their_workload_and_memory_by_what_it_tra
         (memory[0].cell.id, memory[1].cell.id),
         (ceilings.id, ceilings.id),
     ]
+
+
+def test_checkpoints_match_on_whatever_disk_and_not_with_other_threads() -> None:
+    (one, two) = cells(batch_sizes=[8])
+    here, there, other, threads = (
+        ResultCell(cell=CheckpointCell(training=cell, path=path, threads=count), state=State.OK)
+        for cell, path, count in (
+            (one, "/nvme", 1),
+            (one, "/lustre", 1),
+            (two, "/lustre", 1),
+            (one, "/lustre", 2),
+        )
+    )
+    assert here.cell.id != there.cell.id
+    assert matched(side(here), side(there, other), ()) == [
+        (here.cell.id, there.cell.id),
+        (None, other.cell.id),
+    ]
+    assert workload_key(here.cell) != workload_key(threads.cell)
 
 
 def test_what_differs_between_matched_cells_is_listed_side_by_side() -> None:

@@ -164,6 +164,7 @@ def test_slowing_within_the_scatter_of_steps_is_not_claimed() -> None:
     assert found.slowed == pytest.approx(1 - (1 / 0.14) / 8)
     assert not found.is_slowing_shown
     assert slowing_text(found) == "within scatter (42 %)"
+    assert "changes by -10.7 % (5 steps during" in slowing_line(found)
 
 
 def test_without_asynchronous_saves_the_reason_is_said() -> None:

@@ -8,7 +8,7 @@ from torchscale.analysis.machine.checkpoint import (
     Coldness,
 )
 from torchscale.report.text.labels import from_to, listed, plural
-from torchscale.util.units import format_byte_rate, format_percent, format_seconds
+from torchscale.util.units import format_byte_rate, format_change, format_percent, format_seconds
 
 
 def load_text(figures: CheckpointFigures) -> str:
@@ -53,8 +53,8 @@ def slowing_line(figures: CheckpointFigures) -> str:
         )
     if not figures.is_slowing_shown:
         return (
-            f"Asynchronous saves slow the steps by {format_percent(figures.slowed, 0)} ({steps}), "
-            f"which is within what steps before and after differ by "
+            f"The rate of steps changes by {format_change(-figures.slowed)} ({steps}), which is "
+            f"within what the rates before and after differ by "
             f"({format_percent(figures.scatter, 0)})."
         )
     way = "slow" if figures.slowed > 0 else "quicken"

@@ -11,7 +11,6 @@ import pytest
 from tests.bisect.wheels import write_wheel
 from torchscale.bisect.builder import Builder, Sources, foreign_python, variables_of
 from torchscale.bisect.environment import Environment
-from torchscale.util.interpreter import installed_program
 
 ONE = Environment(requirements=("demo==1.0",))
 
@@ -108,11 +107,16 @@ def test_a_build_has_a_time_limit(tmp_path: Path, sources: Sources) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(installed_program("uv") is None, reason="uv is not installed")
-def test_by_uv(tmp_path: Path, sources: Sources) -> None:
+@pytest.mark.parametrize("tool", ["uv", "pip"])
+def test_by_either_tool(
+    tmp_path: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    if tool == "pip":
+        monkeypatch.setattr("torchscale.bisect.builder.installed_program", lambda _: None)
     built = Builder(tmp_path / "cache", sources).build(ONE)
     assert built.directory is not None, built.problem
-    assert '"uv"' in (built.directory / "environment.json").read_text()
+    assert f'"{tool}"' in (built.directory / "environment.json").read_text()
+    assert list(built.directory.glob("lib/python3.*/site-packages/demo*"))
 
 
 def test_a_program_of_another_python_is_told(

@@ -117,6 +117,7 @@ def test_by_either_tool(
     assert built.directory is not None, built.problem
     assert f'"{tool}"' in (built.directory / "environment.json").read_text()
     assert list(built.directory.glob("lib/python3.*/site-packages/demo*"))
+    assert (tmp_path / "cache" / "uv").exists() is (tool == "uv")
 
 
 def test_a_program_of_another_python_is_told(

@@ -149,14 +149,15 @@ class Builder:
 
     def _variables(self) -> dict[str, str]:
         """The variables of a build. Without an index, nothing that pip or uv were set up with says
-        where else packages come from."""
+        where else packages come from, and uv keeps what it unpacks below the cache."""
         known = _plain_environment(inherited_environment())
         if self._sources.index is not None:
             return known
         kept = {
             name: value for name, value in known.items() if not name.startswith(("PIP_", "UV_"))
         }
-        return {**kept, "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+        own = {"UV_NO_CONFIG": "1", "UV_CACHE_DIR": str(self._cache / "uv")}
+        return {**kept, **own, "PIP_CONFIG_FILE": os.devnull}
 
     def _commands(self, directory: Path, wanted: Path) -> list[list[str]]:
         """What makes it: a new environment, and what is installed in it."""

@@ -22,8 +22,6 @@ TESTED_BY: dict[str, str] = {
     "analysis/diagnosis/rules_pauses.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/rules_ranks.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/step_windows.py": "analysis/diagnosis/test_rules_spells.py",
-    "analysis/acceptance/causes.py": "analysis/acceptance/test_judge.py",
-    "analysis/acceptance/limits.py": "analysis/acceptance/test_judge.py",
     "analysis/health/gpu.py": "analysis/health/test_node.py",
     "analysis/health/host.py": "analysis/health/test_node.py",
     "analysis/health/interconnect.py": "analysis/health/test_node.py",

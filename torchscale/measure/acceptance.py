@@ -14,7 +14,6 @@ from typing import Literal
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS
 from torchscale.analysis.acceptance.figures import (
     RoundFigure,
-    bare,
     rank_devices,
     round_conditions,
     round_figures,
@@ -47,7 +46,7 @@ from torchscale.schema.node.acceptance import (
     Power,
     Round,
 )
-from torchscale.schema.node.environment import RankIdentity
+from torchscale.schema.node.environment import RankIdentity, bare_uuid
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
@@ -161,7 +160,7 @@ class _Rounds:
     def _numbers(self) -> dict[str, int]:
         """Number of each GPU as ``nvidia-smi`` shows it, by UUID as torch gives it."""
         gpus = self.facts.driver.gpus if self.facts.driver is not None else ()
-        return {bare(gpu.uuid): gpu.index for gpu in gpus if gpu.uuid}
+        return {bare_uuid(gpu.uuid): gpu.index for gpu in gpus if gpu.uuid}
 
     def run(self) -> AcceptanceRun:
         """What was measured so far."""
@@ -263,7 +262,7 @@ class _Rounds:
             quota_cpus=now.cpus,
             held_back_share=held_back,
             far_uuids=_far(ranks, self.planned.machine.node_cores),
-            gpus=tuple(use.model_copy(update={"uuid": bare(use.uuid)}) for use in gpus),
+            gpus=tuple(use.model_copy(update={"uuid": bare_uuid(use.uuid)}) for use in gpus),
         )
 
     def _report(self) -> None:
@@ -321,7 +320,7 @@ def _far(
     for rank in ranks:
         near = node_cores.get(-1 if rank.device.numa_node is None else rank.device.numa_node)
         if len(node_cores) > 1 and rank.device.uuid and near and not set(rank.cpus) <= set(near):
-            far[bare(rank.device.uuid)] = None
+            far[bare_uuid(rank.device.uuid)] = None
     return tuple(far)
 
 

@@ -109,6 +109,8 @@ def test_why_nothing_is_clear() -> None:
     few = explained(measured(noise=NOISE[:2]), measured({StepPart.FORWARD: 0.02}))
     assert "2 and 4 launches, and 3 a side are needed" in cause_sentences(few)[0]
     assert cause_sentences(few)[0].endswith("Largest difference: forward +10.06 ms.")
+    same = explained(measured(noise=NOISE[:1]), measured(noise=NOISE[:1]))
+    assert cause_sentences(same)[0].endswith("All parts take equally long.")
     equal = explained(measured(), measured())
     assert cause_sentences(equal) == ["No part differs by more than the threshold."]
     wide = tuple(one * 20 for one in NOISE)

@@ -7,7 +7,7 @@ unclear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.acceptance.estimates import Mode
@@ -76,7 +76,7 @@ def explain(
     conditions = [run.rounds[it].conditions for it in question.rounds]
     found = (
         _quota(question, conditions)
-        or _moved_between_rounds(question, run)
+        or _lower_clocks(question, run)
         or _cores(conditions, question, baseline)
         or _far(question.series, conditions)
         or _settings_of_gpu(question.series, conditions, power_limits)
@@ -118,18 +118,22 @@ def known_splits(
     """
     conditions = {it: run.rounds[it].conditions for it in rounds}
     held = frozenset(it for it, each in conditions.items() if _held_back(each))
-    because = f"the CPU quota held its processes back in the {len(held)} slow rounds, in no other"
+    because = f"the CPU quota held its processes back in the {_slow(held)}, in no other"
     action = "raise the CPU quota of the container or job"
     yield held, Explanation(Cause.SETUP, because, action)
     cpus = {it: each.cpus for it, each in conditions.items() if each.cpus is not None}
     most = max(cpus.values(), default=0)
     few = frozenset(it for it, count in cpus.items() if count < most)
-    because = f"the ranks could use fewer CPUs in the {len(few)} slow rounds"
+    because = f"the ranks could use fewer CPUs in the {_slow(few)}"
     yield few, Explanation(Cause.SETUP, because, "give the job the same CPUs all the time")
 
 
-def _moved_between_rounds(question: Question, run: AcceptanceRun) -> Explanation | None:
-    """Something is there in all slow rounds and in no fast one."""
+def _slow(rounds: Collection[int]) -> str:
+    return f"{len(rounds)} slow round{'s' * (len(rounds) != 1)}"
+
+
+def _lower_clocks(question: Question, run: AcceptanceRun) -> Explanation | None:
+    """Clocks of a flapping figure's GPU that were lower in all slow rounds than in any fast one."""
     if question.modes is None:
         return None
     slow, fast = ([run.rounds[it].conditions for it in mode.rounds] for mode in question.modes)

@@ -18,7 +18,7 @@ from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.acceptance import Conditions, Series
-from torchscale.schema.node.environment import DeviceInfo, RankIdentity
+from torchscale.schema.node.environment import DeviceInfo, RankIdentity, bare_uuid
 from torchscale.schema.state import State
 from torchscale.util.text import ranges
 
@@ -152,19 +152,14 @@ class _Parts:
 
     def number(self, device: DeviceInfo) -> int:
         """As ``nvidia-smi`` shows it where that is known, else as torch counts."""
-        return self._numbers.get(bare(device.uuid or ""), device.index)
+        return self._numbers.get(bare_uuid(device.uuid or ""), device.index)
 
     def device(self, index: int) -> DeviceInfo | None:
         return self._by_index.get(index)
 
 
-def bare(uuid: str) -> str:
-    """A UUID without NVML's prefix, as torch gives it."""
-    return uuid.removeprefix("GPU-")
-
-
 def _uuids(*devices: DeviceInfo | None) -> tuple[str, ...]:
-    return tuple(bare(each.uuid) for each in devices if each is not None and each.uuid)
+    return tuple(bare_uuid(each.uuid) for each in devices if each is not None and each.uuid)
 
 
 def _of_device(rank: HardwareRank, parts: _Parts) -> Iterator[RoundFigure]:

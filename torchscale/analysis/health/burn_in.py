@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchscale.analysis.health import fixes
-from torchscale.analysis.health.gpu import bare_uuid
 from torchscale.analysis.health.rule import Outcome, failed, gpus_of, not_applicable, passed, warned
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartRate, WrongResult
 from torchscale.schema.node.check import Check
+from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_percent, format_seconds

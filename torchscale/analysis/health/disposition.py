@@ -19,7 +19,7 @@ from torchscale.analysis.acceptance.verdict import (
     speed_reasons,
 )
 from torchscale.analysis.health.burn_in import MAX_LOSS, MAX_THROTTLED_SHARE
-from torchscale.analysis.health.gpu import HOT_CELSIUS, bare_uuid, gpu_name
+from torchscale.analysis.health.gpu import HOT_CELSIUS, gpu_name
 from torchscale.analysis.health.kernel_log import action_of, gpu_at, said
 from torchscale.analysis.health.rule import gpus_of
 from torchscale.catalog.xids import GpuAction
@@ -27,6 +27,7 @@ from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
 from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status
+from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 
 NODE = "node"

@@ -262,11 +262,6 @@ def gpu_name(gpu: GpuFacts) -> str:
     return f"GPU {gpu.index} ({', '.join(names)})"
 
 
-def bare_uuid(uuid: str) -> str:
-    """A GPU's UUID without NVML's prefix: torch gives it without."""
-    return uuid.removeprefix("GPU-")
-
-
 def nothing_known(gpus: Sequence[GpuFacts]) -> Outcome:
     """Why a rule about GPUs has nothing to judge."""
     if gpus:

@@ -10,7 +10,7 @@ from torchscale.analysis.acceptance.verdict import speed_checks
 from torchscale.analysis.health.burn_in import burn_in_checks
 from torchscale.analysis.health.collective import COLLECTIVE_RULES
 from torchscale.analysis.health.disposition import part_verdicts, unseen
-from torchscale.analysis.health.gpu import GPU_RULES, bare_uuid
+from torchscale.analysis.health.gpu import GPU_RULES
 from torchscale.analysis.health.host import HOST_RULES
 from torchscale.analysis.health.interconnect import INTERCONNECT_RULES
 from torchscale.analysis.health.kernel_log import KERNEL_LOG_RULES
@@ -21,6 +21,7 @@ from torchscale.analysis.health.system import SYSTEM_RULES
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 
 

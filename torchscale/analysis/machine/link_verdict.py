@@ -9,6 +9,7 @@ from torchscale.analysis.machine.collectives import CollectiveFigures, Collectiv
 from torchscale.catalog.links import LINKS, nvlink_bytes_per_second
 from torchscale.config.machine_sections import HardwareSettings
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
+from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.units import format_byte_rate, format_percent
 
@@ -205,8 +206,8 @@ def _detected_ceiling(machine: LinkTopology) -> Ceiling | None:
         return None
     if any(transport.startswith("NET") for transport in log.transports):
         return None  # between machines: which network card serves which GPU is not known here
-    taking_part = {_bare(uuid) for uuid in machine.uuids}
-    gpus = [gpu for gpu in driver.gpus if gpu.uuid and _bare(gpu.uuid) in taking_part]
+    taking_part = {bare_uuid(uuid) for uuid in machine.uuids}
+    gpus = [gpu for gpu in driver.gpus if gpu.uuid and bare_uuid(gpu.uuid) in taking_part]
     if not gpus:
         gpus = list(driver.gpus)
     indices = {gpu.index for gpu in gpus}
@@ -243,11 +244,6 @@ def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ce
             "what it does"
         )
     return Ceiling(min(lanes), "PCI Express", _PCIE_SHARE, doubt)
-
-
-def _bare(uuid: str) -> str:
-    """A GPU's UUID without NVML's prefix: torch gives it without."""
-    return uuid.removeprefix("GPU-")
 
 
 def _algorithm(

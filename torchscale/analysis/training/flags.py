@@ -19,7 +19,7 @@ from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import RankSteps, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
-from torchscale.schema.node.environment import RankIdentity
+from torchscale.schema.node.environment import RankIdentity, bare_uuid
 from torchscale.util.units import format_percent
 
 DRIFT_LIMIT = 0.02
@@ -137,9 +137,9 @@ def is_throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecor
 def gpus_are_shared(machines: Sequence[Telemetry | None], ranks: Sequence[RankIdentity]) -> bool:
     """Whether more processes computed on a GPU than ranks of ours. Counted, not looked up: in a
     container the driver may give the host's process numbers, or none."""
-    ours = Counter((rank.device.uuid or "").removeprefix("GPU-") for rank in ranks)
+    ours = Counter(bare_uuid(rank.device.uuid or "") for rank in ranks)
     uses = [use for telemetry in machines if telemetry is not None for use in telemetry.gpus]
-    return any((use.processes_peak or 0) > ours[use.uuid.removeprefix("GPU-")] > 0 for use in uses)
+    return any((use.processes_peak or 0) > ours[bare_uuid(use.uuid)] > 0 for use in uses)
 
 
 def other_processes_shares(ranks: Sequence[RankRecord]) -> list[float] | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchscale.schema.cells.checkpoint import CheckpointCell, CheckpointRank, CheckpointResult
 from torchscale.util.checkpoint_place import checkpoint_place
+from torchscale.util.files import remove_tree
 
 
 def environment(cell: CheckpointCell) -> Mapping[str, str]:
@@ -36,4 +36,4 @@ def invalid_reason(payload: CheckpointResult) -> str:
 
 def clean_up(cell: CheckpointCell, directory: Path) -> None:
     """Remove the checkpoints, which ranks that were killed leave."""
-    shutil.rmtree(checkpoint_place(cell.path, directory), ignore_errors=True)
+    remove_tree(checkpoint_place(cell.path, directory))

@@ -301,6 +301,8 @@ def _largest(why: CellWhy) -> str:
     """Where to look first, although it is not clear."""
     unit = Unit.of(max(why.step.difference.before, why.step.difference.after))
     part = max(why.parts, key=lambda one: abs(one.seconds))
+    if not part.seconds:
+        return "All parts take equally long."
     return f"Largest difference: {PART_LABELS[part.name]} {_change(part, unit)} {unit.name}."
 
 

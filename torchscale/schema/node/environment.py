@@ -24,6 +24,11 @@ class DeviceInfo(Frozen):
     numa_node: int | None = None
 
 
+def bare_uuid(uuid: str) -> str:
+    """A GPU's UUID without NVML's prefix: torch gives it without."""
+    return uuid.removeprefix("GPU-")
+
+
 class Versions(Frozen):
     """Versions of everything that can change a figure; ``None`` for what is not there."""
 

@@ -11,6 +11,7 @@ import psutil
 
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.util.checkpoint_place import checkpoint_place
+from torchscale.util.files import remove_tree
 from torchscale.util.units import format_bytes
 from torchscale.worker.process_group import Ranks
 
@@ -41,7 +42,7 @@ def made_place(
         yield place
     finally:
         if ranks.rank == 0:
-            shutil.rmtree(place, ignore_errors=True)
+            remove_tree(place)
 
 
 def filesystem_type(directory: Path) -> str:
@@ -65,7 +66,7 @@ def _made(place: Path, needed: int) -> str:
                 f"{place.parent}: {format_bytes(free)} free, and a checkpoint takes "
                 f"{format_bytes(needed)}"
             )
-        shutil.rmtree(place, ignore_errors=True)  # of a launch that was killed
+        remove_tree(place)  # of a launch that was killed
         place.mkdir()
     except OSError as error:
         return f"{place.parent}: cannot be written: {error.strerror or error}"

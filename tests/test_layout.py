@@ -117,6 +117,7 @@ TESTED_BY: dict[str, str] = {
     "measure/max_batch.py": "integration/test_ceilings.py",
     "measure/profile.py": "integration/test_diagnosis.py",
     "tune/launcher.py": "tune/test_run.py",
+    "tune/outcome.py": "tune/test_run.py",
     "bisect/tables.py": "bisect/test_verdict.py",
     # What only real processes show, tested by launching them.
     "launch/burn_in.py": "integration/test_burn_in.py",

@@ -22,6 +22,10 @@ WORKLOAD = ("--model", "tiny-resnet", "--batch-size", "8", "--device", "cpu")
             (*WORKLOAD, "--gpus", "1", "--search", "batch"),
             "--search batch: changes what is computed",
         ),
+        (
+            (*WORKLOAD, "--gpus", "1", "--axis", "strategy,bucket"),
+            "--search strategy,bucket: bucket is an option of ddp",
+        ),
         ((*WORKLOAD, "--gpus", "1", "--budget", "soon"), "--budget: 'soon' is not a duration"),
         ((*WORKLOAD, "--gpus", "1", "--launch-seconds", "0"), "--launch-seconds: 0 is not above 0"),
         ((), "no config: there is no benchmark_config.yaml here"),
@@ -58,6 +62,7 @@ def test_the_help_names_every_axis(tmp_path: Path) -> None:
         "comm_hook",
         "checkpointing",
         "workers",
+        "strategy",
     ):
         assert axis in done.stdout
     assert "--allow-numerics" in done.stdout

@@ -12,11 +12,12 @@ import pytest
 
 from tests.factories import experiment, failed_record, launch_record, rank_record
 from tests.fake_launches import FakeLaunches
+from tests.tune.test_memory import GIB, Predicted
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
-from torchscale.config.strategy import Ddp
-from torchscale.errors import ExitCode, StoreError, UsageError
+from torchscale.config.strategy import Ddp, Fsdp, Strategy, strategy_label
+from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
@@ -26,7 +27,8 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
-from torchscale.tune.run import TuneOptions, TuneOutcome, tune
+from torchscale.tune.outcome import TuneOutcome
+from torchscale.tune.run import TuneOptions, tune
 
 OPTIONS = TuneOptions(
     axes=(TuningAxis.FUSED, TuningAxis.CHANNELS_LAST, TuningAxis.COMPILE),
@@ -58,6 +60,8 @@ class Speeds:
         self.seconds = 0.0
         """What a launch takes on the clock."""
         self.passed = 0.0
+        self.strategies: dict[str, float] = {}
+        """Time of a step with a strategy, over that of DDP."""
         self.failing: Callable[[TrainingCell], State | None] = lambda _: None
         self._draw = random.Random(3)
 
@@ -83,18 +87,21 @@ class Speeds:
         if state is not None:
             return failed_record(cell, state, "as the test asks", task.launch)
         seconds = 1.0 * (0.9 if cell.fused else 1.0) * (1.2 if cell.channels_last else 1.0)
-        strategy = cell.strategy
-        assert isinstance(strategy, Ddp)
-        seconds *= (
-            0.6 if not strategy.exchanges_gradients else 0.9 if strategy.bucket_cap_mb == 1 else 1.0
-        )
-        seconds *= self._draw.gauss(1, 0.002)
-        signals = PIECES if not strategy.exchanges_gradients else None
+        seconds *= self._of_strategy(cell.strategy) * self._draw.gauss(1, 0.002)
+        exchanges = not isinstance(cell.strategy, Ddp) or cell.strategy.exchanges_gradients
+        signals = None if exchanges else PIECES
         ranks = [
             rank_record(cell, rank, [seconds] * 10, signals=signals)
             for rank in range(cell.world_size)
         ]
         return launch_record(cell, task.launch, [seconds] * 10, ranks)
+
+    def _of_strategy(self, strategy: Strategy) -> float:
+        if not isinstance(strategy, Ddp):
+            return self.strategies.get(strategy_label(strategy), 1.0)
+        if not strategy.exchanges_gradients:
+            return 0.6
+        return 0.9 if strategy.bucket_cap_mb == 1 else 1.0
 
 
 @pytest.fixture
@@ -252,6 +259,11 @@ def test_a_start_that_fails_is_said(speeds: Speeds, tmp_path: Path) -> None:
             "--search precision: changes what is computed",
         ),
         (
+            one_cell(),
+            TuneOptions(axes=(TuningAxis.STRATEGY, TuningAxis.BUCKET)),
+            "--search strategy,bucket: bucket is an option of ddp",
+        ),
+        (
             one_cell(parallel={"strategy": {"name": "ddp", "comm_hook": "noop"}}),
             OPTIONS,
             "comm_hook noop is no training",
@@ -300,6 +312,142 @@ def test_numerics_are_left_alone_unless_allowed(speeds: Speeds, tmp_path: Path) 
     assert tried == {"fused", "channels_last", "compile"}
     assert "recomput" in outcome.search.skipped["checkpointing"]
     del speeds
+
+
+STRATEGIES = TuneOptions(axes=(TuningAxis.STRATEGY,), budget_seconds=1e6, launch_seconds=1.0)
+
+
+@pytest.fixture
+def predicted(monkeypatch: pytest.MonkeyPatch) -> Predicted:
+    """Peaks by strategy; each of four ranks has 4 GiB."""
+    predicted = Predicted({})
+    monkeypatch.setattr("torchscale.tune.memory.predict_cells", predicted)
+    return predicted
+
+
+def on_four(**content: object) -> Experiment:
+    launch = {"isolation": "cell", "oversubscribe": True, "threads_per_rank": 1}
+    return one_cell(**{"gpu_counts": [4], "launch": launch, **content})
+
+
+def test_the_fastest_strategy_is_verified_and_written(
+    speeds: Speeds, predicted: Predicted, tmp_path: Path
+) -> None:
+    predicted.peaks = {"ddp": GIB, "zero1": 9 * GIB}
+    speeds.strategies = {"fsdp": 0.8, "fsdp reshard_after_forward=false": 0.7}
+    outcome = tuned(tmp_path, STRATEGIES, on_four())
+    result = outcome.export()
+    assert [change.value for change in result.winner] == ["fsdp reshard_after_forward=false"]
+    assert result.better
+    assert outcome.title == "tiny ResNet, global batch 32, 4 ranks, fp32"
+    assert load_experiment(tmp_path / "tuned.yaml") == on_four(
+        parallel={"strategy": {"name": "fsdp", "reshard_after_forward": False}}
+    )
+    rows = {one.strategy: one for one in result.strategies}
+    assert rows["fsdp reshard_after_forward=false"].state == "fastest"
+    assert rows["fsdp reshard_after_forward=false"].config == {
+        "name": "fsdp",
+        "reshard_after_forward": False,
+    }
+    assert rows["ddp"].predicted_bytes == GIB
+    assert rows["ddp"].state == rows["fsdp"].state == "slower"
+    against = rows["ddp"].against_fastest
+    assert against is not None
+    assert against.ratio == pytest.approx(0.7, rel=0.01)
+    assert rows["zero1"].state == "left out"
+    assert rows["zero1"].reason == "predicted to take 9.00 GiB a rank, of 4.00 GiB"
+    assert rows["zero1"].launches == 0
+    assert not any("zero1" in one for one in speeds.ran)
+    assert "does not support tensor parallelism" in rows["tensor"].reason
+    assert result.exhaustive_launches == 3 * 5
+    assert (result.start_strategy, result.moved_start) == ("ddp", "")
+
+
+def test_strategies_that_are_equal_are_a_tie_and_the_simplest_stays(
+    speeds: Speeds, predicted: Predicted, tmp_path: Path
+) -> None:
+    del predicted
+    speeds.strategies = {"fsdp shard=2": 2.0, "fsdp reshard_after_forward=false shard=2": 2.0}
+    outcome = tuned(tmp_path, STRATEGIES, on_four())
+    states = {one.strategy: one.state for one in outcome.export().strategies}
+    assert outcome.exit_code is ExitCode.OK
+    assert not outcome.better
+    assert states["ddp"] == "fastest"
+    assert states["fsdp shard=2"] == "slower"
+    assert "tie" in {states["zero1"], states["fsdp"]}
+
+
+def test_a_config_that_runs_out_of_memory_gives_way_to_what_fits(
+    speeds: Speeds, predicted: Predicted, tmp_path: Path
+) -> None:
+    """DDP is predicted not to fit; ZeRO-1 is not, and runs out of memory all the same."""
+    predicted.peaks = {"ddp": 9 * GIB}
+    speeds.failing = lambda cell: None if isinstance(cell.strategy, Fsdp) else State.OOM
+    speeds.strategies = dict.fromkeys(
+        (
+            "fsdp shard=2",
+            "fsdp reshard_after_forward=false",
+            "fsdp reshard_after_forward=false shard=2",
+        ),
+        1.5,
+    )
+    outcome = tuned(tmp_path, STRATEGIES, on_four())
+    result = outcome.export()
+    rows = {one.strategy: one for one in result.strategies}
+    assert result.start_strategy == "fsdp"
+    assert result.moved_start == "ddp: predicted to take 9.00 GiB a rank, of 4.00 GiB"
+    assert rows["zero1"].reason == "oom: as the test asks"
+    assert rows["fsdp"].state == "fastest"
+    assert outcome.exit_code is ExitCode.OK
+    assert load_experiment(tmp_path / "tuned.yaml") == on_four(parallel={"strategy": "fsdp"})
+    ran = len(speeds.ran)
+    assert tuned(tmp_path, STRATEGIES, on_four()).better
+    assert len(speeds.ran) == ran
+
+
+def test_where_no_strategy_fits_nothing_is_launched(
+    speeds: Speeds, predicted: Predicted, tmp_path: Path
+) -> None:
+    predicted.peaks = {
+        "ddp": 9 * GIB,
+        "zero1": 8 * GIB,
+        "fsdp": 6 * GIB,
+        "fsdp shard=2": 7 * GIB,
+        "fsdp reshard_after_forward=false": 6 * GIB,
+        "fsdp reshard_after_forward=false shard=2": 7 * GIB,
+    }
+    with pytest.raises(MachineError, match="the one that takes least is fsdp, predicted to take"):
+        tuned(tmp_path, STRATEGIES, on_four())
+    assert not speeds.ran
+
+
+def test_a_batch_that_a_strategy_makes_room_for(
+    speeds: Speeds, predicted: Predicted, tmp_path: Path
+) -> None:
+    """Larger batches fit sharded alone; a step takes as long with any, so that the largest is the
+    fastest. What is predicted not to fit is not launched."""
+
+    def fits(cell: TrainingCell) -> bool:
+        return cell.batch_size == 8 or isinstance(cell.strategy, Fsdp)
+
+    def failing(cell: TrainingCell) -> State | None:
+        assert fits(cell)
+        return None
+
+    speeds.failing = failing
+    predicted.peak_of = lambda cell: GIB if fits(cell) else 9 * GIB
+    axes = (TuningAxis.STRATEGY, TuningAxis.BATCH)
+    options = replace(STRATEGIES, axes=axes, allow_numerics=True)
+    result = tuned(tmp_path, options, on_four()).export()
+    found = {change.axis: change.value for change in result.winner}
+    assert found["batch"] == "32"
+    assert found["strategy"].startswith("fsdp")
+    skipped = {
+        tuple(change.value for change in trial.changes): trial.reason
+        for trial in result.trials
+        if trial.state == "skipped"
+    }
+    assert skipped["16",] == "predicted to take 9.00 GiB a rank, of 4.00 GiB"
 
 
 @pytest.mark.slow

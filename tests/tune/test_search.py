@@ -481,3 +481,79 @@ def test_how_much_less_communication_could_gain_is_the_end_of_the_interval(gain:
     most = max(0.0, 100 * (high - 1))
     assert (most > 0.5) == (gain > 0)
     assert search.skipped["bucket"].endswith(f"gains at most {most:.1f} %")
+
+
+STRATEGIES = {
+    "strategy": [
+        Change("strategy", name) for name in ("half", "tensor", "pipe", "both", "slow-both")
+    ]
+}
+TRAITS = {
+    "strategy": {
+        None: ("1", "1", "1"),
+        STRATEGIES["strategy"][0]: ("2", "1", "1"),
+        STRATEGIES["strategy"][1]: ("1", "2", "1"),
+        STRATEGIES["strategy"][2]: ("1", "1", "2"),
+        STRATEGIES["strategy"][3]: ("2", "2", "1"),
+        STRATEGIES["strategy"][4]: ("1", "2", "2"),
+    }
+}
+HELD = STRATEGIES["strategy"][3:]
+
+
+def of_strategies(measure: Callable[[Setting], Measured], most: int = 40, **more: Any) -> Search:
+    axes = {**STRATEGIES, **more}
+    search = Search(axes, budget_seconds=1e6, traits=TRAITS, held=HELD, most_launches=most)
+    return run(search, measure)
+
+
+def test_a_product_is_launched_where_its_parts_gain_and_not_where_they_lose() -> None:
+    gains = {"half": 0.2, "tensor": 0.1, "pipe": -0.9, "both": 0.35, "slow-both": -0.8}
+    search = of_strategies(machine({f"strategy={name}": gain for name, gain in gains.items()}))
+    assert search.winner == (Change("strategy", "both"),)
+    assert search.is_verified
+    assert (Change("strategy", "slow-both"),) not in search.trials
+    assert search.untried == ()
+    lost = search.over_choice((Change("strategy", "tensor"),))
+    assert lost is not None
+    assert lost.log == pytest.approx(-0.25, abs=0.03)
+
+
+def test_strategies_that_are_alike_end_at_the_bound_of_launches() -> None:
+    """Launches differ by 5 %, and the strategies by nothing: more launches would tell no more."""
+    for seed in range(5):
+        search = of_strategies(machine({}, noise=0.05, seed=seed), most=20)
+        assert search.ending == "complete"
+        assert launched(search) <= 20
+
+
+def test_a_winner_that_a_verification_does_not_confirm_is_not_the_choice() -> None:
+    """It is fast until the verification begins."""
+    ran: dict[Setting, int] = {}
+    works = machine({"strategy=half": 0.3}, noise=0.001)
+
+    def measure(setting: Setting) -> Measured:
+        ran[setting] = ran.get(setting, 0) + 1
+        measured = works(setting)
+        if setting and ran[setting] > 2 and measured.log is not None:
+            return replace(measured, log=measured.log - 0.3)
+        return measured
+
+    search = of_strategies(measure)
+    assert search.winner != START
+    assert search.choice == START
+
+
+def test_a_batch_that_fits_one_strategy_alone_is_tried_with_it() -> None:
+    """By itself it is out of memory; sharded it fits and gains."""
+    works = machine({"strategy=half": 0.05, "batch=64": 0.3})
+    large = Change("batch", "64")
+
+    def measure(setting: Setting) -> Measured:
+        if large in setting and Change("strategy", "half") not in setting:
+            return Measured(None, 1.0, "oom", "it failed")
+        return works(setting)
+
+    search = of_strategies(measure, most=100, batch=[large])
+    assert search.winner == (large, Change("strategy", "half"))
+    assert search.trials[large,].state == "oom"

@@ -136,3 +136,45 @@ def test_of_many_combinations_those_that_may_be_the_fastest_are_looked_at(
     assert outlook.best == (A,)
     assert len(outlook.next) == 3
     assert outlook.regret > 0.05
+
+
+TRAITS = {
+    "s": {
+        None: ("1", "1"),
+        Change("s", "a"): ("2", "1"),
+        Change("s", "b"): ("1", "2"),
+        Change("s", "ab"): ("2", "2"),
+    }
+}
+PARTS = {"s": [Change("s", "a"), Change("s", "b"), Change("s", "ab")]}
+
+
+def test_a_value_that_never_ran_is_expected_to_be_what_its_traits_are() -> None:
+    """Both parts gain, so that their product is launched next; where one loses a lot, it is not
+    expected to be worth it."""
+    a, b, both = PARTS["s"]
+    parts: list[Setting] = [START, (a,), (b,)]
+    gains = Surface(PARTS, TRAITS).outlook(measured({a: 0.2, b: 0.2}, parts), NOISE)
+    assert gains.best == gains.next == (both,)
+    losing = measured({a: 0.2, b: -1.0}, parts * 2)
+    losses = Surface(PARTS, TRAITS).outlook(losing, NOISE)
+    assert losses.best == (a,)
+    assert losses.next != (both,)
+    without = Surface(PARTS).outlook(measured({a: 0.2, b: 0.2}, parts), NOISE)
+    assert without.best != (both,)
+
+
+def test_of_values_that_are_about_as_fast_the_first_is_taken() -> None:
+    """The last is 0.2 % faster, which nobody would see."""
+    a, b, both = PARTS["s"]
+    settings: list[Setting] = [START, (a,), (b,), (both,)]
+    found = measured({a: 0.1, b: 0.101, both: 0.102}, settings * 8, noise=0.002)
+    assert Surface(PARTS, TRAITS).outlook(found, 4e-6).simplest == (a,)
+
+
+def test_a_combination_that_failed_alone_leaves_what_contains_it() -> None:
+    every = Surface(AXES)
+    every.exclude((A,), alone=True)
+    others: list[Setting] = [START, (B,), (C1,), (C2,), (A, B)]
+    outlook = every.outlook(measured({A: 0.2, B: 0.3, C2: 0.1}, others), NOISE)
+    assert outlook.best == (A, B, C2)

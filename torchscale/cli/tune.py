@@ -22,7 +22,7 @@ from torchscale.config.choices import TuningAxis
 from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
-    from torchscale.tune.run import TuneOutcome
+    from torchscale.tune.outcome import TuneOutcome
 
 
 @takes_workload
@@ -33,8 +33,11 @@ def tune(
         Several,
         typer.Option(
             "--search",
+            "--axis",
             metavar="AXIS,…",
-            help=f"Default: all allowed of {', '.join(axis.value for axis in TuningAxis)}",
+            help="Default: all allowed of "
+            f"{', '.join(axis.value for axis in TuningAxis if axis is not TuningAxis.STRATEGY)}. "
+            "By name only: strategy",
         ),
     ] = None,
     budget: Annotated[
@@ -74,6 +77,10 @@ def tune(
     winner is then measured against the config in launches by turns. Settings that fail or run out
     of memory are rows of the table. Global samples per second decide.
 
+    [bold]--search strategy[/bold] compares every strategy that the model and the number of devices
+    allow: DDP, ZeRO-1, FSDP2, tensor, sequence, pipeline, expert parallelism and their products,
+    at the same global batch. What is predicted not to fit in memory is not launched.
+
     Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command
     continues a search that was interrupted or ran out of its budget, with a new budget. "Nothing
     better found" is an answer: exit code 0.
@@ -86,6 +93,8 @@ def tune(
     [cyan]torchscale tune --model resnet50 --batch-size 64 --gpus 1[/cyan]
 
     [cyan]torchscale tune my.yaml --gpus 8 --search compile,fused,bucket --budget 20m[/cyan]
+
+    [cyan]torchscale tune my.yaml --gpus 8 --search strategy --budget 30m[/cyan]
 
     [cyan]torchscale tune my.yaml --gpus 8 --allow-numerics -o fastest.yaml --json[/cyan]
     """

@@ -179,6 +179,8 @@ class TuningAxis(str, Enum):
     BATCH = "batch"
     WORKERS = "workers"
     """Loader processes."""
+    STRATEGY = "strategy"
+    """How devices share the work: every strategy that the model and their number allow."""
 
 
 class Requirement(str, Enum):

@@ -60,6 +60,8 @@ class SettingLauncher:
         cells: Setting → its cell.
         predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step, once
             :meth:`choose` was asked.
+        tokens_per_sample: Length of a sequence; ``None`` where samples have no tokens, and before
+            the first launch.
     """
 
     def __init__(
@@ -68,7 +70,20 @@ class SettingLauncher:
         directory: Path,
         known: Mapping[Change, Candidate],
         observer: Observer,
+        refuse: Callable[[TrainingCell], str | None] = lambda _: None,
+        *,
+        keeps_oom: bool = False,
     ) -> None:
+        """
+        Args:
+            planned: The experiment to start from.
+            directory: The run folder.
+            known: Changes by name.
+            observer: Shows messages.
+            refuse: Why a cell that could run is not launched; ``None`` where it is.
+            keeps_oom: Whether a start that ran out of memory is not launched again.
+        """
+        self._refuse, self._keeps_oom = refuse, keeps_oom
         self._planned, self._directory, self._known, self._observer = (
             planned,
             directory,
@@ -81,6 +96,7 @@ class SettingLauncher:
         self._launches: dict[str, int] = {}
         self._flags: Counter[Flag] = Counter()
         self._results: dict[Setting, TrainingResult] = {}
+        self.tokens_per_sample: float | None = None
         self.predicted_exposed_seconds: dict[str, float] = {}
         self.cells: dict[Setting, TrainingCell] = {}
 
@@ -148,12 +164,15 @@ class SettingLauncher:
         """Whether the folder has the next launch of a setting."""
         cell = self._entry(setting).cell
         record = self._folder.record(cell, self._launches.get(cell.id, 0))
-        return record is not None and not _runs_again(setting, record)
+        return record is not None and not self._runs_again(setting, record)
 
     def _entry(self, setting: Setting) -> PlannedCell:
         if setting not in self._entries:
             experiment = with_changes(self._planned.experiment, setting, self._known)
-            self._entries[setting] = make_plan(experiment, self._planned.machine).cells[0]
+            entry = make_plan(experiment, self._planned.machine).cells[0]
+            (cell,) = of_kind([entry.cell], TrainingCell)
+            reason = entry.skip_reason or self._refuse(cell)
+            self._entries[setting] = entry.model_copy(update={"skip_reason": reason})
         return self._entries[setting]
 
     def launcher(self, stop: StopRequest) -> AbstractContextManager[Launcher]:
@@ -182,7 +201,7 @@ class SettingLauncher:
         record = self._folder.record(cell, launch)
         while self._folder.set_aside_notes:
             self._observer.note(f"warning: {self._folder.set_aside_notes.pop(0)}")
-        if record is not None and _runs_again(setting, record):
+        if record is not None and self._runs_again(setting, record):
             self._folder.set_aside(cell, launch, "replaced")
             record = None
         recorded = record is not None
@@ -194,23 +213,32 @@ class SettingLauncher:
             on_launch(_launch_line(setting, record, seconds))
         rate = _throughput(record)
         if rate is not None:
-            self._results[setting] = payload(record, TrainingResult)
+            self._results[setting] = result = payload(record, TrainingResult)
+            self.tokens_per_sample = _tokens_per_sample(result)
             self._flags.update(launch_flags(record, cell.measurement) & set(_SHOWN_FLAGS))
         log = None if rate is None else math.log(rate)
         return Measured(log, seconds, record.state.value, record.reason, recorded=recorded)
 
-
-def _runs_again(setting: Setting, record: LaunchRecord) -> bool:
-    """Whether a launch of an earlier session is measured again: it was ended from outside, which
-    says nothing about its setting, or it is a failed one of the start, without which no session
-    could go on."""
-    return record.state in _ENDED_FROM_OUTSIDE or (
-        setting == START and record.state is not State.OK
-    )
+    def _runs_again(self, setting: Setting, record: LaunchRecord) -> bool:
+        """Whether a launch of an earlier session is measured again: it was ended from outside,
+        which says nothing about its setting, or it is a failed one of the start, without which no
+        session could go on."""
+        if record.state is State.OOM and self._keeps_oom:
+            return False
+        return record.state in _ENDED_FROM_OUTSIDE or (
+            setting == START and record.state is not State.OK
+        )
 
 
 def _throughput(record: LaunchRecord) -> float | None:
     return samples_per_second(payload(record, TrainingResult)) if record.state is State.OK else None
+
+
+def _tokens_per_sample(result: TrainingResult) -> float | None:
+    first = result.ranks[0]
+    if first.tokens_per_step is None or not first.samples_per_step:
+        return None
+    return first.tokens_per_step / first.samples_per_step
 
 
 def _forecast_line(search: Search) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from torchscale.config.choices import TuningAxis
 from torchscale.config.dump import to_yaml
@@ -16,27 +17,24 @@ from torchscale.config.load import load_experiment
 from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import PRESETS, BenchmarkSettings
 from torchscale.config.strategy import Ddp
-from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
+from torchscale.errors import MachineError, StoreError, UsageError
+from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun, measuring, plan_run
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import SILENT, Observer
+from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.tuning import (
-    ChangeExport,
-    ContributionExport,
-    RatioExport,
-    TuningExport,
-    TuningTrialExport,
-)
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RESULTS, RunFolder
-from torchscale.tune.gains import Gain
 from torchscale.tune.launcher import SettingLauncher, with_changes
-from torchscale.tune.search import Search, Trial
+from torchscale.tune.memory import MemoryForecast, as_ddp
+from torchscale.tune.outcome import TuneOutcome
+from torchscale.tune.search import FEWEST_OF_VERIFICATION, Search
 from torchscale.tune.settings import (
     BY_EXPECTED_GAIN,
+    COMMUNICATION,
     EXCHANGES_NOTHING,
     EXPECTED_COSTS,
     NUMERICS,
@@ -44,7 +42,9 @@ from torchscale.tune.settings import (
     all_buckets,
     candidates,
     has_buckets,
+    with_strategies,
 )
+from torchscale.tune.space import Entry, StrategySpace, strategy_space
 from torchscale.tune.surface import START, Change, Setting
 from torchscale.util.files import atomic_write_text
 
@@ -53,7 +53,6 @@ LAUNCH_SECONDS = 2.0
 """Measured in a launch: about as long as a launch takes to start and to warm up on a CPU. Shorter
 ones would spend their time on that; longer ones do not average out what differs from launch to
 launch."""
-_COMMUNICATION = (TuningAxis.BUCKET, TuningAxis.COMM_HOOK)
 
 
 @dataclass(frozen=True)
@@ -72,106 +71,6 @@ class TuneOptions:
     budget_seconds: float = BUDGET_SECONDS
     allow_numerics: bool = False
     launch_seconds: float = LAUNCH_SECONDS
-
-
-@dataclass(frozen=True)
-class TuneOutcome:
-    """What a search gave.
-
-    Attributes:
-        directory: The run folder with every launch.
-        search: Trials, winner, verification.
-        cells: Setting → its cell.
-        known: Every change that was considered.
-        config: The file with the winning config; ``None`` where nothing better was verified.
-        notes: What a user should know besides.
-        title: What was tuned: ``ResNet-18, batch 32, 2 ranks``.
-        interrupted: Whether Ctrl-C or TERM ended it.
-        predicted_exposed_seconds: Bucket size → predicted exposed gradient sync of a step; empty
-            where not predicted.
-    """
-
-    directory: Path
-    search: Search
-    cells: Mapping[Setting, TrainingCell]
-    known: Mapping[Change, Candidate]
-    config: Path | None
-    notes: tuple[str, ...]
-    title: str
-    interrupted: bool
-    predicted_exposed_seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def better(self) -> bool:
-        """Whether a faster setting was verified."""
-        return self.config is not None
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """130 interrupted, 1 where the start could not be measured, 3 where the budget had no room
-        for an answer, else 0: nothing better is an answer."""
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        if self.search.ending == "start failed":
-            return ExitCode.FAILED
-        if self.search.ending == "budget" and not self.better:
-            return ExitCode.UNABLE
-        return ExitCode.OK
-
-    def export(self) -> TuningExport:
-        """Everything that was tried and found, for programs and for the terminal."""
-        search = self.search
-        return TuningExport(
-            ending=search.ending,
-            better=self.better,
-            winner=self._changes(search.winner),
-            verified=_ratio(search.verified),
-            contributions=tuple(
-                ContributionExport(change=self._changes((one.change,))[0], gain=gain)
-                for one in search.contributions
-                if (gain := _ratio(one.gain)) is not None
-            ),
-            interaction=search.interaction,
-            exposed_communication=_ratio(search.probe),
-            predicted_exposed_seconds=dict(self.predicted_exposed_seconds),
-            smallest_visible_gain=search.visible_gain,
-            skipped=search.skipped,
-            trials=tuple(map(self._trial, search.trials.values())),
-            untried=self._changes(search.untried),
-            budget_seconds=search.budget_seconds,
-            launch_seconds=search.launch_seconds,
-            launches_needed=search.launches_needed,
-            seconds_needed=search.seconds_needed,
-            seconds=search.spent_seconds,
-            config=None if self.config is None else str(self.config),
-        )
-
-    def _changes(self, setting: Setting) -> tuple[ChangeExport, ...]:
-        entries = ((change, self.known[change]) for change in setting)
-        return tuple(
-            ChangeExport(axis=change.axis, setting=entry.key, value=change.value, note=entry.note)
-            for change, entry in entries
-        )
-
-    def _trial(self, trial: Trial) -> TuningTrialExport:
-        return TuningTrialExport(
-            changes=self._changes(trial.setting),
-            cell_id=self.cells[trial.setting].id,
-            state=trial.state,
-            reason=trial.reason,
-            throughput=math.exp(math.fsum(trial.logs) / len(trial.logs)) if trial.logs else None,
-            launches=trial.launches,
-            seconds=trial.seconds,
-            gain=_ratio(trial.gain) if trial.state == State.OK.value else None,
-            verdict=trial.verdict.value,
-        )
-
-
-def _ratio(gain: Gain | None) -> RatioExport | None:
-    if gain is None:
-        return None
-    low, high = gain.interval()
-    return RatioExport(ratio=gain.ratio, low=low, high=high, launches=gain.rounds)
 
 
 def tune(
@@ -210,50 +109,167 @@ def tune(
         )
     planned = plan_run(for_tuning(experiment, options.launch_seconds), observer)
     start = _only_cell(planned)
-    probe = _probe(planned, start, axes)
-    known = _known(planned, start, axes, probe)
     directory = output_dir or RESULTS / f"tune-{experiment.experiment_name}"
+    forecast, space = None, None
+    if TuningAxis.STRATEGY in axes:
+        forecast = MemoryForecast(planned, start.world_size)
+        space = strategy_space(planned, start, forecast, observer)
+        _require_one(space)
+    question = _Question(planned, axes, directory, options.budget_seconds, observer, forecast)
     with measuring(directory) as stop, observer.status("Measuring settings"):
-        settings = SettingLauncher(planned, directory, known, observer)
-        search = Search(
-            {
-                axis.value: [
-                    Change(axis.value, one.value) for one in _candidates(planned, start, axis)
-                ]
-                for axis in axes
-            },
-            budget_seconds=options.budget_seconds,
-            probe=probe,
-            probed=[axis.value for axis in _COMMUNICATION],
-            choose=lambda axis, changes: settings.choose(axis, changes, probe),
-            costs={axis.value: times for axis, times in EXPECTED_COSTS.items()},
-            is_recorded=settings.is_recorded,
-        )
-        for axis in axes:
-            if not _candidates(planned, start, axis):
-                search.skipped[axis.value] = _why_nothing(axis, planned.experiment, start)
-        settings.run(search, stop, on_launch)
+        found = question.answered(space, stop, on_launch)
         SummaryFile(RunFolder.open(directory)).write()
-        outcome = TuneOutcome(
-            directory,
-            search,
-            settings.cells,
-            known,
-            None,
-            (*notes, *settings.notes),
-            _title(start),
-            interrupted=stop.asked,
-            predicted_exposed_seconds=settings.predicted_exposed_seconds,
-        )
-    if not search.is_verified:
+    search, settings, space = found.search, found.settings, found.space
+    outcome = TuneOutcome(
+        directory,
+        search,
+        settings.cells,
+        found.known,
+        None,
+        (*notes, *settings.notes),
+        _title(start, space),
+        interrupted=stop.asked,
+        predicted_exposed_seconds=settings.predicted_exposed_seconds,
+        space=space,
+        tokens_per_sample=settings.tokens_per_sample,
+    )
+    runs_at_last = space is not None and bool(space.moved) and search.ending == "complete"
+    if not search.is_verified and not runs_at_last:
         return outcome
-    _write_config(with_changes(experiment, search.winner, known), config)
+    best = search.winner if search.is_verified else START
+    if space is not None:
+        experiment = with_strategies(experiment, space.start.choice.strategy)
+    _write_config(with_changes(experiment, best, found.known), config)
     hidden = (
         ("the config holds values that are hidden here; put them back",)
         if experiment.hidden
         else ()
     )
     return replace(outcome, config=config, notes=(*outcome.notes, *hidden))
+
+
+class _Found(NamedTuple):
+    """A search at its end, the launcher that it had, and every change that it could make."""
+
+    search: Search
+    settings: SettingLauncher
+    known: Mapping[Change, Candidate]
+    space: StrategySpace | None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is searched, for how long, and where launches go."""
+
+    planned: PlannedRun
+    axes: tuple[TuningAxis, ...]
+    directory: Path
+    budget_seconds: float
+    observer: Observer
+    forecast: MemoryForecast | None
+
+    def answered(
+        self, space: StrategySpace | None, stop: StopRequest, on_launch: Callable[[str], None]
+    ) -> _Found:
+        """Search; where the start runs out of memory, again from the simplest strategy that is
+        left."""
+        budget = self.budget_seconds
+        while True:
+            found = self._searched(space, budget, stop, on_launch)
+            following = _next_space(found)
+            if following is None or stop.asked:
+                return found
+            budget -= found.search.new_seconds
+            space = following
+
+    def _searched(
+        self,
+        space: StrategySpace | None,
+        budget_seconds: float,
+        stop: StopRequest,
+        on_launch: Callable[[str], None],
+    ) -> _Found:
+        planned = self.planned if space is None else _from_strategy(self.planned, space.start)
+        start = _only_cell(planned)
+        probe = _probe(planned, start, self.axes)
+        values = {axis: _candidates(planned, start, axis, space) for axis in self.axes}
+        known = _known(planned, values, probe)
+        settings = SettingLauncher(
+            planned,
+            self.directory,
+            known,
+            self.observer,
+            refuse=(lambda _: None) if self.forecast is None else self.forecast.refusal,
+            keeps_oom=space is not None,
+        )
+        search = Search(
+            {
+                axis.value: [Change(axis.value, one.value) for one in found]
+                for axis, found in values.items()
+            },
+            budget_seconds=budget_seconds,
+            probe=probe,
+            probed=[axis.value for axis in COMMUNICATION],
+            choose=lambda axis, changes: settings.choose(axis, changes, probe),
+            costs={axis.value: times for axis, times in EXPECTED_COSTS.items()},
+            is_recorded=settings.is_recorded,
+            traits={} if space is None else {TuningAxis.STRATEGY.value: space.traits},
+            held=() if space is None else space.held,
+            most_launches=None if space is None else _most_launches(space, values),
+        )
+        for axis, found in values.items():
+            if not found:
+                search.skipped[axis.value] = _why_nothing(axis, planned.experiment, start)
+        settings.run(search, stop, on_launch)
+        return _Found(search, settings, known, space)
+
+
+def _from_strategy(planned: PlannedRun, start: Entry) -> PlannedRun:
+    """The same run with the strategy that a search starts from."""
+    experiment = with_strategies(planned.experiment, start.choice.strategy)
+    if experiment == planned.experiment:
+        return planned
+    return replace(planned, experiment=experiment, plan=make_plan(experiment, planned.machine))
+
+
+def _next_space(found: _Found) -> StrategySpace | None:
+    """The space with another start, where this one ran out of memory; ``None`` where none is
+    needed or left."""
+    if found.space is None or found.search.ending != "start failed":
+        return None
+    trial = found.search.trials[START]
+    if trial.state != State.OOM.value:
+        return None
+    return found.space.without(found.space.start, f"{trial.state}: {trial.reason}")
+
+
+def _most_launches(space: StrategySpace, values: Mapping[TuningAxis, Sequence[Candidate]]) -> int:
+    """Half of the launches of an exhaustive search over all combinations; of few strategies, one
+    launch of each and a verification."""
+    beside = math.prod(
+        1 + len(found) for axis, found in values.items() if axis is not TuningAxis.STRATEGY
+    )
+    return max(
+        space.exhaustive_launches * beside // 2, len(space.runnable) + FEWEST_OF_VERIFICATION
+    )
+
+
+def _require_one(space: StrategySpace) -> None:
+    """
+    Raises:
+        MachineError: no strategy can run here.
+    """
+    if space.runnable:
+        return
+    needs = [entry for entry in space.entries if entry.need is not None]
+    if not needs:
+        raise MachineError(space.start.left_out)
+    least = min(needs, key=lambda entry: 0 if entry.need is None else entry.need.rank_bytes)
+    raise MachineError(
+        f"no strategy is predicted to fit; the one that takes least is {least.choice.label}, "
+        f"{least.left_out}",
+        hint="lower --batch-size, take more devices, or set training.activation_checkpointing",
+    )
 
 
 def _axes(
@@ -278,7 +294,9 @@ def _axes(
                 f"--search {names}: changes what is computed, and not only how fast",
                 hint="allow it: --allow-numerics",
             )
-        return tuple(axis for axis in BY_EXPECTED_GAIN if axis in options.axes), ()
+        _refuse_options_of_one(options.axes)
+        order = (TuningAxis.STRATEGY, *BY_EXPECTED_GAIN)
+        return tuple(axis for axis in order if axis in options.axes), ()
     if options.allow_numerics:
         return BY_EXPECTED_GAIN, ()
     left_out = ", ".join(axis.value for axis in NUMERICS)
@@ -286,6 +304,21 @@ def _axes(
     return allowed, (
         f"{left_out} change what is computed and were not tried; --allow-numerics tries them",
     )
+
+
+def _refuse_options_of_one(axes: Sequence[TuningAxis]) -> None:
+    """
+    Raises:
+        UsageError: options of DDP are to be searched together with strategies.
+    """
+    of_ddp = [axis.value for axis in COMMUNICATION if axis in axes]
+    if TuningAxis.STRATEGY in axes and of_ddp:
+        are = "is an option" if len(of_ddp) == 1 else "are options"
+        raise UsageError(
+            f"--search strategy,{','.join(of_ddp)}: {' and '.join(of_ddp)} {are} of ddp, and no "
+            "other strategy has it",
+            hint="search the strategy first; if it is ddp, its options in a second search",
+        )
 
 
 def for_tuning(experiment: Experiment, launch_seconds: float) -> Experiment:
@@ -359,20 +392,22 @@ def _narrower(experiment: Experiment, cells: Sequence[PlannedCell]) -> str:
 
 
 def _candidates(
-    planned: PlannedRun, start: TrainingCell, axis: TuningAxis
+    planned: PlannedRun, start: TrainingCell, axis: TuningAxis, space: StrategySpace | None
 ) -> tuple[Candidate, ...]:
     """What is tried on an axis unless a prediction chooses; a single rank communicates with
     nobody."""
-    if start.world_size == 1 and axis in _COMMUNICATION:
+    if axis is TuningAxis.STRATEGY and space is not None:
+        return space.candidates
+    if start.world_size == 1 and axis in COMMUNICATION:
         return ()
     return candidates(planned.experiment, axis, planned.plan.device, len(planned.machine.cores))
 
 
 def _known(
-    planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis], probe: Setting
+    planned: PlannedRun, values: Mapping[TuningAxis, Sequence[Candidate]], probe: Setting
 ) -> dict[Change, Candidate]:
     """Every change that may be measured, by its name."""
-    found = [one for axis in axes for one in _candidates(planned, start, axis)]
+    found = [one for several in values.values() for one in several]
     if probe:
         found += [*all_buckets(planned.experiment), EXCHANGES_NOTHING]
     return {Change(one.axis.value, one.value): one for one in found}
@@ -384,7 +419,7 @@ def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis])
     if (
         start.world_size == 1
         or not has_buckets(planned.experiment)
-        or not set(axes) & set(_COMMUNICATION)
+        or not set(axes) & set(COMMUNICATION)
     ):
         return START
     small = min(all_buckets(planned.experiment), key=lambda one: float(one.value.split()[0]))
@@ -392,12 +427,14 @@ def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis])
 
 
 def _why_nothing(axis: TuningAxis, experiment: Experiment, start: TrainingCell) -> str:
-    if axis in _COMMUNICATION:
+    if axis in COMMUNICATION:
         return (
             "a single rank"
             if start.world_size == 1
             else f"strategy {start.strategy.name} has no gradient buckets"
         )
+    if axis is TuningAxis.STRATEGY:
+        return "no other strategy can run here"
     if axis is TuningAxis.CHANNELS_LAST:
         return f"a memory format for image models; {start.model} takes tokens"
     if axis is TuningAxis.CHECKPOINTING:
@@ -407,9 +444,12 @@ def _why_nothing(axis: TuningAxis, experiment: Experiment, start: TrainingCell) 
     return "no other value for this device"
 
 
-def _title(cell: TrainingCell) -> str:
+def _title(cell: TrainingCell, space: StrategySpace | None) -> str:
     ranks = f"{cell.world_size} rank{'s' * (cell.world_size > 1)}"
-    return f"{cell.title}, batch {cell.batch_size}, {ranks}, {cell.setting}"
+    if space is None:
+        return f"{cell.title}, batch {cell.batch_size}, {ranks}, {cell.setting}"
+    batch = f"global batch {cell.global_batch_size}"
+    return f"{cell.title}, {batch}, {ranks}, {as_ddp(cell).setting}"
 
 
 def _write_config(winner: Experiment, path: Path) -> None:

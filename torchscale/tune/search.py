@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.tune.gains import Gain, Verdict, paired_gain, smallest_visible, verdict_of
-from torchscale.tune.surface import START, SURE, Change, Outlook, Setting, Surface
+from torchscale.tune.surface import START, SURE, Change, Outlook, Setting, Surface, Traits
 
 REGRET = 0.004
 """The search for a winner ends where the fastest of all combinations is expected to be faster than
@@ -31,9 +31,13 @@ is wide."""
 _MIN_PAIRS, _MAX_PAIRS = 4, 12
 """Minimum and maximum number of pairs of the verification: below four its t quantile is above 3;
 twelve halve the interval of four."""
+FEWEST_OF_VERIFICATION = 2 * _MIN_PAIRS
+"""Launches of the shortest verification."""
 _USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
 """Standard deviation from launch to launch before any is known, and what that counts: as much as
 two launches of one setting."""
+_OF_MEMORY = ("oom", "skipped")
+"""States of a setting that took too much memory, or is predicted to."""
 _PROBE_SHARE = 0.25
 """Largest share of the budget for telling whether communication is exposed: it only saves the
 launches of settings of communication, of which there are about as many as it takes itself."""
@@ -127,6 +131,9 @@ class Search:
         choose: Callable[[str, Sequence[Change]], Sequence[Change]] = lambda _, changes: changes,
         costs: Mapping[str, float] = {},
         is_recorded: Callable[[Setting], bool] = lambda _: False,
+        traits: Mapping[str, Traits] = {},
+        held: Collection[Change] = (),
+        most_launches: int | None = None,
     ) -> None:
         """
         Args:
@@ -140,10 +147,16 @@ class Search:
             costs: Axis → how many times longer than others a launch with a change of it is expected
                 to take, until there was one.
             is_recorded: Whether the next launch of a setting ran before, so that it takes no time.
+            traits: Axis → what its values have in common (:class:`Surface`). What takes too much
+                memory with one of these may run with another.
+            held: Changes that are not launched by themselves: only where the traits that they
+                share with others let expect that they are the fastest.
+            most_launches: Maximum number of launches, but for the fewest of a verification.
         """
         self._axes, self._probe, self._probed = dict(axes), probe, tuple(probed)
         self.budget_seconds = budget_seconds
         self._choose, self._costs, self._is_recorded = choose, dict(costs), is_recorded
+        self._traits, self._held, self._most_launches = traits, frozenset(held), most_launches
         self.trials: dict[Setting, Trial] = {}
         self.winner: Setting = START
         self.probe: Gain | None = None
@@ -198,6 +211,11 @@ class Search:
         return tuple(change for change in self._singles() if (change,) not in self.trials)
 
     @property
+    def new_seconds(self) -> float:
+        """Wall time of the launches that had not run before."""
+        return self._new_seconds
+
+    @property
     def launch_seconds(self) -> float | None:
         """Wall time of a launch: the median over settings; ``None`` before the first."""
         seen = [
@@ -213,7 +231,7 @@ class Search:
     def launches_needed(self) -> int:
         """The fewest more that give an answer: each change that was not tried once, and a
         verification."""
-        return len(self.untried) + 2 * _MIN_PAIRS
+        return len(self.untried) + FEWEST_OF_VERIFICATION
 
     @property
     def seconds_needed(self) -> float:
@@ -276,10 +294,10 @@ class Search:
         if self._start_failed:
             return
         yield from self._measure_singles()
-        surface = Surface(self._that_run())
+        surface = Surface(self._that_run(), self._traits)
         for trial in self.trials.values():
             if trial.state != "ok":
-                surface.exclude(trial.setting)
+                surface.exclude(trial.setting, alone=self._says_nothing_of_others(trial))
         yield from self._explore(surface)
         yield from self._measure_contributions(surface)
 
@@ -330,7 +348,12 @@ class Search:
         left = {axis for axis in self._axes if axis not in self.skipped and axis not in without}
         by_axis = [changes for axis, changes in self._axes.items() if axis in left]
         ranks = itertools.zip_longest(*by_axis)
-        return [change for rank in ranks for change in rank if change is not None]
+        return [
+            change
+            for rank in ranks
+            for change in rank
+            if change is not None and change not in self._held
+        ]
 
     def _measure_singles(self, without: Sequence[str] = ()) -> Generator[Setting, Measured, None]:
         """Every change by itself: which of them run at all, and roughly what each gives."""
@@ -339,12 +362,25 @@ class Search:
                 yield from self._measure((change,))
 
     def _that_run(self) -> Mapping[str, Sequence[Change]]:
-        """Changes that ran by themselves, by axis."""
+        """Changes that ran by themselves or may run with others, by axis."""
         kept = {
-            axis: [one for one in changes if self._runs((one,))]
+            axis: [one for one in changes if self._may_run(one)]
             for axis, changes in self._axes.items()
         }
         return {axis: changes for axis, changes in kept.items() if changes}
+
+    def _may_run(self, change: Change) -> bool:
+        trial = self.trials.get((change,))
+        if trial is None:
+            return change in self._held
+        return bool(trial.logs) or self._says_nothing_of_others(trial)
+
+    def _says_nothing_of_others(self, trial: Trial) -> bool:
+        """Whether a setting that failed took too much memory, and another value of an axis with
+        traits could make room for its changes."""
+        return trial.state in _OF_MEMORY and any(
+            change.axis not in self._traits for change in trial.setting
+        )
 
     def _explore(self, surface: Surface) -> Generator[Setting, Measured, None]:
         """Launch what is expected to be the fastest, and its strongest rivals, until little is
@@ -352,6 +388,8 @@ class Search:
         most = len(self._history) + MOST_LAUNCHES * sum(
             1 + len(changes) for changes in self._that_run().values()
         )
+        if self._most_launches is not None:
+            most = min(most, self._most_launches - FEWEST_OF_VERIFICATION)
         while self._runs(START):
             outlook = self._look_ahead(surface)
             enough = outlook.regret < REGRET and self._runs(outlook.best) >= _MIN_LAUNCHES
@@ -363,7 +401,8 @@ class Search:
             if measured.log is None:
                 if outlook.next == START:
                     return
-                surface.exclude(outlook.next)
+                failed = self.trials[outlook.next]
+                surface.exclude(failed.setting, alone=self._says_nothing_of_others(failed))
 
     def _look_ahead(self, surface: Surface) -> Outlook:
         """What is expected after the launches so far; the winner is the simplest that is known to
@@ -433,7 +472,10 @@ class Search:
         gain = 0.0 if self._outlook is None else self._outlook.gain
         wanted = max(gain / 3, 0.003)
         needed = 2 * self._noise[0] * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2
-        return max(_MIN_PAIRS, min(_MAX_PAIRS, math.ceil(needed)))
+        most = _MAX_PAIRS
+        if self._most_launches is not None:
+            most = min(most, (self._most_launches - len(self._history)) // 2)
+        return max(_MIN_PAIRS, min(most, math.ceil(needed)))
 
     @property
     def _noise(self) -> tuple[float, int]:
@@ -443,6 +485,20 @@ class Search:
         degrees = sum(len(logs) - 1 for logs in several) + _USUAL_DEGREES
         squares = sum(statistics.variance(logs) * (len(logs) - 1) for logs in several)
         return (squares + _USUAL_DEGREES * _USUAL_NOISE**2) / degrees, degrees
+
+    @property
+    def choice(self) -> Setting:
+        """The winner; the start where a verification could not show that the winner is faster, or
+        before it was launched."""
+        is_refuted = self.verified is not None and not self.is_verified
+        if is_refuted or not self._runs(self.winner):
+            return START
+        return self.winner
+
+    def over_choice(self, setting: Setting) -> Gain | None:
+        """A setting over :attr:`choice`, from all launches of both; ``None`` where one of them was
+        not measured."""
+        return self._gain(setting, self.choice)
 
     def _gain(self, setting: Setting, over: Setting = START) -> Gain | None:
         """Gain of a setting over another, from the means of all launches; a setting that varies

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchscale.catalog.models import InputKind, find_model
 from torchscale.config.choices import Checkpointing, CompileMode, DeviceKind, Precision, TuningAxis
 from torchscale.config.experiment import Experiment
-from torchscale.config.strategy import CommHook, Ddp
+from torchscale.config.strategy import CommHook, Ddp, Strategy, strategy_label
 
 _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
 """Sizes from what keeps a fast network busy to what puts most models into one bucket; torch's
@@ -54,7 +54,8 @@ EXCHANGES_NOTHING = Candidate(
 def candidates(
     experiment: Experiment, axis: TuningAxis, device: DeviceKind, cores: int
 ) -> tuple[Candidate, ...]:
-    """Every other value of an axis that could be faster on this device.
+    """Every other value of an axis that could be faster on this device; of strategies none, which
+    depend on the number of devices (:mod:`torchscale.tune.strategies`).
 
     Args:
         experiment: An experiment with one value on each axis.
@@ -62,6 +63,8 @@ def candidates(
         device: Where it runs.
         cores: Cores of the machine, for loader processes.
     """
+    if axis is TuningAxis.STRATEGY:
+        return ()
     return tuple(_OF_AXIS[axis](experiment, device, cores))
 
 
@@ -85,6 +88,10 @@ multiply some times faster in 16 bits; a compiler removes traffic of memory from
 recomputation is a third of the FLOPs; larger batches and more loader processes help where the
 device waits; an optimizer and a memory format are a few percent of most steps; what communication
 could give is measured first, in launches of its own."""
+
+
+COMMUNICATION = (TuningAxis.BUCKET, TuningAxis.COMM_HOOK)
+"""Axes that change how DDP exchanges gradients, and nothing else."""
 
 
 EXPECTED_COSTS = {TuningAxis.COMPILE: 5.0}
@@ -188,6 +195,23 @@ def bucket_candidate(mebibytes: float) -> Candidate:
     )
 
 
+def strategy_candidate(strategy: Strategy) -> Candidate:
+    """Another strategy, with its own options."""
+    return Candidate(
+        TuningAxis.STRATEGY,
+        strategy_label(strategy),
+        "parallel.strategy",
+        lambda one: with_strategies(one, strategy),
+    )
+
+
+def with_strategies(experiment: Experiment, *strategies: Strategy) -> Experiment:
+    """The experiment with these strategies in place of its own."""
+    return experiment.model_copy(
+        update={"parallel": experiment.parallel.model_copy(update={"strategy": strategies})}
+    )
+
+
 def _hooks(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
     del cores
     strategy = experiment.parallel.strategy[0]
@@ -260,10 +284,7 @@ def _with_model(experiment: Experiment, **changed: object) -> Experiment:
 
 
 def _with_ddp(experiment: Experiment, **changed: object) -> Experiment:
-    strategy = experiment.parallel.strategy[0].model_copy(update=changed)
-    return experiment.model_copy(
-        update={"parallel": experiment.parallel.model_copy(update={"strategy": (strategy,)})}
-    )
+    return with_strategies(experiment, experiment.parallel.strategy[0].model_copy(update=changed))
 
 
 _OF_AXIS: dict[TuningAxis, Callable[[Experiment, DeviceKind, int], Iterator[Candidate]]] = {

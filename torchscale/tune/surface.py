@@ -49,6 +49,10 @@ class Change(NamedTuple):
 Setting = tuple[Change, ...]
 """Changes of the start, by axis; empty for the start itself."""
 
+Traits = Mapping[Change | None, tuple[str, ...]]
+"""What the values of an axis have in common with each other, each trait at its place; ``None`` for
+the start's value."""
+
 START: Setting = ()
 
 
@@ -79,16 +83,32 @@ class Outlook(NamedTuple):
 class Surface:
     """All combinations of one change an axis, and what is expected of them."""
 
-    def __init__(self, axes: Mapping[str, Sequence[Change]]) -> None:
-        """``axes``: the values that can be combined, without those of the start."""
-        self._values = {axis: [None, *changes] for axis, changes in axes.items()}
+    def __init__(
+        self, axes: Mapping[str, Sequence[Change]], traits: Mapping[str, Traits] = {}
+    ) -> None:
+        """
+        Args:
+            axes: The values that can be combined, without those of the start.
+            traits: Axis → traits of its values, which are then in order: of those that are about as
+                fast the first is taken. Each trait counts as a value of an axis of its own: what a
+                launch says of a value, it says of all that share a trait with it.
+        """
+        self._values: dict[str, list[Change | None]] = {
+            axis: [None, *changes] for axis, changes in axes.items()
+        }
+        self._ordered = frozenset(traits)
+        self._columns = {
+            axis: _columns(values, traits.get(axis)) for axis, values in self._values.items()
+        }
         self._settings = _combinations(list(self._values.values()))
         self._codes = np.array([self._code(setting) for setting in self._settings])
 
-    def exclude(self, failed: Setting) -> None:
-        """Leave out a combination that failed, and all that contain it."""
+    def exclude(self, failed: Setting, *, alone: bool = False) -> None:
+        """Leave out a combination that failed, and unless ``alone`` all that contain it."""
         kept = [
-            place for place, setting in enumerate(self._settings) if not set(failed) <= set(setting)
+            place
+            for place, setting in enumerate(self._settings)
+            if not (failed == setting if alone else set(failed) <= set(setting))
         ]
         self._settings, self._codes = [self._settings[place] for place in kept], self._codes[kept]
 
@@ -115,7 +135,7 @@ class Surface:
         means = across @ weights
         spread = np.sqrt(
             np.maximum(
-                _own_variance(len(self._values)) - np.sum(across @ inverse * across, axis=1), 0
+                _own_variance(self._codes.shape[1]) - np.sum(across @ inverse * across, axis=1), 0
             )
         )
         start = self._settings.index(START)
@@ -139,7 +159,8 @@ class Surface:
         lost = means[leading[best]] - means[leading]
         close = np.flatnonzero((lost <= SIMPLER) & (lost <= SURE * errors))
         simplest = min(
-            close.tolist(), key=lambda place: (len(self._settings[leading[place]]), lost[place])
+            close.tolist(),
+            key=lambda place: (*self._simplicity(self._settings[leading[place]]), lost[place]),
         )
         variance = among[simplest, simplest] + among[first, first] - 2 * among[simplest, first]
         return Outlook(
@@ -169,9 +190,36 @@ class Surface:
         return float(np.median(np.sqrt(np.maximum(variances[1:], 0))))
 
     def _code(self, setting: Setting) -> list[int]:
-        """The place of its value on each axis."""
+        """Its value on each axis, or the traits of that."""
         changed = {change.axis: change for change in setting}
-        return [values.index(changed.get(axis)) for axis, values in self._values.items()]
+        return [
+            code for axis, columns in self._columns.items() for code in columns[changed.get(axis)]
+        ]
+
+    def _simplicity(self, setting: Setting) -> tuple[int, int]:
+        """Sorts settings of fewer changes first, and of these those with traits by the order of
+        their axis."""
+        order = sum(
+            self._values[change.axis].index(change)
+            for change in setting
+            if change.axis in self._ordered
+        )
+        return len(setting), order
+
+
+def _columns(
+    values: Sequence[Change | None], traits: Traits | None
+) -> dict[Change | None, tuple[int, ...]]:
+    """Numbers that stand for each value: its own, or one for each of its traits."""
+    if traits is None:
+        return {value: (number,) for number, value in enumerate(values)}
+    known = [sorted(set(column)) for column in zip(*traits.values(), strict=True)]
+    return {
+        value: tuple(
+            column.index(trait) for column, trait in zip(known, traits[value], strict=True)
+        )
+        for value in values
+    }
 
 
 def _combinations(axes: Sequence[Sequence[Change | None]]) -> list[Setting]:

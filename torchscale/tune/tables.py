@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from torchscale.schema.exports.tuning import (
-    ChangeExport,
-    RatioExport,
-    TuningExport,
-    TuningTrialExport,
-)
-from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.config.choices import TuningAxis
+from torchscale.schema.exports.tuning import TuningExport, TuningTrialExport
+from torchscale.tune import strategy_table
+from torchscale.tune.labels import format_gain, setting_label
 from torchscale.util.optional import optional
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 
@@ -30,19 +27,12 @@ _VERDICTS = {"open": "", "slower": "slower", "no gain": "gains less than 1 %", "
 def print_tuning(result: TuningExport, title: str, console: Console) -> None:
     """The table of what was tried, what each change gave, and the answer."""
     console.print(title, markup=False, style="bold", soft_wrap=True)
-    rows = [_HEADINGS, *(_row(trial) for trial in result.trials)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        cells = [
-            f"{text:>{width}}" if column in _NUMERIC else f"{text:<{width}}"
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        console.print(
-            "  ".join(cells).rstrip(),
-            markup=False,
-            style="bold" if number == 0 else None,
-            soft_wrap=True,
-        )
+    if result.strategies:
+        _print_table(strategy_table.strategy_rows(result), strategy_table.NUMERIC, console)
+        for line in strategy_table.left_out_lines(result):
+            console.print(line, markup=False, soft_wrap=True)
+    if not result.strategies or _searched_more(result):
+        _print_table([_HEADINGS, *map(_row, result.trials)], _NUMERIC, console)
     for note in dict.fromkeys(
         change.note for trial in result.trials for change in trial.changes if change.note
     ):
@@ -61,6 +51,31 @@ def print_tuning(result: TuningExport, title: str, console: Console) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
+def _print_table(rows: Sequence[tuple[str, ...]], numeric: Sequence[int], console: Console) -> None:
+    """The first row is the headings; numbers are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = [
+            f"{text:>{width}}" if column in numeric else f"{text:<{width}}"
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        console.print(
+            "  ".join(cells).rstrip(),
+            markup=False,
+            style="bold" if number == 0 else None,
+            soft_wrap=True,
+        )
+
+
+def _searched_more(result: TuningExport) -> bool:
+    """Whether other axes than the strategy were searched."""
+    return any(
+        change.axis != TuningAxis.STRATEGY.value
+        for trial in result.trials
+        for change in trial.changes
+    )
+
+
 def _row(trial: TuningTrialExport) -> tuple[str, ...]:
     result = f"{trial.state}: {trial.reason}"
     if trial.state == "ok":
@@ -74,30 +89,9 @@ def _row(trial: TuningTrialExport) -> tuple[str, ...]:
     )
 
 
-def setting_label(changes: Sequence[ChangeExport]) -> str:
-    """``compile=true fused=true``; those that change more than speed with an asterisk."""
-    return " ".join(f"{one.axis}={one.value}{'*' * bool(one.note)}" for one in changes) or "start"
-
-
-def format_gain(ratio: RatioExport) -> str:
-    """``+4.2 % (+2.9 to +5.6 %)``: the change with its 95 % interval."""
-    ends = format_ends(*(format_change(bound - 1) for bound in (ratio.low, ratio.high)))
-    return with_interval(format_change(ratio.ratio - 1), ends)
-
-
 def _answer(result: TuningExport) -> list[str]:
-    lines = []
-    if result.exposed_communication is not None:
-        lines.append(
-            f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}."
-        )
-    if result.predicted_exposed_seconds:
-        sizes = ", ".join(
-            f"{size} {format_seconds(value)}"
-            for size, value in result.predicted_exposed_seconds.items()
-        )
-        lines.append(f"Predicted exposed gradient sync of a step, by bucket size: {sizes}.")
-    winner = setting_label(result.winner)
+    lines = _before_the_answer(result)
+    winner = _winner_label(result)
     verified = result.verified
     if result.ending == "start failed":
         return [
@@ -106,8 +100,9 @@ def _answer(result: TuningExport) -> list[str]:
             "The same command measures them again.",
         ]
     if result.better and verified is not None:
+        over = f" over {result.start_strategy}" * bool(result.start_strategy)
         lines.append(
-            f"Fastest: {winner}: {format_gain(verified)}, verified in {verified.launches} "
+            f"Fastest: {winner}: {format_gain(verified)}{over}, verified in {verified.launches} "
             "alternating launches of each."
         )
         if len(result.contributions) > 1:
@@ -121,6 +116,7 @@ def _answer(result: TuningExport) -> list[str]:
                 f"  Together they gain {format_change(result.interaction)} against the product of "
                 "their gains alone."
             )
+        lines += strategy_table.tie_lines(result, winner)
         return [*lines, *_left_over(result), f"Config: {result.config}"]
     seen = result.smallest_visible_gain
     power = ""
@@ -139,7 +135,45 @@ def _answer(result: TuningExport) -> list[str]:
         ]
     if verified is not None:
         lines.append(f"{winner} was ahead, but alternating launches give {format_gain(verified)}.")
-    return [*lines, f"Nothing better found{power}."]
+    lines.append(f"Nothing better found{power}.")
+    lines += strategy_table.tie_lines(result, winner)
+    if result.moved_start and result.config is not None:
+        lines.append(f"Config: {result.config}")
+    return lines
+
+
+def _before_the_answer(result: TuningExport) -> list[str]:
+    """What bounds or explains the answer."""
+    lines = []
+    if result.exposed_communication is not None:
+        lines.append(
+            f"Exchanging nothing at all would gain {format_gain(result.exposed_communication)}."
+        )
+    if result.predicted_exposed_seconds:
+        sizes = ", ".join(
+            f"{size} {format_seconds(value)}"
+            for size, value in result.predicted_exposed_seconds.items()
+        )
+        lines.append(f"Predicted exposed gradient sync of a step, by bucket size: {sizes}.")
+    if result.strategies:
+        lines.append(strategy_table.effort_line(result))
+    if result.moved_start:
+        lines.append(
+            f"The config's own strategy does not run here ({result.moved_start}); the others are "
+            f"compared with {result.start_strategy}."
+        )
+    return lines
+
+
+def _winner_label(result: TuningExport) -> str:
+    """Of a search for a strategy, that alone; its start by its own."""
+    if not result.start_strategy:
+        return setting_label(result.winner)
+    if not result.winner:
+        return result.start_strategy
+    if len(result.winner) == 1 and result.winner[0].axis == TuningAxis.STRATEGY.value:
+        return result.winner[0].value
+    return setting_label(result.winner)
 
 
 def _left_over(result: TuningExport) -> list[str]:

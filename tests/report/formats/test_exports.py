@@ -29,6 +29,7 @@ from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
 from tests.nodes.test_speeds import fleet
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary, record
+from tests.tune.test_strategy_table import strategies_export
 from tests.tune.test_tables import tuning_export
 from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.comparison.explanation import explain
@@ -190,6 +191,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
     (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
+    (ResultSchema.TUNE, "tune of strategies", lambda: strategies_export().model_dump_json()),
     (ResultSchema.BISECT, "bisect", lambda: bisection_export().model_dump_json()),
     (ResultSchema.PROFILE, "profile", profile_text),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from torchscale.catalog.models import OptionValue
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 
 
@@ -57,6 +58,37 @@ class ContributionExport(Export):
     gain: RatioExport
 
 
+StrategyState = Literal["fastest", "tie", "slower", "failed", "left out", "not launched"]
+
+
+class StrategyExport(Export):
+    """One strategy on the devices of the search."""
+
+    strategy: str
+    """Its name with the options that differ from their defaults."""
+    config: dict[str, OptionValue]
+    """The same as an entry of ``parallel.strategy``."""
+    predicted_bytes: int | None
+    """Predicted peak of a rank's memory; null without a prediction."""
+    predicted_at_least: bool
+    """Whether that is a lower bound: states of a model that is split by matrices or layers, without
+    activations."""
+    state: StrategyState
+    """``tie``: the 95 % interval against the fastest holds 1. ``left out``: it cannot run, or is
+    predicted not to fit. ``not launched``: what was measured of its parts lets expect nothing of it,
+    or the search ended before."""
+    reason: str
+    """Why it failed or was left out."""
+    throughput: float | None
+    """Samples per second of all ranks at the same global batch, the geometric mean over launches;
+    where other axes were searched too, of its fastest setting."""
+    tokens_per_second: float | None
+    """Null where samples have no tokens."""
+    launches: int
+    against_fastest: RatioExport | None
+    """Over the fastest, from all launches of both; null for the fastest, and without launches."""
+
+
 class TuningExport(Export):
     """The fastest setting that was found, its verified gain, and everything that was tried."""
 
@@ -98,3 +130,16 @@ class TuningExport(Export):
     """Wall time of all launches, of those recorded before too."""
     config: str | None
     """The file with the winning config; null where none was written."""
+    strategies: tuple[StrategyExport, ...] = ()
+    """Every strategy on this number of devices, the simplest first; empty where the axis was not
+    searched."""
+    start_strategy: str = ""
+    """The strategy that the others are compared with."""
+    moved_start: str = ""
+    """Why the start is not the config's own strategy, which does not fit; empty where it is."""
+    rank_memory_bytes: int | None = None
+    """Memory that a rank may take, which predictions are held against; null where it is not known,
+    and where strategies were not searched."""
+    exhaustive_launches: int | None = None
+    """Launches that three of each strategy that can run would be; null where strategies were not
+    searched."""

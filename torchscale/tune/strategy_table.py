@@ -1,0 +1,89 @@
+"""The strategies that a search compared, for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torchscale.schema.exports.tuning import StrategyExport, TuningExport
+from torchscale.tune.labels import format_gain
+from torchscale.util.optional import optional
+from torchscale.util.units import format_bytes, format_rate
+
+HEADINGS = ("strategy", "memory", "samples/s", "tokens/s", "against the fastest", "launches")
+NUMERIC = (1, 2, 3, 4, 5)
+_TOKENS = HEADINGS.index("tokens/s")
+_NAMED = 3
+"""Strategies that are named of those left out for the same reason."""
+
+
+def strategy_rows(result: TuningExport) -> list[tuple[str, ...]]:
+    """Headings, then every strategy that was launched, the fastest first; without tokens where
+    samples have none."""
+    measured = [one for one in result.strategies if one.launches]
+    measured.sort(key=lambda one: -math.inf if one.throughput is None else one.throughput)
+    rows = [(*HEADINGS, "result"), *map(_row, reversed(measured))]
+    if any(one.tokens_per_second is not None for one in measured):
+        return rows
+    return [(*row[:_TOKENS], *row[_TOKENS + 1 :]) for row in rows]
+
+
+def left_out_lines(result: TuningExport) -> list[str]:
+    """What was not launched and why, those with the same reason together."""
+    lines = []
+    if result.rank_memory_bytes is not None:
+        lines.append(
+            "memory: predicted for a rank before any launch (≥: its share of parameters, gradients "
+            f"and optimizer states alone); there are {format_bytes(result.rank_memory_bytes)}."
+        )
+    by_reason: dict[str, list[str]] = {}
+    for one in result.strategies:
+        if one.state in ("left out", "not launched"):
+            by_reason.setdefault(f"{one.state}: {one.reason}", []).append(one.strategy)
+    return lines + [f"{_named(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def tie_lines(result: TuningExport, winner: str) -> list[str]:
+    """Strategies that are not known to be slower than the winner."""
+    ties = [
+        f"{one.strategy} {format_gain(one.against_fastest)}"
+        for one in result.strategies
+        if one.state == "tie" and one.against_fastest is not None
+    ]
+    if not ties:
+        return []
+    taken = f"{winner} is the simplest of those that are expected within 1 % of the fastest"
+    if not result.winner:
+        taken = f"{winner} stays, which no launch shows to be slower"
+    return [f"A tie, as far as these launches tell (95 %): {', '.join(ties)}. {taken}."]
+
+
+def effort_line(result: TuningExport) -> str:
+    """What the search took, against measuring everything."""
+    count = sum(trial.launches for trial in result.trials)
+    able = sum(one.state != "left out" for one in result.strategies)
+    return (
+        f"{count:,} launches; three of each of the {able:,} that can run would be "
+        f"{result.exhaustive_launches:,}."
+    )
+
+
+def _row(one: StrategyExport) -> tuple[str, ...]:
+    memory = "–"
+    if one.predicted_bytes is not None:
+        memory = "≥ " * one.predicted_at_least + format_bytes(one.predicted_bytes)
+    return (
+        one.strategy,
+        memory,
+        optional(format_rate, one.throughput) or "–",
+        optional(format_rate, one.tokens_per_second) or "–",
+        optional(format_gain, one.against_fastest) or "–",
+        str(one.launches),
+        one.reason if one.state == "failed" else one.state,
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -248,10 +248,13 @@ def _line(case: Case, setting: Setting) -> dict[str, Any]:
         "load_before": round(load, 2),
     }
     try:
-        out, _, seconds = play(case, setting, as_json=True)
+        out, errors, seconds = play(case, setting, as_json=True)
+    except subprocess.TimeoutExpired:
+        return {**line, "error": f"no end within {END_SECONDS} s"}
+    try:
         content = json.loads(out)
-    except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
-        return {**line, "error": f"{type(error).__name__}: {error}"[:300]}
+    except json.JSONDecodeError:
+        return {**line, "error": errors[-300:]}
     found = list(named(content))
     runs = [
         node["validation"]["acceptance"]["run"] if node["validation"] else None
@@ -262,10 +265,19 @@ def _line(case: Case, setting: Setting) -> dict[str, Any]:
         "seconds": round(seconds),
         **judged(case, found),
         "named": [asdict(each) for each in found],
+        "failed": _failed(content),
         "verdict": content["verdict"],
         "left_out": content["speeds"]["left_out"],
         "pairs": [each["verdict"] for each in (content["pairwise"], *content["rails"]) if each],
         "rounds": [len(run["rounds"]) if run else 0 for run in runs],
+        "series": [
+            {each["figure"]: each["values"] for each in run["series"]} if run else {}
+            for run in runs
+        ],
+        "foreign": [
+            [each["conditions"]["foreign_share"] for each in run["rounds"]] if run else []
+            for run in runs
+        ],
         "figures": [
             [each["figure"], each["node_rank"], round(each["deficit"], 4), round(each["limit"], 4)]
             for each in content["speeds"]["figures"]
@@ -273,20 +285,40 @@ def _line(case: Case, setting: Setting) -> dict[str, Any]:
     }
 
 
+def _failed(content: dict[str, Any]) -> list[str]:
+    """Figures that failed on a node by themselves, which are those that flap."""
+    return [
+        f"{check['title']} of n{node['node_rank']}"
+        for node in content["nodes"]
+        for check in (node["validation"]["checks"] if node["validation"] else ())
+        if check["group"] == "speeds"
+        and check["status"] == "fail"
+        and check["id"] != "speed_rounds"
+    ]
+
+
 def _table(lines: Sequence[dict[str, Any]]) -> None:
     """How many rounds of each fault are right."""
-    print("fault   rounds  found  placed  action  disturbed  returned  wrong  no result")
+    print("fault   rounds  found  placed  action  disturbed  returned  wrong  flapping  no result")
     for fault in FAULTS:
         of_fault = [line for line in lines if line["fault"] == fault]
         if not of_fault:
             continue
         done = [line for line in of_fault if "error" not in line]
         counts = [
-            sum(bool(line[key]) for line in done)
-            for key in ("found", "placed", "right_action", "disturbed", "returned", "wrong")
+            sum(bool(line.get(key)) for line in done)
+            for key in (
+                "found",
+                "placed",
+                "right_action",
+                "disturbed",
+                "returned",
+                "wrong",
+                "failed",
+            )
         ]
         columns = [len(of_fault), *counts, len(of_fault) - len(done)]
-        widths = (6, 6, 7, 7, 10, 9, 6, 10)
+        widths = (6, 6, 7, 7, 10, 9, 6, 9, 10)
         texts = (f"{value:{width}}" for value, width in zip(columns, widths, strict=True))
         print(f"{fault:6} " + " ".join(texts))
 
@@ -318,9 +350,16 @@ def main() -> None:
     lines = []
     if options.output.exists():
         lines = [json.loads(line) for line in options.output.read_text().splitlines()]
+    with suppress(KeyboardInterrupt):  # the same command goes on behind the last line
+        _play_rest(options, setting, lines)
+    _table(lines)
+
+
+def _play_rest(options: argparse.Namespace, setting: Setting, lines: list[dict[str, Any]]) -> None:
+    """Play the rounds that are not among ``lines``, and add them: one of each fault after the other,
+    so that any number of minutes has some of each."""
     played = {(line["fault"], line["number"]) for line in lines}
     until = time.monotonic() + 60 * options.minutes
-    # one round of each fault after the other, so that any number of minutes has some of each
     for number in range(max(options.rounds, options.equal)):
         for fault in options.only:
             most = options.equal if fault == "equal" else options.rounds
@@ -332,7 +371,6 @@ def main() -> None:
                 file.write(json.dumps(line) + "\n")
             verdict = line.get("verdict", line.get("error"))
             print(f"{fault} {number} ({line['place'] or 'none'}): {verdict}", flush=True)
-    _table(lines)
 
 
 if __name__ == "__main__":

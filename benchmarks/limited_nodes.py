@@ -26,6 +26,8 @@ _PERIOD_MICROSECONDS = 10_000
 not depend on where in a period it began."""
 _DISK_BYTES = 4 << 30
 """Of which little is ever written: ``validate`` asks for free space."""
+_NEIGHBOUR_SHARES = 512
+"""Of the 1,024 that the tenant has: the neighbour gets a third of the node."""
 _END_SECONDS = 20.0
 
 
@@ -86,6 +88,7 @@ def limited(
             tenant, neighbour = (
                 stack.enter_context(_group(group / name)) for name in ("tenant", "neighbour")
             )
+            (neighbour / "cpu.shares").write_text(str(_NEIGHBOUR_SHARES))
             found.append(LimitedNode(node, mount, tenant, neighbour))
         yield found
 

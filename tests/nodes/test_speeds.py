@@ -60,6 +60,16 @@ def test_a_slow_one_of_four_nodes_is_named_and_not_returned_for_what_three_other
     assert low.disposition is Disposition.RETEST
 
 
+def test_a_node_is_not_returned_for_what_few_undisturbed_others_do() -> None:
+    runs = fleet(9, {5: 0.8})
+    for rank in (0, 1, 2, 3):
+        busy = Conditions(foreign_share=0.5, cpus=8)
+        rounds = tuple(each.model_copy(update={"conditions": busy}) for each in runs[rank].rounds)
+        runs[rank] = runs[rank].model_copy(update={"rounds": rounds})
+    (low,) = judge_speeds(runs, {}).low
+    assert (low.node_rank, low.disposition) == (5, Disposition.RETEST)
+
+
 def test_two_slow_ones_of_four_nodes_accuse_nobody() -> None:
     assert not judge_speeds(fleet(4, {1: 0.8, 2: 0.8}), {}).low
 

@@ -173,7 +173,7 @@ def _figures(
                     "cause": found.cause,
                     "because": found.because,
                     "action": found.action,
-                    "disposition": _disposition(figure, found.cause, run, len(runs)),
+                    "disposition": _disposition(figure, found.cause, run, len(group)),
                 }
             )
         yield figure

@@ -27,12 +27,6 @@ from torchscale.tune.settings import Candidate
 from torchscale.tune.space import Entry, StrategySpace
 from torchscale.tune.surface import Change, Setting
 
-_WHY_NOT_LAUNCHED = {
-    True: "what was measured of its parts lets expect less",
-    False: "the search ended before",
-}
-"""By whether the search came to its end."""
-
 
 @dataclass(frozen=True)
 class TuneOutcome:
@@ -155,7 +149,7 @@ class TuneOutcome:
         if entry.left_out:
             return "left out", entry.left_out
         if best is None:
-            return "not launched", _WHY_NOT_LAUNCHED[self.search.ending == "complete"]
+            return "not launched", self._why_not_launched
         if not best.logs:
             return "failed", f"{best.state}: {best.reason}"
         if entry == space.entry_of(self.search.choice):
@@ -164,6 +158,14 @@ class TuneOutcome:
         if over is not None and over.interval()[1] < 1:
             return "slower", ""
         return "tie", ""
+
+    @property
+    def _why_not_launched(self) -> str:
+        if self.search.ending != "complete":
+            return "the search ended before"
+        if self.search.is_cut_short:
+            return "the launches were used for what was expected to be faster"
+        return "what was measured of its parts lets expect less"
 
     def _changes(self, setting: Setting) -> tuple[ChangeExport, ...]:
         entries = ((change, self.known[change]) for change in setting)

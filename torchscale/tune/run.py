@@ -53,6 +53,9 @@ LAUNCH_SECONDS = 2.0
 """Measured in a launch: about as long as a launch takes to start and to warm up on a CPU. Shorter
 ones would spend their time on that; longer ones do not average out what differs from launch to
 launch."""
+_MORE_LAUNCHES = 2
+"""Launches of products and variations, and of what is ahead, of the smallest spaces of
+strategies."""
 
 
 @dataclass(frozen=True)
@@ -245,13 +248,12 @@ def _next_space(found: _Found) -> StrategySpace | None:
 
 def _most_launches(space: StrategySpace, values: Mapping[TuningAxis, Sequence[Candidate]]) -> int:
     """Half of the launches of an exhaustive search over all combinations; of few strategies, one
-    launch of each and a verification."""
+    launch of each that is no product or variation, some more, and a verification."""
     beside = math.prod(
         1 + len(found) for axis, found in values.items() if axis is not TuningAxis.STRATEGY
     )
-    return max(
-        space.exhaustive_launches * beside // 2, len(space.runnable) + FEWEST_OF_VERIFICATION
-    )
+    least = len(space.runnable) - len(space.held) + _MORE_LAUNCHES + FEWEST_OF_VERIFICATION
+    return max(space.exhaustive_launches * beside // 2, least)
 
 
 def _require_one(space: StrategySpace) -> None:

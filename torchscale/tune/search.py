@@ -117,6 +117,8 @@ class Search:
             measured.
         skipped: Axis → why nothing was tried on it.
         ending: Why the search is over.
+        is_cut_short: Whether the largest number of launches ended the comparison, with more to be
+            expected of some settings.
         spent_seconds: Wall time of all launches, of those recorded before too.
         budget_seconds: Wall time that new launches may take.
     """
@@ -162,6 +164,7 @@ class Search:
         self.probe: Gain | None = None
         self.skipped: dict[str, str] = {}
         self.ending: Ending = "interrupted"
+        self.is_cut_short = False
         self.spent_seconds = 0.0
         self._history: list[tuple[Setting, float]] = []
         self._verification: list[tuple[float, float]] = []
@@ -394,6 +397,7 @@ class Search:
             outlook = self._look_ahead(surface)
             enough = outlook.regret < REGRET and self._runs(outlook.best) >= _MIN_LAUNCHES
             if enough or len(self._history) >= most:
+                self.is_cut_short = not enough
                 return
             measured = yield from self._measure(outlook.next)
             if measured is None:

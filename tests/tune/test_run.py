@@ -483,3 +483,32 @@ def test_two_ranks_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(ready) == len(rank.signals.bucket_bytes or ())
         assert list(ready) == sorted(ready)
         assert ready[0] == 0
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_on_this_machine_is_not_launched(tmp_path: Path) -> None:
+    """Real predictions: of a decoder with 5 MiB of parameters, DDP and ZeRO-1 take more than 18 MiB
+    a rank, FSDP2 takes less. The budget ends after the first launch, which is FSDP2's."""
+    config = experiment(
+        models="tiny-decoder",
+        batch_sizes=[2],
+        gpu_counts=[2],
+        device="cpu",
+        launch={"threads_per_rank": 1, "oversubscribe": True},
+        memory={"limit": "18MiB"},
+    )
+    options = TuneOptions((TuningAxis.STRATEGY,), budget_seconds=0.1, launch_seconds=0.2)
+    outcome = tune(config, options, config=tmp_path / "tuned.yaml", output_dir=tmp_path / "run")
+    result = outcome.export()
+    assert (outcome.exit_code, result.ending) == (ExitCode.UNABLE, "budget")
+    rows = {one.strategy: one for one in result.strategies}
+    for name in ("ddp", "zero1"):
+        assert rows[name].reason.startswith("predicted to take 2")
+        assert rows[name].launches == 0
+    assert result.start_strategy == "fsdp"
+    assert rows["fsdp"].launches == 1
+    assert rows["fsdp"].throughput is not None
+    assert rows["fsdp"].tokens_per_second == pytest.approx(64 * rows["fsdp"].throughput)
+    assert rows["tensor"].predicted_at_least
+    assert rows["tensor"].state == "not launched"
+    assert {trial.state for trial in result.trials} == {"ok"}

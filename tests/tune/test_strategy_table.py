@@ -120,6 +120,8 @@ def test_the_effort_is_held_against_an_exhaustive_search() -> None:
     assert "10 launches; three of each of the 5 that can run would be 15." in printed(
         strategies_export()
     )
+    one = printed(strategies_export(trials=(trial(launches=1),)))
+    assert "1 launch; three of each" in one
 
 
 def test_samples_without_tokens_have_no_column_of_them() -> None:

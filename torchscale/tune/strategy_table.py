@@ -63,7 +63,7 @@ def effort_line(result: TuningExport) -> str:
     count = sum(trial.launches for trial in result.trials)
     able = sum(one.state != "left out" for one in result.strategies)
     return (
-        f"{count:,} launches; three of each of the {able:,} that can run would be "
+        f"{count:,} launch{'es' * (count != 1)}; three of each of the {able:,} that can run would be "
         f"{result.exhaustive_launches:,}."
     )
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.borders import attended, placed
 from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
 from torchscale.worker.models.rotary import rotate, rotations
 from torchscale.worker.models.text import token_batches
@@ -57,7 +58,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
 
 
 def next_token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Mean cross-entropy of each token given those before it."""
+    """Mean cross-entropy of each token given those before it; labels below 0 (-100) do not count."""
     predicted, target = logits_BTV[:, :-1], labels_BT[:, 1:]
     return functional.cross_entropy(predicted.flatten(0, 1).float(), target.flatten())
 
@@ -87,12 +88,21 @@ class Decoder(nn.Module):
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=_INIT_STD)
 
-    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        labels: Tensor | None = None,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """The loss where there are labels (B, T); else what the next stage takes, or logits (B, T,
-        V)."""
+        V). ``positions`` and ``documents``, both (B, T), are of tokens of several documents in a
+        sample, which do not see each other."""
         x = input_ids if self.embedding is None else self.embedding(input_ids)
+        cosines, sines = placed((self.cosines, self.sines), input_ids.shape[1], positions)
+        mask = attended(documents)
         for block in self.blocks.values():
-            x = block(x, self.cosines, self.sines)
+            x = block(x, cosines, sines, mask=mask)
         if self.head is None or self.norm is None:
             return x
         logits: Tensor = self.head(self.norm(x))
@@ -111,9 +121,11 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden, bias=False)
         self.feed_forward = FeedForward(hidden)
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D)."""
-        x = x + self.attention(self.attention_norm(x), cosines, sines)
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`Attention`."""
+        x = x + self.attention(self.attention_norm(x), cosines, sines, mask=mask)
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 
 
@@ -128,14 +140,19 @@ class Attention(nn.Module):
         self.value = nn.Linear(hidden, hidden, bias=False)
         self.out = nn.Linear(hidden, hidden, bias=False)
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D)."""
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D); with ``mask`` (B, 1, T, T), a token attends to those where
+        it is true."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None
+        )
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 

@@ -58,6 +58,16 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
     [
         ("trainin: {}", "config.yaml:3: trainin: unknown key; did you mean 'training'?"),
         (
+            "data: {lengths: {median: 300}}",
+            "config.yaml:3: data.lengths: expected median and sigma of a lognormal distribution, or a "
+            "file",
+        ),
+        (
+            "data: {lengths: {median: 300, sigma: 1, file: lengths.txt}}",
+            "config.yaml:3: data.lengths: expected median and sigma of a lognormal distribution, or a "
+            "file",
+        ),
+        (
             "training: {precison: fp32}",
             "config.yaml:3: training.precison: unknown key; did you mean 'precision'?",
         ),

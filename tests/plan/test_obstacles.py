@@ -325,3 +325,62 @@ def test_checkpoints_need_a_state_that_is_known_and_a_place_that_all_share() -> 
     assert "strategy none runs on one device" in (
         reason(**settings, parallel=strategy("none")) or ""
     )
+
+
+TEXT = {"lengths": {"median": 20, "sigma": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            {"models": "gpt2", "data": TEXT},
+            "gpt2 takes samples of one length; data.lengths needs a decoder or moe model",
+        ),
+        (
+            {"data": {**TEXT, "source": "shards"}},
+            "shards has samples of one length; data.lengths needs synthetic data",
+        ),
+        (
+            {"data": TEXT, "parallel": strategy("pipeline")},
+            "data.lengths is not supported where devices pass a sample on or share its tokens",
+        ),
+        (
+            {"models": "tiny-moe", "data": TEXT},
+            "experts would compute the padding as well; use data.packing: packed",
+        ),
+        (
+            {
+                "models": {
+                    "name": "tiny-decoder",
+                    "num_heads": 3,
+                    "hidden_size": 96,
+                    "seq_len": 63,
+                },
+                "data": TEXT,
+                "gpu_counts": 3,
+                "batch_sizes": 3,
+                "parallel": strategy("sequence"),
+            },
+            "samples are padded to a multiple of 8 tokens, which 3 devices along the sequence",
+        ),
+    ],
+)
+def test_samples_of_different_lengths_need_what_takes_them(
+    content: dict[str, Any], told: str
+) -> None:
+    assert (reason(**content) or "").startswith(told)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"data": TEXT},
+        {"data": TEXT, "parallel": strategy("sequence")},
+        {"data": {**TEXT, "packing": "packed"}, "parallel": strategy("fsdp")},
+        {"models": "tiny-moe", "data": {**TEXT, "packing": "packed"}, "parallel": strategy("ep")},
+        {"data": {**TEXT, "source": "synthetic-host"}},
+    ],
+)
+def test_samples_of_different_lengths_are_no_obstacle_else(content: dict[str, Any]) -> None:
+    assert reason(**content) is None

@@ -18,6 +18,9 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotun
 Checkpointing = Literal["none", "selective", "full"]
 DataChoice = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
 DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards", "own"]
+Packing = Literal["padded", "packed"]
+"""How documents of different lengths become samples: each filled up to the longest beside it, or one
+after the other without a gap."""
 Isolation = Literal["auto", "cell", "group"]
 Malloc = Literal["keep", "system"]
 Placement = Literal["packed", "spread"]

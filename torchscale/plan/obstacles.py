@@ -17,13 +17,16 @@ from torchscale.config.strategy import (
     sharding,
 )
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.cells.training import WIDTH_MULTIPLE, TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
 
 _HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
 """Options whose width is split evenly over attention heads."""
 _CUDA_ONLY = ("tf32", "fp8")
 _CIFAR_CLASSES = 100
+_EXPERTS = "moe"
+_TAKES_DOCUMENTS = ("decoder", _EXPERTS)
+"""Families whose attention keeps documents apart, and whose loss leaves tokens out."""
 _FSDP_ON_CPUS = (2, 7)
 """The first torch whose CPU streams record events, which FSDP needs."""
 _PIPELINES_ON_CPUS = (2, 8)
@@ -77,6 +80,7 @@ def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
         or _compile_obstacle(cell)
         or _batch_obstacle(cell)
         or _model_obstacle(cell)
+        or _lengths_obstacle(cell)
         or _device_obstacle(cell, target.device)
         or _version_obstacle(cell, target)
         or _precision_obstacle(cell, target)
@@ -302,6 +306,33 @@ def _model_obstacle(cell: TrainingCell) -> str | None:
         return (
             f"cifar100 has {_CIFAR_CLASSES} classes, {cell.model} has num_classes={classes}; raise "
             "it"
+        )
+    return None
+
+
+def _lengths_obstacle(cell: TrainingCell) -> str | None:
+    """Samples of different lengths where a model, its data or its strategy take one length."""
+    lengths, facts, degrees = cell.lengths, find_model(cell.model), cell.degrees
+    if lengths is None:
+        return None
+    if facts is None or facts.family not in _TAKES_DOCUMENTS:
+        return (
+            f"{cell.model} takes samples of one length; data.lengths needs a decoder or moe model"
+        )
+    if not cell.data_source.startswith("synthetic"):
+        return f"{cell.data_source} has samples of one length; data.lengths needs synthetic data"
+    if degrees.model > degrees.tensor:
+        return (
+            "data.lengths is not supported where devices pass a sample on or share its tokens: each "
+            "must have the same shape, and the borders of documents are not sent along"
+        )
+    if lengths.packing == "padded" and facts.family == _EXPERTS:
+        return "experts would compute the padding as well; use data.packing: packed"
+    along = degrees.tensor if is_sequence_parallel(cell.strategy) else 1
+    if lengths.packing == "padded" and WIDTH_MULTIPLE % along:
+        return (
+            f"samples are padded to a multiple of {WIDTH_MULTIPLE} tokens, which {along} devices "
+            "along the sequence do not divide; use data.packing: packed"
         )
     return None
 

@@ -226,6 +226,7 @@ def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
     if rank.parameters_changed is False:
         yield f"its state is ok, and no parameter of rank {rank.rank} changed"
     yield from _about_tokens(rank, cell)
+    yield from _about_documents(rank, cell)
     yield from _about_start(rank)
     yield from _about_memory(rank)
     signals = rank.signals
@@ -259,6 +260,32 @@ def _about_tokens(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
     if tokens % samples or (known and tokens != samples * int(length or 0)):
         of = f" of {length} tokens" if known else ""
         yield f"rank {rank.rank} trained {tokens} tokens a step, in {samples} samples{of}"
+
+
+def _about_documents(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
+    """Where samples have different lengths, no more of them is computed than they have room for, and
+    what is computed contains them."""
+    use = rank.documents
+    if (use is None) != (cell.lengths is None):
+        has = "no documents" if use is None else "documents"
+        yield f"rank {rank.rank} has {has}, against what its cell asks for"
+        return
+    length = cell.model_options.get("sequence_length")
+    if use is None or not isinstance(length, int):
+        return
+    real, computed = use.real_tokens_per_step, use.computed_tokens_per_step
+    room = cell.copy_batch_size * length
+    if not 0 < real <= computed <= room:
+        yield (
+            f"rank {rank.rank} trained {real:g} tokens of documents a step, computed {computed:g}, "
+            f"and has room for {room}"
+        )
+    pairs = use.document_pairs_per_step
+    if not real <= pairs <= real * length * (1 + _ROUNDING):
+        yield (
+            f"rank {rank.rank}: {pairs:g} pairs of tokens a step are not of "
+            f"{real:g} tokens in documents of at most {length}"
+        )
 
 
 def _about_start(rank: RankRecord) -> Iterator[str]:

@@ -112,10 +112,12 @@ def compute_figures(
     peak: Peak | None,
     hardware: HardwareFigures | None,
     hardware_count: int | None = None,
+    work_share: float = 1.0,
 ) -> Compute:
-    """``hardware_count`` is the number of devices that ``hardware`` was measured on at once."""
+    """``hardware_count`` is the number of devices that ``hardware`` was measured on at once;
+    ``work_share`` what documents of different lengths need, over samples of full length."""
     per_sample = flops.forward + flops.backward
-    per_step = per_sample * cell.global_batch_size
+    per_step = per_sample * cell.global_batch_size * work_share
     rate = per_step / (times.step * cell.world_size)
     recomputed = {"none": 0.0, "full": flops.blocks_forward}.get(cell.activation_checkpointing)
     # Where backward contains the gradient sync, the passes of several devices are not compute only.
@@ -153,8 +155,11 @@ def compute_figures(
 
 def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
     """Operations per byte moved in one device's passes: weights count once a pass, samples each.
-    ``None`` where the bytes are not known, or the model is split."""
+    ``None`` where the bytes are not known, samples have different lengths, or the model is
+    split."""
     if flops.sample_bytes is None or flops.fixed_bytes is None or cell.degrees.model > 1:
+        return None
+    if cell.lengths is not None:
         return None
     samples, passes = cell.copy_batch_size, cell.gradient_accumulation
     moved = samples * flops.sample_bytes + passes * flops.fixed_bytes

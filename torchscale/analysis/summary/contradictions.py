@@ -332,8 +332,7 @@ def _about_rank_steps(
             f"{which}: its batches took {measured[place]:.4g} s, the steps in them "
             f"{of_steps[place]:.4g} s"
         )
-    columns = {name: np.array(getattr(steps, name)) for name in (*_ASCENDING, "mean")}
-    for place, found in _out_of_order(columns):
+    for place, found in _out_of_order(steps, len(ranks)):
         yield f"steps of rank {ranks[place].rank}: {found}"
     for place, rank in enumerate(ranks):
         yield from _about_batches(rank, steps.minimum[place], steps.maximum[place])
@@ -406,8 +405,7 @@ def _about_exchange(signals: SignalDigest, steps: StepDigest | None) -> Iterator
 
 def _about_digest(digest: Digest) -> Iterator[str]:
     """Contradictions within the digest of the group's steps."""
-    columns = {name: np.array([getattr(digest, name)]) for name in (*_ASCENDING, "mean")}
-    for _, found in _out_of_order(columns):
+    for _, found in _out_of_order(digest, 1):
         yield f"steps: {found}"
     kept = digest.values
     outside = bool(kept) and (
@@ -422,9 +420,17 @@ def _about_digest(digest: Digest) -> Iterator[str]:
 _ASCENDING = ("minimum", "p50", "p95", "p99", "maximum")
 
 
-def _out_of_order(columns: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, str]]:
-    """Digests whose quantiles do not ascend, or whose mean is not between their extremes: which,
-    and what it says."""
+def _out_of_order(steps: Digest | RankSteps, count: int) -> Iterator[tuple[int, str]]:
+    """Digests, so many, whose quantiles do not ascend, or whose mean is not between their extremes:
+    which, and what it says."""
+    names = (*_ASCENDING, "mean")
+    table = np.array([getattr(steps, name) for name in names]).reshape(len(names), count)
+    quantiles, mean = table[:-1], table[-1]
+    least, most = quantiles[0], quantiles[-1]
+    outside = (mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))
+    if not (outside | (quantiles[:-1] > quantiles[1:] * (1 + _ROUNDING))).any():
+        return
+    columns = dict(zip(names, table, strict=True))
     for name, following in itertools.pairwise(_ASCENDING):
         value, larger = columns[name], columns[following]
         for place in np.flatnonzero(value > larger * (1 + _ROUNDING)).tolist():
@@ -432,10 +438,7 @@ def _out_of_order(columns: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[
                 int(place),
                 f"{name} {value[place]:.4g} s is above {following} {larger[place]:.4g} s",
             )
-    mean, least, most = columns["mean"], columns["minimum"], columns["maximum"]
-    for place in np.flatnonzero(
-        (mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))
-    ).tolist():
+    for place in np.flatnonzero(outside).tolist():
         yield (
             int(place),
             f"mean {mean[place]:.4g} s is not between {least[place]:.4g} and {most[place]:.4g} s",

@@ -168,12 +168,12 @@ class TrainingCell(Frozen):
         """Samples all ranks process per step."""
         return self.per_device_batch_size * self.world_size
 
-    @property
+    @cached_property
     def title(self) -> str:
         """The model as people call it, with what tells it from its variants."""
         return model_title(self.model, self.model_options)
 
-    @property
+    @cached_property
     def model_name(self) -> str:
         """The model as a config names it, with what tells it from its variants."""
         return self.model + options_suffix(self.model, self.model_options)

@@ -125,7 +125,7 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("model: {compile: [true, default]}", "true and 'default' are the same mode; keep one"),
         (
             "training: {precision: bf61}",
-            "expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got 'bf61'; did you mean 'bf16'?",
+            "expected 'fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'mxfp8' or 'nvfp4', got 'bf61'; did you mean 'bf16'?",
         ),
         ("training: 3", "config.yaml:3: training: expected a mapping of keys to values, got 3"),
         ("training: {learning_rate: .inf}", "got '.inf'"),
@@ -342,7 +342,7 @@ def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> 
     [
         (
             "--training.precision=bf61",
-            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got "
+            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'mxfp8' or 'nvfp4', got "
             "'bf61'",
         ),
         (

@@ -168,6 +168,11 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             "tensor 1 × pipeline 1 × context 3 does not multiply to 4 devices",
         ),
         ({"training": {"precision": "fp8"}}, "fp8 needs a CUDA device"),
+        ({"training": {"precision": "mxfp8"}}, "mxfp8 needs a CUDA device"),
+        (
+            {"training": {"precision": "nvfp4"}, "parallel": strategy("tensor")},
+            "nvfp4 cannot be combined with tensor",
+        ),
         (
             {"training": {"precision": "fp8"}, "parallel": strategy("tensor")},
             "fp8 cannot be combined with tensor",
@@ -250,6 +255,35 @@ def test_fp8_needs_a_device_that_has_it() -> None:
     ):
         (entry,) = make_plan(experiment(**settings), machine(gpus=1, capability=capability)).cells
         assert entry.skip_reason == told
+
+
+@pytest.mark.parametrize("precision", ["mxfp8", "nvfp4"])
+@pytest.mark.parametrize(
+    ("capability", "torchao", "told"),
+    [
+        ("9.0", "0.18.0", "{} needs compute capability 10.0; NVIDIA H100 has 9.0"),
+        ("10.0", None, "{} needs torchao 0.18, which is not installed: pip install"),
+        ("10.0", "0.9.1", "{} needs torchao 0.18; this is 0.9.1: pip install"),
+        ("10.0", "0.18.0+cu130", ""),
+        ("10.3", "1.0.0", ""),
+        ("12.0", "not known", ""),
+    ],
+)
+def test_block_scaled_products_need_blackwell_and_torchao(
+    precision: str, capability: str, torchao: str | None, told: str
+) -> None:
+    settings = {
+        "models": "tiny-decoder",
+        "batch_sizes": 8,
+        "gpu_counts": 1,
+        "training": {"precision": precision},
+    }
+    there = machine(gpus=1, capability=capability)
+    versions = there.environment.versions.model_copy(update={"torchao": torchao})
+    environment = there.environment.model_copy(update={"versions": versions})
+    (entry,) = make_plan(experiment(**settings), replace(there, environment=environment)).cells
+    assert (entry.skip_reason or "").startswith(told.format(precision))
+    assert bool(entry.skip_reason) == bool(told)
 
 
 def test_a_clock_that_stops_the_device_takes_no_pipeline() -> None:

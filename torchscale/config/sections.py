@@ -104,7 +104,8 @@ class TrainingSettings(ConfigSection):
         AxisSchema({"const": "amp"}),
     ] = Field(
         ("fp32",),
-        description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16 or fp8; an axis.",
+        description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16, fp8, or mxfp8 and nvfp4 "
+        "(Blackwell, with torchao); an axis.",
     )
     optimizer: Axis[OptimizerChoice] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
     fused: Axis[bool] = Field(

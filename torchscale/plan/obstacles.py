@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchscale.catalog.devices import MIN_CAPABILITY
+from torchscale.catalog.devices import BLOCK_SCALED, MIN_CAPABILITY, TORCHAO
 from torchscale.catalog.models import CONTEXT, EXPERT, MODELS, InputKind, find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.degrees import Degrees
@@ -22,7 +22,8 @@ from torchscale.schema.node.environment import DeviceInfo
 
 _HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
 """Options whose width is split evenly over attention heads."""
-_CUDA_ONLY = ("tf32", "fp8")
+_CUDA_ONLY = ("tf32", "fp8", *BLOCK_SCALED)
+_LEAST_TORCHAO = tuple(map(int, TORCHAO.split(".")))
 _CIFAR_CLASSES = 100
 _EXPERTS = "moe"
 _TAKES_DOCUMENTS = ("decoder", _EXPERTS)
@@ -51,6 +52,7 @@ class ExecutionTarget:
         nodes: Number of nodes of the sweep, each like this one.
         devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node
             without such a limit.
+        torchao: Version; ``None`` where it is not installed.
     """
 
     device: DeviceKind
@@ -62,6 +64,7 @@ class ExecutionTarget:
     fixed_threads: bool = False
     nodes: int = 1
     devices_per_node: int | None = None
+    torchao: str | None = None
 
     @property
     def capacity(self) -> int:
@@ -372,8 +375,8 @@ def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
 
 
 def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
-    if cell.precision == "fp8" and cell.degrees.tensor > 1:
-        return "fp8 cannot be combined with tensor parallelism; use bf16"
+    if cell.precision in ("fp8", *BLOCK_SCALED) and cell.degrees.tensor > 1:
+        return f"{cell.precision} cannot be combined with tensor parallelism; use bf16"
     if cell.precision == "fp16" and cell.degrees.tensor * cell.degrees.pipeline > 1:
         return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
     if cell.precision == "fp16" and cell.degrees.expert > 1:
@@ -398,4 +401,20 @@ def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | No
                 f"{cell.precision} needs compute capability {minimum}; {info.name} has "
                 f"{info.compute_capability}"
             )
+    return _torchao_obstacle(cell, target)
+
+
+def _torchao_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
+    """A precision whose products come from torchao, which is missing or too old."""
+    if cell.precision not in BLOCK_SCALED:
+        return None
+    needs, install = (
+        f"{cell.precision} needs torchao {TORCHAO}",
+        f"pip install 'torchao>={TORCHAO}'",
+    )
+    if target.torchao is None:
+        return f"{needs}, which is not installed: {install}"
+    version = re.match(r"(\d+)\.(\d+)", target.torchao)
+    if version is not None and tuple(map(int, version.groups())) < _LEAST_TORCHAO:
+        return f"{needs}; this is {target.torchao}: {install}"
     return None

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.exchanges import ExchangeBatch
 from torchscale.schema.launch.experts import ExpertStep
 from torchscale.schema.launch.steps import Batch, StepSample
+from torchscale.worker.block_scaled import use_block_scaled
 from torchscale.worker.data import make_source, plan_documents
 from torchscale.worker.data.documents import POOL_STEPS, DocumentMeter
 from torchscale.worker.data.interface import Source
@@ -105,6 +107,8 @@ class Trainer:
         self._workload = build_workload(cell)
         if cell.precision == "fp8":
             use_fp8(self._workload.module)
+        if cell.precision in BLOCK_SCALED:
+            use_block_scaled(self._workload.module, cell.precision)
         self.parameters = sum(parameter.numel() for parameter in self._workload.module.parameters())
         self.active_parameters = self._workload.active_parameters
         # Dropout differs between tokens, but not between ranks that process the same ones.

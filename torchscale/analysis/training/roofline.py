@@ -8,7 +8,7 @@ from typing import Literal
 
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.catalog.devices import find_device
-from torchscale.config.choices import MatmulType, Precision
+from torchscale.config.choices import PeakType, Precision
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount
 
@@ -20,9 +20,9 @@ half of a roof or more; below a third, most of the time goes to small operators 
 which a roofline does not model."""
 
 _BYTES_OF_FP32 = 4
-_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Bytes per element of what a step's operators read and write; with fp8 only the inputs of products
-are smaller than bf16."""
+_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
+"""Bytes per element of what a step's operators read and write; with the last three only the inputs
+of products are smaller than bf16."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Compute:
 def find_peak(
     precision: Precision,
     device_name: str,
-    declared: Mapping[MatmulType, float],
+    declared: Mapping[PeakType, float],
     hardware: HardwareFigures | None,
 ) -> Peak | None:
     """The user's own, else the device's documented dense figure, else the measured rate of matrix

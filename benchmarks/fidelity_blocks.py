@@ -28,7 +28,7 @@ from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.measure.host import HostLoadMeter, usable_cpus
 from torchscale.worker.memory.heap import keep_freed_memory
-from torchscale.worker.models.decoder import next_token_loss
+from torchscale.worker.models.sequence import next_token_loss
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.trainer import Trainer

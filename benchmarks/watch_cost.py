@@ -40,8 +40,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, dataloader
 from watched_program import Cause, Network, Rows, _optimizer, _passes, _update, parallelized
 
+from torchscale.worker.watch import beats, hooks, marks, recorder
 from torchscale.worker.watch import collector as collectors
-from torchscale.worker.watch import hooks, marks, recorder
 
 SETTLING = 2
 """Steps after a switch that count for neither side."""
@@ -107,8 +107,8 @@ class Switch:
         originals = [getattr(owner, name) for owner, name in PATCHED]
         self._clock = AttachedTime()
         callbacks = list(gc.callbacks)
-        for module in (collectors, recorder):
-            setattr(module, "monotonic", self._clock.now)  # noqa: B010 - mypy knows no such name
+        for module, name in ((beats, "time"), (recorder, "monotonic")):
+            setattr(module, name, self._clock.now)
         made: list[collectors.Collector] = []
         keep = collectors.Collector.__init__
 
@@ -192,8 +192,9 @@ class Switch:
         dump = self.collector._recorder._dump
         if dump is None:
             return 0
-        entries = pickle.loads(dump(True, False, False)).get("entries")  # noqa: S301 - of this very process
-        return int(entries[-1]["record_id"]) if entries else 0
+        with recorder._no_collection():
+            entries = pickle.loads(dump(True, False, False)).get("entries")  # noqa: S301 - of this very process
+            return int(entries[-1]["record_id"]) if entries else 0
 
 
 class ThreadUse:

@@ -42,9 +42,9 @@ class Cluster:
     hub: tuple[str, ...]
     nodes: list[Node] = field(default_factory=list)
 
-    def shape(self, node: Node, rate: str) -> None:
+    def shape(self, node: Node, rate: str, rail: int = 0) -> None:
         """Limit a node's link to ``rate`` (``100mbit``) in both directions."""
-        for enter, link in ((self.hub, f"v{node.number}"), (node.enter, "eth0")):
+        for enter, link in ((self.hub, _link(node.number, rail)), (node.enter, f"eth{rail}")):
             run([*enter, tool("tc"), "qdisc", "replace", "dev", link, "root", *_bucket(rate)])
 
     def shape_link(self, first: Node, second: Node, rate: str, *, others: str) -> None:
@@ -113,8 +113,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[Cluster]:
-    """A cluster of ``nodes`` nodes: ``n0`` at 10.77.0.1, ``n1`` at 10.77.0.2, …
+def cluster(nodes: int, rails: int = 1) -> Iterator[Cluster]:
+    """A cluster of ``nodes`` nodes: ``n0`` at 10.77.0.1, ``n1`` at 10.77.0.2, … Each further rail is a
+    bridge of its own with an interface of each node: ``eth1`` at 10.78.0.1, …
 
     Raises:
         PermissionError: this user may make no namespaces.
@@ -124,8 +125,9 @@ def cluster(nodes: int) -> Iterator[Cluster]:
         hub, as_user = _hub(stack)
         made = Cluster(_enter(hub, as_user))
         ip = [*made.hub, tool("ip")]
-        run([*ip, "link", "add", "br0", "type", "bridge"])
-        run([*ip, "link", "set", "br0", "up"])
+        for rail in range(rails):
+            run([*ip, "link", "add", f"br{rail}", "type", "bridge"])
+            run([*ip, "link", "set", f"br{rail}", "up"])
         for number in range(nodes):
             outside = _enter(hub, as_user) if as_user else ()
             holder = _hold([*outside, tool("unshare"), "-n", "-u"], stack)
@@ -133,33 +135,36 @@ def cluster(nodes: int) -> Iterator[Cluster]:
             node = Node(
                 number,
                 f"n{number}",
-                f"10.77.{number // 250}.{number % 250 + 1}",
+                _address(number, 0),
                 enter,
                 cores[number % len(cores)],
             )
             run([*enter, tool("hostname"), node.hostname])
-            link = f"v{number}"
-            run(
-                [
-                    *ip,
-                    "link",
-                    "add",
-                    link,
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    "eth0",
-                    "netns",
-                    str(holder),
-                ]
-            )
-            run([*ip, "link", "set", link, "master", "br0", "up"])
             run([*enter, tool("ip"), "link", "set", "lo", "up"])
-            run([*enter, tool("ip"), "link", "set", "eth0", "up"])
-            run([*enter, tool("ip"), "address", "add", f"{node.address}/16", "dev", "eth0"])
+            for rail in range(rails):
+                _join_bridge(ip, holder, node, rail)
             made.nodes.append(node)
         yield made
+
+
+def _join_bridge(ip: Sequence[str], holder: int, node: Node, rail: int) -> None:
+    """A link between a node and the bridge of a rail."""
+    link, name = _link(node.number, rail), f"eth{rail}"
+    pair = ["link", "add", link, "type", "veth", "peer", "name", name, "netns", str(holder)]
+    run([*ip, *pair])
+    run([*ip, "link", "set", link, "master", f"br{rail}", "up"])
+    inside = [*node.enter, tool("ip")]
+    run([*inside, "link", "set", name, "up"])
+    run([*inside, "address", "add", f"{_address(node.number, rail)}/16", "dev", name])
+
+
+def _address(number: int, rail: int) -> str:
+    return f"10.{77 + rail}.{number // 250}.{number % 250 + 1}"
+
+
+def _link(number: int, rail: int) -> str:
+    """The bridge's end of a node's link."""
+    return f"v{number}" if rail == 0 else f"v{number}r{rail}"
 
 
 def run(command: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,27 @@ def test_messages_that_cannot_be_written_keep_the_exit_code(tmp_path: Path) -> N
             ).returncode
             == 2
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("docs", "names")])
+def test_a_process_of_its_own_writes_all_that_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    done = run_program(tmp_path, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expected = torchscale(tmp_path, *arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().replace("python -m torchscale", "torchscale") == expected.stdout
+
+
+def test_a_command_runs_with_the_garbage_collector(tmp_path: Path) -> None:
+    gc.disable()  # as while the program is imported
+    try:
+        assert torchscale(tmp_path, "docs", "names").returncode == 0
+        assert gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def run_program(

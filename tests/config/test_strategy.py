@@ -59,10 +59,42 @@ def test_to_other_parameters_these_ranks_are_copies_or_shards() -> None:
     assert degrees.beside_experts(sharded=True) == Degrees(8, replicate=2, shard=4)
 
 
+def test_ranks_that_share_sequences_have_the_same_samples_and_other_tokens() -> None:
+    degrees = Degrees(8, replicate=2, context=2, tensor=2)
+    assert [degrees.coordinate(rank).context for rank in range(8)] == [0, 0, 1, 1] * 2
+    assert [degrees.data_index(rank) for rank in range(8)] == [0] * 4 + [1] * 4
+    assert [degrees.tokens_index(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert (degrees.data, degrees.model) == (2, 4)
+    with pytest.raises(ValueError, match="× tensor 2 × pipeline 1 × context 2 does not"):
+        Degrees(7, replicate=2, context=2, tensor=2)
+
+
+def test_experts_lie_next_to_each_other_within_sequences() -> None:
+    degrees = Degrees(8, shard=2, context=2, expert=2)
+    places = [degrees.coordinate(rank) for rank in range(8)]
+    assert [place.expert for place in places] == [0, 1] * 4
+    assert [place.context for place in places] == [0, 0, 1, 1] * 2
+    assert [degrees.data_index(rank) for rank in range(8)] == [0, 1, 0, 1, 2, 3, 2, 3]
+
+
+def test_to_parameters_ranks_that_share_sequences_are_copies_or_shards() -> None:
+    degrees = Degrees(8, replicate=2, context=4)
+    assert degrees.beside_context(sharded=False) == Degrees(8, replicate=8)
+    assert degrees.beside_context(sharded=True) == Degrees(8, replicate=2, shard=4)
+
+
 def test_who_uses_fsdp() -> None:
-    given = ["ddp", "fsdp", "ep", {"name": "ep", "dense": "fsdp"}, {"name": "hybrid", "shard": 2}]
+    given = [
+        "ddp",
+        "fsdp",
+        "ep",
+        {"name": "ep", "dense": "fsdp"},
+        {"name": "hybrid", "shard": 2},
+        "cp",
+        {"name": "cp", "parameters": "fsdp"},
+    ]
     found = experiment(parallel={"strategy": given}).parallel.strategy
-    for count, expected in ((4, ["fsdp", "ep", "hybrid"]), (1, ["fsdp"])):
+    for count, expected in ((4, ["fsdp", "ep", "hybrid", "cp"]), (1, ["fsdp"])):
         able = [one for one in found if count > 1 or one.name != "hybrid"]
         assert [one.name for one in able if sharding(one, one.degrees(count))] == expected
 
@@ -96,6 +128,10 @@ def test_an_impossible_product_tells_every_degree(world_size: int) -> None:
         ({"name": "ep", "degree": 2}, 8, Degrees(8, replicate=4, expert=2)),
         ({"name": "ep", "degree": 2, "dense": "fsdp"}, 8, Degrees(8, shard=4, expert=2)),
         ({"name": "hybrid", "shard": 2, "ep": 2}, 8, Degrees(8, replicate=2, shard=2, expert=2)),
+        ("cp", 4, Degrees(4, context=4)),
+        ({"name": "cp", "degree": 2}, 8, Degrees(8, replicate=4, context=2)),
+        ({"name": "cp", "degree": 2, "parameters": "fsdp"}, 8, Degrees(8, shard=4, context=2)),
+        ({"name": "hybrid", "tensor": 2, "cp": 2}, 8, Degrees(8, replicate=2, tensor=2, context=2)),
     ],
 )
 def test_degrees_of_strategies(strategy: object, world_size: int, expected: Degrees) -> None:
@@ -161,10 +197,12 @@ def test_the_same_samples_a_step_whatever_the_strategy() -> None:
         "pipeline",
         {"name": "hybrid", "data": 2, "tensor": 2},
         "ep",
+        "cp",
+        {"name": "cp", "degree": 2},
     ]
     found = cells(models="tiny-decoder", batch_sizes=8, gpu_counts=4, parallel={"strategy": names})
     assert {cell.global_batch_size for cell in found} == {32}
-    assert [cell.copy_batch_size for cell in found] == [8, 8, 32, 32, 16, 8]
+    assert [cell.copy_batch_size for cell in found] == [8, 8, 32, 32, 16, 8, 32, 16]
 
 
 def test_every_strategy_declares_its_signals() -> None:

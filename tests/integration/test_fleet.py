@@ -113,3 +113,25 @@ def test_a_slow_link_is_named_as_a_link(program: Program) -> None:
     assert pairwise["status"] == "bad", pairwise["verdict"]
     assert [link["nodes"] for link in pairwise["links"] if link["is_bad"]] == [[1, 2]]
     assert not any(node["is_bad"] for node in pairwise["nodes"])
+
+
+@pytest.mark.campaign
+def test_a_slow_card_of_a_node_is_named_with_its_network_and_no_link(program: Program) -> None:
+    with network.cluster(4, rails=2) as cluster:
+        for node in cluster.nodes:
+            cluster.shape(node, "200mbit")
+            cluster.shape(node, "60mbit" if node.number == 2 else "200mbit", rail=1)
+        first, *others = run_on_all(program, cluster, "validate", "--pairwise", "--json")
+    assert [first[0], *(other[0] for other in others)] == [1] * 4, first[2]
+    content = json.loads(first[1])
+    (further,) = content["rails"]
+    assert (content["pairwise"]["network"], content["pairwise"]["status"]) == (
+        "10.77.0.0/16",
+        "none",
+    )
+    assert (further["network"], further["status"]) == ("10.78.0.0/16", "bad")
+    (bad,) = (each for each in further["nodes"] if each["is_bad"])
+    assert bad["nodes"] == [2]
+    assert bad["action"] == "check its network card, cable and switch port"
+    assert not any(link["is_bad"] for link in further["links"])
+    assert "more time (network 10.78.0.0/16)" in content["verdict"]

@@ -78,6 +78,13 @@ def needs_ranks():
         ("tensor", ModelCheck(built=True, heads=4), None),
         ("ep", ModelCheck(built=True, heads=4), "has no experts that can be spread over devices"),
         ("ep", ModelCheck(built=True, experts=8), None),
+        ("cp", ModelCheck(built=True, heads=4), "it has no context_split()"),
+        (
+            "cp",
+            ModelCheck(built=True, sequence_length=18),
+            "sequences of 18 tokens do not divide into 4 chunks",
+        ),
+        ("cp", ModelCheck(built=True, sequence_length=16), None),
         ("sequence", ModelCheck(built=True, heads=4), "cannot be split along the sequence"),
         ("sequence", ModelCheck(built=True, heads=4, takes_sequence=True), None),
     ],

@@ -16,6 +16,7 @@ from torchscale.measure import fleet_steps as module
 from torchscale.measure.fleet import FleetOutcome, join_fleet
 from torchscale.measure.fleet_steps import FleetOptions, FleetSteps, _partner, _read, _Times
 from torchscale.nodes.fleet import judge_fleet
+from torchscale.nodes.rails import Rail
 from torchscale.schema.node.fleet import (
     FleetNode,
     MeasuredPair,
@@ -130,15 +131,21 @@ class Steps(FleetSteps):
         self._answer, self._stop = answer, StopRequest()
         self.asked: list[int] = []
 
-    def _run_pairwise(self, backend: str, names: dict[int, str], gpu: int, gpus: int) -> Pairwise:
-        seconds = self._answer(gpu, self.asked.count(gpu))
-        self.asked.append(gpu)
-        return pairs_of_rail(gpu if backend == "nccl" else None, seconds)
+    def _run_pairwise(
+        self, backend: str, names: dict[int, str], rail: Rail, rails: int
+    ) -> Pairwise:
+        seconds = self._answer(rail.gpu, self.asked.count(rail.gpu))
+        self.asked.append(rail.gpu)
+        return pairs_of_rail(rail.gpu if backend == "nccl" else None, seconds)
+
+
+def gpus(count: int) -> list[Rail]:
+    return [Rail(gpu=gpu) for gpu in range(count)]
 
 
 def test_every_gpu_of_the_nodes_is_measured_in_turn() -> None:
     steps = Steps(lambda rail, before: 0.010)
-    rails = steps._run_rails("nccl", {}, 8)
+    rails = steps._run_rails("nccl", {}, gpus(8))
     assert steps.asked == [each.rail for each in rails] == list(range(8))
     assert steps._confirmed("nccl", {}, rails) == ()
     assert len(steps.asked) == 8, "nothing is measured again where nothing is slow"
@@ -150,7 +157,7 @@ def test_rails_are_left_out_where_the_time_does_not_suffice(
     clock = iter(range(0, 10_000, 100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(module, "RAILS_SECONDS", 350.0)
-    assert len(Steps(lambda rail, before: 0.010)._run_rails("nccl", {}, 8)) == 3
+    assert len(Steps(lambda rail, before: 0.010)._run_rails("nccl", {}, gpus(8))) == 3
 
 
 @pytest.mark.parametrize(("again", "named"), [(0.014, [5]), (0.010, [])])
@@ -161,13 +168,41 @@ def test_a_slow_rail_is_named_once_it_is_slow_again(again: float, named: list[in
         return (0.014, again)[before]
 
     steps = Steps(answer)
-    rails = steps._run_rails("nccl", {}, 8)
+    rails = steps._run_rails("nccl", {}, gpus(8))
     assert [slow.rail for slow in steps._confirmed("nccl", {}, rails)] == named
     assert steps.asked == [*range(8), 5]
 
 
 def test_over_gloo_there_is_one_measurement_and_no_rail() -> None:
     steps = Steps(lambda rail, before: 0.010)
-    (only,) = steps._run_rails("gloo", {}, 1)
+    (only,) = steps._run_rails("gloo", {}, [Rail()])
     assert only.rail is None
     assert steps._confirmed("gloo", {}, [only]) == ()
+
+
+class Networks(Steps):
+    """Steps over gloo, where no pair reaches each other in some networks."""
+
+    def __init__(self, apart: str) -> None:
+        super().__init__(lambda rail, before: 0.010)
+        self._apart = apart
+
+    def _run_pairwise(
+        self, backend: str, names: dict[int, str], rail: Rail, rails: int
+    ) -> Pairwise:
+        pairwise = pairs_of_rail(None).model_copy(update={"network": rail.network})
+        if rail.network != self._apart:
+            return pairwise
+        failed = MeasuredPair(nodes=(0, 1), error="timed out")
+        return pairwise.model_copy(update={"status": PairwiseStatus.FAILED, "pairs": (failed,)})
+
+
+def test_a_further_network_that_joins_no_nodes_is_none_of_theirs() -> None:
+    asked = [Rail(network="a"), Rail(network="b"), Rail(network="c")]
+    found = Networks(apart="b")._run_rails("gloo", {}, asked)
+    assert [each.network for each in found] == ["a", "c"]
+
+
+def test_the_network_that_leads_to_node_0_fails_where_it_joins_nobody() -> None:
+    found = Networks(apart="a")._run_rails("gloo", {}, [Rail(network="a"), Rail(network="b")])
+    assert [each.status for each in found] == [PairwiseStatus.FAILED, PairwiseStatus.CANNOT_TELL]

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import socket
 import time
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.nodes.test_leader import TOKEN
 from tests.nodes.test_preflight import description
-from torchscale.errors import ExitCode, UsageError
+from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.launch.cluster import Cluster
 from torchscale.nodes import network
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.leader import Leader
-from torchscale.nodes.network import UnresolvedError, listen_as_leader, resolve
+from torchscale.nodes.network import (
+    UnresolvedError,
+    interface_in,
+    listen_as_leader,
+    networks,
+    resolve,
+)
 
 HERE = "127.0.0.1"
 LATER = "PET_*"
@@ -118,3 +126,27 @@ def test_another_node_asks_for_the_name_until_it_leads_to_node_0(
             other.join(description(), 30, lambda: False)
     finally:
         other.close()
+
+
+def test_networks_are_those_of_interfaces_that_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(address: str, netmask: str | None, family: int = socket.AF_INET) -> Any:
+        return SimpleNamespace(family=family, address=address, netmask=netmask)
+
+    entries = {
+        "lo": [of(HERE, "255.0.0.0")],
+        "eth0": [of("10.0.0.5", "255.255.0.0"), of("fe80::1", None, socket.AF_INET6)],
+        "eth1": [of("10.1.0.5", "255.255.255.0")],
+        "down0": [of("10.2.0.5", "255.255.255.0")],
+        "tun0": [of("10.3.0.5", "255.255.255.255")],
+        "usb0": [of("169.254.3.1", "255.255.255.0")],
+    }
+    states = {name: SimpleNamespace(isup=name != "down0") for name in entries}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: entries)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: states)
+    assert {str(address): name for address, name in networks().items()} == {
+        "10.0.0.5/16": "eth0",
+        "10.1.0.5/24": "eth1",
+    }
+    assert interface_in("10.1.0.0/24") == "eth1"
+    with pytest.raises(MachineError, match=r"no interface in the network 10\.9\.0\.0/24"):
+        interface_in("10.9.0.0/24")

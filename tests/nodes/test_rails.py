@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv4Interface
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from torchscale.nodes.rails import slow_rails
+from torchscale.nodes.rails import common_networks, slow_rails
 from torchscale.schema.node.fleet import MeasuredPair, Pairwise, PairwiseStatus
 
 Pair = tuple[int, int]
@@ -91,3 +92,29 @@ def test_rails_that_failed_are_left_out() -> None:
     failed = rail(3, 4, 3).model_copy(update={"pairs": ()})
     rails = [*(rail(it, 4, it, factor=1.5 if it == 1 else 1.0) for it in range(3)), failed]
     assert [slow.rail for slow in slow_rails(rails)] == [1]
+
+
+def interfaces(*texts: str) -> list[IPv4Interface]:
+    return [IPv4Interface(text) for text in texts]
+
+
+def test_the_networks_of_all_nodes_are_their_rails_the_one_to_node_0_first() -> None:
+    nodes = [interfaces(f"10.1.0.{it}/24", f"10.0.0.{it}/24", f"10.{it}.9.1/24") for it in (5, 6)]
+    assert common_networks(nodes, "10.1.0.5") == ("10.1.0.0/24", "10.0.0.0/24")
+    assert common_networks(nodes, "10.0.0.5") == ("10.0.0.0/24", "10.1.0.0/24")
+
+
+def test_a_network_that_each_node_has_of_its_own_joins_none_of_them() -> None:
+    """Docker's bridge has the same address on every host."""
+    nodes = [interfaces(f"10.0.0.{it}/24", "172.17.0.1/16") for it in range(1, 4)]
+    assert common_networks(nodes, "10.0.0.1") == ("10.0.0.0/24",)
+
+
+def test_a_network_that_a_node_is_not_in_is_no_rail() -> None:
+    nodes = [interfaces("10.0.0.1/24", "10.1.0.1/24"), interfaces("10.0.0.2/24")]
+    assert common_networks(nodes, "10.0.0.1") == ("10.0.0.0/24",)
+
+
+def test_two_interfaces_in_one_network_are_one_rail() -> None:
+    nodes = [interfaces(f"10.0.0.{it}/24", f"10.0.0.{100 + it}/24") for it in (1, 2)]
+    assert common_networks(nodes, "10.0.0.1") == ("10.0.0.0/24",)

@@ -118,3 +118,46 @@ def test_slow_nodes_are_ranked_with_their_interval_and_what_to_do() -> None:
     assert ranked[0].endswith("LOW (host)")
     assert any(line.startswith("return 5 (n5), node: have the host looked at") for line in lines)
     assert lines[-1] == "Not fit: node 5 (n5) is slow: training 15 % below the others."
+
+
+def test_a_slow_link_has_an_action_and_a_network_where_there_are_several() -> None:
+    slow, _ = judge_pairwise(
+        [0, 1, 2, 3],
+        NAMES,
+        times(4, {(1, 3): 1.6}, 1),
+        {},
+        backend="gloo",
+        message_bytes=4 << 20,
+        network="10.1.0.0/16",
+    )
+    fleet = judge_fleet(
+        [fleet_node(rank) for rank in range(4)],
+        None,
+        [slow],
+        networks_left_out=["10.2.0.0/16"],
+    )
+    lines = printed(fleet)
+    assert "all pairs: 6 all-reduces of 4.00 MiB over gloo (network 10.1.0.0/16)" in lines
+    (told,) = (line for line in lines if line.startswith("retest "))
+    assert told.startswith("retest link 1 (n1) – 3 (n3): check the switches and cables")
+    assert "networks not measured: 10.2.0.0/16" in lines
+    assert "more time (network 10.1.0.0/16)" in lines[-1]
+
+
+def test_a_figure_below_its_limit_without_certainty_is_marked() -> None:
+    runs = fleet(4, {1: 0.86})
+    shaky = (
+        runs[1]
+        .series[0]
+        .model_copy(
+            update={
+                "values": tuple(7.74 * factor for factor in (1.3, 0.8, 1.2, 0.75, 1, 1, 1.3, 0.8))
+            }
+        )
+    )
+    runs[1] = runs[1].model_copy(update={"series": (shaky,)})
+    lines = printed(
+        judge_fleet([fleet_node(rank) for rank in range(4)], None, speeds=judge_speeds(runs, {}))
+    )
+    (marked,) = (line for line in lines if line.endswith("unclear"))
+    assert marked.startswith("1 (n1) node training ")

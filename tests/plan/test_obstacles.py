@@ -138,6 +138,35 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             },
             "selective activation checkpointing does not support experts that FSDP2 shards",
         ),
+        (
+            {"models": "tiny-resnet", "parallel": strategy("cp")},
+            "tiny-resnet takes images: it has no sequence of tokens to split",
+        ),
+        (
+            {"models": "tiny-bert", "parallel": strategy("cp")},
+            "tiny-bert does not support context parallelism; decoder, gpt2, llama and moe models "
+            "do, or your own",
+        ),
+        (
+            {"models": {"name": "tiny-decoder", "seq_len": 60}, "parallel": strategy("cp")},
+            "sequences of 60 tokens do not divide into 8 chunks, two for each of 4 devices",
+        ),
+        (
+            {
+                "models": {"name": "tiny-decoder", "seq_len": 12},
+                "parallel": strategy("hybrid", tensor=4, sequence=True, cp=2),
+                "gpu_counts": 8,
+            },
+            "6 tokens do not divide over 4 devices along the sequence",
+        ),
+        (
+            {"model": {"compile": True}, "parallel": strategy("hybrid", tensor=2, cp=2)},
+            "torch.compile fails on tensor parallelism combined with data parallelism",
+        ),
+        (
+            {"parallel": strategy("hybrid", cp=3)},
+            "tensor 1 × pipeline 1 × context 3 does not multiply to 4 devices",
+        ),
         ({"training": {"precision": "fp8"}}, "fp8 needs a CUDA device"),
         (
             {"training": {"precision": "fp8"}, "parallel": strategy("tensor")},
@@ -198,6 +227,9 @@ def test_what_an_older_torch_cannot_do_on_cpus(
         {"models": "hf:here/config.json", "model": {"channels_last": True}},
         {"models": {"name": "tiny-resnet", "num_classes": 100}, "data": {"source": "cifar100"}},
         {"training": {"gradient_accumulation": 4}},
+        {"parallel": strategy("cp"), "training": {"precision": "fp16"}},
+        {"models": "tiny-gpt2", "parallel": strategy("cp", degree=2, parameters="fsdp")},
+        {"models": "my_models:build", "parallel": strategy("cp")},
         {"gpu_counts": 32, "cores": 2, "launch": {"oversubscribe": True}},
     ],
 )

@@ -32,6 +32,7 @@ OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_lengt
 """Other names of options, as users may write them."""
 
 TENSOR, SEQUENCE, PIPELINE, EXPERT = "tensor", "sequence", "pipeline", "expert"
+CONTEXT = "context"
 """Ways in which a model can be split."""
 
 
@@ -83,7 +84,7 @@ def _text(
 
 def _llama(name: str, title: str, counts: tuple[int, int], length: int, heads: int) -> ModelFacts:
     """``heads``: of keys and values."""
-    return replace(_text(name, title, "llama", counts, length, TENSOR), heads=heads)
+    return replace(_text(name, title, "llama", counts, length, TENSOR, CONTEXT), heads=heads)
 
 
 def _encdec(
@@ -110,7 +111,7 @@ def _decoder(
     """``shape``: hidden_size, num_layers, num_heads, vocab_size, sequence_length."""
     names = ("hidden_size", "num_layers", "num_heads", "vocab_size", "sequence_length")
     options: Mapping[str, OptionValue] = MappingProxyType(dict(zip(names, shape, strict=True)))
-    splits = frozenset({TENSOR, SEQUENCE, PIPELINE})
+    splits = frozenset({TENSOR, SEQUENCE, PIPELINE, CONTEXT})
     return ModelFacts(name, title, "decoder", *counts, InputKind.TOKENS, options, splits)
 
 
@@ -127,7 +128,7 @@ def _moe(name: str, title: str, **shape: int) -> ModelFacts:
         sizes.forward_flops(int(options["sequence_length"])),
         InputKind.TOKENS,
         MappingProxyType(options),
-        frozenset({EXPERT}),
+        frozenset({EXPERT, CONTEXT}),
         active_parameters=sizes.active_parameters,
     )
 
@@ -157,10 +158,10 @@ _ALL = (
     _image("vit-l", "ViT-L/16", "vit", (304_326_632, 123_109_425_152), 224, 1000),
     _text("bert-base", "BERT-base", "bert", (109_514_298, 121_244_221_440), 512),
     _text("bert-large", "BERT-large", "bert", (335_174_458, 368_085_827_584), 512),
-    _text("gpt2", "GPT-2", "gpt2", (124_439_808, 291_648_307_200), 1024),
-    _text("gpt2-medium", "GPT-2 medium", "gpt2", (354_823_168, 826_951_073_792), 1024),
-    _text("gpt2-large", "GPT-2 large", "gpt2", (774_030_080, 1_774_570_700_800), 1024),
-    _text("gpt2-xl", "GPT-2 XL", "gpt2", (1_557_611_200, 3_506_703_564_800), 1024),
+    _text("gpt2", "GPT-2", "gpt2", (124_439_808, 291_648_307_200), 1024, CONTEXT),
+    _text("gpt2-medium", "GPT-2 medium", "gpt2", (354_823_168, 826_951_073_792), 1024, CONTEXT),
+    _text("gpt2-large", "GPT-2 large", "gpt2", (774_030_080, 1_774_570_700_800), 1024, CONTEXT),
+    _text("gpt2-xl", "GPT-2 XL", "gpt2", (1_557_611_200, 3_506_703_564_800), 1024, CONTEXT),
     _llama("llama-small", "Llama small", (58_466_816, 103_347_650_560), 1024, 8),
     _llama("llama-1b", "Llama 3.2 1B", (1_235_814_400, 5_611_374_772_224), 2048, 8),
     _llama("llama-8b", "Llama 3 8B", (8_030_261_248, 32_938_104_193_024), 2048, 8),
@@ -288,7 +289,7 @@ _ALL = (
     _image("tiny-resnet", "tiny ResNet", "resnet", (310_746, 3_172_864), 32, 10),
     _image("tiny-vit", "tiny ViT", "vit", (114_250, 3_884_800), 32, 10),
     _text("tiny-bert", "tiny BERT", "bert", (1_536_128, 190_840_832), 64),
-    _text("tiny-gpt2", "tiny GPT-2", "gpt2", (1_478_144, 188_743_680), 64),
+    _text("tiny-gpt2", "tiny GPT-2", "gpt2", (1_478_144, 188_743_680), 64, CONTEXT),
     _llama("tiny-llama", "tiny Llama", (2_523_776, 192_937_984), 64, 4),
     _text("tiny-t5", "tiny T5", "t5", (754_560, 102_760_448), 64),
     _decoder("tiny-decoder", "tiny decoder", (1_311_872, 142_606_336), (128, 4, 4, 2048, 64)),

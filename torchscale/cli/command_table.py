@@ -13,7 +13,6 @@ import typer
 
 from torchscale.cli.command import PlainGroup, finish_commands
 from torchscale.cli.earlier import refuse_earlier_command
-from torchscale.cli.options import CONTEXT_SETTINGS
 
 COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -128,6 +127,8 @@ def _command(name: str) -> Any:  # noqa: ANN401
     if group is not None:
         holder.add_typer(group, name=name, rich_help_panel=title)
     else:
+        from torchscale.cli.options import CONTEXT_SETTINGS  # noqa: PLC0415 - the list of commands needs no options
+
         settings = CONTEXT_SETTINGS if name in _TAKE_CONFIG_KEYS else None
         function = getattr(module, name)
         holder.command(name, rich_help_panel=title, context_settings=settings)(function)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
-from torchscale.util.process_exit import stop_signals
+from torchscale.util.stop_signals import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
@@ -63,6 +64,7 @@ def global_options(
 ) -> None:
     """Apply the options that every command has."""
     del version
+    gc.enable()  # see torchscale/__main__.py
     configure_output(verbose=verbose, quiet=quiet)
 
 

@@ -15,12 +15,13 @@ class Coordinate:
     shard: int
     tensor: int
     expert: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True)
 class Degrees:
     """Degrees of every kind of parallelism. Ranks lie in the order pipeline, replicate, shard,
-    expert, tensor, the last one innermost: neighbouring ranks communicate most.
+    context, expert, tensor, the last one innermost: neighbouring ranks communicate most.
 
     Attributes:
         world_size: Devices; the product of the others.
@@ -32,6 +33,7 @@ class Degrees:
         pipeline: Devices that hold different layers, and see the same samples.
         expert: Devices that the experts of every layer are spread over, each with its share of the
             batch.
+        context: Devices that each have a part of the tokens of the same samples.
 
     Raises:
         ValueError: a degree is below 1, or their product is not the world size; the text prints
@@ -44,9 +46,11 @@ class Degrees:
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
+    context: int = 1
 
     def __post_init__(self) -> None:
-        degrees = (self.replicate, self.shard, self.tensor, self.pipeline, self.expert)
+        beside_copies = (self.shard, self.tensor, self.pipeline, self.expert, self.context)
+        degrees = (self.replicate, *beside_copies)
         if min(degrees) < 1 or math.prod(degrees) != self.world_size:
             raise ValueError(
                 f"{self} does not multiply to {self.world_size} "
@@ -58,21 +62,28 @@ class Degrees:
             f"replicate {self.replicate} × shard {self.shard} × tensor {self.tensor} × pipeline "
             f"{self.pipeline}"
         )
-        if self.expert == 1:
-            return text
-        return f"{text} × expert {self.expert}"
+        further = {"expert": self.expert, "context": self.context}
+        named = [f" × {name} {degree}" for name, degree in further.items() if degree != 1]
+        return text + "".join(named)
 
     @classmethod
     def filled(
-        cls, world_size: int, *, shard: int = 1, tensor: int = 1, pipeline: int = 1, expert: int = 1
+        cls,
+        world_size: int,
+        *,
+        shard: int = 1,
+        tensor: int = 1,
+        pipeline: int = 1,
+        expert: int = 1,
+        context: int = 1,
     ) -> Degrees:
         """Degrees with as many replicas as fit into ``world_size`` beside the other degrees.
 
         Raises:
             ValueError: they do not divide it.
         """
-        replicate = max(1, world_size // (shard * tensor * pipeline * expert))
-        return cls(world_size, replicate, shard, tensor, pipeline, expert)
+        replicate = max(1, world_size // (shard * tensor * pipeline * expert * context))
+        return cls(world_size, replicate, shard, tensor, pipeline, expert, context)
 
     def beside_experts(self, *, sharded: bool) -> Degrees:
         """How the parameters that are not of experts are shared: to them, the devices that experts
@@ -80,6 +91,13 @@ class Degrees:
         if sharded:
             return replace(self, shard=self.shard * self.expert, expert=1)
         return replace(self, replicate=self.replicate * self.expert, expert=1)
+
+    def beside_context(self, *, sharded: bool) -> Degrees:
+        """How parameters are shared where sequences are split: to them, the devices that share a
+        sequence are further copies, or with ``sharded`` further shards."""
+        if sharded:
+            return replace(self, shard=self.shard * self.context, context=1)
+        return replace(self, replicate=self.replicate * self.context, context=1)
 
     @property
     def data(self) -> int:
@@ -89,17 +107,23 @@ class Degrees:
     @property
     def model(self) -> int:
         """Devices that work on the same samples."""
-        return self.tensor * self.pipeline
+        return self.tensor * self.pipeline * self.context
 
     def coordinate(self, rank: int) -> Coordinate:
         """The coordinate of a rank in the mesh."""
         rest, tensor = divmod(rank, self.tensor)
         rest, expert = divmod(rest, self.expert)
+        rest, context = divmod(rest, self.context)
         rest, shard = divmod(rest, self.shard)
         pipeline, replicate = divmod(rest, self.replicate)
-        return Coordinate(pipeline, replicate, shard, tensor, expert)
+        return Coordinate(pipeline, replicate, shard, tensor, expert, context)
 
     def data_index(self, rank: int) -> int:
         """Which share of the batch a rank works on, from 0 to ``data`` - 1."""
         place = self.coordinate(rank)
         return (place.replicate * self.shard + place.shard) * self.expert + place.expert
+
+    def tokens_index(self, rank: int) -> int:
+        """Which tokens of a step a rank works on, from 0 to ``data`` · ``context`` - 1: its part of
+        the samples of its share."""
+        return self.data_index(rank) * self.context + self.coordinate(rank).context

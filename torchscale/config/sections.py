@@ -210,8 +210,8 @@ class ParallelSettings(ConfigSection):
     strategy: StrategyAxis = Field(
         ("ddp",),
         validate_default=True,
-        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model, ep or hybrid, or "
-        "mappings {name: …, option: …}; an axis.",
+        description="none, ddp, zero1, fsdp, tensor, sequence, pipeline, model, ep, cp or hybrid, "
+        "or mappings {name: …, option: …}; an axis.",
     )
 
     @field_validator("strategy")

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from torchscale.catalog.models import EXPERT, PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.models import CONTEXT, EXPERT, PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.config.base import AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.degrees import Degrees
 
@@ -279,6 +279,34 @@ class ExpertParallel(Sharded):
         return Degrees.filled(world_size, expert=expert, shard=max(1, world_size // expert))
 
 
+class ContextParallel(Sharded):
+    """Context parallelism: the tokens of every sample are split over devices, which give each other
+    the keys and values of attention."""
+
+    name: Literal["cp"] = "cp"
+
+    signals = frozenset({Signal.WAITS})
+
+    degree: PositiveInt | None = Field(
+        None, description="Devices that share a sequence; default: all."
+    )
+    parameters: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="A copy on every device, or sharded over all of them (FSDP2)."
+    )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits sequences."""
+        return (CONTEXT,)
+
+    def degrees(self, world_size: int) -> Degrees:
+        """Groups of ``degree`` devices: copies of each other, or shards."""
+        context = self.degree or world_size
+        if self.parameters == "ddp":
+            return Degrees.filled(world_size, context=context)
+        return Degrees.filled(world_size, context=context, shard=max(1, world_size // context))
+
+
 class Hybrid(Sharded, PipelineBase):
     """Any product of degrees on one device mesh."""
 
@@ -298,10 +326,13 @@ class Hybrid(Sharded, PipelineBase):
     ep: PositiveInt = Field(
         1, description="Devices that share the experts of every layer, each with its own samples."
     )
+    cp: PositiveInt = Field(
+        1, description="Devices that share every sequence, each with a part of its tokens."
+    )
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Splits matrices, layers and experts where the degrees are above 1."""
+        """Splits matrices, layers, experts and sequences where the degrees are above 1."""
         splits = []
         if self.tensor > 1:
             splits.append(TENSOR)
@@ -311,6 +342,8 @@ class Hybrid(Sharded, PipelineBase):
             splits.append(PIPELINE)
         if self.ep > 1:
             splits.append(EXPERT)
+        if self.cp > 1:
+            splits.append(CONTEXT)
         return tuple(splits)
 
     def degrees(self, world_size: int) -> Degrees:
@@ -320,6 +353,7 @@ class Hybrid(Sharded, PipelineBase):
             "tensor": self.tensor,
             "pipeline": self.pipeline,
             "expert": self.ep,
+            "context": self.cp,
         }
         if self.data is None:
             return Degrees.filled(world_size, **parts)
@@ -342,6 +376,7 @@ _AnyStrategy: TypeAlias = Annotated[
     | PipelineParallel
     | ModelParallel
     | ExpertParallel
+    | ContextParallel
     | Hybrid,
     Field(discriminator="name"),
 ]
@@ -363,6 +398,7 @@ STRATEGIES: dict[str, type[StrategyBase]] = {
         PipelineParallel,
         ModelParallel,
         ExpertParallel,
+        ContextParallel,
         Hybrid,
     )
 }
@@ -383,6 +419,8 @@ def sharding(strategy: StrategyBase, degrees: Degrees) -> Sharded | None:
         return strategy
     if isinstance(strategy, ExpertParallel) and strategy.dense == "fsdp" and degrees.expert > 1:
         return strategy
+    if isinstance(strategy, ContextParallel) and degrees.context > 1:
+        return strategy if strategy.parameters == "fsdp" else None
     if isinstance(strategy, Hybrid) and degrees.shard > 1:
         return strategy
     return None

@@ -289,7 +289,8 @@ class _Rounds:
                 round_seconds,
                 noise or {},
                 figures=max(10, len(run_series)) * self.options.nodes,
-                peers=max(self.options.nodes, *kinds.values(), 0),
+                peers=max(kinds.values(), default=0),
+                nodes=self.options.nodes,
                 baseline_rounds=None if baseline is None else len(undisturbed(baseline.run)),
                 measured=len(self.rounds) if noise else 0,
             )

@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torchscale.catalog.models import EXPERT, MODELS, PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.models import (
+    CONTEXT,
+    EXPERT,
+    MODELS,
+    PIPELINE,
+    SEQUENCE,
+    TENSOR,
+    OptionValue,
+)
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.strategy import PipelineBase
@@ -17,6 +25,7 @@ from torchscale.errors import ConfigError
 from torchscale.launch.model_check import check_models
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
+from torchscale.plan.obstacles import chunks_problem
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.kinds import as_kind, training_workload
@@ -114,33 +123,44 @@ def model_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
         return f"{cell.model}: {check.problem}"
     if not check.built:
         return None
-    return _split_problem(cell, check)
+    return _missing_split(cell, check) or _uneven_split(cell, check)
 
 
-def _split_problem(cell: TrainingCell, check: ModelCheck) -> str | None:
-    degrees, strategy, splits = cell.degrees, cell.strategy, cell.strategy.splits
+def _missing_split(cell: TrainingCell, check: ModelCheck) -> str | None:
+    """A way to split the model that the strategy needs and the model does not define."""
+    splits = cell.strategy.splits
     if PIPELINE in splits and check.layers is None:
         return f"{cell.model} cannot be cut into pipeline stages: it has no pipeline_split()"
+    if TENSOR in splits and check.heads is None:
+        return f"{cell.model} cannot be split by tensor parallelism: it has no tensor_split()"
+    if EXPERT in splits and check.experts is None:
+        return f"{cell.model} has no experts that can be spread over devices; use a moe model"
+    if CONTEXT in splits and check.sequence_length is None:
+        return f"{cell.model} cannot be split by context parallelism: it has no context_split()"
+    if SEQUENCE in splits and not check.takes_sequence:
+        return (
+            f"{cell.model} cannot be split along the sequence: its tensor_split() does not support "
+            "it"
+        )
+    return None
+
+
+def _uneven_split(cell: TrainingCell, check: ModelCheck) -> str | None:
+    """Layers, heads and tokens that the degrees do not divide."""
+    degrees, strategy = cell.degrees, cell.strategy
     if (
         isinstance(strategy, PipelineBase)
         and check.layers is not None
         and check.layers < strategy.stages(degrees)
     ):
         return f"{check.layers} layers are too few for {strategy.stages(degrees)} pipeline stages"
-    if TENSOR in splits and check.heads is None:
-        return f"{cell.model} cannot be split by tensor parallelism: it has no tensor_split()"
-    if EXPERT in splits and check.experts is None:
-        return f"{cell.model} has no experts that can be spread over devices; use a moe model"
-    if SEQUENCE in splits and not check.takes_sequence:
-        return (
-            f"{cell.model} cannot be split along the sequence: its tensor_split() does not support "
-            "it"
-        )
     if check.heads is not None and check.heads % degrees.tensor:
         return (
             f"{check.heads} attention heads do not divide over {degrees.tensor} tensor-parallel "
             "devices"
         )
+    if CONTEXT in strategy.splits and check.sequence_length is not None:
+        return chunks_problem(check.sequence_length, degrees.context)
     return None
 
 

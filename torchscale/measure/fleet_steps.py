@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,10 +32,10 @@ from torchscale.nodes.checks import (
 )
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
 from torchscale.nodes.leader import Leader
-from torchscale.nodes.network import free_port
+from torchscale.nodes.network import free_port, networks
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.nodes.participation import Conclusion, show_notes
-from torchscale.nodes.rails import slow_rails
+from torchscale.nodes.rails import Rail, common_networks, slow_rails
 from torchscale.nodes.speeds import judge_speeds
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
@@ -63,6 +64,9 @@ each time with twice as many all-reduces, so that times that one disturbance slo
 RAILS_SECONDS = 600.0
 """Time limit for the pairs of all rails together. Each node makes a communicator for every pair and
 rail, one after the other: of 16 nodes with eight GPUs 120. Rails that do not fit are named."""
+_NETWORK_SECONDS = 20.0
+"""Time limit for the all-reduces of a pair in one of several networks, which may not join the nodes:
+4 MiB at 2 Mbit/s."""
 _PROBE_SECONDS = 600.0
 """Time limit for a node's own checks beside the collective and the burn-in: the probe has a bound
 of 180 s, a disk may be slow."""
@@ -156,6 +160,7 @@ class FleetSteps:
         self._leader, self._options = leader, options
         self._stop, self._observer, self._directory = stop, observer, directory
         self._steps = 0
+        self._addresses: dict[int, tuple[IPv4Interface, ...]] = {}
         self.conclusion = conclusion
 
     def check(self) -> FleetValidation:
@@ -163,34 +168,57 @@ class FleetSteps:
         nodes = self._check_nodes()
         collective = None
         rails: list[Pairwise] = []
-        left_out = range(0)
+        left_out: Sequence[Rail] = ()
         slow: tuple[SlowRail, ...] = ()
         backend, ranks = _common_ranks(nodes)
         if self._leader.available > 1 and not self._stop.asked:
             collective = self._run_collective(backend, ranks)
         if self._options.pairwise and self._leader.available > 1 and not self._stop.asked:
             names = {node.node_rank: node.hostname for node in nodes}
-            count = ranks if backend == "nccl" else 1
-            rails = self._run_rails(backend, names, count)
-            left_out = range(len(rails), count)
+            asked = self._rails(backend, ranks)
+            rails = self._run_rails(backend, names, asked)
+            measured = {(each.rail or 0, each.network) for each in rails}
+            left_out = [each for each in asked if (each.gpu, each.network) not in measured]
             slow = self._confirmed(backend, names, rails)
         show_notes(self._leader, self._observer)
         speeds = None
         if self._options.acceptance is not None:
             speeds = _speeds(nodes)
-        return judge_fleet(nodes, collective, rails, slow=slow, left_out=left_out, speeds=speeds)
+        return judge_fleet(
+            nodes,
+            collective,
+            rails,
+            slow=slow,
+            left_out=[each.gpu for each in left_out if not each.network],
+            networks_left_out=[each.network for each in left_out if each.network],
+            speeds=speeds,
+        )
 
-    def _run_rails(self, backend: str, names: dict[int, str], count: int) -> list[Pairwise]:
-        """All pairs with each of ``count`` GPUs of the nodes in turn, as many as there is time
-        for, until pairs cannot be measured at all or the user stops it."""
+    def _rails(self, backend: str, ranks: int) -> list[Rail]:
+        """Over NCCL each GPU that every node has, over gloo each network that all nodes are in."""
+        if backend == "nccl":
+            return [Rail(gpu=gpu) for gpu in range(ranks)]
+        shared = common_networks(list(self._addresses.values()), self._leader.address)
+        if len(shared) < 2:
+            return [Rail()]
+        return [Rail(network=network) for network in shared]
+
+    def _run_rails(
+        self, backend: str, names: dict[int, str], asked: Sequence[Rail]
+    ) -> list[Pairwise]:
+        """All pairs with each of the rails in turn, as many as there is time for, until pairs cannot
+        be measured at all or the user stops it. A further network that joins no two nodes is none of
+        theirs."""
         started = time.monotonic()
         rails: list[Pairwise] = []
-        for rail in range(count):
-            rails.append(self._run_pairwise(backend, names, rail, count))
-            if not rails[-1].pairs or self._stop.asked:
+        for tried, rail in enumerate(asked, start=1):
+            pairwise = self._run_pairwise(backend, names, rail, len(asked))
+            if not (rails and rail.network and _joins_nobody(pairwise)):
+                rails.append(pairwise)
+            if not pairwise.pairs or self._stop.asked:
                 break
             spent = time.monotonic() - started
-            if spent / len(rails) * (len(rails) + 1) > RAILS_SECONDS:
+            if spent / tried * (tried + 1) > RAILS_SECONDS:
                 break
         return rails
 
@@ -203,7 +231,8 @@ class FleetSteps:
         if not first or self._stop.asked:
             return ()
         for slow in first:
-            rails[slow.rail] = self._run_pairwise(backend, names, slow.rail, len(rails))
+            rail = Rail(gpu=slow.rail)
+            rails[slow.rail] = self._run_pairwise(backend, names, rail, len(rails))
         suspected = {slow.rail for slow in first}
         return tuple(slow for slow in slow_rails(rails) if slow.rail in suspected)
 
@@ -220,6 +249,9 @@ class FleetSteps:
         with self._observer.status(f"Checking {plural(len(layout), 'node')}"):
             result = self._run(layout, steps, seconds=seconds, together=False)
         reports = {rank: _read(path, NodeReport) for rank, path in result.files.items()}
+        self._addresses = {
+            rank: report.addresses for rank, report in reports.items() if report is not None
+        }
         nodes = [_fleet_node(node, reports.get(node.node_rank), result.problems) for node in layout]
         present = {node.node_rank for node in layout}
         for rank in range(self._leader.nodes):
@@ -257,12 +289,16 @@ class FleetSteps:
             backend=backend, world_size=len(layout) * ranks, error=_first_problem(layout, result)
         )
 
-    def _run_pairwise(self, backend: str, names: dict[int, str], gpu: int, gpus: int) -> Pairwise:
-        """All pairs with one of the ``gpus`` of each node, then those again that are unclear, or
+    def _run_pairwise(
+        self, backend: str, names: dict[int, str], rail: Rail, rails: int
+    ) -> Pairwise:
+        """All pairs with one of the ``rails`` of each node, then those again that are unclear, or
         that a node or link is to be blamed for."""
-        rail, where = None, ""
+        gpu, where = None, ""
         if backend == "nccl":
-            rail, where = gpu, f" with GPU {gpu} of each"
+            gpu, where = rail.gpu, f" with GPU {rail.gpu} of each"
+        if rail.network:
+            where = f" in network {rail.network}"
         layout = self._leader.layout(self._leader.available, 1)
         ranks = [node.node_rank for node in layout]
         times = _Times()
@@ -275,12 +311,13 @@ class FleetSteps:
                 f"{plural(len(schedule), 'round')}{where}"
             )
             with self._observer.status(what):
-                problem = self._measure_pairs(layout, backend, schedule, repeats, times, gpu=gpu)
+                problem = self._measure_pairs(layout, backend, schedule, repeats, times, rail=rail)
             if problem:
                 return Pairwise(
                     backend=backend,
                     message_bytes=PAIR_BYTES[backend],
-                    rail=rail,
+                    rail=gpu,
+                    network=rail.network,
                     status=PairwiseStatus.FAILED,
                     verdict=f"the pairs could not be measured: {problem}",
                     pairs=(),
@@ -293,8 +330,9 @@ class FleetSteps:
                 backend=backend,
                 message_bytes=PAIR_BYTES[backend],
                 repeated=times.repeated,
-                rail=rail,
-                rails=gpus,
+                rail=gpu,
+                network=rail.network,
+                rails=rails,
             )
             if not ask_again or self._stop.asked:
                 break
@@ -309,7 +347,7 @@ class FleetSteps:
         repeats: int,
         times: _Times,
         *,
-        gpu: int,
+        rail: Rail,
     ) -> str:
         """Add the times of ``schedule`` to ``times``. Returns why there are none."""
         partners = [[_partner(place, made) for made in schedule] for place in range(len(layout))]
@@ -324,7 +362,8 @@ class FleetSteps:
                 master_port=port,
                 partners=tuple(partners[place]),
                 repeats=repeats,
-                gpu=gpu,
+                gpu=rail.gpu,
+                network=rail.network,
             )
             for place in range(len(layout))
         ]
@@ -392,6 +431,8 @@ class NodePart:
         if step.kind == "collective":
             return run_collective(step, place, directory, timeout_seconds=seconds, is_over=is_over)
         if step.kind == "pairs":
+            if step.network:
+                seconds = min(seconds, _NETWORK_SECONDS)
             return run_pairs(step, place, directory, timeout_seconds=seconds, is_over=is_over)
         outcome = validate(
             require=options.require,
@@ -402,7 +443,11 @@ class NodePart:
             acceptance=self._of_fleet(step.nodes),
             observer=self.observer if options.acceptance is not None else SILENT,
         )
-        report = NodeReport(validation=outcome.validation, lacks_required=outcome.lacks_required)
+        report = NodeReport(
+            validation=outcome.validation,
+            lacks_required=outcome.lacks_required,
+            addresses=tuple(networks()),
+        )
         atomic_write_model(directory / RESULT, report)
         return ""
 
@@ -417,6 +462,10 @@ def _speeds(nodes: Sequence[FleetNode]) -> FleetSpeeds:
     }
     limits = {rank: power_limits(validation.facts) for rank, validation in validations.items()}
     return judge_speeds(runs, limits)
+
+
+def _joins_nobody(pairwise: Pairwise) -> bool:
+    return bool(pairwise.pairs) and all(pair.error for pair in pairwise.pairs)
 
 
 def _read(path: Path, model: type[M]) -> M | None:

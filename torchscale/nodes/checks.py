@@ -16,7 +16,7 @@ from torchscale.launch.torchrun import NodePlace
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.launch import END_SECONDS, FILES_SECONDS
 from torchscale.nodes.leader import Leader
-from torchscale.nodes.network import addresses
+from torchscale.nodes.network import addresses, interface_in
 from torchscale.schema.launch.nodes import CheckStep, Ended, LaunchNode
 from torchscale.schema.node.fleet import PairTask
 from torchscale.util.files import atomic_write_model
@@ -119,14 +119,21 @@ def take_part(step: CheckStep, follower: Follower, run_part: RunPart, stop: Stop
 
 
 def node_place(step: CheckStep, master_address: str, local_address: str) -> NodePlace:
-    """Where this node is in a step over several."""
+    """Where this node is in a step over several.
+
+    Raises:
+        MachineError: it has no interface in the step's network.
+    """
+    interface = addresses().get(local_address, "")
+    if step.network:
+        interface = interface_in(step.network)
     return NodePlace(
         nodes=step.nodes,
         node_rank=step.node_rank,
         master_address=master_address,
         master_port=step.master_port,
         local_address=local_address,
-        interface=addresses().get(local_address, ""),
+        interface=interface,
     )
 
 

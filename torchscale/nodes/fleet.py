@@ -10,7 +10,7 @@ from torchscale.analysis.acceptance.limits import NODE
 from torchscale.nodes.differences import compare_nodes, node_clock
 from torchscale.nodes.pairwise import Effect, Judgement, Pair, judge_pairs
 from torchscale.schema.launch.nodes import MAX_CLOCK_OFFSET_SECONDS
-from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.check import Check, Disposition, Status, Validation
 from torchscale.schema.node.fleet import (
     FleetNode,
     FleetSpeeds,
@@ -35,6 +35,7 @@ def judge_pairwise(
     message_bytes: int,
     repeated: Collection[Pair] | None = None,
     rail: int | None = None,
+    network: str = "",
     rails: int = 1,
 ) -> tuple[Pairwise, tuple[Pair, ...]]:
     """Name the bad nodes and links.
@@ -47,6 +48,7 @@ def judge_pairwise(
         backend, message_bytes: Backend and size of the all-reduce.
         repeated: Pairs that were measured at more than one moment; ``None``: all.
         rail: Local index of the GPU that took part on each node.
+        network: The network that was used.
         rails: How many of them are judged.
 
     Returns:
@@ -65,6 +67,7 @@ def judge_pairwise(
             backend=backend,
             message_bytes=message_bytes,
             rail=rail,
+            network=network,
             status=PairwiseStatus.FAILED,
             verdict=_failed_pairs(ranks, names, errors),
             pairs=tuple(pairs),
@@ -75,6 +78,7 @@ def judge_pairwise(
         backend=backend,
         message_bytes=message_bytes,
         rail=rail,
+        network=network,
         status=judgement.status,
         verdict=_verdict(ranks, names, judgement),
         pairs=tuple(pairs),
@@ -87,6 +91,13 @@ def judge_pairwise(
     return pairwise, judgement.ask_again
 
 
+_ACTIONS = {
+    1: "check its network card, cable and switch port",
+    2: "check the switches and cables between them, and what else uses these",
+}
+"""By how many nodes it is about. A node's own card and cable slow all of its pairs, not one."""
+
+
 def _slowness(ranks: Sequence[int], effects: Sequence[Effect]) -> tuple[Slowness, ...]:
     return tuple(
         Slowness(
@@ -96,6 +107,8 @@ def _slowness(ranks: Sequence[int], effects: Sequence[Effect]) -> tuple[Slowness
             high=effect.high,
             is_bad=effect.is_bad,
             is_suspect=effect.is_suspect,
+            action=_ACTIONS[len(effect.nodes)] if effect.is_bad else "",
+            disposition=Disposition.RETEST if effect.is_bad else None,
         )
         for effect in effects
     )
@@ -156,6 +169,7 @@ def judge_fleet(
     *,
     slow: Sequence[SlowRail] = (),
     left_out: Sequence[int] = (),
+    networks_left_out: Sequence[str] = (),
     speeds: FleetSpeeds | None = None,
 ) -> FleetValidation:
     """Everything together.
@@ -163,9 +177,10 @@ def judge_fleet(
     Args:
         nodes: Every node's own checks.
         collective: Over all nodes; ``None`` where fewer than two take part.
-        rails: All pairs of nodes, with each GPU in turn; one without a rail over gloo.
+        rails: All pairs of nodes, with each GPU in turn; over gloo in each network.
         slow: Rails that are slow between all nodes.
-        left_out: Rails that were not measured.
+        left_out: GPUs that were not measured.
+        networks_left_out: Networks that were not measured.
         speeds: Of all nodes, where they were measured.
     """
     unfit = [node for node in nodes if not node.fit]
@@ -204,6 +219,7 @@ def judge_fleet(
         rails=tuple(rails[1:]),
         slow_rails=tuple(slow),
         rails_left_out=tuple(left_out),
+        networks_left_out=tuple(networks_left_out),
         speeds=speeds,
     )
 
@@ -222,7 +238,9 @@ def slow_speeds(speeds: FleetSpeeds, names: Mapping[int, str]) -> list[str]:
 
 
 def rail_name(pairwise: Pairwise) -> str:
-    """Which GPUs took part, to be appended; empty over gloo."""
+    """Which GPUs or network took part, to be appended; empty where the nodes have one network."""
+    if pairwise.network:
+        return f" (network {pairwise.network})"
     if pairwise.rail is None:
         return ""
     return f" (rail {pairwise.rail}: GPU {pairwise.rail} of each node)"

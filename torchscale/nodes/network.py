@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import time
@@ -130,6 +131,34 @@ def addresses() -> dict[str, str]:
         for entry in entries
         if entry.family in (socket.AF_INET, socket.AF_INET6)
     }
+
+
+def networks() -> dict[ipaddress.IPv4Interface, str]:
+    """Address with its network → interface, of this machine: IPv4, of interfaces that are up, without
+    loopback and addresses that have no network."""
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    found = {}
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family != socket.AF_INET or not entry.netmask or name not in up:
+                continue
+            address = ipaddress.IPv4Interface(f"{entry.address}/{entry.netmask}")
+            is_alone = address.network.prefixlen == address.max_prefixlen
+            if not (address.is_loopback or address.is_link_local or is_alone):
+                found[address] = name
+    return found
+
+
+def interface_in(network: str) -> str:
+    """This machine's interface in a network (``10.78.0.0/16``).
+
+    Raises:
+        MachineError: it has none.
+    """
+    for address, interface in networks().items():
+        if str(address.network) == network:
+            return interface
+    raise MachineError(f"no interface in the network {network}")
 
 
 def _reason(error: OSError) -> str:

@@ -1,4 +1,5 @@
-"""Which rail is slow between all nodes, from the times of the same pairs of nodes on every rail. Pure.
+"""What rails nodes have, and which of them is slow between all nodes, from the times of the same pairs
+of nodes on every rail. Pure.
 
 A rail is the GPUs of one local index with their network cards and the switches between them. What
 slows one node or one link of a rail stands out among the pairs of that rail
@@ -10,6 +11,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
 
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.nodes.pairwise import FAMILY_ERROR, SLOW_SHARE
@@ -24,6 +27,42 @@ _RAIL_SPREAD = 0.01
 of the repeats, as for links."""
 
 _Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Rail:
+    """What takes part on every node: over NCCL a GPU with the network card next to it, over gloo an
+    interface.
+
+    Attributes:
+        gpu: Local index.
+        network: Of the interface; empty for the one that leads to node 0.
+    """
+
+    gpu: int = 0
+    network: str = ""
+
+
+def common_networks(addresses: Sequence[Sequence[IPv4Interface]], first: str) -> tuple[str, ...]:
+    """The networks that every node has an interface in, the one of ``first``, an address, before all
+    others. A network in which two nodes have the same address does not join them: each has its own,
+    as of containers or virtual machines.
+
+    Args:
+        addresses: Of each node.
+        first: Node 0's, in the network that the nodes use to talk to it.
+    """
+    having: dict[str, list[IPv4Interface]] = {}
+    for own in addresses:
+        for network, address in {str(each.network): each for each in own}.items():
+            having.setdefault(network, []).append(address)
+    found = [
+        network
+        for network, joined in having.items()
+        if len(set(joined)) == len(joined) == len(addresses)
+    ]
+    leading = {network for network in found if first in map(str, (a.ip for a in having[network]))}
+    return tuple(sorted(found, key=lambda network: (network not in leading, network)))
 
 
 def slow_rails(rails: Sequence[Pairwise]) -> tuple[SlowRail, ...]:

@@ -12,19 +12,32 @@ from dataclasses import dataclass
 from torchscale.analysis.acceptance.causes import LOWER, Explanation, Question, explain
 from torchscale.analysis.acceptance.estimates import MIN_ROUNDS, Estimate, estimate
 from torchscale.analysis.acceptance.judge import undisturbed
-from torchscale.analysis.acceptance.limits import NODE
-from torchscale.analysis.acceptance.peers import MIN_PEERS, PeerLimit, peer_limit
+from torchscale.analysis.acceptance.limits import DISK, NODE
+from torchscale.analysis.acceptance.peers import (
+    DISK_SPREAD,
+    FEW_NODES,
+    MIN_NODES,
+    NODE_SPREAD,
+    PeerLimit,
+    node_limit,
+    peer_limit,
+)
 from torchscale.analysis.acceptance.verdict import what_to_do
+from torchscale.report.text.labels import plural
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Cause,
     LimitKind,
     Series,
 )
+from torchscale.schema.node.check import Disposition
 from torchscale.schema.node.fleet import FleetFigure, FleetSpeeds
 
+OF_DISK = "disk"
+"""The part of figures of a node's disk."""
 _MIN_PARTS = 3
 """Fewer parts have no middle that one of them differs from."""
+_OTHERS = {NODE: "the other nodes are", OF_DISK: "the other nodes' disks are"}
 
 Kind = tuple[str, str]
 """A figure, and the name of the device that it is of: what compares."""
@@ -58,13 +71,15 @@ def judge_speeds(
             )
     of_nodes = _grouped(each for rank, found in levels.items() for each in _of_node(rank, found))
     of_parts = _grouped(each for rank, found in levels.items() for each in _of_parts(rank, found))
-    groups = [*of_nodes.values(), *of_parts.values()]
-    tests = max(1, sum(map(len, groups)))
+    tests = max(1, sum(map(len, (*of_nodes.values(), *of_parts.values()))))
     figures: list[FleetFigure] = []
     for kind, group in of_nodes.items():
-        if len(group) < MIN_PEERS:
-            left_out.append(f"{kind[0]}: {len(group)} nodes, {MIN_PEERS} are needed")
-    for group in groups:
+        limit = node_limit([each.compared for each in group], tests, _assumed_spread(group))
+        if limit is None:
+            left_out.append(f"{kind[0]}: {plural(len(group), 'node')}, {MIN_NODES} are needed")
+        else:
+            figures += _figures(group, limit, runs, power_limits)
+    for group in of_parts.values():
         limit = peer_limit([each.compared for each in group], tests)
         if limit is not None:
             figures += _figures(group, limit, runs, power_limits)
@@ -92,7 +107,8 @@ def _of_node(
         ordered = sorted(parts, key=lambda part: part[1].log)
         series, level = ordered[len(ordered) // 2]
         middle = statistics.median(each.log for _, each in parts)
-        yield _Level(rank, series.model_copy(update={"part": NODE}), level, middle)
+        part = OF_DISK if series.figure.startswith(DISK) else NODE
+        yield _Level(rank, series.model_copy(update={"part": part}), level, middle)
 
 
 def _of_parts(
@@ -106,6 +122,13 @@ def _of_parts(
         middle = statistics.median(each.log for _, each in parts)
         for series, level in parts:
             yield _Level(rank, series, level, level.log - middle)
+
+
+def _assumed_spread(group: Sequence[_Level]) -> float:
+    """Of the logarithms of sound nodes' rates, where the nodes are few."""
+    if group[0].series.part == OF_DISK:
+        return DISK_SPREAD
+    return NODE_SPREAD
 
 
 def _grouped(levels: Iterator[_Level]) -> dict[Kind, list[_Level]]:
@@ -150,10 +173,18 @@ def _figures(
                     "cause": found.cause,
                     "because": found.because,
                     "action": found.action,
-                    "disposition": what_to_do(found.cause, figure.rounds, figure.deficit, run),
+                    "disposition": _disposition(figure, found.cause, run, len(group)),
                 }
             )
         yield figure
+
+
+def _disposition(figure: FleetFigure, cause: Cause, run: AcceptanceRun, nodes: int) -> Disposition:
+    """As of a figure of one node; but no node is returned for what a few others do, and none for its
+    disk, whose rate is also that of its files and of whoever else uses it."""
+    if figure.part == OF_DISK or (figure.part == NODE and nodes < FEW_NODES):
+        return Disposition.RETEST
+    return what_to_do(cause, figure.rounds, figure.deficit, run)
 
 
 def _explained(
@@ -172,8 +203,13 @@ def _explained(
         )
         if found is not None:
             return found
-    others = "the other nodes are" if level.series.part == NODE else "the devices of all nodes are"
-    question = Question(level.series, undisturbed(run), kind=LimitKind.PEERS, others=others)
+    question = Question(
+        level.series,
+        undisturbed(run),
+        kind=LimitKind.PEERS,
+        others=_OTHERS.get(level.series.part, "the devices of all nodes are"),
+        usual_quota=_usual_quota(runs),
+    )
     watts = {uuid: limit for limits in power_limits.values() for uuid, limit in limits.items()}
     return explain(question, run, None, watts)
 
@@ -192,6 +228,20 @@ def _other_cpus(rank: int, runs: Mapping[int, AcceptanceRun]) -> Explanation | N
 def _fewest_cpus(run: AcceptanceRun) -> int | None:
     counts = [each.conditions.cpus for each in run.rounds if each.conditions.cpus is not None]
     return min(counts, default=None)
+
+
+def _usual_quota(runs: Mapping[int, AcceptanceRun]) -> float | None:
+    """CPUs of the quota in the middle; ``None`` where most nodes have none."""
+    quotas = sorted(map(_least_quota, runs.values()))
+    usual = quotas[len(quotas) // 2]
+    if math.isinf(usual):
+        return None
+    return usual
+
+
+def _least_quota(run: AcceptanceRun) -> float:
+    quotas = [each.conditions.quota_cpus for each in run.rounds]
+    return min((quota for quota in quotas if quota is not None), default=math.inf)
 
 
 def _other_power(rank: int, power_limits: Mapping[int, Mapping[str, float]]) -> Explanation | None:

@@ -59,6 +59,9 @@ def print_fleet(fleet: FleetValidation, console: Console) -> None:
     if fleet.rails_left_out:
         left_out = ", ".join(map(str, fleet.rails_left_out))
         console.print(f"rails not measured: {left_out}", markup=False, highlight=False)
+    if fleet.networks_left_out:
+        left_out = ", ".join(fleet.networks_left_out)
+        console.print(f"networks not measured: {left_out}", markup=False, highlight=False)
     console.print()
     style = "bold red"
     if fleet.fit:
@@ -209,6 +212,12 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
             highlight=False,
         )
     console.print(pairwise.verdict, markup=False, highlight=False)
+    for each in (*pairwise.nodes, *pairwise.links):
+        if each.disposition is not None:
+            name = " – ".join(labels[rank] for rank in each.nodes)
+            kind = "link" if len(each.nodes) > 1 else "network of"
+            line = f"{each.disposition.value} {kind} {name}: {each.action}"
+            console.print(line, markup=False, highlight=False)
 
 
 def _print_rail(pairwise: Pairwise, labels: Mapping[int, str], console: Console) -> None:
@@ -262,6 +271,8 @@ def _what_to_do(low: Sequence[FleetFigure], labels: Mapping[int, str]) -> list[s
 
 
 def _speed_mark(figure: FleetFigure) -> str:
+    if not figure.is_low and figure.deficit > figure.limit:
+        return "[yellow]unclear[/yellow]"
     if not figure.is_low:
         return ""
     cause = figure.cause.value if figure.cause is not None else ""

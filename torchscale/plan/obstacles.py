@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from torchscale.catalog.devices import MIN_CAPABILITY
-from torchscale.catalog.models import EXPERT, MODELS, InputKind, find_model
+from torchscale.catalog.models import CONTEXT, EXPERT, MODELS, InputKind, find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import (
@@ -133,16 +133,42 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
         and degrees.data == degrees.world_size
         and degrees.shard == degrees.expert == 1 < degrees.world_size
     ):
-        return "hybrid without degrees is plain DDP; name ddp, or set shard, tensor, pipeline or ep"
+        return "hybrid without degrees is plain DDP; name ddp, or set shard, tensor, pipeline, ep or cp"
     for split in (
         cell.strategy.splits
     ):  # also on one device: a baseline without its other world sizes is useless
         if facts is not None and split not in facts.splits:
+            if split == CONTEXT and facts.input_kind is InputKind.IMAGE:
+                return f"{cell.model} takes images: it has no sequence of tokens to split"
             able = dict.fromkeys(other.family for other in MODELS.values() if split in other.splits)
-            families = " and ".join(sorted(able))
+            *several, last = sorted(able)
+            families = f"{', '.join(several)} and {last}" if several else last
             own = "" if split == EXPERT else ", or your own"
             return f"{cell.model} does not support {split} parallelism; {families} models do{own}"
-    return _shape_obstacle(cell, degrees) or _expert_obstacle(cell, degrees)
+    return (
+        _shape_obstacle(cell, degrees)
+        or _context_obstacle(cell, degrees)
+        or _expert_obstacle(cell, degrees)
+    )
+
+
+def _context_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
+    """Tokens that do not divide into two chunks for each device that shares a sequence."""
+    length = cell.model_options.get("sequence_length")
+    if degrees.context == 1 or not isinstance(length, int):
+        return None
+    return chunks_problem(length, degrees.context)
+
+
+def chunks_problem(length: int, devices: int) -> str | None:
+    """Why sequences of ``length`` tokens cannot be split over so many devices; ``None`` if they
+    can."""
+    if length % (2 * devices) == 0:
+        return None
+    return (
+        f"sequences of {length} tokens do not divide into {2 * devices} chunks, two for each of "
+        f"{devices} devices"
+    )
 
 
 def _expert_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
@@ -159,10 +185,11 @@ def _expert_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
             "selective activation checkpointing does not support experts that FSDP2 shards within "
             "a block (seen with PyTorch 2.13); use full"
         )
+    shards = degrees.beside_context(sharded=is_sharded).shard
     for name in ("hidden_size", "expert_size"):
         rows = options.get(name)
-        if isinstance(rows, int) and rows % degrees.shard:
-            return f"{name} {rows} of experts does not divide over {degrees.shard} shards"
+        if isinstance(rows, int) and rows % shards:
+            return f"{name} {rows} of experts does not divide over {shards} shards"
     return None
 
 
@@ -198,8 +225,10 @@ def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
         return (
             f"{heads} attention heads do not divide over {degrees.tensor} tensor-parallel devices"
         )
-    if is_sequence_parallel(strategy) and isinstance(length, int) and length % degrees.tensor:
-        return f"{length} tokens do not divide over {degrees.tensor} devices along the sequence"
+    if is_sequence_parallel(strategy) and isinstance(length, int):
+        tokens = length // degrees.context
+        if tokens % degrees.tensor:
+            return f"{tokens} tokens do not divide over {degrees.tensor} devices along the sequence"
     if degrees.pipeline > 1 and isinstance(strategy, PipelineBase):
         stages, pieces = strategy.stages(degrees), strategy.pieces(degrees)
         if isinstance(layers, int) and layers < stages:
@@ -222,7 +251,7 @@ def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
 
 def _compile_obstacle(cell: TrainingCell) -> str | None:
     degrees = cell.degrees
-    if cell.compile and degrees.tensor > 1 and degrees.data > 1:
+    if cell.compile and degrees.tensor > 1 and degrees.data * degrees.context > 1:
         return (
             "torch.compile fails on tensor parallelism combined with data parallelism (seen with "
             "PyTorch 2.13)"
@@ -314,7 +343,7 @@ def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
 def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
     if cell.precision == "fp8" and cell.degrees.tensor > 1:
         return "fp8 cannot be combined with tensor parallelism; use bf16"
-    if cell.precision == "fp16" and cell.degrees.model > 1:
+    if cell.precision == "fp16" and cell.degrees.tensor * cell.degrees.pipeline > 1:
         return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
     if cell.precision == "fp16" and cell.degrees.expert > 1:
         return (

@@ -77,7 +77,9 @@ _STRATEGIES = {
     "model": "layers split over devices, the whole batch passing through at once",
     "ep": "the experts of every layer spread over the devices, which send each other the tokens "
     "(models with experts)",
-    "hybrid": "any product of data, shard, tensor, pipeline and ep degrees",
+    "cp": "the tokens of every sample split over the devices, which give each other the keys and "
+    "values of attention (decoders)",
+    "hybrid": "any product of data, shard, tensor, pipeline, ep and cp degrees",
 }
 _PRECISIONS = {
     "fp32": "full single precision, TF32 off",

@@ -1,5 +1,4 @@
-"""How processes end: by which signals, with their parent, and without losing what C libraries
-printed."""
+"""How processes end: with their parent, and without losing what C libraries printed."""
 
 from __future__ import annotations
 
@@ -13,13 +12,6 @@ _PR_SET_PDEATHSIG = 1
 # Bound before any fork: between fork and exec a child of a threaded process may only make plain
 # calls.
 _LIBC = ctypes.CDLL(None)
-
-
-def stop_signals() -> tuple[signal.Signals, ...]:
-    """Signals by which a user ends a command: Ctrl-C, TERM, and HUP unless it is ignored, as
-    ``nohup`` has it."""
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
 
 
 def end_with_parent(parent: int) -> None:

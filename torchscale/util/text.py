@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters of terminals, and those that change the direction of text."""
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+"""Control characters of terminals, and those that change the direction of text. Compiled where a
+text may hold one: ``--help`` has none."""
 
 
 def strip_control(text: str, *, keep: str = "") -> str:
@@ -14,7 +15,7 @@ def strip_control(text: str, *, keep: str = "") -> str:
     text; line breaks, tabs and those in ``keep`` are kept."""
     if text.isascii() and text.isprintable():
         return text  # the fast path of nearly all texts
-    return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "\ufffd", text)
+    return re.sub(_CONTROL, lambda match: match[0] if match[0] in keep else "\ufffd", text)
 
 
 def one_line(text: str) -> str:

@@ -46,6 +46,7 @@ def check_model(cell: TrainingCell) -> ModelCheck:
         takes_sequence=workload.tensor is not None and workload.tensor.takes_sequence,
         layers=None if workload.pipeline is None else workload.pipeline.layers,
         experts=workload.experts,
+        sequence_length=None if workload.context is None else workload.context.length,
     )
 
 

@@ -104,8 +104,8 @@ class Trainer:
             use_fp8(self._workload.module)
         self.parameters = sum(parameter.numel() for parameter in self._workload.module.parameters())
         self.active_parameters = self._workload.active_parameters
-        # Dropout differs between samples, but not between ranks that process the same ones.
-        torch.manual_seed(cell.seed + cell.degrees.data_index(ranks.rank))
+        # Dropout differs between tokens, but not between ranks that process the same ones.
+        torch.manual_seed(cell.seed + cell.degrees.tokens_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)
         self.module, self.model = self._parallel.module.train(), self._parallel.model
         self._precision = PrecisionPolicy(
@@ -190,6 +190,8 @@ class Trainer:
             # gradients that are being accumulated lie in it as well.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         batch = self.source.next_batch()
+        if self._parallel.take is not None:
+            batch = self._parallel.take(batch)
         self._mark_sync(Phase.DATA, self._first_phase)
         if self._parallel.stages is not None:
             loss = self._parallel.stages.run(batch)

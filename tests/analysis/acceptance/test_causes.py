@@ -32,3 +32,31 @@ def test_rounds_in_which_the_set_up_was_worse_are_told_apart() -> None:
     assert quota.cause is cpus.cause is Cause.SETUP
     assert "in the 2 slow rounds" in quota.because
     assert "fewer CPUs in the 1 slow round" in cpus.because
+
+
+def test_a_quota_that_most_others_have_too_explains_no_difference_from_them() -> None:
+    run = a_run({PLACE: (1.0, 1.0, 1.0)}, conditions=[HELD] * 3)
+
+    def because(usual: float | None) -> str:
+        question = Question(
+            run.series[0],
+            (0, 1, 2),
+            kind=LimitKind.PEERS,
+            others="the other nodes are",
+            usual_quota=usual,
+        )
+        return explain(question, run, None, {}).because
+
+    assert because(1.7) == "the other nodes are not slow in the same rounds"
+    assert because(2.0).endswith("15 % of the processors' time; most others have 2.00")
+    assert because(None).endswith("15 % of the processors' time")
+
+
+def test_a_slow_disk_has_an_action_of_its_own() -> None:
+    run = a_run({("disk write", "node"): (1.0, 1.0, 1.0)})
+    question = Question(
+        run.series[0], (0, 1, 2), kind=LimitKind.PEERS, others="the other nodes' disks are"
+    )
+    found = explain(question, run, None, {})
+    assert found.cause is Cause.HOST
+    assert "smartctl" in found.action

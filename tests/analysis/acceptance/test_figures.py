@@ -185,3 +185,38 @@ def test_the_foreign_share_is_that_of_the_worst_launch() -> None:
     assert found.foreign_share == pytest.approx(0.08)
     assert found.quota_cpus == 1.5
     assert found.cpus == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "share"),
+    [
+        (3.96, 0.01),  # others used the half of the core that the quota leaves them
+        (2.8, 0.3),  # others took what the ranks could have used
+        (0.5, 0.55),  # the ranks waited: others had no more than what was busy
+    ],
+)
+def test_under_a_quota_others_take_what_ranks_leave_of_it(used: float, share: float) -> None:
+    load = HostLoad(
+        wall_seconds=10.0, busy_seconds=used + 5.5, process_seconds=used, cores=1, pinned=True
+    )
+    record = a_record(HardwareResult(ranks=(hardware(0, host_load=load),)))
+    found = round_conditions([record], Conditions(quota_cpus=0.4))
+    assert found.foreign_share == pytest.approx(share)
+
+
+def test_a_quota_above_the_cores_of_the_ranks_changes_nothing() -> None:
+    load = HostLoad(wall_seconds=10.0, busy_seconds=9.8, process_seconds=9.0, cores=1, pinned=True)
+    record = a_record(HardwareResult(ranks=(hardware(0, host_load=load),)))
+    found = round_conditions([record], Conditions(quota_cpus=1.0))
+    assert found.foreign_share == pytest.approx(0.08)
+
+
+def test_unpinned_ranks_share_the_cores_that_a_quota_is_of() -> None:
+    load = HostLoad(
+        wall_seconds=10.0, busy_seconds=20.0, process_seconds=4.9, cores=2, pinned=False
+    )
+    ranks = (hardware(0, host_load=load), hardware(1, host_load=load))
+    record = a_record(HardwareResult(ranks=ranks))
+    found = round_conditions([record], Conditions(quota_cpus=1.0))
+    # both used 9.8 of the 10 seconds that they may have together
+    assert found.foreign_share == pytest.approx(0.02)

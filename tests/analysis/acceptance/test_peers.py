@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from torchscale.analysis.acceptance.peers import MIN_PEERS, peer_limit
+from torchscale.analysis.acceptance.peers import (
+    FAMILY_ERROR,
+    FEW_NODES,
+    MIN_NODES,
+    MIN_PEERS,
+    NODE_SPREAD,
+    node_limit,
+    peer_limit,
+)
 
 
 def levels(
@@ -75,3 +83,48 @@ def test_equal_parts_are_accused_in_less_than_one_percent_of_fleets(parts: int) 
         for _ in range(fleets)
     )
     assert accused <= 0.01 * fleets
+
+
+def test_three_nodes_are_not_held_against_each_other() -> None:
+    assert node_limit([0.0] * (MIN_NODES - 1), 10, NODE_SPREAD) is None
+
+
+@pytest.mark.parametrize("nodes", [4, 5, 7])
+def test_one_of_a_few_nodes_is_found_from_the_spread_that_is_assumed(nodes: int) -> None:
+    rng = np.random.default_rng(nodes)
+    found = node_limit(levels(rng, nodes, {2: 0.15}, 0.006), 8 * nodes, NODE_SPREAD)
+    assert found is not None
+    assert found.low == (2,)
+    assert found.spread == NODE_SPREAD
+    assert found.parts == nodes
+    # a tenth is the least that is called low, however equal the others are
+    assert node_limit([0.0, 0.001, math.log(0.91), 0.002], 1, NODE_SPREAD).low == ()  # type: ignore[union-attr]
+
+
+def test_few_nodes_that_differ_more_than_is_assumed_accuse_nobody_by_it() -> None:
+    found = node_limit([0.0, 0.12, -0.12, math.log(0.8)], 32, NODE_SPREAD)
+    assert found is not None
+    assert found.spread > 5 * NODE_SPREAD
+    assert found.low == ()
+
+
+def test_from_eight_nodes_on_their_own_spread_counts() -> None:
+    values = levels(np.random.default_rng(1), FEW_NODES, {3: 0.07}, 0.004)
+    assert node_limit(values, 8, NODE_SPREAD) == peer_limit(values, 8)
+    assert node_limit(values, 8, NODE_SPREAD).low == (3,)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("nodes", [4, 7])
+def test_a_few_equal_nodes_are_accused_as_seldom_as_is_promised(nodes: int) -> None:
+    """Nodes that differ by as much as is assumed, which sound ones seldom do."""
+    rng = np.random.default_rng(nodes)
+    figures, fleets = 8, 4000
+    accused = 0
+    for _ in range(fleets):
+        found = [
+            node_limit(list(rng.normal(0, NODE_SPREAD, nodes)), figures * nodes, NODE_SPREAD)
+            for _ in range(figures)
+        ]
+        accused += any(limit.low for limit in found if limit is not None)
+    # the median of few normal values is nearly as certain as their mean, so it is seldom reached
+    assert accused <= 3 * FAMILY_ERROR * fleets

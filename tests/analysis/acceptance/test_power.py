@@ -62,3 +62,20 @@ def test_the_predicted_loss_is_found_about_as_often_as_promised() -> None:
         now = a_run({NODE: noisy(rng, factor * 1e9, rounds, noise)})
         found += judge(now, baseline, {})[0].status is FigureStatus.LOW
     assert 0.83 <= found / 400 <= 0.97
+
+
+def test_a_few_nodes_find_a_tenth_at_the_best() -> None:
+    def loss(nodes: int) -> float:
+        power = predict_power(
+            600.0, 30.0, {"a": 0.002}, figures=8 * nodes, peers=1, nodes=nodes, baseline_rounds=None
+        )
+        return power.by_limit[LimitKind.PEERS]
+
+    assert 0.10 < loss(4) < 0.12
+    assert loss(8) < loss(4)
+    assert loss(64) < 0.05
+
+
+def test_three_nodes_promise_nothing_of_each_other() -> None:
+    power = predict_power(600.0, 30.0, {}, figures=10, peers=1, nodes=3, baseline_rounds=None)
+    assert set(power.by_limit) == {LimitKind.BASELINE}

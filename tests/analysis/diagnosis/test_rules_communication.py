@@ -81,6 +81,13 @@ def test_buckets_are_tuned_only_where_there_are_some(
     assert offered in found(signals)[FindingKind.EXPOSED_COMMUNICATION].advice
 
 
+def test_split_sequences_send_keys_and_values() -> None:
+    signals = quiet(transfer=EXPOSED, bucket_bytes=None, split_sequences=True)
+    finding = found(signals)[FindingKind.EXPOSED_COMMUNICATION]
+    assert "gathering keys and values and synchronizing gradients takes 30.0 ms" in finding.summary
+    assert "split sequences over fewer devices" in finding.advice
+
+
 @pytest.mark.parametrize(("seconds", "is_named"), [(1.0, True), (0.99, False)])
 def test_exposed_communication_is_named_from_a_twentieth_of_the_step_on(
     seconds: float, is_named: bool

@@ -369,9 +369,12 @@ def test_stages_of_a_launch_are_those_of_its_strategy() -> None:
     assert findings[FindingKind.STRAGGLER] == 2
 
 
+@pytest.mark.parametrize("within", ["shard", "cp"])
 @pytest.mark.parametrize("is_apart", [True, False])
-def test_shards_of_a_stage_are_compared_where_their_waits_are_taken_apart(is_apart: bool) -> None:
-    hybrid = {"strategy": {"name": "hybrid", "shard": 2, "pipeline": 2}}
+def test_shards_of_a_stage_are_compared_where_their_waits_are_taken_apart(
+    is_apart: bool, within: str
+) -> None:
+    hybrid = {"strategy": {"name": "hybrid", within: 2, "pipeline": 2}}
     cell = cells(gpu_counts=4, models="tiny-decoder", parallel=hybrid)[0]
     blocked = 0.004 if is_apart else None
 
@@ -391,6 +394,7 @@ def test_shards_of_a_stage_are_compared_where_their_waits_are_taken_apart(is_apa
     steps = result.steps.model_copy(update={"mean_sync": blocked})
     signals = launch_signals(result.model_copy(update={"steps": steps}), cell)
     assert signals is not None
+    assert signals.split_sequences == (within == "cp")
     assert digest.wait is None, "stages wait for each other by design"
     diagnosis = diagnose(signals)
     if is_apart:

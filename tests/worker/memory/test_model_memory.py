@@ -162,6 +162,28 @@ def test_experts_and_all_else_are_shared_out_apart(
     assert found.peak_bytes == pytest.approx(alone.peak_bytes - saved + buckets, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "shards"),
+    [("cp", 1), ({"name": "cp", "degree": 2}, 1), ({"name": "cp", "parameters": "fsdp"}, 4)],
+)
+def test_a_part_of_each_sequence_takes_its_part_of_activations(
+    strategy: object, shards: int
+) -> None:
+    """Beside them the keys and values of all tokens."""
+    settings: dict[str, Any] = {"models": "tiny-decoder", "batch_sizes": [4]}
+    (cell,) = cells(gpu_counts=[4], parallel={"strategy": strategy}, **settings)
+    found, parts = predict_memory(cell), cell.degrees.context
+    alone = predict_memory(cells(gpu_counts=[1], **{**settings, "batch_sizes": [4 * parts]})[0])
+    assert found.parts.parameters == alone.parts.parameters // shards
+    assert found.parts.activations is not None
+    assert alone.parts.activations is not None
+    layers, samples, length, hidden = 4, 4 * parts, 64, 128
+    gathered = layers * samples * length * 2 * hidden * 4
+    rest = found.parts.activations - gathered
+    assert 0.5 * alone.parts.activations < parts * rest < alone.parts.activations
+    assert f"1/{parts} of each sequence" in found.method
+
+
 def test_the_memory_format_changes_no_prediction() -> None:
     rows, pixels = (
         predict_memory(cells(gpu_counts=[1], model={"channels_last": last})[0]).peak_bytes

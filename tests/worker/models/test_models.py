@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from tests.factories import cells, experiment
-from torchscale.catalog.models import find_model, is_import_path
+from torchscale.catalog.models import CONTEXT, find_model, is_import_path
 from torchscale.worker.measure.flops import forward_flops
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload
@@ -66,6 +66,15 @@ def test_a_causal_model_sees_no_later_token(name: str) -> None:
     one, two = (output if isinstance(output, torch.Tensor) else output.logits for output in outputs)
     assert torch.allclose(one[0, :-1], two[0, :-1], atol=1e-5)
     assert not torch.allclose(one[0, -1], two[0, -1], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_the_catalog_knows_whose_sequences_can_be_split(name: str) -> None:
+    found, facts = workload(name), find_model(name)
+    assert facts is not None
+    assert (found.context is not None) == (CONTEXT in facts.splits)
+    if found.context is not None:
+        assert found.context.length == found.tokens_per_sample
 
 
 def test_an_encoder_decoder_learns_to_copy() -> None:

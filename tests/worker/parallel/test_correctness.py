@@ -27,6 +27,8 @@ STRATEGIES_ON_TWO: list[Any] = [
     {"name": "pipeline", "schedule": "gpipe", "microbatches": 2},
     {"name": "pipeline", "schedule": "interleaved"},
     "model",
+    "cp",
+    {"name": "cp", "parameters": "fsdp"},
     {"name": "hybrid", "tensor": 2},
 ]
 STRATEGIES_ON_FOUR: list[Any] = cases(
@@ -51,6 +53,20 @@ STRATEGIES_ON_FOUR: list[Any] = cases(
         {"name": "hybrid", "shard": 2, "pipeline": 2},
     ],
 )
+SEQUENCES_ON_FOUR: list[Any] = cases(
+    [
+        "cp",
+        {"name": "cp", "degree": 2},
+        {"name": "cp", "degree": 2, "parameters": "fsdp"},
+        {"name": "hybrid", "tensor": 2, "cp": 2, "sequence": True},
+        {"name": "hybrid", "pipeline": 2, "cp": 2},
+    ],
+    [
+        {"name": "cp", "parameters": "fsdp"},
+        {"name": "hybrid", "data": 2, "cp": 2},
+        {"name": "hybrid", "shard": 2, "cp": 2},
+    ],
+)
 EXPERTS = {"models": {"name": "tiny-moe", "seq_len": 16}}
 SPREAD_ON_TWO: list[Any] = [
     "ddp",
@@ -58,6 +74,8 @@ SPREAD_ON_TWO: list[Any] = [
     "ep",
     {"name": "ep", "dense": "fsdp"},
     {"name": "hybrid", "ep": 2},
+    "cp",
+    {"name": "cp", "parameters": "fsdp"},
 ]
 SPREAD_ON_FOUR: list[Any] = [
     "ep",
@@ -66,6 +84,8 @@ SPREAD_ON_FOUR: list[Any] = [
     {"name": "ep", "degree": 2, "dense": "fsdp"},
     {"name": "hybrid", "data": 2, "ep": 2},
     {"name": "hybrid", "shard": 2, "ep": 2},
+    "cp",
+    {"name": "hybrid", "cp": 2, "ep": 2},
 ]
 SPREAD_VARIATIONS: list[tuple[Any, dict[str, Any]]] = [
     ({"name": "ep", "degree": 2}, {"gradient_accumulation": 2}),
@@ -119,6 +139,12 @@ VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
         ),
         ("tensor", LLAMA),
         ("fsdp", {"models": SMALL_ENCDEC}),
+        *settings(ACCUMULATED, "cp"),
+        *settings(SELECTIVE, "cp"),
+        *settings(CLIPPED, "cp"),
+        *settings(BF16, "cp"),
+        ("cp", LLAMA),
+        ({"name": "cp", "parameters": "fsdp"}, {"training": {**FULL, **BF16}}),
     ],
     [
         *settings(FULL, "ddp", "tensor", "zero1", "pipeline"),
@@ -133,6 +159,12 @@ VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
         ("fsdp", LLAMA),
         ("ddp", {"models": SMALL_ENCDEC}),
         ("fsdp", {"models": "tiny-vit"}),
+        *settings(FP16, "cp"),
+        *settings(FUSED, "cp"),
+        *settings(FULL, "cp"),
+        ({"name": "cp", "parameters": "fsdp"}, {"training": CLIPPED}),
+        ({"name": "cp", "parameters": "fsdp"}, {"training": ACCUMULATED}),
+        ({"name": "cp", "parameters": "fsdp"}, LLAMA),
     ],
 )
 RECOMPUTED = "fsdp with recomputation"
@@ -149,7 +181,8 @@ def alone(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> list[float]
 
 
 @pytest.mark.parametrize(
-    ("world_size", "strategies"), [(2, STRATEGIES_ON_TWO), (4, STRATEGIES_ON_FOUR)]
+    ("world_size", "strategies"),
+    [(2, STRATEGIES_ON_TWO), (4, STRATEGIES_ON_FOUR), (4, SEQUENCES_ON_FOUR)],
 )
 def test_every_strategy_trains_what_one_process_trains(
     forks: Forks, tmp_path: Path, alone: list[float], world_size: int, strategies: list[Any]
@@ -168,9 +201,7 @@ def test_every_strategy_trains_what_one_process_trains(
         if one.degrees.pipeline == 1:
             declared -= {"bubble"}
         if one.strategy.name not in ("ddp", "zero1") and one.degrees.pipeline == 1:
-            # DistributedDataParallel averages copies of a split model, and waits in C++.
-            copies = one.degrees.replicate > 1 and one.degrees.shard == 1
-            declared = declared - {"waits"} if copies else declared | {"waits"}
+            declared |= {"waits"}
         for rank in found["ranks"]:
             assert set(rank["signals"]) == declared, one.id
             for phases, seconds in rank["phases"]:
@@ -201,7 +232,7 @@ def test_spread_experts_train_what_one_process_trains(
         assert all(rank["changed"] for rank in found["ranks"]), one.id
         assert found["differing"] is None, one.id
         for rank in found["ranks"]:
-            waits = one.strategy.name in ("ep", "hybrid", "fsdp")
+            waits = one.strategy.name in ("ep", "hybrid", "fsdp", "cp")
             assert ("waits" in rank["signals"]) == waits, one.id
             for phases, seconds in rank["phases"]:
                 assert phases == pytest.approx(seconds, rel=1e-6), one.id
@@ -253,7 +284,7 @@ def test_settings_of_a_step_change_no_result(forks: Forks, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("model", "strategies"),
     [
-        ("tiny-decoder", cases(["ddp"], ["tensor", RECOMPUTED, "fsdp", "pipeline"])),
+        ("tiny-decoder", cases(["ddp", "cp"], ["tensor", RECOMPUTED, "fsdp", "pipeline"])),
         ("tiny-moe", cases(["ep"], ["ddp"])),
     ],
     ids=["decoder", "experts"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 from collections import deque
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from torchscale.worker.watch import beats
 from torchscale.worker.watch import recorder as module
 from torchscale.worker.watch.marks import Marks
 from torchscale.worker.watch.recorder import Recorder
@@ -157,8 +159,8 @@ def test_a_ring_whose_reading_takes_long_is_read_less_often(
     ring: Ring, monkeypatch: pytest.MonkeyPatch, took: float, interval: float
 ) -> None:
     """0.4 % of the main thread's time, and never more than three seconds of a job that is killed."""
-    now, spent = [0.0], [0.0]
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    now, spent = [3e9], [0.0]
+    monkeypatch.setattr(beats, "time", lambda: now[0])
     monkeypatch.setattr(module, "thread_time", lambda: spent[0])
 
     def dump(*_: bool) -> bytes:
@@ -170,7 +172,46 @@ def test_a_ring_whose_reading_takes_long_is_read_less_often(
     assert recorder.is_due()  # nothing is known of it yet
     ring.call()
     recorder.drain()
-    now[0] = interval - 0.01
+    now[0] += interval - 0.01
     assert not recorder.is_due()
-    now[0] = interval + 0.01
+    now[0] += 0.02
     assert recorder.is_due()
+
+
+def test_ranks_read_at_the_same_moment(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever each of them began: what delays one rank delays all."""
+    now = [3e9 + 0.2]
+    monkeypatch.setattr(beats, "time", lambda: now[0])
+    recorders = [Recorder(Marks()), Recorder(Marks())]
+    ring.call()
+    assert recorders[0].is_due()
+    recorders[0].drain()
+    now[0] += 0.3
+    assert recorders[1].is_due()
+    recorders[1].drain()
+    now[0] += 0.49
+    assert not any(recorder.is_due() for recorder in recorders)
+    now[0] += 0.02
+    assert all(recorder.is_due() for recorder in recorders)
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_reading_begins_no_garbage_collection(
+    monkeypatch: pytest.MonkeyPatch, *, was_enabled: bool
+) -> None:
+    """Which would look through all objects of the program."""
+    enabled = []
+
+    def dump(*_: bool) -> bytes:
+        enabled.append(gc.isenabled())
+        return pickle.dumps({"entries": []})
+
+    monkeypatch.setattr(module, "_find_dump", lambda: dump)
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        Recorder(Marks()).drain()
+        enabled.append(gc.isenabled())
+    finally:
+        gc.enable()
+
+    assert enabled == [False, was_enabled]

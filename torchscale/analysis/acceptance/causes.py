@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.acceptance.estimates import Mode
+from torchscale.analysis.acceptance.limits import DISK
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
@@ -28,7 +29,8 @@ noise of a round."""
 MAX_THROTTLED_SHARE = 0.05
 """As of a burn-in: a single reading may show a short reason."""
 LOWER = 0.02
-"""A clock or a power limit that is this much lower is another one."""
+"""A clock, a power limit or a quota that is this much lower is another one."""
+RAISE_QUOTA = "raise the CPU quota of the container or job"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Question:
         modes: Its two groups of rounds, where it flaps.
         kind: The limit that it misses; ``None`` where it only flaps.
         others: What of the same kind is not slow, with its verb; empty where that is not known.
+        usual_quota: CPUs of the quota that those others have: the same one explains no difference.
+            ``None`` where they have none.
     """
 
     series: Series
@@ -57,6 +61,7 @@ class Question:
     modes: tuple[Mode, Mode] | None = None
     kind: LimitKind | None = None
     others: str = ""
+    usual_quota: float | None = None
 
 
 def explain(
@@ -98,12 +103,17 @@ def _quota(question: Question, conditions: Sequence[Conditions]) -> Explanation 
     quotas = [each.quota_cpus for each in conditions if each.quota_cpus is not None]
     if question.modes is not None or not held or not quotas or max(held) < HELD_BACK:
         return None
+    usual = question.usual_quota
+    if usual is not None and min(quotas) >= usual * (1 - LOWER):
+        return None
     mean = sum(held) / len(held)
     because = (
         f"the CPU quota of {min(quotas):.2f} CPUs held its processes back for "
         f"{format_percent(mean, 0)} of the processors' time"
     )
-    return Explanation(Cause.SETUP, because, "raise the CPU quota of the container or job")
+    if usual is not None:
+        because += f"; most others have {usual:.2f}"
+    return Explanation(Cause.SETUP, because, RAISE_QUOTA)
 
 
 def known_splits(
@@ -119,8 +129,7 @@ def known_splits(
     conditions = {it: run.rounds[it].conditions for it in rounds}
     held = frozenset(it for it, each in conditions.items() if _held_back(each))
     because = f"the CPU quota held its processes back in the {_slow(held)}, in no other"
-    action = "raise the CPU quota of the container or job"
-    yield held, Explanation(Cause.SETUP, because, action)
+    yield held, Explanation(Cause.SETUP, because, RAISE_QUOTA)
     cpus = {it: each.cpus for it, each in conditions.items() if each.cpus is not None}
     most = max(cpus.values(), default=0)
     few = frozenset(it for it, count in cpus.items() if count < most)
@@ -230,6 +239,10 @@ def _clock(conditions: Conditions, uuids: Sequence[str]) -> float | None:
 
 
 def _action_of_host(series: Series) -> str:
+    if series.figure.startswith(DISK):
+        return (
+            "look at its health (smartctl -a), how full it is and who else uses it; then replace it"
+        )
     if len(series.uuids) > 1:
         return "check the link between them: reseat the cards or cables (nvidia-smi nvlink -s)"
     if series.uuids:

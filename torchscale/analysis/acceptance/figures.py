@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 from torchscale.analysis.acceptance.limits import COMPUTE, MEMORY, NODE
 from torchscale.analysis.machine.collectives import collective_figures
-from torchscale.analysis.training.flags import foreign_share, gpus_are_shared
+from torchscale.analysis.training.flags import (
+    bounded_share,
+    foreign_share,
+    gpus_are_shared,
+)
 from torchscale.analysis.training.throughput import samples_per_second
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesResult
 from torchscale.schema.cells.hardware import CopySample, HardwareRank, HardwareResult
@@ -101,10 +105,9 @@ def round_conditions(records: Sequence[LaunchRecord], outside: Conditions) -> Co
     for record in records:
         ranks = _ranks(record)
         cpus = max(cpus, len({cpu for rank in ranks for cpu in rank.cpus}))
-        loads = _loads(record)
-        share = foreign_share(loads) if loads else None
+        share = _taken_share(_loads(record), outside.quota_cpus)
         if share is not None:
-            shares.append(min(1.0, max(0.0, share)))
+            shares.append(bounded_share(share))
         shared = shared or gpus_are_shared(record.machine_telemetry, ranks)
     return outside.model_copy(
         update={
@@ -113,6 +116,27 @@ def round_conditions(records: Sequence[LaunchRecord], outside: Conditions) -> Co
             "shared_gpus": shared,
         }
     )
+
+
+def _taken_share(
+    loads: Sequence[tuple[str, HostLoad | None]], quota_cpus: float | None
+) -> float | None:
+    """Share of the cores' time that others had. Under a quota others may use the rest of the cores:
+    they took from the ranks no more than what these left of their quota."""
+    share = foreign_share(loads) if loads else None
+    known = [load for _, load in loads if load is not None]
+    if share is None or quota_cpus is None or quota_cpus >= _cores(known):
+        return share
+    used = math.fsum(load.process_seconds for load in known)
+    allowed = quota_cpus * max(load.wall_seconds for load in known)
+    return min(share, 1 - used / allowed)
+
+
+def _cores(loads: Sequence[HostLoad]) -> int:
+    """Cores of all ranks of a node: pinned ranks have their own."""
+    if all(load.pinned for load in loads):
+        return sum(load.cores for load in loads)
+    return max(load.cores for load in loads)
 
 
 def rank_devices(records: Sequence[LaunchRecord]) -> Iterator[RankIdentity]:

@@ -10,6 +10,7 @@ and figures.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,18 @@ to each other by chance than parts of their kind are."""
 MIN_DEFICIT = 0.03
 """What is less than this below its peers is never called low, however equal they are: sound cards of
 one name differ by that and more."""
+FEW_NODES = 8
+"""Fewer nodes say little of the spread of sound ones: it is assumed to be :data:`NODE_SPREAD`, or what
+they show where that is more."""
+MIN_NODES = 4
+"""Of three, one that is slow and two that are not cannot be told from two that are slow."""
+NODE_SPREAD = 0.02
+"""Spread between sound nodes that is assumed, as for their links: cards of one name lie within some
+8 % of each other, which is four of these."""
+DISK_SPREAD = 0.05
+"""The same of disks: how full and how worn they are differs too."""
+FEW_DEFICIT = 0.10
+"""What is less than this below a few others is not called low: it rests on an assumed spread."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,36 @@ def peer_limit(levels: Sequence[float], tests: int) -> PeerLimit | None:
     return PeerLimit(median, spread, limit, count, tuple(int(at) for at in order[:low]))
 
 
+def node_limit(levels: Sequence[float], tests: int, assumed: float) -> PeerLimit | None:
+    """The limit for nodes of a fleet in one figure; ``None`` for fewer than :data:`MIN_NODES`. Of
+    fewer than :data:`FEW_NODES` the slowest alone can be low.
+
+    Args:
+        levels: Logarithm of each node's rate.
+        tests: How many nodes, parts and figures are judged together.
+        assumed: Spread between sound nodes, where these are few.
+    """
+    if len(levels) >= FEW_NODES:
+        return peer_limit(levels, tests)
+    if len(levels) < MIN_NODES:
+        return None
+    values = np.asarray(levels, dtype=np.float64)
+    slowest = int(np.argmin(values))
+    others = np.delete(values, slowest)
+    median = float(np.median(others))
+    spread = max(assumed, float(others.std(ddof=1)))
+    reach = few_reach(len(others), tests, spread)
+    low = (slowest,) if values[slowest] < median - reach else ()
+    return PeerLimit(median, spread, median - reach, len(values), low)
+
+
+def few_reach(others: int, tests: int, spread: float) -> float:
+    """How far below the median of ``others`` nodes, whose spread is known, one may lie: the normal
+    distribution's quantile, and at least :data:`FEW_DEFICIT`."""
+    quantile = statistics.NormalDist().inv_cdf(1 - FAMILY_ERROR / tests)
+    return max(-math.log1p(-FEW_DEFICIT), quantile * _of_difference(others) * spread)
+
+
 def _is_low(value: float, others: np.ndarray[tuple[int], np.dtype[np.float64]], tests: int) -> bool:
     below = float(np.median(others)) - value
     return below > max(-math.log1p(-MIN_DEFICIT), width(len(others), tests) * _spread(others))
@@ -87,8 +130,14 @@ def _spread(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     return max(LEAST_SPREAD, float(values.std(ddof=1)))
 
 
+def _of_difference(others: int) -> float:
+    """Spreads in the difference of a part from the median of ``others``, which has an error too: π/2
+    times the variance of a mean."""
+    return math.sqrt(1 + math.pi / 2 / others)
+
+
 def width(others: int, tests: int) -> float:
     """How many spreads a part may lie below the centre of ``others`` parts: Student's quantile, with
-    the error of the centre, of which a median has π/2 times that of a mean."""
+    the error of the centre."""
     quantile = student_t_quantile(1 - FAMILY_ERROR / tests, others - 1)
-    return quantile * math.sqrt(1 + math.pi / 2 / others)
+    return quantile * _of_difference(others)

@@ -11,9 +11,13 @@ from torchscale.analysis.acceptance.estimates import MIN_ROUNDS
 from torchscale.analysis.acceptance.limits import BASELINE_LOSS
 from torchscale.analysis.acceptance.peers import (
     FAMILY_ERROR,
+    FEW_NODES,
     LEAST_SPREAD,
     MIN_DEFICIT,
+    MIN_NODES,
     MIN_PEERS,
+    NODE_SPREAD,
+    few_reach,
     width,
 )
 from torchscale.analysis.stats.series import student_t_quantile
@@ -46,6 +50,7 @@ def predict_power(
     *,
     figures: int,
     peers: int,
+    nodes: int = 1,
     baseline_rounds: int | None,
     measured: int = 0,
 ) -> Power:
@@ -57,6 +62,7 @@ def predict_power(
         noise: By figure; empty where nothing was measured yet.
         figures: How many figures of parts are judged together.
         peers: Parts of one kind on the node.
+        nodes: Nodes that are accepted together.
         measured: Rounds that the noise is from.
         baseline_rounds: Of the baseline; ``None`` without one: one of as many rounds is assumed.
     """
@@ -73,8 +79,11 @@ def predict_power(
             kinds[LimitKind.BASELINE] = _against_baseline(
                 spread, rounds, baseline_rounds or rounds, figures
             )
-            if peers >= MIN_PEERS:
-                kinds[LimitKind.PEERS] = _against_peers(spread, rounds, peers, figures)
+            most = max(peers, nodes)
+            if peers >= MIN_PEERS or nodes >= FEW_NODES:
+                kinds[LimitKind.PEERS] = _against_peers(spread, rounds, most, figures)
+            elif nodes >= MIN_NODES:
+                kinds[LimitKind.PEERS] = _against_few(spread, rounds, nodes, figures)
         found.append(kinds)
     return Power(
         rounds=rounds,
@@ -103,5 +112,16 @@ def _against_peers(spread: float, rounds: int, peers: int, figures: int) -> floa
     interval of the slow one needs beyond it."""
     level = max(LEAST_SPREAD, spread / math.sqrt(rounds))
     limit = max(-math.log1p(-MIN_DEFICIT), width(peers - 1, figures) * level)
+    return _beyond(limit, spread, rounds)
+
+
+def _against_few(spread: float, rounds: int, nodes: int, figures: int) -> float:
+    """The same of a few nodes, whose spread is assumed."""
+    level = max(NODE_SPREAD, spread / math.sqrt(rounds))
+    return _beyond(few_reach(nodes - 1, figures, level), spread, rounds)
+
+
+def _beyond(limit: float, spread: float, rounds: int) -> float:
+    """What a slow part loses whose interval lies below the limit with 90 % probability."""
     own = student_t_quantile(0.975, rounds - 1) * spread / math.sqrt(rounds)
     return -math.expm1(-(limit + own + NORMAL_90 * spread / math.sqrt(rounds)))

@@ -137,6 +137,9 @@ def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Ear
     if signals.experts is not None:
         what = "sending tokens to experts and synchronizing gradients"
         overlap = "spread experts over fewer devices, those of one node (ep: degree)"
+    if signals.split_sequences:
+        what = "gathering keys and values and synchronizing gradients"
+        overlap = "split sequences over fewer devices, those of one node (cp: degree)"
     if signals.bucket_bytes is not None:
         overlap = "tune bucket_cap_mb so that more overlaps with the backward pass"
         total = format_bytes(float(sum(signals.bucket_bytes)))

@@ -243,6 +243,8 @@ class Signals:
         on_device: Whether the work runs on a device beside the host.
         experts: What the experts on each rank compute; ``None`` where experts are not spread over
             ranks. ``compute`` and ``windows`` are then as if the experts of all ranks took as long.
+        split_sequences: Whether ranks have parts of the same sequences, and gather each other's
+            keys and values.
         staged: Whether ranks send to and receive from each other, as the stages of a pipeline do:
             they hold different work and wait for one another by design.
         stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold
@@ -296,6 +298,7 @@ class Signals:
     trusted: bool = True
     hosts: tuple[str, ...] | None = None
     experts: ExpertLoad | None = None
+    split_sequences: bool = False
 
     def mean(self, values: Matrix | SignalSeries) -> SignalSeries:
         """Mean over samples, of each rank where ``values`` has a row for each: seconds per step."""

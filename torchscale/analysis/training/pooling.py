@@ -94,6 +94,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         ),
         fetched_memory=_fetched_memory([launch.fetched_memory for launch in launches], scales),
         on_device=first.on_device,
+        split_sequences=first.split_sequences,
         staged=any(launch.staged for launch in launches),
         stages=first.stages,
         why_no_stages=first.why_no_stages,

@@ -305,6 +305,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         other_processes=optional(np.array, other_processes_shares(ranks)),
         fetched_memory=_fetched_memory(ranks),
         on_device=ranks[0].device.kind != "cpu",
+        split_sequences=cell is not None and cell.degrees.context > 1,
         staged=cell is not None and cell.degrees.pipeline > 1,
         stages=_stages(cell, result),
         why_no_stages="forward passes contain collectives of the ranks that share a stage, and so "
@@ -388,7 +389,7 @@ def _stages(
     if degrees.pipeline == 1:
         return None
     is_apart = result.steps is not None and result.steps.mean_sync is not None
-    if (degrees.shard > 1 or degrees.tensor > 1) and not is_apart:
+    if max(degrees.shard, degrees.tensor, degrees.context) > 1 and not is_apart:
         return None
     ranks = range(degrees.world_size)
     return tuple(

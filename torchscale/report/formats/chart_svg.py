@@ -98,14 +98,19 @@ def chart_svg(chart: AnyChart, prefix: str) -> str:
 def draw_chart(chart: AnyChart, inches: tuple[float, float], prefix: str) -> tuple[str, Plot]:
     """An ``<svg>`` element of this width and height, and where the data are in it."""
     import matplotlib  # noqa: PLC0415 - 0.4 s, and only charts need it
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: PLC0415
 
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         # Text stays text: what this font lacks, the PDF's or the browser's fonts have.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure = Figure(figsize=inches, dpi=_POINTS_PER_INCH, layout="constrained")
+        figure = Figure(figsize=inches, dpi=_POINTS_PER_INCH)
+        FigureCanvasSVG(figure)  # whose sizes of texts count
         axes = figure.add_subplot()
         _draw_any(axes, chart)
+        # A figure that has a layout engine is drawn twice: once more to lay it out.
+        ConstrainedLayoutEngine().execute(figure)
         output = io.StringIO()
         figure.savefig(output, format="svg", metadata={"Date": None, "Creator": None})
     width, height = (length * _POINTS_PER_INCH for length in inches)

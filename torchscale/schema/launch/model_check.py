@@ -17,6 +17,8 @@ class ModelCheck(Frozen):
         layers: Number of layers that can be cut into pipeline stages; ``None`` where it cannot be
             cut.
         experts: Experts of a layer that can be spread over devices; ``None`` where there are none.
+        sequence_length: Tokens of a sequence that can be split over devices; ``None`` where it
+            cannot.
     """
 
     problem: str = ""
@@ -25,3 +27,4 @@ class ModelCheck(Frozen):
     takes_sequence: bool = False
     layers: int | None = None
     experts: int | None = None
+    sequence_length: int | None = None

@@ -225,6 +225,8 @@ class CheckStep(Frozen):
         partners: The other node's place in each round, for pairs; ``None`` in a round without one.
         repeats: Number of repeats of each pair.
         gpu: Local index of the GPU that takes part on this node, for pairs over NCCL.
+        network: Whose interface takes part, for pairs over gloo; empty for the one towards the first
+            node.
     """
 
     type: Literal["check"] = "check"
@@ -238,6 +240,7 @@ class CheckStep(Frozen):
     partners: Annotated[tuple[NodeRank | None, ...], Field(max_length=MAX_NODES)] = ()
     repeats: Annotated[int, Field(ge=1, le=100)] = 1
     gpu: Annotated[int, Field(ge=0, lt=1024)] = 0
+    network: Name = ""
 
 
 class Inspect(Frozen):

@@ -4,6 +4,7 @@ measures."""
 from __future__ import annotations
 
 from enum import Enum
+from ipaddress import IPv4Interface
 from typing import Annotated
 
 from pydantic import Field
@@ -18,10 +19,12 @@ NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 
 
 class NodeReport(Frozen):
-    """What a node sends of its own checks. ``lacks_required``: as for exit code 3."""
+    """What a node sends of its own checks. ``lacks_required``: as for exit code 3; ``addresses``:
+    of its interfaces, with their networks."""
 
     validation: Validation
     lacks_required: bool = False
+    addresses: Annotated[tuple[IPv4Interface, ...], Field(max_length=1000)] = ()
 
 
 class PairTask(Frozen):
@@ -86,7 +89,8 @@ class MeasuredPair(Frozen):
 
 class Slowness(Frozen):
     """How much more time a node, or a link between two, costs than the fleet's, as a share (0.3: 30
-    % more), with the 95 % interval. ``is_suspect``: slow, but not with certainty."""
+    % more), with the 95 % interval. ``is_suspect``: slow, but not with certainty. ``action`` and
+    ``disposition``: what to do with it; only of what is bad."""
 
     nodes: tuple[NodeRank, ...]
     share: float
@@ -94,6 +98,8 @@ class Slowness(Frozen):
     high: float
     is_bad: bool
     is_suspect: bool
+    action: str = ""
+    disposition: Disposition | None = None
 
 
 class Pairwise(Frozen):
@@ -101,6 +107,7 @@ class Pairwise(Frozen):
 
     Attributes:
         rail: Local index of the GPU that took part on each node; ``None`` over gloo.
+        network: The network that was used; empty over NCCL, and where the nodes have one alone.
         backend, message_bytes: Backend and size of the all-reduce.
         status, verdict: What is bad, if anything.
         pairs: What was measured.
@@ -112,6 +119,7 @@ class Pairwise(Frozen):
     backend: str
     message_bytes: int
     rail: int | None = None
+    network: str = ""
     status: PairwiseStatus
     verdict: str
     pairs: tuple[MeasuredPair, ...]
@@ -140,8 +148,8 @@ class FleetFigure(Frozen):
 
     Attributes:
         node_rank: Which node.
-        part: ``node``: the middle of its parts, held against the other nodes; else a part, held
-            against how the other parts of all nodes differ from the middle of theirs.
+        part: ``node`` or ``disk``: the middle of its parts, held against the other nodes; else a
+            part, held against how the other parts of all nodes differ from the middle of theirs.
         rate, low, high: Geometric mean over its rounds, with the 95 % interval.
         deficit: How far it is below the reference, as a share.
         limit: The deficit from which on it is low.
@@ -219,11 +227,13 @@ class FleetValidation(Frozen):
 
     Attributes:
         pairwise: All pairs of nodes, if they were asked for; over NCCL with GPU 0 of each.
-        rails: The same with each further GPU of the nodes, in turn.
+        rails: The same with each further GPU of the nodes, in turn; over gloo, in each further
+            network.
         slow_rails: Those that are slower than the others between all nodes.
         speeds: The speeds of all nodes together, if they were asked for.
         rails_left_out: Local indices of GPUs that were not measured: for want of time, or because
             pairs could not be measured before them.
+        networks_left_out: Networks, likewise, and those in which no pair reaches each other.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -236,4 +246,5 @@ class FleetValidation(Frozen):
     rails: tuple[Pairwise, ...] = ()
     slow_rails: tuple[SlowRail, ...] = ()
     rails_left_out: tuple[int, ...] = ()
+    networks_left_out: tuple[str, ...] = ()
     speeds: FleetSpeeds | None = None

@@ -26,13 +26,16 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.data.synthetic import POOL_STEPS, to_device
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.experts import expert_layers
+from torchscale.worker.models.interface import ContextSplit, Workload
+from torchscale.worker.models.sequence import SequencePart
 from torchscale.worker.optimizer import make_optimizer
+from torchscale.worker.parallel import context
 from torchscale.worker.parallel.blocks import checkpoint_blocks, repeated_blocks
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.precision import PrecisionPolicy
 
 _TRACKED = "torch's memory tracker under fake tensors"
-_PREDICTED = ("none", "ddp", "zero1", "fsdp", "ep", "hybrid")
+_PREDICTED = ("none", "ddp", "zero1", "fsdp", "ep", "cp", "hybrid")
 """Strategies that there is a prediction for, unless they split layers."""
 _SHARED = ("parameters", "gradients", "optimizer_states")
 """Parts that strategies share out over devices."""
@@ -46,7 +49,7 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
         Exception: whatever the model raises if its forward pass depends on its inputs' values.
     """
     degrees, strategy = cell.degrees, cell.strategy
-    if degrees.model > 1 or strategy.name not in _PREDICTED:
+    if degrees.tensor * degrees.pipeline > 1 or strategy.name not in _PREDICTED:
         raise ValueError(f"no prediction for strategy {strategy.name}")
     if cell.precision == "fp8":
         raise ValueError("no prediction for fp8")
@@ -58,11 +61,14 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
         "scaling": "weak",
         "batch_size": cell.copy_batch_size,
     }
-    tracked = _track(cell.model_copy(update=single_device).model_dump_json())
+    tracked = _track(cell.model_copy(update=single_device).model_dump_json(), degrees.context)
     if cell.world_size == 1:
         return PredictedMemory(parts=tracked.parts, peak_bytes=tracked.peak_bytes, method=_TRACKED)
     parts, method, peak = tracked.parts, _TRACKED, tracked.peak_bytes
     is_sharded = sharding(strategy, degrees) is not None
+    if degrees.context > 1:
+        method += f"; 1/{degrees.context} of each sequence, with the keys and values of all of it"
+    degrees = degrees.beside_context(sharded=is_sharded)
     if is_sharded or degrees.expert > 1:
         beside = degrees.beside_experts(sharded=is_sharded).shard
         of_experts = degrees.expert * degrees.shard
@@ -102,9 +108,10 @@ class _Tracked:
 
 
 @functools.lru_cache(maxsize=8)  # cells that differ in world size alone follow each other in a plan
-def _track(content: str) -> _Tracked:
-    """Track a step of the whole model on one device; ``content`` is its cell as JSON. Cached, since
-    cells of other world sizes and strategies have the same content."""
+def _track(content: str, parts: int) -> _Tracked:
+    """Track a step of the whole model on one device, which has one of so many ``parts`` of each
+    sequence; ``content`` is its cell as JSON. Cached, since cells of other world sizes and
+    strategies have the same content."""
     cell = TrainingCell.model_validate_json(content)
     # Whose kernels are chosen: those of fake CUDA tensors end the process where torch has no CUDA.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -112,6 +119,9 @@ def _track(content: str) -> _Tracked:
         with torch.device("meta"):  # where initialization reads no values back
             workload = build_workload(cell)
         module = _on_device(workload.module, device, channels_last=cell.channels_last).train()
+        part = _part_of_sequences(workload, parts)
+        if part is not None:
+            context.split(module, *part)
         checkpoint_blocks(repeated_blocks(module), cell.activation_checkpointing)
         precision = PrecisionPolicy(cell.precision, device)
         optimizer = make_optimizer(cell, Parallel(module, module))
@@ -121,6 +131,9 @@ def _track(content: str) -> _Tracked:
             name: to_device(tensor, device, channels_last=cell.channels_last)
             for name, tensor in batch.items()
         }
+        batch_bytes = sum(tensor.untyped_storage().nbytes() for tensor in batch.values())
+        if part is not None:
+            batch = context.take(batch, *part)
         # The first step creates the optimizer's states; it is not tracked.
         for parameter in module.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
@@ -141,7 +154,6 @@ def _track(content: str) -> _Tracked:
                 loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         peaks = {where.type: parts for where, parts in tracker.get_tracker_snapshot("peak").items()}
-        batch_bytes = sum(tensor.untyped_storage().nbytes() for tensor in batch.values())
         by_part = {
             str(getattr(kind, "value", kind)): count for kind, count in peaks[device.type].items()
         }
@@ -163,6 +175,20 @@ def _track(content: str) -> _Tracked:
         by_part["Total"] + POOL_STEPS * batch_bytes,
         _expert_share(module),
     )
+
+
+def _part_of_sequences(workload: Workload, parts: int) -> tuple[ContextSplit, SequencePart] | None:
+    """The first of so many parts, which take the same memory; ``None`` for whole sequences.
+
+    Raises:
+        ValueError: the model's sequences cannot be split.
+    """
+    if parts == 1:
+        return None
+    how = workload.context
+    if how is None:
+        raise ValueError("the model's sequences cannot be split over devices")
+    return how, context.sequence_part(0, parts, how.length, None)
 
 
 def _expert_share(module: nn.Module) -> float:

@@ -22,6 +22,8 @@ Optional on the module:
 - ``tensor_split()`` and ``pipeline_split()``: a
   :class:`~torchscale.worker.models.interface.TensorSplit` and a
   :class:`~torchscale.worker.models.interface.PipelineSplit`, for the strategies that split layers.
+- ``context_split()``: a :class:`~torchscale.worker.models.interface.ContextSplit`, for the one that
+  splits sequences.
 
 Layers of :class:`~torchscale.worker.models.experts.ExpertLayer` in it can be spread over ranks.
 """
@@ -39,13 +41,18 @@ from torch import nn
 
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.experts import expert_layers
-from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
+from torchscale.worker.models.interface import (
+    ContextSplit,
+    PipelineSplit,
+    TensorSplit,
+    Workload,
+)
 
 ARGUMENT_ZERO = "torchscale-model"
 """All that user code finds in ``sys.argv``, and no path of ours: code that was a program of its own
 may read, write or delete what its arguments name."""
 
-S = TypeVar("S", TensorSplit, PipelineSplit)
+S = TypeVar("S", TensorSplit, PipelineSplit, ContextSplit)
 
 
 def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
@@ -82,6 +89,7 @@ def build(path: str, options: Mapping[str, OptionValue]) -> Workload:
         flops_per_sample=float(flops) if isinstance(flops, int | float) else None,
         tensor=_split(module, "tensor_split", TensorSplit),
         pipeline=_split(module, "pipeline_split", PipelineSplit),
+        context=_split(module, "context_split", ContextSplit),
         experts=layers[0].router.experts if layers else None,
     )
 

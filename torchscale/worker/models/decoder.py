@@ -1,4 +1,4 @@
-"""A decoder transformer that supports tensor, sequence and pipeline parallelism.
+"""A decoder transformer that supports tensor, sequence, pipeline and context parallelism.
 
 Shapes: B samples, T tokens, D hidden size, V vocabulary; under tensor parallelism a device holds
 some of the heads.
@@ -14,8 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.interface import PipelineSplit, TensorSplit, Workload
-from torchscale.worker.models.rotary import rotate, rotations
+from torchscale.worker.models.interface import (
+    ContextSplit,
+    PipelineSplit,
+    TensorSplit,
+    Workload,
+)
+from torchscale.worker.models.rotary import Rotations, rotate
+from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss
 from torchscale.worker.models.text import token_batches
 
 if TYPE_CHECKING:
@@ -47,19 +53,15 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
             return sequence_plan(layers)
         return tensor_plan(layers)
 
+    module = Decoder(hidden, layers, heads, vocabulary, length)
     return Workload(
-        Decoder(hidden, layers, heads, vocabulary, length),
+        module,
         token_batches(vocabulary, length),
         length,
         tensor=TensorSplit(heads, plan, takes_sequence=True, length=length),
-        pipeline=PipelineSplit(layers, _stage, "input_ids", "labels", next_token_loss),
+        pipeline=PipelineSplit(layers, _stage, "input_ids", "labels", module.loss),
+        context=ContextSplit(length),
     )
-
-
-def next_token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Mean cross-entropy of each token given those before it."""
-    predicted, target = logits_BTV[:, :-1], labels_BT[:, 1:]
-    return functional.cross_entropy(predicted.flatten(0, 1).float(), target.flatten())
 
 
 class Decoder(nn.Module):
@@ -69,9 +71,6 @@ class Decoder(nn.Module):
     A stage of a pipeline lacks the parts that belong to others.
     """
 
-    cosines: Tensor
-    sines: Tensor
-
     def __init__(self, hidden: int, layers: int, heads: int, vocabulary: int, length: int) -> None:
         super().__init__()
         self.embedding: nn.Module | None = nn.Embedding(vocabulary, hidden)
@@ -80,9 +79,8 @@ class Decoder(nn.Module):
         )
         self.norm: nn.Module | None = nn.LayerNorm(hidden, bias=False)
         self.head: nn.Module | None = nn.Linear(hidden, vocabulary, bias=False)
-        cosines, sines = rotations(length, hidden // heads)
-        self.register_buffer("cosines", cosines, persistent=False)
-        self.register_buffer("sines", sines, persistent=False)
+        self.loss = NextTokenLoss()
+        self.rotations = Rotations(length, hidden // heads)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=_INIT_STD)
@@ -91,14 +89,15 @@ class Decoder(nn.Module):
         """The loss where there are labels (B, T); else what the next stage takes, or logits (B, T,
         V)."""
         x = input_ids if self.embedding is None else self.embedding(input_ids)
+        cosines, sines = self.rotations()
         for block in self.blocks.values():
-            x = block(x, self.cosines, self.sines)
+            x = block(x, cosines, sines)
         if self.head is None or self.norm is None:
             return x
         logits: Tensor = self.head(self.norm(x))
         if labels is None:
             return logits
-        return next_token_loss(logits, labels)
+        return self.loss(logits, labels)  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -127,6 +126,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.value = nn.Linear(hidden, hidden, bias=False)
         self.out = nn.Linear(hidden, hidden, bias=False)
+        self.mix = CausalAttention()
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         """``x`` (B, T, D) → (B, T, D)."""
@@ -135,7 +135,7 @@ class Attention(nn.Module):
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = self.mix(query, key, value)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.worker.dtensors import local_part
+from torchscale.worker.models.sequence import SequenceModule
 
 _GROUPED_CAPABILITY = (9, 0)
 """The first CUDA compute capability for which torch has kernels of grouped products; on earlier
@@ -25,7 +26,7 @@ ones it multiplies expert by expert and reads the counts on the host."""
 Product = Callable[..., Tensor]
 
 
-class ExpertRouter(nn.Module):
+class ExpertRouter(SequenceModule):
     """Scores of all experts for each token, in fp32 whatever the precision.
 
     Attributes:
@@ -45,18 +46,23 @@ class ExpertRouter(nn.Module):
             probabilities = scores.softmax(dim=-1)
             preferred = probabilities.detach()
             if self.skew:
-                preferred = preferred + self._preference(x_BTD.shape[1], x_BTD.device)
+                preferred = preferred + self._preference(x_BTD)
             chosen = preferred.topk(self.chosen, dim=-1, sorted=False).indices
             weights = probabilities.gather(-1, chosen)
             weights = weights / weights.sum(dim=-1, keepdim=True)
         return probabilities, weights, chosen
 
-    def _preference(self, length: int, device: torch.device) -> Tensor:
+    def _preference(self, x_BTD: Tensor) -> Tensor:
         """(T, E): what makes expert 0 win, or lose, each token. 2, since probabilities lie between
         0 and 1."""
+        length, device = x_BTD.shape[1], x_BTD.device
+        if self.part is not None:
+            length = self.part.length
         share = min(1.0, self.skew * self.chosen / self.experts)
         places = torch.arange(length + 1, device=device, dtype=torch.float64)
         takes = (places * share).floor().diff()
+        if self.part is not None:
+            takes = self.part.take(takes, 0)
         first = functional.one_hot(torch.zeros((), dtype=torch.long, device=device), self.experts)
         return ((4 * takes - 2).unsqueeze(1) * first).float()
 
@@ -110,7 +116,7 @@ class Dispatch(Protocol):
         ...
 
 
-class ExpertLayer(nn.Module):
+class ExpertLayer(SequenceModule):
     """Routed experts, and shared ones that every token goes to.
 
     Attributes:
@@ -165,9 +171,12 @@ class ExpertLayer(nn.Module):
     def _balance_loss(self, probabilities_BTE: Tensor, counts_BE: Tensor) -> Tensor:
         """Σ f·P over experts, mean over samples: f is the share of the sample's tokens that go to
         an expert, over an even share; P its mean probability (DeepSeek-V2, eq. 23 to 25). Of each
-        sample by itself, so that it does not depend on how samples are spread over ranks."""
-        length = probabilities_BTE.shape[1]
-        share = counts_BE.detach() * (self.router.experts / (self.router.chosen * length))
+        sample by itself, so that it does not depend on how samples are spread over ranks. Of a part
+        of each sample, f is that of the whole: the mean over all parts is then the loss."""
+        length, counts_BE = probabilities_BTE.shape[1], counts_BE.detach()
+        if self.part is not None:
+            length, counts_BE = self.part.length, self.part.add_up(counts_BE)
+        share = counts_BE * (self.router.experts / (self.router.chosen * length))
         return self.balance * (share * probabilities_BTE.mean(dim=1)).sum(dim=1).mean()
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.models.text import sequence_length, token_batches
+from torchscale.worker.models.transformers_split import context_split
 
 _ARCHITECTURES: dict[str, dict[str, int]] = {
     "tiny-gpt2": {
@@ -32,4 +34,14 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     inference is off."""
     config = GPT2Config(use_cache=False, **_ARCHITECTURES[name])
     length = sequence_length(options, config.n_positions, name)
-    return Workload(GPT2LMHeadModel(config), token_batches(config.vocab_size, length), length)
+    return Workload(
+        GPT2LMHeadModel(config),
+        token_batches(config.vocab_size, length),
+        length,
+        context=context_split(length, _attentions),
+    )
+
+
+def _attentions(module: nn.Module) -> list[nn.Module]:
+    assert isinstance(module, GPT2LMHeadModel)  # noqa: S101 - narrows for the type checker
+    return [layer.attn for layer in module.transformer.h]

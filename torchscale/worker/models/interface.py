@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from torchscale.worker.models.sequence import SequencePart
+
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
@@ -75,6 +77,29 @@ class TensorSplit:
 
 
 @dataclass(frozen=True)
+class ContextSplit:
+    """How the sequences of a model are split over devices. Its modules of
+    :mod:`torchscale.worker.models.sequence` are told which tokens they get.
+
+    Attributes:
+        length: Tokens of a sample: twice the degree must divide their number.
+        inputs: Items of a batch along the sequence, (batch, tokens, …).
+        targets: The item whose tokens are predicted. ``forward`` then gets the token that follows
+            each, and no such token after the last.
+        positions: Name under which ``forward`` takes the positions of its tokens, (batch, tokens);
+            empty where it does not.
+        prepare: Called with the module and its part of the sequence, for a model without such
+            modules.
+    """
+
+    length: int
+    inputs: tuple[str, ...] = ("input_ids",)
+    targets: str = "labels"
+    positions: str = ""
+    prepare: Callable[[nn.Module, SequencePart], None] | None = None
+
+
+@dataclass(frozen=True)
 class Workload:
     """A module and how to feed it.
 
@@ -90,6 +115,7 @@ class Workload:
         flops_per_sample: FLOPs of a sample's forward pass, where the model defines them.
         tensor: How to split its layers; ``None`` where it cannot be split.
         pipeline: How to cut it into stages; ``None`` where it cannot be cut.
+        context: How to split its sequences; ``None`` where they cannot be split.
         experts: Routed experts of each expert layer; ``None`` where it has none that can be spread
             over ranks.
         active_parameters: Parameters that a token is computed with, where some are of experts that
@@ -110,6 +136,7 @@ class Workload:
     experts: int | None = None
     active_parameters: int | None = None
     expected_flops: float | None = None
+    context: ContextSplit | None = None
 
     def inputs(self, batch: BatchOfTensors) -> BatchOfTensors:
         """The items of ``batch`` that ``forward`` takes."""

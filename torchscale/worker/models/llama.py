@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import TensorSplit, Workload
 from torchscale.worker.models.text import sequence_length, token_batches
+from torchscale.worker.models.transformers_split import context_split
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
@@ -71,7 +73,13 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         token_batches(config.vocab_size, length),
         length,
         tensor=TensorSplit(config.num_key_value_heads, plan),
+        context=context_split(length, _attentions),
     )
+
+
+def _attentions(module: nn.Module) -> list[nn.Module]:
+    assert isinstance(module, LlamaForCausalLM)  # noqa: S101 - narrows for the type checker
+    return [layer.self_attn for layer in module.model.layers]
 
 
 def _tensor_plan(layers: int) -> dict[str, ParallelStyle]:

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from torchscale.catalog.experts import ExpertShape, shape_of_options
 from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.decoder import next_token_loss
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
-from torchscale.worker.models.interface import Workload
-from torchscale.worker.models.rotary import rotate, rotations
+from torchscale.worker.models.interface import ContextSplit, Workload
+from torchscale.worker.models.rotary import Rotations, rotate
+from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss
 from torchscale.worker.models.text import token_batches
 
 _INIT_STD = 0.02
@@ -44,6 +44,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         length,
         experts=shape.num_experts,
         active_parameters=shape.active_parameters,
+        context=ContextSplit(length),
     )
 
 
@@ -79,9 +80,6 @@ class ExpertDecoder(nn.Module):
     """Pre-norm blocks (RMSNorm) with rotary positions; no biases, no dropout, separate embedding
     and head. The first ``dense_layers`` have a dense feed-forward."""
 
-    cosines: Tensor
-    sines: Tensor
-
     def __init__(self, shape: ExpertShape, length: int, *, balance: float, skew: float) -> None:
         super().__init__()
         hidden = shape.hidden_size
@@ -92,9 +90,8 @@ class ExpertDecoder(nn.Module):
         )
         self.norm = nn.RMSNorm(hidden)
         self.head = nn.Linear(hidden, shape.vocab_size, bias=False)
-        cosines, sines = rotations(length, shape.rope_size if shape.kv_rank else shape.head_size)
-        self.register_buffer("cosines", cosines, persistent=False)
-        self.register_buffer("sines", sines, persistent=False)
+        self.loss = NextTokenLoss()
+        self.rotations = Rotations(length, shape.rope_size if shape.kv_rank else shape.head_size)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding | ExpertRouter | Experts):
                 for parameter in module.parameters():
@@ -104,11 +101,12 @@ class ExpertDecoder(nn.Module):
         """The loss, that for load balancing included; ``input_ids`` and ``labels`` (B, T)."""
         x = self.embedding(input_ids)
         balance = []
+        cosines, sines = self.rotations()
         for block in self.blocks:
-            x, loss = block(x, self.cosines, self.sines)
+            x, loss = block(x, cosines, sines)
             balance.append(loss.float())
         logits: Tensor = self.head(self.norm(x))
-        return next_token_loss(logits, labels) + torch.stack(balance).sum()
+        return self.loss(logits, labels) + torch.stack(balance).sum()  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -139,7 +137,7 @@ class Attention(nn.Module):
         super().__init__()
         hidden, size = shape.hidden_size, shape.head_size
         self.head_size = size
-        self.groups = shape.num_heads // shape.num_kv_heads
+        self.mix = CausalAttention(shape.num_heads // shape.num_kv_heads)
         self.query = nn.Linear(hidden, shape.num_heads * size, bias=False)
         self.key = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
         self.value = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
@@ -152,8 +150,7 @@ class Attention(nn.Module):
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
-        key, value = (part.repeat_interleave(self.groups, dim=1) for part in (key, value))
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = self.mix(query, key, value)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
@@ -176,6 +173,7 @@ class LatentAttention(nn.Module):
         self.kv_norm = nn.RMSNorm(shape.kv_rank)
         self.kv_up = nn.Linear(shape.kv_rank, heads * 2 * size, bias=False)
         self.out = nn.Linear(heads * size, hidden, bias=False)
+        self.mix = CausalAttention()
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         """``x`` (B, T, D) → (B, T, D)."""
@@ -188,7 +186,7 @@ class LatentAttention(nn.Module):
         content, value = both.transpose(1, 2).chunk(2, dim=-1)
         position = rotate(position, cosines, sines).unsqueeze(1).expand(*content.shape[:-1], -1)
         key = torch.cat((content, position), dim=-1)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = self.mix(query, key, value)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 

@@ -5,6 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchscale.worker.models.sequence import SequenceModule
+
+
+class Rotations(SequenceModule):
+    """Cosines and sines of each position and pair of dimensions. Those of whole sequences are kept:
+    buffers must be equal on all ranks, since DistributedDataParallel sends those of the first."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, length: int, head_size: int) -> None:
+        super().__init__()
+        cosines, sines = rotations(length, head_size)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Of the tokens that it gets: both (t, head size)."""
+        if self.part is None:
+            return self.cosines, self.sines
+        return self.part.take(self.cosines, 0), self.part.take(self.sines, 0)
+
 
 def rotations(length: int, head_size: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines of each position and pair of dimensions, (T, head size)."""

@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
+    from torchscale.worker.models.interface import BatchOfTensors
     from torchscale.worker.parallel.pipeline import Stages
 
 OptimizerMaker = Callable[[type[torch.optim.Optimizer], dict[str, object]], torch.optim.Optimizer]
@@ -52,6 +53,7 @@ class Parallel:
         make_optimizer: Makes the strategy's optimizer around the cell's; ``None`` for the cell's
             itself.
         stages: The pipeline that runs forward and backward passes itself.
+        take: What this rank takes of a batch of whole samples; ``None`` for all of it.
         norm_groups: Groups of ranks that hold other parameters of the same model; gradient norms
             are summed over them.
     """
@@ -71,4 +73,5 @@ class Parallel:
     bucket_ready_seconds: Callable[[], tuple[float, ...]] | None = None
     make_optimizer: OptimizerMaker | None = None
     stages: Stages | None = None
+    take: Callable[[BatchOfTensors], BatchOfTensors] | None = None
     norm_groups: tuple[ProcessGroup, ...] = ()

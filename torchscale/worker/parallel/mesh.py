@@ -3,7 +3,7 @@ one device mesh."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -14,8 +14,8 @@ from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import PipelineBase, Sharded, is_sequence_parallel, sharding
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models.experts import expert_layers
-from torchscale.worker.models.interface import Workload
-from torchscale.worker.parallel import ddp, expert, fsdp, pipeline, tensor
+from torchscale.worker.models.interface import BatchOfTensors, Workload
+from torchscale.worker.parallel import context, ddp, expert, fsdp, pipeline, tensor
 from torchscale.worker.parallel.blocks import (
     checkpoint_blocks,
     compile_blocks,
@@ -27,20 +27,23 @@ from torchscale.worker.precision import PrecisionPolicy
 from torchscale.worker.process_group import Ranks
 
 S = TypeVar("S")
+Take = Callable[[BatchOfTensors], BatchOfTensors]
 
 _DIMENSIONS = ("pipeline", "replicate", "shard", "tensor")
+_CONTEXT_DIMENSIONS = ("outside", "context", "within")
 _EXPERT_DIMENSIONS = ("pipeline", "replicate", "shard", "expert", "tensor")
 
 
 def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Parallel:
-    """This rank's part of the model. The order matters: stages are cut first; matrices are split
-    and experts spread before anything wraps them; recomputation and compilation go inside FSDP or
-    DDP, which come last.
+    """This rank's part of the model. The order matters: sequences are split and stages cut first;
+    matrices are split and experts spread before anything wraps them; recomputation and compilation
+    go inside FSDP or DDP, which come last.
 
     Raises:
         ValueError: the model does not support the cell's strategy.
     """
-    degrees, strategy = cell.degrees, cell.strategy
+    degrees, strategy = _degrees_of_parameters(cell), cell.strategy
+    take = _split_sequences(workload, cell, ranks) if cell.degrees.context > 1 else None
     mesh = _mesh(degrees.beside_experts(sharded=_sharding(cell) is not None), ranks)
     expert_mesh = _expert_mesh(degrees, ranks)
     coordinate = degrees.coordinate(ranks.rank)
@@ -90,6 +93,7 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
             gradients_first=no_sync is not None,
             waits_in_python=True,
             syncs_within_groups=no_sync is not None and degrees.tensor > 1,
+            take=take,
             norm_groups=groups,
         )
     assert isinstance(strategy, PipelineBase) and workload.pipeline is not None  # noqa: S101 - as above
@@ -107,7 +111,8 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         _as_module(wrapped),
         autocast=autocast,
         stages=runner,
-        waits_in_python=degrees.shard > 1 or degrees.tensor > 1,
+        waits_in_python=degrees.shard > 1 or degrees.tensor > 1 or take is not None,
+        take=take,
         norm_groups=groups,
     )
 
@@ -146,7 +151,8 @@ def _shard_or_replicate(
         # Blocks compiled one by one lose what lies split between them: the backward pass then meets
         # a plain tensor.
         compile_blocks([part] if cell.degrees.tensor > 1 else blocks or [part], mode)
-    degrees, sharded = cell.degrees, _sharding(cell)
+    sharded = _sharding(cell)
+    degrees = _degrees_of_parameters(cell)
     if sharded is not None:
         dimensions = ("replicate", "shard") if degrees.replicate > 1 else ("shard",)
         of_experts = None if expert_mesh is None else expert_mesh[dimensions]
@@ -168,6 +174,11 @@ def _sharding(cell: TrainingCell) -> Sharded | None:
     return sharding(cell.strategy, cell.degrees)
 
 
+def _degrees_of_parameters(cell: TrainingCell) -> Degrees:
+    """The degrees as parameters have them: ranks that share sequences are copies, or shards."""
+    return cell.degrees.beside_context(sharded=_sharding(cell) is not None)
+
+
 def _mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh:
     shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.tensor)
     return init_device_mesh(ranks.device.type, shape, mesh_dim_names=_DIMENSIONS)
@@ -180,6 +191,22 @@ def _expert_mesh(degrees: Degrees, ranks: Ranks) -> DeviceMesh | None:
         return None
     shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.expert, degrees.tensor)
     return init_device_mesh(ranks.device.type, shape, mesh_dim_names=_EXPERT_DIMENSIONS)
+
+
+def _split_sequences(workload: Workload, cell: TrainingCell, ranks: Ranks) -> Take:
+    """Leave the workload's module this rank's part of every sequence. What the rank then takes of a
+    batch."""
+    degrees = cell.degrees
+    how = _required(workload.context, "split along the sequence", cell)
+    within = degrees.expert * degrees.tensor
+    shape = (degrees.world_size // (degrees.context * within), degrees.context, within)
+    mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=_CONTEXT_DIMENSIONS)
+    index, group = degrees.coordinate(ranks.rank).context, mesh["context"].get_group()
+    part = context.sequence_part(index, degrees.context, how.length, group)
+    context.split(workload.module, how, part)
+    if cell.compile:
+        context.keep_eager(workload.module)
+    return lambda batch: context.take(batch, how, part)
 
 
 def _norm_groups(degrees: Degrees, mesh: DeviceMesh) -> tuple[dist.ProcessGroup, ...]:

@@ -30,13 +30,13 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from time import monotonic
 from time import time as wall_clock
 from typing import Any
 
 import torch
 
 from . import facts
+from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .dump import flight_recorder, groups, stacks
 from .files import Segments, append_whole, claim, overwrite
@@ -196,13 +196,13 @@ class Collector:
 
     def _run(self) -> None:
         """The thread: samples, reads what is urgent, writes."""
-        since = monotonic()
-        while not self._is_over.wait(_FLUSH_SECONDS / _SAMPLES_A_FLUSH):
+        flushed = beat(_FLUSH_SECONDS)
+        while not self._is_over.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
             self._guarded(self._sampler.sample)
             if self._recorder.exists and self._recorder.is_urgent():
                 self._guarded(self._drain)
-            if monotonic() - since >= _FLUSH_SECONDS:
-                since = monotonic()
+            if beat(_FLUSH_SECONDS) != flushed:
+                flushed = beat(_FLUSH_SECONDS)
                 self._guarded(self._flush)
                 self._guarded(self._answer)
 

@@ -1,19 +1,22 @@
 """Reads what torch's flight recorder of this process holds, each collective once.
 
-The recorder is a ring that always is read as a whole: 4 µs for an entry, and 3 µs to unpack it. It
+The recorder is a ring that always is read as a whole: 4 µs for an entry, and 1 µs to unpack it. It
 is read when it is nearly full of new entries, so that each is read little more than once.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic, thread_time
 from typing import Any
 
 import torch
 
+from .beats import beat
 from .marks import DRAIN, DRAIN_END, Marks
 
 DEFAULT_ENTRIES = 2_000
@@ -34,10 +37,10 @@ _FULL_SHARE = 0.85
 collectives are not counted before it has ended."""
 _URGENT_SHARE = 0.95
 """The same within a step, by another thread."""
-_LONGEST_SECONDS, _MOST_SECONDS = 1.0, 3.0
+_LONGEST_SECONDS, _MOST_SECONDS = 1, 3
 """Between two readings of a ring that does not fill sooner: a job that is killed loses no more. A
-reading copies the whole ring, which takes 3 to 10 ms of the main thread, most of what the collector
-takes of it."""
+reading copies the whole ring, which takes 3 ms of the main thread, most of what the collector takes
+of it. Whole seconds, so that ranks read at the same moments."""
 _READING_SHARE = 0.004
 """Of the main thread's time for these readings: where one takes longer, they are made less often, up
 to the most seconds."""
@@ -68,6 +71,7 @@ class Recorder:
         self._read_at = monotonic()
         self._per_second = self._per_step = 0.0
         self._interval = _LONGEST_SECONDS
+        self._beat = beat(self._interval)
         self._is_known = False
         self._steps = 0
 
@@ -77,8 +81,8 @@ class Recorder:
         if not self._is_known:
             return True
         expected = self._steps * self._per_step
-        waited = monotonic() - self._read_at
-        return waited > self._interval or expected + self._per_step > (_FULL_SHARE * self._capacity)
+        is_nearly_full = expected + self._per_step > _FULL_SHARE * self._capacity
+        return is_nearly_full or beat(self._interval) != self._beat
 
     def is_urgent(self) -> bool:
         """Whether to read at once: within a step, or in a job without steps."""
@@ -93,10 +97,13 @@ class Recorder:
             return []
         self._marks.note(DRAIN)
         began = thread_time()
-        content = pickle.loads(self._dump(True, False, False))  # noqa: S301 - of this very process
-        calls = self._new_calls(content.get("entries") or [])
-        wanted = (thread_time() - began) / _READING_SHARE
+        with _no_collection():
+            content = pickle.loads(self._dump(True, False, False))  # noqa: S301 - of this very process
+            calls = self._new_calls(content.get("entries") or [])
+            del content
+        wanted = round((thread_time() - began) / _READING_SHARE)
         self._interval = min(max(wanted, _LONGEST_SECONDS), _MOST_SECONDS)
+        self._beat = beat(self._interval)
         self._marks.note(DRAIN_END)
         return calls
 
@@ -162,6 +169,19 @@ def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int:
             width *= length
         total += width
     return total
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection begins meanwhile: the thousands of objects of an unpacked ring would have
+    Python look through all objects of the program, 50 ms with torch imported, again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def enlarge_ring() -> None:

@@ -48,6 +48,7 @@ RATE, SLOW_RATE = "200mbit", "66mbit"
 NETWORKS = ("10.77.0.0/16", "10.78.0.0/16")
 END_SECONDS = 600
 FAULTS = ("cpu", "memory", "disk", "link", "rail", "equal")
+COUNTED = ("found", "placed", "right_action", "wrong", "returned", "disturbed", "flapping")
 _NEIGHBOUR = """
 import numpy
 a = numpy.ones(16 << 20)
@@ -265,7 +266,7 @@ def _line(case: Case, setting: Setting) -> dict[str, Any]:
         "seconds": round(seconds),
         **judged(case, found),
         "named": [asdict(each) for each in found],
-        "failed": _failed(content),
+        "flapping": _flapping(content),
         "verdict": content["verdict"],
         "left_out": content["speeds"]["left_out"],
         "pairs": [each["verdict"] for each in (content["pairwise"], *content["rails"]) if each],
@@ -285,8 +286,8 @@ def _line(case: Case, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _failed(content: dict[str, Any]) -> list[str]:
-    """Figures that failed on a node by themselves, which are those that flap."""
+def _flapping(content: dict[str, Any]) -> list[str]:
+    """Figures that failed on a node by itself: without a baseline, those that flap."""
     return [
         f"{check['title']} of n{node['node_rank']}"
         for node in content["nodes"]
@@ -299,28 +300,14 @@ def _failed(content: dict[str, Any]) -> list[str]:
 
 def _table(lines: Sequence[dict[str, Any]]) -> None:
     """How many rounds of each fault are right."""
-    print("fault   rounds  found  placed  action  disturbed  returned  wrong  flapping  no result")
+    print(f"{'fault':8}{'rounds':>8}{'no result':>14}" + "".join(f"{key:>14}" for key in COUNTED))
     for fault in FAULTS:
         of_fault = [line for line in lines if line["fault"] == fault]
-        if not of_fault:
-            continue
         done = [line for line in of_fault if "error" not in line]
-        counts = [
-            sum(bool(line.get(key)) for line in done)
-            for key in (
-                "found",
-                "placed",
-                "right_action",
-                "disturbed",
-                "returned",
-                "wrong",
-                "failed",
-            )
-        ]
-        columns = [len(of_fault), *counts, len(of_fault) - len(done)]
-        widths = (6, 6, 7, 7, 10, 9, 6, 9, 10)
-        texts = (f"{value:{width}}" for value, width in zip(columns, widths, strict=True))
-        print(f"{fault:6} " + " ".join(texts))
+        counts = [sum(bool(line[key]) for line in done) for key in COUNTED]
+        columns = [len(of_fault) - len(done), *counts]
+        if of_fault:
+            print(f"{fault:8}{len(of_fault):8}" + "".join(f"{count:14}" for count in columns))
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def test_narrower_types_are_at_least_as_fast() -> None:
     for device in DEVICES:
         rates = [
             device.peak_flops[name]
-            for name in ("fp32", "tf32", "bf16", "fp8")
+            for name in ("fp32", "tf32", "bf16", "fp8", "mxfp8", "nvfp4")
             if name in device.peak_flops
         ]
         assert rates == sorted(rates), device.title

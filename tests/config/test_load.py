@@ -58,6 +58,16 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
     [
         ("trainin: {}", "config.yaml:3: trainin: unknown key; did you mean 'training'?"),
         (
+            "data: {lengths: {median: 300}}",
+            "config.yaml:3: data.lengths: expected median and sigma of a lognormal distribution, or a "
+            "file",
+        ),
+        (
+            "data: {lengths: {median: 300, sigma: 1, file: lengths.txt}}",
+            "config.yaml:3: data.lengths: expected median and sigma of a lognormal distribution, or a "
+            "file",
+        ),
+        (
             "training: {precison: fp32}",
             "config.yaml:3: training.precison: unknown key; did you mean 'precision'?",
         ),
@@ -115,7 +125,7 @@ def test_yaml_is_json_too(tmp_path: Path) -> None:
         ("model: {compile: [true, default]}", "true and 'default' are the same mode; keep one"),
         (
             "training: {precision: bf61}",
-            "expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got 'bf61'; did you mean 'bf16'?",
+            "expected 'fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'mxfp8' or 'nvfp4', got 'bf61'; did you mean 'bf16'?",
         ),
         ("training: 3", "config.yaml:3: training: expected a mapping of keys to values, got 3"),
         ("training: {learning_rate: .inf}", "got '.inf'"),
@@ -332,7 +342,7 @@ def test_overrides_come_after_the_file_and_before_validation(tmp_path: Path) -> 
     [
         (
             "--training.precision=bf61",
-            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16' or 'fp8', got "
+            "--training.precision=bf61: expected 'fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'mxfp8' or 'nvfp4', got "
             "'bf61'",
         ),
         (

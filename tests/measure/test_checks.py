@@ -144,6 +144,23 @@ def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert reason() is None
 
 
+def test_a_file_of_lengths_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.txt"
+    config = experiment(
+        models="tiny-decoder", gpu_counts=[1], data={"lengths": {"file": str(file)}}
+    )
+
+    def reason() -> str | None:
+        (entry,) = checked(make_plan(config, machine()), config, SILENT).cells
+        return entry.skip_reason
+
+    assert reason() == f"data.lengths.file: {file}: No such file or directory"
+    file.write_text("12\nmany\n")
+    assert (reason() or "").startswith(f"data.lengths.file: {file}: line 2: 'many' is not a length")
+    file.write_text("12\n40 3\n")
+    assert reason() is None
+
+
 def test_known_models_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "torchscale.measure.checks.check_models",

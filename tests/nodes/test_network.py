@@ -147,6 +147,6 @@ def test_networks_are_those_of_interfaces_that_are_up(monkeypatch: pytest.Monkey
         "10.0.0.5/16": "eth0",
         "10.1.0.5/24": "eth1",
     }
-    assert interface_in("10.1.0.0/24") == "eth1"
+    assert interface_in("10.1.0.0/24") == ("10.1.0.5", "eth1")
     with pytest.raises(MachineError, match=r"no interface in the network 10\.9\.0\.0/24"):
         interface_in("10.9.0.0/24")

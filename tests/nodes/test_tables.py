@@ -161,3 +161,13 @@ def test_a_figure_below_its_limit_without_certainty_is_marked() -> None:
     )
     (marked,) = (line for line in lines if line.endswith("unclear"))
     assert marked.startswith("1 (n1) node training ")
+
+
+def test_what_three_nodes_tell_nothing_of_has_no_interval() -> None:
+    seconds = {(0, 1): (0.01,) * 5, (0, 2): (0.01,) * 5, (1, 2): (0.05,) * 5}
+    pairwise, _ = judge_pairwise(
+        [0, 1, 2], NAMES, seconds, {}, backend="gloo", message_bytes=4 << 20
+    )
+    lines = printed(judge_fleet([fleet_node(rank) for rank in range(3)], None, [pairwise]))
+    assert max(map(len, lines)) < 160
+    assert any("not known" in line for line in lines)

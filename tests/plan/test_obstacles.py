@@ -168,6 +168,11 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             "tensor 1 × pipeline 1 × context 3 does not multiply to 4 devices",
         ),
         ({"training": {"precision": "fp8"}}, "fp8 needs a CUDA device"),
+        ({"training": {"precision": "mxfp8"}}, "mxfp8 needs a CUDA device"),
+        (
+            {"training": {"precision": "nvfp4"}, "parallel": strategy("tensor")},
+            "nvfp4 cannot be combined with tensor",
+        ),
         (
             {"training": {"precision": "fp8"}, "parallel": strategy("tensor")},
             "fp8 cannot be combined with tensor",
@@ -252,6 +257,35 @@ def test_fp8_needs_a_device_that_has_it() -> None:
         assert entry.skip_reason == told
 
 
+@pytest.mark.parametrize("precision", ["mxfp8", "nvfp4"])
+@pytest.mark.parametrize(
+    ("capability", "torchao", "told"),
+    [
+        ("9.0", "0.18.0", "{} needs compute capability 10.0; NVIDIA H100 has 9.0"),
+        ("10.0", None, "{} needs torchao 0.18, which is not installed: pip install"),
+        ("10.0", "0.9.1", "{} needs torchao 0.18; this is 0.9.1: pip install"),
+        ("10.0", "0.18.0+cu130", ""),
+        ("10.3", "1.0.0", ""),
+        ("12.0", "not known", ""),
+    ],
+)
+def test_block_scaled_products_need_blackwell_and_torchao(
+    precision: str, capability: str, torchao: str | None, told: str
+) -> None:
+    settings = {
+        "models": "tiny-decoder",
+        "batch_sizes": 8,
+        "gpu_counts": 1,
+        "training": {"precision": precision},
+    }
+    there = machine(gpus=1, capability=capability)
+    versions = there.environment.versions.model_copy(update={"torchao": torchao})
+    environment = there.environment.model_copy(update={"versions": versions})
+    (entry,) = make_plan(experiment(**settings), replace(there, environment=environment)).cells
+    assert (entry.skip_reason or "").startswith(told.format(precision))
+    assert bool(entry.skip_reason) == bool(told)
+
+
 def test_a_clock_that_stops_the_device_takes_no_pipeline() -> None:
     settings = {
         "models": "tiny-decoder",
@@ -325,3 +359,62 @@ def test_checkpoints_need_a_state_that_is_known_and_a_place_that_all_share() -> 
     assert "strategy none runs on one device" in (
         reason(**settings, parallel=strategy("none")) or ""
     )
+
+
+TEXT = {"lengths": {"median": 20, "sigma": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            {"models": "gpt2", "data": TEXT},
+            "gpt2 takes samples of one length; data.lengths needs a decoder or moe model",
+        ),
+        (
+            {"data": {**TEXT, "source": "shards"}},
+            "shards has samples of one length; data.lengths needs synthetic data",
+        ),
+        (
+            {"data": TEXT, "parallel": strategy("pipeline")},
+            "data.lengths is not supported where devices pass a sample on or share its tokens",
+        ),
+        (
+            {"models": "tiny-moe", "data": TEXT},
+            "experts would compute the padding as well; use data.packing: packed",
+        ),
+        (
+            {
+                "models": {
+                    "name": "tiny-decoder",
+                    "num_heads": 3,
+                    "hidden_size": 96,
+                    "seq_len": 63,
+                },
+                "data": TEXT,
+                "gpu_counts": 3,
+                "batch_sizes": 3,
+                "parallel": strategy("sequence"),
+            },
+            "samples are padded to a multiple of 8 tokens, which 3 devices along the sequence",
+        ),
+    ],
+)
+def test_samples_of_different_lengths_need_what_takes_them(
+    content: dict[str, Any], told: str
+) -> None:
+    assert (reason(**content) or "").startswith(told)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"data": TEXT},
+        {"data": TEXT, "parallel": strategy("sequence")},
+        {"data": {**TEXT, "packing": "packed"}, "parallel": strategy("fsdp")},
+        {"models": "tiny-moe", "data": {**TEXT, "packing": "packed"}, "parallel": strategy("ep")},
+        {"data": {**TEXT, "source": "synthetic-host"}},
+    ],
+)
+def test_samples_of_different_lengths_are_no_obstacle_else(content: dict[str, Any]) -> None:
+    assert reason(**content) is None

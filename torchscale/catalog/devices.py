@@ -15,7 +15,8 @@ class DeviceFacts:
 
     Attributes:
         title: Common name.
-        peak_flops: Dense FLOP/s per dtype, without sparsity; fp32 is outside tensor cores.
+        peak_flops: Dense FLOP/s per dtype, without sparsity; fp32 is outside tensor cores. Of mxfp8
+            that of fp8: data sheets have one figure for both.
         memory_bytes_per_second: Bandwidth of the device's memory.
         source: The document that the figures are from.
     """
@@ -56,6 +57,8 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
             fp16=2500.0,
             bf16=2500.0,
             fp8=5000.0,
+            mxfp8=5000.0,
+            nvfp4=10000.0,
         ),
     ),
     (
@@ -68,6 +71,8 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
             fp16=2250.0,
             bf16=2250.0,
             fp8=4500.0,
+            mxfp8=4500.0,
+            nvfp4=9000.0,
         ),
     ),
     (
@@ -238,10 +243,17 @@ _ALL: tuple[tuple[tuple[str, ...], DeviceFacts], ...] = (
 
 
 MIN_CAPABILITY: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
+    {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "mxfp8": (10, 0), "nvfp4": (10, 0)}
 )
-"""Compute capability from which tensor cores have the type: Ampere, and Ada for fp8. torch computes
-tf32 and bf16 on older GPUs too, at the speed of fp32 or below."""
+"""Compute capability from which tensor cores have the type: Ampere, Ada for fp8, and Blackwell for
+types with a scale for each block. torch computes tf32 and bf16 on older GPUs too, at the speed of
+fp32 or below."""
+
+BLOCK_SCALED: Mapping[str, int] = MappingProxyType({"mxfp8": 32, "nvfp4": 128})
+"""Types with a scale for each block of elements → what each size of a product must be a multiple of
+in torchao's kernels (``mxfp8_quantize_cuda``, ``nvfp4_mm_triton``)."""
+TORCHAO = "0.18"
+"""The first torchao with training products of these types where they are looked for."""
 
 DEVICES: tuple[DeviceFacts, ...] = tuple(facts for _, facts in _ALL)
 """Every device of the catalogue."""

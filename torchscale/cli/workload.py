@@ -36,7 +36,9 @@ BatchOption = Annotated[
 PrecisionOption = Annotated[
     Several,
     typer.Option(
-        "--precision", metavar="NAME,…", help="fp32, tf32, fp16, bf16, fp8. Default: fp32"
+        "--precision",
+        metavar="NAME,…",
+        help="fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4. Default: fp32",
     ),
 ]
 OptimizerOption = Annotated[

@@ -6,8 +6,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-PrecisionChoice = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "own"]
+PrecisionChoice = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "own"]
 """Of a cell; ``own``: whatever a user's script computes in. The same for what follows."""
 OptimizerChoice = Literal["sgd", "adam", "adamw"]
 OptimizerName = Literal["sgd", "adam", "adamw", "own"]
@@ -18,6 +18,9 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotun
 Checkpointing = Literal["none", "selective", "full"]
 DataChoice = Literal["synthetic", "synthetic-host", "cifar100", "shards"]
 DataSource = Literal["synthetic", "synthetic-host", "cifar100", "shards", "own"]
+Packing = Literal["padded", "packed"]
+"""How documents of different lengths become samples: each filled up to the longest beside it, or one
+after the other without a gap."""
 Isolation = Literal["auto", "cell", "group"]
 Malloc = Literal["keep", "system"]
 Placement = Literal["packed", "spread"]
@@ -37,6 +40,8 @@ Operation = Literal[
 ]
 ElementType = Literal["fp64", "fp32", "fp16", "bf16", "int64", "int32", "uint8"]
 MatmulType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"]
+PeakType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
+"""Types of which a device may have a peak rate: also those whose products are not measured."""
 OPERATIONS: tuple[Operation, ...] = Operation.__args__  # type: ignore[attr-defined]
 
 

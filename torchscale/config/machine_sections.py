@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from torchscale.catalog.links import LINKS
 from torchscale.config.base import Axis, ConfigSection, PositiveInt, PositiveSeconds, as_axis
-from torchscale.config.choices import OPERATIONS, ElementType, MatmulType, Operation
+from torchscale.config.choices import OPERATIONS, ElementType, MatmulType, Operation, PeakType
 from torchscale.util.units import parse_bytes
 
 _LARGEST_BYTES = 1 << 40
@@ -75,7 +75,7 @@ class HardwareSettings(ConfigSection):
     link_bytes_per_second: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Bandwidth of the link per device and direction; overrides link."
     )
-    peak_flops: dict[MatmulType, Annotated[float, Field(gt=0)]] = Field(
+    peak_flops: dict[PeakType, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
         description="Peak dense FLOP/s of a device per dtype, for MFU: {bf16: 989.0e+12}; "
         "default: from the catalog.",

@@ -19,6 +19,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "training.gradient_accumulation": "an axis: a new value adds cells",
     "training.activation_checkpointing": "an axis: a new value adds cells",
     "data.source": "an axis: a new value adds cells",
+    "data.packing": "an axis: a new value adds cells",
     "model.channels_last": "an axis: a new value adds cells",
     "model.compile": "an axis: a new value adds cells",
     "parallel.strategy": "an axis: a new value adds cells",

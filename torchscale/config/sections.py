@@ -25,15 +25,19 @@ from torchscale.config.choices import (
     Isolation,
     Malloc,
     OptimizerChoice,
+    Packing,
     Placement,
     PrecisionChoice,
     Preset,
 )
 from torchscale.config.strategy import Strategy, StrategyAxis, strategy_label
+from torchscale.util.length_file import LEAST, MAX_LENGTH
 
 MAX_NODES = 1024
 """Maximum number of nodes of a sweep: eight times as many as the channel between nodes was tried
 with (benchmarks/channel_scale.py)."""
+MAX_SIGMA = 4.0
+"""Lengths a factor of 55 apart within a standard deviation: beyond any corpus of text."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -100,7 +104,8 @@ class TrainingSettings(ConfigSection):
         AxisSchema({"const": "amp"}),
     ] = Field(
         ("fp32",),
-        description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16 or fp8; an axis.",
+        description="fp32, tf32 (CUDA only), fp16 (also written amp), bf16, fp8, or mxfp8 and nvfp4 "
+        "(Blackwell, with torchao); an axis.",
     )
     optimizer: Axis[OptimizerChoice] = Field(("adamw",), description="sgd, adam or adamw; an axis.")
     fused: Axis[bool] = Field(
@@ -173,6 +178,29 @@ class ModelSettings(ConfigSection):
         return options
 
 
+class Lengths(ConfigSection):
+    """Lengths of documents in tokens: lognormal, or those that a file lists."""
+
+    median: Annotated[int, Field(ge=LEAST, le=MAX_LENGTH)] | None = Field(
+        None, description="Median of a lognormal distribution."
+    )
+    sigma: Annotated[float, Field(ge=0, le=MAX_SIGMA)] | None = Field(
+        None, description="Its standard deviation, of the natural logarithm of the length."
+    )
+    file: str | None = Field(
+        None,
+        description="File with a length on each line, or a length and how often it occurs.",
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Lengths:
+        has_law = self.median is not None and self.sigma is not None
+        in_part = (self.median is None) != (self.sigma is None)
+        if in_part or has_law == (self.file is not None):
+            raise ValueError("expected median and sigma of a lognormal distribution, or a file")
+        return self
+
+
 class DataSettings(ConfigSection):
     """Data source, loader processes and data files."""
 
@@ -182,6 +210,17 @@ class DataSettings(ConfigSection):
         "and copy), cifar100 or shards (files); an axis.",
     )
     num_samples: PositiveInt = Field(50_000, description="Samples in an epoch of synthetic data.")
+    lengths: Lengths | None = Field(
+        None,
+        description="Lengths of the documents that a language model reads: {median: 300, sigma: "
+        "1.0} (lognormal), or {file: lengths.txt}. Default: each sample is one of "
+        "sequence_length tokens.",
+    )
+    packing: Axis[Packing] = Field(
+        ("padded",),
+        description="With lengths: padded (a document in each sample, filled up to the longest "
+        "beside it) or packed (one after the other, which do not see each other); an axis.",
+    )
     data_dir: str = Field(
         "data",
         description="Directory of cifar100, or of shards, which are written once and reused.",

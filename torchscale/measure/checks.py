@@ -33,6 +33,7 @@ from torchscale.schema.cells.script import Script
 from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.util.length_file import parse_lengths
 
 _CHECK_SECONDS = 60.0
 """Time limit for all models of a plan: imports of torch and of a user's package take some seconds;
@@ -110,7 +111,11 @@ def _checked_cell(
     if cell is None or entry.skip_reason is not None:
         return entry
     check = checks.get(model_key(cell))
-    reason = (None if check is None else model_problem(cell, check)) or _missing_data(cell, hidden)
+    reason = (
+        (None if check is None else model_problem(cell, check))
+        or _missing_data(cell, hidden)
+        or _lengths_problem(cell, hidden)
+    )
     if reason is None:
         return entry
     return entry.model_copy(update={"skip_reason": reason})
@@ -176,3 +181,17 @@ def _missing_data(cell: TrainingCell, hidden: Mapping[str, OptionValue]) -> str 
         f"no CIFAR-100 in {loader.data_dir}: add --data.download=true, or unpack "
         "cifar-100-binary.tar.gz there"
     )
+
+
+def _lengths_problem(cell: TrainingCell, hidden: Mapping[str, OptionValue]) -> str | None:
+    """A file of lengths that is not there, or is none."""
+    if cell.lengths is None or cell.lengths.file is None:
+        return None
+    file = cell.lengths.file
+    try:
+        parse_lengths(Path(str(hidden.get(file, file))).read_text(encoding="utf-8"))
+    except OSError as error:
+        return f"data.lengths.file: {file}: {error.strerror or error}"
+    except ValueError as error:
+        return f"data.lengths.file: {file}: {error}"
+    return None

@@ -126,7 +126,7 @@ def node_place(step: CheckStep, master_address: str, local_address: str) -> Node
     """
     interface = addresses().get(local_address, "")
     if step.network:
-        interface = interface_in(step.network)
+        _, interface = interface_in(step.network)
     return NodePlace(
         nodes=step.nodes,
         node_rank=step.node_rank,
@@ -175,6 +175,7 @@ def run_pairs(
         repeats=step.repeats,
         timeout_seconds=timeout_seconds,
         gpu=step.gpu,
+        address=interface_in(step.network)[0] if step.network else "",
     )
     atomic_write_model(directory / "task.json", task)
     command = module_command(

@@ -149,15 +149,15 @@ def networks() -> dict[ipaddress.IPv4Interface, str]:
     return found
 
 
-def interface_in(network: str) -> str:
-    """This machine's interface in a network (``10.78.0.0/16``).
+def interface_in(network: str) -> tuple[str, str]:
+    """This machine's address and interface in a network (``10.78.0.0/16``).
 
     Raises:
         MachineError: it has none.
     """
     for address, interface in networks().items():
         if str(address.network) == network:
-            return interface
+            return str(address.ip), interface
     raise MachineError(f"no interface in the network {network}")
 
 

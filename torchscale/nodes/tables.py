@@ -31,6 +31,8 @@ from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 _MAX_NAMED = 6
 """Nodes that are named one by one; of more the rest is counted."""
+_MOST_SHARE = 1000.0
+"""A thousand times as long is no estimate."""
 _MAX_RANKED = 10
 """Nodes and links of the ranking, the slowest first; ``--json`` has all."""
 
@@ -190,8 +192,7 @@ def _print_pairwise(pairwise: Pairwise, labels: Mapping[int, str], console: Cons
         table = _table("node or link", "more time", "95 % interval", "")
         for each in ranked[:_MAX_RANKED]:
             name = " – ".join(labels[rank] for rank in each.nodes)
-            interval = format_ends(format_percent(each.low), format_percent(each.high))
-            table.add_row(escape(name), format_percent(each.share), interval, _mark(each))
+            table.add_row(escape(name), format_percent(each.share), _interval(each), _mark(each))
         console.print(table)
         if len(ranked) > _MAX_RANKED:
             console.print(
@@ -277,6 +278,13 @@ def _speed_mark(figure: FleetFigure) -> str:
         return ""
     cause = figure.cause.value if figure.cause is not None else ""
     return f"[bold red]LOW[/bold red] ({cause})"
+
+
+def _interval(each: Slowness) -> str:
+    """95 %. Without one pair that was left out, three nodes may tell nothing of a node or link."""
+    if each.high > _MOST_SHARE:
+        return "not known"
+    return format_ends(format_percent(each.low), format_percent(each.high))
 
 
 def _mark(each: Slowness) -> str:

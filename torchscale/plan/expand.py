@@ -150,7 +150,7 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     if per_node is not None:
         local_counts = tuple(min(count, per_node) for count in counts)
     threads = _threads_per_rank(experiment, device, local_counts, indices, machine)
-    torch = machine.environment.versions.torch
+    versions = machine.environment.versions
     fixed = experiment.launch.threads_per_rank is not None
     _refuse_too_many(experiment, len(counts))
     nodes = experiment.launch.nodes
@@ -160,10 +160,11 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
         threads,
         devices,
         experiment.launch.oversubscribe,
-        torch,
+        versions.torch,
         fixed,
         nodes,
         per_node,
+        versions.torchao,
     )
     cells = tuple(
         PlannedCell(cell=cell, skip_reason=plan_kind(cell.kind).skip_reason(cell, target))

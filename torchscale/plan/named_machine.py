@@ -50,7 +50,10 @@ def _environment(named: NamedMachine) -> Environment:
             for index in range(named.count)
         )
     versions = Versions(
-        torchscale=__version__, python=platform.python_version(), torch=_installed_torch()
+        torchscale=__version__,
+        python=platform.python_version(),
+        torch=_installed_torch(),
+        torchao="not known",
     )
     return Environment(
         hostname=named.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchscale.catalog.devices import MIN_CAPABILITY
+from torchscale.catalog.devices import BLOCK_SCALED, MIN_CAPABILITY, TORCHAO
 from torchscale.catalog.models import CONTEXT, EXPERT, MODELS, InputKind, find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.degrees import Degrees
@@ -17,13 +17,17 @@ from torchscale.config.strategy import (
     sharding,
 )
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.cells.training import WIDTH_MULTIPLE, TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
 
 _HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
 """Options whose width is split evenly over attention heads."""
-_CUDA_ONLY = ("tf32", "fp8")
+_CUDA_ONLY = ("tf32", "fp8", *BLOCK_SCALED)
+_LEAST_TORCHAO = tuple(map(int, TORCHAO.split(".")))
 _CIFAR_CLASSES = 100
+_EXPERTS = "moe"
+_TAKES_DOCUMENTS = ("decoder", _EXPERTS)
+"""Families whose attention keeps documents apart, and whose loss leaves tokens out."""
 _FSDP_ON_CPUS = (2, 7)
 """The first torch whose CPU streams record events, which FSDP needs."""
 _PIPELINES_ON_CPUS = (2, 8)
@@ -48,6 +52,7 @@ class ExecutionTarget:
         nodes: Number of nodes of the sweep, each like this one.
         devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node
             without such a limit.
+        torchao: Version; ``None`` where it is not installed.
     """
 
     device: DeviceKind
@@ -59,6 +64,7 @@ class ExecutionTarget:
     fixed_threads: bool = False
     nodes: int = 1
     devices_per_node: int | None = None
+    torchao: str | None = None
 
     @property
     def capacity(self) -> int:
@@ -77,6 +83,7 @@ def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
         or _compile_obstacle(cell)
         or _batch_obstacle(cell)
         or _model_obstacle(cell)
+        or _lengths_obstacle(cell)
         or _device_obstacle(cell, target.device)
         or _version_obstacle(cell, target)
         or _precision_obstacle(cell, target)
@@ -306,6 +313,33 @@ def _model_obstacle(cell: TrainingCell) -> str | None:
     return None
 
 
+def _lengths_obstacle(cell: TrainingCell) -> str | None:
+    """Samples of different lengths where a model, its data or its strategy take one length."""
+    lengths, facts, degrees = cell.lengths, find_model(cell.model), cell.degrees
+    if lengths is None:
+        return None
+    if facts is None or facts.family not in _TAKES_DOCUMENTS:
+        return (
+            f"{cell.model} takes samples of one length; data.lengths needs a decoder or moe model"
+        )
+    if not cell.data_source.startswith("synthetic"):
+        return f"{cell.data_source} has samples of one length; data.lengths needs synthetic data"
+    if degrees.model > degrees.tensor:
+        return (
+            "data.lengths is not supported where devices pass a sample on or share its tokens: each "
+            "must have the same shape, and the borders of documents are not sent along"
+        )
+    if lengths.packing == "padded" and facts.family == _EXPERTS:
+        return "experts would compute the padding as well; use data.packing: packed"
+    along = degrees.tensor if is_sequence_parallel(cell.strategy) else 1
+    if lengths.packing == "padded" and WIDTH_MULTIPLE % along:
+        return (
+            f"samples are padded to a multiple of {WIDTH_MULTIPLE} tokens, which {along} devices "
+            "along the sequence do not divide; use data.packing: packed"
+        )
+    return None
+
+
 def _device_obstacle(cell: TrainingCell, device: DeviceKind) -> str | None:
     if device == "mps" and cell.world_size > 1:
         return "mps has a single device; use world size 1"
@@ -341,8 +375,8 @@ def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
 
 
 def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
-    if cell.precision == "fp8" and cell.degrees.tensor > 1:
-        return "fp8 cannot be combined with tensor parallelism; use bf16"
+    if cell.precision in ("fp8", *BLOCK_SCALED) and cell.degrees.tensor > 1:
+        return f"{cell.precision} cannot be combined with tensor parallelism; use bf16"
     if cell.precision == "fp16" and cell.degrees.tensor * cell.degrees.pipeline > 1:
         return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
     if cell.precision == "fp16" and cell.degrees.expert > 1:
@@ -367,4 +401,20 @@ def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | No
                 f"{cell.precision} needs compute capability {minimum}; {info.name} has "
                 f"{info.compute_capability}"
             )
+    return _torchao_obstacle(cell, target)
+
+
+def _torchao_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
+    """A precision whose products come from torchao, which is missing or too old."""
+    if cell.precision not in BLOCK_SCALED:
+        return None
+    needs, install = (
+        f"{cell.precision} needs torchao {TORCHAO}",
+        f"pip install 'torchao>={TORCHAO}'",
+    )
+    if target.torchao is None:
+        return f"{needs}, which is not installed: {install}"
+    version = re.match(r"(\d+)\.(\d+)", target.torchao)
+    if version is not None and tuple(map(int, version.groups())) < _LEAST_TORCHAO:
+        return f"{needs}; this is {target.torchao}: {install}"
     return None

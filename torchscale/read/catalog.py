@@ -88,6 +88,8 @@ _PRECISIONS = {
     "bf16": "bf16 autocast (CUDA: compute capability 8.0 and newer)",
     "fp8": "bf16 with the matrix products of linear layers in fp8 (CUDA: compute capability 8.9 "
     "and newer)",
+    "mxfp8": "the same in fp8 with a scale for each 32 elements (compute capability 10.0, torchao)",
+    "nvfp4": "the same in fp4 with a scale for each 16 elements (compute capability 10.0, torchao)",
 }
 _OPTIMIZERS = {"sgd": "SGD with momentum 0.9", "adam": "Adam", "adamw": "AdamW"}
 

@@ -57,10 +57,11 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
         OtherVersionError: it is of another version.
     """
 
-    name = path.relative_to(root.parent)
+    def name() -> Path:
+        return path.relative_to(root.parent)
 
     def damaged(reason: str) -> DamagedFileError:
-        return DamagedFileError(f"{name}: {reason}")
+        return DamagedFileError(f"{name()}: {reason}")
 
     try:
         if leads_out(root, path):
@@ -73,7 +74,7 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
     except ValidationError as error:
         refused = _refused_version(_version_in(text))
         if refused is not None:
-            raise OtherVersionError(f"{name}: {refused}") from error
+            raise OtherVersionError(f"{name()}: {refused}") from error
         earlier = _of_earlier_form(text, model)
         if earlier is None:
             raise damaged(first_mistake(error)) from error
@@ -81,7 +82,7 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
     # The form may fit where the meaning does not.
     refused = _refused_version(getattr(content, "schema_version", SCHEMA_VERSION))
     if refused is not None:
-        raise OtherVersionError(f"{name}: {refused}")
+        raise OtherVersionError(f"{name()}: {refused}")
     repeated = _repeated_key(text) if keys_once else None
     if repeated is not None:
         raise damaged(f"the key {repeated[:100]!r} is there twice in one object; expected it once")

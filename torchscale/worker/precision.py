@@ -8,14 +8,18 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
+from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.config.choices import Precision
 
-_AUTOCAST_DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+_AUTOCAST_DTYPE = {
+    "fp16": torch.float16,
+    **dict.fromkeys(("bf16", "fp8", *BLOCK_SCALED), torch.bfloat16),
+}
 
 
 class PrecisionPolicy:
     """fp32 and tf32 run without autocast; fp16 and bf16 run under autocast, fp16 with a gradient
-    scaler; fp8 runs under bf16 autocast with its matrix products in fp8.
+    scaler; fp8, mxfp8 and nvfp4 run under bf16 autocast with matrix products of their type.
 
     Sets torch's process-wide matmul precision: fp32 means full fp32, also in cuDNN, which would
     take TF32 by default.

@@ -7,6 +7,7 @@ analysis works on records.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from time import monotonic, perf_counter
 from time import time as wall_clock
@@ -16,6 +17,7 @@ from torch import Tensor
 from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
 from torchscale.config.strategy import Ddp
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.rank import FlopCount, MemoryUse, RankRecord, Setup
 from torchscale.schema.launch.steps import (
@@ -30,10 +32,11 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.measure.compilation import CompilationMeter
 from torchscale.worker.measure.experts import use_of_experts
-from torchscale.worker.measure.flops import UncountableError, count_flops
+from torchscale.worker.measure.flops import UncountableError, count_by_length, count_flops
 from torchscale.worker.measure.host import HostLoadMeter, MemoryMeter, host_load_meter
 from torchscale.worker.measure.parameters import compare_parameters, fingerprint
 from torchscale.worker.models import build_workload, import_model
+from torchscale.worker.models.interface import Workload
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.signals import SignalCollector
@@ -138,19 +141,57 @@ def train(
         flops_unknown=flops_unknown,
         active_parameters=trainer.active_parameters,
         experts=experts if ranks.rank == 0 else None,
+        documents=launch.documents.means(),
     )
 
 
 def _count_flops(cell: TrainingCell) -> tuple[FlopCount | None, str]:
     """FLOPs of the cell's model; ``None`` and why for one that cannot run on the meta device, which
     then has no MFU."""
+    length = cell.model_options.get("sequence_length")
     try:
+        if cell.lengths is not None and isinstance(length, int):
+            return count_by_length(lambda tokens: _build_for(cell, tokens), length), ""
         return count_flops(lambda: build_workload(cell)), ""
     except UncountableError as error:
         return None, str(error)
     except Exception as error:  # noqa: BLE001 - whatever a user's model raises there, the measurement is done and counts
         first = next(iter(str(error).splitlines()), "")[:_REASON_CHARACTERS]
         return None, f"it does not run on the meta device: {type(error).__name__}: {first}"
+
+
+def _build_for(cell: TrainingCell, length: int) -> Workload:
+    """The cell's model for samples of ``length`` tokens."""
+    options = {**cell.model_options, "sequence_length": length}
+    return build_workload(cell.model_copy(update={"model_options": options}))
+
+
+class _Documents:
+    """Adds up the documents of measured steps."""
+
+    def __init__(self) -> None:
+        self._steps = self._tokens = self._pairs = self._computed = 0
+
+    def add(self, samples: Iterable[StepSample]) -> None:
+        """The documents of these steps; nothing where they have none."""
+        for sample in samples:
+            step = sample.documents
+            if step is None:
+                continue
+            self._steps += 1
+            self._tokens += step.real_tokens_per_rank
+            self._pairs += step.document_pairs_per_rank
+            self._computed += step.computed_tokens_per_rank
+
+    def means(self) -> DocumentUse | None:
+        """Per step; ``None`` without any."""
+        if not self._steps:
+            return None
+        return DocumentUse(
+            real_tokens_per_step=self._tokens / self._steps,
+            document_pairs_per_step=self._pairs / self._steps,
+            computed_tokens_per_step=self._computed / self._steps,
+        )
 
 
 class _Launch:
@@ -171,6 +212,7 @@ class _Launch:
         self.losses_finite = True
         self.last_loss: float | None = None
         self.expert_tokens: Tensor | None = None
+        self.documents = _Documents()
         self._epochs_done = 0
         samples = (
             ranks.broadcast_scalar(float(trainer.source.epoch_samples or 0)) or cell.num_samples
@@ -186,6 +228,7 @@ class _Launch:
             step_seconds=second.batch.seconds,
             steps_per_epoch=self._steps_per_epoch,
             budget_left=self.budget_left(),
+            cycle=self._trainer.cycle,
         )
         batch_steps = int(self._ranks.broadcast_scalar(rule.batch_steps))
         batches: list[Batch] = []
@@ -213,6 +256,7 @@ class _Launch:
             step_seconds=warmup.batches.seconds[-1] / warmup.batches.steps[-1],
             steps_per_epoch=steps_per_epoch,
             budget_left=self.budget_left(),
+            cycle=self._trainer.cycle,
         )
         batches: list[Batch] = []
         epoch: list[StepSample] = []
@@ -227,6 +271,7 @@ class _Launch:
             if timed.exchanges is not None:
                 self._files.exchanges(timed.exchanges)
             self._note_expert_tokens(timed)
+            self.documents.add(timed.samples)
             if self._rule.epochs is not None:
                 epoch = self._note_epoch([*epoch, *timed.samples], steps_per_epoch)
             ended_by = self._broadcast_rule(rule.ended_by(batches))

@@ -14,11 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.exchanges import ExchangeBatch
 from torchscale.schema.launch.experts import ExpertStep
 from torchscale.schema.launch.steps import Batch, StepSample
-from torchscale.worker.data import make_source
+from torchscale.worker.block_scaled import use_block_scaled
+from torchscale.worker.data import make_source, plan_documents
+from torchscale.worker.data.documents import POOL_STEPS, DocumentMeter
 from torchscale.worker.data.interface import Source
 from torchscale.worker.fp8 import use_fp8
 from torchscale.worker.measure.clock import make_clock
@@ -81,7 +85,8 @@ class Trainer:
         parameters: Number of parameters of the whole model, over all ranks.
         optimizer: Over the parameters of ``module``.
         source: The source of batches.
-        tokens_per_step: Tokens of a step on this rank; ``None`` where samples have no tokens.
+        tokens_per_step: Tokens of a step on this rank; ``None`` where samples have no tokens, and
+            where they have different numbers of them.
         last_step_seconds: Mean step time of the last batch.
         watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from
             compute.
@@ -102,6 +107,8 @@ class Trainer:
         self._workload = build_workload(cell)
         if cell.precision == "fp8":
             use_fp8(self._workload.module)
+        if cell.precision in BLOCK_SCALED:
+            use_block_scaled(self._workload.module, cell.precision)
         self.parameters = sum(parameter.numel() for parameter in self._workload.module.parameters())
         self.active_parameters = self._workload.active_parameters
         # Dropout differs between tokens, but not between ranks that process the same ones.
@@ -121,8 +128,15 @@ class Trainer:
         if stages is not None:
             stages.around_passes(self._stage_forward, self._stage_backward)
         needed = stages is None or stages.needs_data
+        documents = plan_documents(self._workload, cell, ranks)
+        self._documents = None if documents is None else DocumentMeter(documents)
         self.source: Source = make_source(
-            self._workload, cell, ranks, needed=needed, on_progress=on_progress
+            self._workload,
+            cell,
+            ranks,
+            documents=documents,
+            needed=needed,
+            on_progress=on_progress,
         )
         self.watch: GradientSyncWatch | None = None
         self._exchanges: ExchangeMeter | None = None
@@ -142,16 +156,16 @@ class Trainer:
         if self.watch is not None and self.watch.has_buffers:
             self._first_phase = Phase.BUFFERS
         self.expert_layers = expert_layers(self.module)
-        self._experts: ExpertMeter | None = None
-        if self.expert_layers:
-            clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
-            self._experts = ExpertMeter(self.expert_layers, clock)
+        self._experts = self._expert_meter()
         self._steps_done = 0
         self.last_step_seconds = math.inf
+        self.tokens_per_step = self._tokens_per_step()
+
+    def _tokens_per_step(self) -> int | None:
         tokens = self._workload.tokens_per_sample
-        self.tokens_per_step: int | None = None
-        if tokens is not None:
-            self.tokens_per_step = tokens * cell.per_device_batch_size
+        if tokens is None or self._documents is not None:
+            return None
+        return tokens * self._cell.per_device_batch_size
 
     @property
     def bucket_bytes(self) -> tuple[int, ...] | None:
@@ -167,6 +181,17 @@ class Trainer:
         if ready is None:
             return None
         return ready()
+
+    @property
+    def cycle(self) -> int:
+        """Steps after which samples of different lengths come again; 1 where all are alike."""
+        return 1 if self._documents is None else POOL_STEPS
+
+    def _expert_meter(self) -> ExpertMeter | None:
+        if not self.expert_layers:
+            return None
+        sync = self._cell.measurement.sync_cuda
+        return ExpertMeter(self.expert_layers, make_clock(self._ranks.device, sync_cuda=sync))
 
     def step(self) -> Tensor:
         """Run one optimizer step, with a mark after each phase. Returns the loss as a scalar on the
@@ -201,16 +226,32 @@ class Trainer:
             return loss.reshape(())
         pieces = self._cell.gradient_accumulation
         losses = [
-            self._pass(piece, last=number == pieces, share=1 / pieces)
-            for number, piece in enumerate(_split_batch(batch, pieces), start=1)
+            self._pass(piece, last=number == pieces, share=1 / pieces, weight=weight)
+            for number, (piece, weight) in enumerate(self._split_batch(batch, pieces), start=1)
         ]
         if pieces == 1:
             return losses[0]
         return torch.stack(losses).mean()
 
-    def _pass(self, batch: BatchOfTensors, *, last: bool, share: float) -> Tensor:
-        """One forward and one backward pass; gradients are synchronized in the last pass of a step
-        only."""
+    def _split_batch(
+        self, batch: BatchOfTensors, pieces: int
+    ) -> list[tuple[BatchOfTensors, float]]:
+        """A step's batch by passes, and what the loss of each counts. With documents of different
+        lengths each pass is as wide as its longest, and counts by the tokens that it predicts."""
+        parts = _split_evenly(batch, pieces)
+        if self._documents is None:
+            return [(part, 1.0) for part in parts]
+        passes = self._documents.begin_step().passes
+        return [
+            ({name: tensor[:, : one.width] for name, tensor in part.items()}, one.weight)
+            for part, one in zip(parts, passes, strict=True)
+        ]
+
+    def _pass(
+        self, batch: BatchOfTensors, *, last: bool, share: float, weight: float = 1.0
+    ) -> Tensor:
+        """One forward and one backward pass, whose loss counts ``weight``; gradients are
+        synchronized in the last pass of a step only."""
         parallel = self._parallel
         if parallel.accumulating is not None and self._cell.gradient_accumulation > 1:
             parallel.accumulating(last)
@@ -224,6 +265,8 @@ class Trainer:
                 self._experts.begin_forward()
             with self._precision.forward_context():
                 loss = self._workload.loss_of(self.model(**self._workload.inputs(batch)), batch)
+            if weight != 1:
+                loss = loss * weight
             if self._experts is not None:
                 self._experts.end_forward()
             self._mark(Phase.FORWARD, Phase.GRADIENTS)
@@ -253,8 +296,7 @@ class Trainer:
     def clear_marks(self) -> None:
         """Drop the marks of steps whose times are not used, since a profiler recorded them."""
         self._read()
-        if self._experts is not None:
-            self._experts.clear()
+        self._clear_meters()
 
     def run_batch(self, steps: int) -> TimedBatch:
         """Run contiguous steps that start together on all ranks; clocks and losses are read after
@@ -275,6 +317,8 @@ class Trainer:
         if self._experts is not None:
             experts = self._experts.read()
             samples, expert_tokens = _with_experts(samples, experts.steps), experts.tokens
+        if self._documents is not None:
+            samples = _with_documents(samples, self._documents.read())
         if self.watch is not None and self._steps_done == 0:
             self.watch.settle()
         self._steps_done += steps
@@ -287,13 +331,16 @@ class Trainer:
 
     def run_unsynchronized(self, steps: int) -> UnsynchronizedWindow | None:
         """Run ``steps`` forward and backward passes without gradient sync, to time this rank's
-        compute; ``None`` where the strategy cannot skip its collectives.
+        compute; ``None`` where the strategy cannot skip its collectives, and where samples have
+        different lengths.
 
         Starts and ends together on all ranks. The first pass (it may still send buffers) and the
         whole training step that follows (it waits for the slowest rank) are discarded; no optimizer
         step is taken in between.
         """
         if self._parallel.no_sync is None or not self._parallel.quiet:
+            return None
+        if self._documents is not None:  # ranks would be compared by their samples
             return None
         began = perf_counter()
         self._ranks.barrier()
@@ -303,8 +350,7 @@ class Trainer:
                 self._forward_backward()
                 self.optimizer.zero_grad(set_to_none=True)
                 self._mark(Phase.OPTIMIZER, Phase.DATA)
-        if self._experts is not None:
-            self._experts.clear()
+        self._clear_meters()
         _, parts, _ = self._read()
         self._ranks.barrier()
         self.run_batch(1)
@@ -328,6 +374,12 @@ class Trainer:
             self._experts,
             self.expert_layers,
         )
+
+    def _clear_meters(self) -> None:
+        if self._experts is not None:
+            self._experts.clear()
+        if self._documents is not None:
+            self._documents.clear()
 
     def _mark(self, ended: Phase, begun: Phase) -> None:
         self._clock.mark()
@@ -469,11 +521,18 @@ def _with_experts(
     return tuple(sample.model_copy(update={"experts": step}) for sample, step in pairs)
 
 
+def _with_documents(
+    samples: tuple[StepSample, ...], documents: tuple[DocumentStep, ...]
+) -> tuple[StepSample, ...]:
+    pairs = zip(samples, documents, strict=True)
+    return tuple(sample.model_copy(update={"documents": step}) for sample, step in pairs)
+
+
 def _compute_seconds(part: dict[Phase, float]) -> float:
     return math.fsum(part.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.GRADIENTS, Phase.SYNC))
 
 
-def _split_batch(batch: BatchOfTensors, count: int) -> list[BatchOfTensors]:
+def _split_evenly(batch: BatchOfTensors, count: int) -> list[BatchOfTensors]:
     """``batch`` in ``count`` equal parts, which are views of it."""
     if count == 1:
         return [batch]

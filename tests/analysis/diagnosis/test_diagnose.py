@@ -12,6 +12,7 @@ import pytest
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import (
     FetchedMemory,
+    LengthLoad,
     LinkProbe,
     Origin,
     Pauses,
@@ -506,6 +507,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "weights",
         "hosts",
         "experts",
+        "lengths",
     }
     for field in fields(Signals):
         if field.name in always:
@@ -518,6 +520,32 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
             assert "not measured" in why_not(both, FindingKind.MEMORY_PRESSURE)
         else:
             assert abstentions, field.name
+
+
+def test_waiting_for_long_samples_costs_what_they_take_and_no_more_than_ranks_wait() -> None:
+    """10 ms of waiting, of which samples explain 8; or all of 10 where they would explain 30. Of a
+    launch whose waits are not known the cause is less certain."""
+    wait = np.full((4, BATCHES), 0.01)
+    for explained, cost in ((0.008, 0.008), (0.03, 0.01)):
+        signals = quiet(wait=wait, lengths=LengthLoad(explained, (100.0, 110.0, 90.0, 95.0)))
+        finding = found(signals)[FindingKind.UNEVEN_LENGTHS]
+        assert finding.cost_seconds == pytest.approx(cost)
+        assert finding.rank is None
+        assert "rank 1: 110" in finding.evidence[0]
+    assert finding.confidence is Confidence.MEDIUM
+    unknown = quiet(wait=None, lengths=LengthLoad(0.008, (1.0,) * 4))
+    assert found(unknown)[FindingKind.UNEVEN_LENGTHS].confidence is Confidence.MEDIUM
+    little = quiet(wait=wait, lengths=LengthLoad(0.0019, (1.0,) * 4))
+    assert FindingKind.UNEVEN_LENGTHS not in found(little)
+
+
+def test_waits_that_long_samples_explain_are_no_load_imbalance() -> None:
+    wait = np.full((4, BATCHES), 0.02)
+    turns = np.full(4, 0.25)
+    plain = found(quiet(wait=wait, blame=turns))
+    assert set(plain) == {FindingKind.LOAD_IMBALANCE}
+    explained = quiet(wait=wait, blame=turns, lengths=LengthLoad(0.018, (1.0,) * 4))
+    assert set(found(explained)) == {FindingKind.UNEVEN_LENGTHS}
 
 
 def test_a_doubtful_recording_makes_every_finding_low() -> None:

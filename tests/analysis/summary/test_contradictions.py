@@ -16,6 +16,7 @@ from tests.factories import (
 from torchscale.analysis.stats.series import digest
 from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.run import summarize_any
+from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import HostLoad, MemoryUse
@@ -364,6 +365,39 @@ def test_the_length_of_a_sequence_is_known_of_our_models_alone() -> None:
             ranks = [rank_record(cell, tokens_per_step=tokens * cell.per_device_batch_size)]
             run = CellRun(PlannedCell(cell=cell), (launch_record(cell, ranks=ranks),))
             assert (contradiction(run) is not None) is contradicts, (model, tokens)
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        ((60.0, 100.0, 2000.0), None),
+        ((128.0, 128.0, 128.0 * 64), None),
+        (None, "rank 0 has no documents, against what its cell asks for"),
+        ((110.0, 100.0, 2000.0), "rank 0 trained 110 tokens of documents a step, computed 100"),
+        ((60.0, 129.0, 2000.0), "and has room for 128"),
+        ((60.0, 100.0, 59.0), "59 pairs of tokens a step are not of 60 tokens in documents"),
+        ((60.0, 100.0, 60.0 * 65), "pairs of tokens a step are not of 60 tokens in documents"),
+    ],
+)
+def test_tokens_of_documents_fit_their_samples(
+    use: tuple[float, float, float] | None, told: str | None
+) -> None:
+    (cell,) = cells(
+        models={"name": "tiny-decoder", "seq_len": 64},
+        batch_sizes=2,
+        gpu_counts=[1],
+        data={"lengths": {"median": 40, "sigma": 1.0}},
+    )
+    documents = None
+    if use is not None:
+        documents = DocumentUse(
+            real_tokens_per_step=use[0],
+            computed_tokens_per_step=use[1],
+            document_pairs_per_step=use[2],
+        )
+    record = launch_record(cell, ranks=[rank_record(cell, documents=documents)])
+    found = contradiction(CellRun(PlannedCell(cell=cell), (record,)))
+    assert found is None if told is None else told in (found or "")
 
 
 def test_a_gpu_of_a_cell_for_cpus_and_memory_that_was_not_reserved() -> None:

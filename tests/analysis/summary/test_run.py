@@ -4,6 +4,7 @@ import io
 import math
 import statistics
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -25,6 +26,7 @@ from torchscale.report.formats.report_export import cell_export, report_export
 from torchscale.report.sections.compute import compute_section
 from torchscale.report.terminal.cell import cell_rows, launches_text
 from torchscale.report.terminal.run import print_results
+from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.rank import FlopCount, HostLoad
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import BatchTimes, RankSteps, StopRule, Warmup
@@ -58,6 +60,35 @@ def test_tokens() -> None:
     summary = summarize_cell(CellRun(PlannedCell(cell=TWO), (launch_record(TWO, ranks=ranks),)))
     assert summary.figures is not None
     assert summary.figures.tokens_per_second == pytest.approx(160.0 * 64)
+
+
+def test_tokens_and_flops_of_documents_are_without_their_padding() -> None:
+    """A step of 80 ms of 2 samples with 64 tokens of room each: of 128 tokens 96 are computed and 72
+    are real, in documents of 40 and 32. Attention is half of the operations of a full sample."""
+    content: dict[str, Any] = {
+        "models": {"name": "tiny-decoder", "seq_len": 64},
+        "batch_sizes": 2,
+        "gpu_counts": [1],
+        "data": {"lengths": {"median": 40, "sigma": 1.0}},
+    }
+    (cell,) = cells(**content)
+    use = DocumentUse(
+        real_tokens_per_step=72.0,
+        computed_tokens_per_step=96.0,
+        document_pairs_per_step=40.0**2 + 32.0**2,
+    )
+    flops = FlopCount(forward=1e6, backward=2e6, attention_share=0.5)
+    ranks = [rank_record(cell, batches=[0.8] * 10, documents=use, flops=flops)]
+    launches = {cell.id: [launch_record(cell, batches=[0.8] * 10, ranks=ranks)]}
+    (found,) = summarize(run(launches, **content)).cells
+    assert found.figures is not None and found.figures.documents is not None
+    assert found.figures.samples_per_second == pytest.approx(25.0)
+    assert found.figures.tokens_per_second == pytest.approx(72 / 0.08)
+    assert found.figures.documents.padding_share == pytest.approx(0.25)
+    assert found.compute is not None
+    work = 3e6 * (0.5 * 72 / 64 + 0.5 * (40**2 + 32**2) / 64**2)
+    assert found.compute.flops_per_step == pytest.approx(work)
+    assert found.compute.intensity is None
 
 
 def test_stalls_count_in_throughput_but_hardly_in_the_median() -> None:

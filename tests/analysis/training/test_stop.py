@@ -241,6 +241,25 @@ def test_slow_steps_warm_up_in_shorter_batches() -> None:
     assert WarmupRule(measurement(), step_seconds=0.0, budget_left=0.0).batch_steps == 1
 
 
+def test_batches_hold_whole_cycles_of_samples_where_one_fits() -> None:
+    """With cycles of 10 steps: 10 of the 10 that 0.1 s suggest, 20 of 25 that fit; of 6 that fit all,
+    since not one cycle does."""
+    assert WarmupRule(measurement(), step_seconds=0.1, budget_left=None, cycle=10).batch_steps == 10
+    assert WarmupRule(measurement(), step_seconds=2.0, budget_left=None, cycle=10).batch_steps == 6
+    of_time = measurement(measure_seconds=25.0)
+    free = MeasurementRule(of_time, step_seconds=0.1, steps_per_epoch=1, budget_left=None, cycle=10)
+    assert free.batch_steps(0) == 20
+    odd = measurement(min_steps=130)
+    assert (
+        MeasurementRule(
+            odd, step_seconds=0.1, steps_per_epoch=1, budget_left=None, cycle=10
+        ).batch_steps(0)
+        == 20
+    )
+    plain = MeasurementRule(odd, step_seconds=0.1, steps_per_epoch=1, budget_left=None)
+    assert plain.batch_steps(0) == 13
+
+
 def test_warm_up_leaves_most_of_a_budget_to_the_measurement() -> None:
     rule_ = WarmupRule(measurement(), step_seconds=0.1, budget_left=20.0)
     batches = warm(rule_, lambda: 0.1)

@@ -19,11 +19,13 @@ class LateBlock(decoder.Block):
 
     rank, seconds = -1, 0.0
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """``x`` (B, T, D) → (B, T, D)."""
         if dist.is_initialized() and dist.get_rank() == self.rank:
             time.sleep(self.seconds)
-        return super().forward(x, cosines, sines)
+        return super().forward(x, cosines, sines, mask)
 
 
 def build(rank: int = -1, seconds: float = 0.0, layers: int = 4, every: int = 4) -> nn.Module:

@@ -49,6 +49,7 @@ def values_of(chart: AnyChart) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_a_page_of_hundreds_of_cells_is_far_below_two_megabytes() -> None:
     document = build_document(many_cells())
     assert len(document.charts) > 40

@@ -12,7 +12,7 @@ from tests.factories import cells
 from torchscale.config.sections import DataSettings
 from torchscale.config.strategy import NoStrategy
 from torchscale.schema.cells.script import Script
-from torchscale.schema.cells.training import Loader, TrainingCell
+from torchscale.schema.cells.training import Loader, SampleLengths, TrainingCell
 
 CELL = cells(models="resnet50", batch_sizes=[64], gpu_counts=[4])[0]
 
@@ -47,6 +47,7 @@ def test_every_field_is_part_of_the_id() -> None:
         "deterministic": True,
         "loader": Loader(**DataSettings().model_dump(include=set(Loader.model_fields))),
         "script": Script(form="script", text="train.py"),
+        "lengths": SampleLengths(packing="packed", median=300, sigma=1.0),
         "measurement": CELL.measurement.model_copy(update={"max_steps": 7}),
     }
     assert {*changes, "kind"} == set(TrainingCell.model_fields)

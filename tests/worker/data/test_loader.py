@@ -107,8 +107,9 @@ def test_the_host_gives_the_samples_that_the_device_would_have() -> None:
 
     workload = Workload(nn.Identity(), make_batch)
     share = Share(2, index=1, copies=2)
-    device = SyntheticSource(workload, share=share, seed=3, device=CPU, channels_last=True)
-    pool = LoadedData(Pool(sample_pool(workload, share, 3), share))
+    samples = sample_pool(workload, share, 3)
+    device = SyntheticSource(samples, device=CPU, channels_last=True)
+    pool = LoadedData(Pool(samples, share))
     host = LoaderSource(pool, share=share, settings=settings(), device=CPU, channels_last=True)
     for _ in range(6):
         one, two = device.next_batch()["x"], host.next_batch()["x"]

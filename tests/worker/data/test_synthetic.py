@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from torchscale.worker.data.interface import Share
-from torchscale.worker.data.synthetic import SyntheticSource
+from torchscale.worker.data.synthetic import SyntheticSource, sample_pool
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
 CPU = torch.device("cpu")
@@ -25,9 +25,8 @@ def source(
 ) -> SyntheticSource:
     workload = Workload(nn.Identity(), make_batch)
     share = Share(4, index=0, copies=1)
-    return SyntheticSource(
-        workload, share=share, seed=seed, device=CPU, channels_last=channels_last
-    )
+    pool = sample_pool(workload, share, seed)
+    return SyntheticSource(pool, device=CPU, channels_last=channels_last)
 
 
 def test_a_few_batches_come_in_turn() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from torchscale.schema.node.fleet import PairTask, PairTimes
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.machine import pairs as module
 from torchscale.worker.machine.pairs import (
+    connect,
     device_of,
     leave,
     leave_group,
@@ -175,3 +177,23 @@ def test_times_are_of_counted_all_reduces_alone() -> None:
         dist.destroy_process_group()
     assert len(seconds) == 4
     assert min(seconds) > 0
+
+
+def test_two_nodes_that_reach_each_other_are_connected() -> None:
+    store = HashStore()
+    with ThreadPoolExecutor(1) as pool:
+        listening = pool.submit(connect, store, "127.0.0.1", listens=True)
+        connect(store, "127.0.0.1", listens=False)
+        listening.result(END_SECONDS)
+
+
+def test_two_nodes_without_a_way_between_them_are_told_apart_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_CONNECT_SECONDS", 0.2)
+    with pytest.raises(OSError, match="timed out"):
+        connect(HashStore(), "127.0.0.1", listens=True)
+    store = HashStore()
+    store.set("address", f"127.0.0.1:{free_port('127.0.0.1')}")
+    with pytest.raises(OSError, match=r"no connection to 127\.0\.0\.1: "):
+        connect(store, "127.0.0.1", listens=False)

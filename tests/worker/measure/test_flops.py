@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.campaign import cases
 from tests.factories import cells
-from torchscale.worker.measure.flops import TrafficCounter, UncountableError, count_flops
+from torchscale.worker.measure.flops import (
+    TrafficCounter,
+    UncountableError,
+    count_by_length,
+    count_flops,
+)
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload
 
@@ -51,6 +57,25 @@ def test_transformers_against_the_formula_of_their_shapes(
     assert forward + backward == pytest.approx(
         6 * products * tokens + 12 * layers * width * tokens * tokens, rel=0.02
     )
+
+
+@pytest.mark.parametrize("name", ["tiny-decoder", "tiny-moe"])
+def test_counts_at_two_lengths_give_those_at_others(name: str) -> None:
+    """A document of n tokens: its linear part by n, attention by n²."""
+
+    def build(tokens: int) -> Workload:
+        cell = cells(models={"name": name, "sequence_length": tokens}, gpu_counts=[1])[0]
+        return build_workload(cell)
+
+    found = count_by_length(build, 96)
+    assert found.attention_share is not None
+    assert 0.02 < found.attention_share < 0.9
+    for tokens in (10, 24, 77):
+        other = count_flops(partial(build, tokens))
+        share = tokens / 96
+        parts = (1 - found.attention_share) * share + found.attention_share * share**2
+        expected = (found.forward + found.backward) * parts
+        assert other.forward + other.backward == pytest.approx(expected, rel=1e-6)
 
 
 class TwoLayers(nn.Module):

@@ -110,6 +110,18 @@ def test_rotations_are_those_of_its_tokens() -> None:
     for part in parts_of(2):
         mine = Rotations(LENGTH, SIZE)
         mine.take_part(part)
-        for found, whole in zip(mine(), (cosines, sines), strict=True):
+        for found, whole in zip(mine(LENGTH), (cosines, sines), strict=True):
             assert torch.equal(found, whole[part.positions()])
         assert torch.equal(mine.cosines, cosines), "equal on all ranks"
+
+
+def test_rotations_of_tokens_with_positions_of_their_own() -> None:
+    """Documents in one sample begin anew; shorter samples take the first positions."""
+    cosines, sines = rotations(LENGTH, SIZE)
+    both = Rotations(LENGTH, SIZE)
+    positions = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 0, 1, 2]])
+    for found, whole in zip(both(5, positions), (cosines, sines), strict=True):
+        assert found.shape == (2, 1, 5, SIZE)
+        assert torch.equal(found[1, 0, 3], whole[1])
+    for found, whole in zip(both(5), (cosines, sines), strict=True):
+        assert torch.equal(found, whole[:5])

@@ -50,6 +50,19 @@ torch.save(found, f"{target}-{ranks.rank}")
 os._exit(0)
 """
 
+GPT2 = """
+from torch import nn
+from torchscale.worker.models import gpt2
+
+def build():
+    made = gpt2.build("tiny-gpt2", {"sequence_length": 16})
+    for part in made.module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0  # several ranks would draw other numbers than one
+    made.module.make_batch = made.make_batch
+    made.module.context_split = lambda: made.context
+    return made.module
+"""
 DECODER = {"models": {"name": "tiny-decoder", "num_layers": 2, "seq_len": 16}}
 EXPERTS = {"models": {"name": "tiny-moe", "seq_len": 16, "skew": 2}}
 LLAMA = {"models": {"name": "tiny-llama", "sequence_length": 16}}
@@ -69,6 +82,7 @@ ON_TWO: list[tuple[Any, dict[str, Any]]] = [
     ("cp", LATENT),
     ("cp", LLAMA),
     ("cp", {"models": {"name": "own_small:build", "length": 16}}),
+    ("cp", {"models": "own_gpt2:build"}),
 ]
 ON_FOUR: list[tuple[Any, dict[str, Any]]] = [
     ("cp", DECODER),
@@ -105,6 +119,7 @@ def gradients(
     ]
     (directory / "script.py").write_text(SCRIPT)
     (directory / "own_small.py").write_text(own_model())
+    (directory / "own_gpt2.py").write_text(GPT2)
     (directory / "tasks.json").write_text(json.dumps([t.model_dump(mode="json") for t in tasks]))
     (ranks,) = {one.world_size for one in cells}
     files = [str(directory / "tasks.json"), str(directory / "found")]

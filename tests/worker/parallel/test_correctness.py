@@ -167,6 +167,14 @@ VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
         ({"name": "cp", "parameters": "fsdp"}, LLAMA),
     ],
 )
+DOCUMENTS_ON_TWO: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
+    ("ddp", {}, {}),
+    ("ddp", {}, ACCUMULATED),
+    ("ddp", {"source": "synthetic-host", "workers": 1}, {}),
+    ("fsdp", {}, FULL),
+    ("tensor", {}, {}),
+    ("sequence", {}, FULL),
+]
 RECOMPUTED = "fsdp with recomputation"
 LOOSER = {"bf16": 2e-3, "fp16": 2e-4}
 
@@ -278,6 +286,25 @@ def test_settings_of_a_step_change_no_result(forks: Forks, tmp_path: Path) -> No
         assert two["losses"] == pytest.approx(one["losses"], abs=tolerance), (strategy, content)
         assert len(set(one["losses"])) == STEPS
         assert two["differing"] is None
+
+
+@pytest.mark.parametrize("packing", ["padded", "packed"])
+def test_documents_of_different_lengths_train_the_same_on_ranks(
+    forks: Forks, tmp_path: Path, packing: str
+) -> None:
+    """Ranks have different numbers of tokens; the loss is the mean over those of all."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    text = {"lengths": {"median": 8, "sigma": 1.0}, "packing": packing}
+    models = {"name": "tiny-decoder", "seq_len": 32}
+    (alone,) = run_trainers(forks, tmp_path / "one", [cell(1, "none", models=models, data=text)])
+    wanted = [
+        cell(2, strategy, models=models, data={**text, **data}, training=training)
+        for strategy, data, training in DOCUMENTS_ON_TWO
+    ]
+    for one, found in zip(wanted, run_trainers(forks, tmp_path / "two", wanted), strict=True):
+        assert found["losses"] == pytest.approx(alone["losses"], abs=TOLERANCE), one.id
+        assert found["differing"] is None, one.id
 
 
 @pytest.mark.campaign

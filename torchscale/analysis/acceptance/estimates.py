@@ -22,8 +22,9 @@ _LEAST_OF_A_MODE = 2
 """A single round apart is a disturbance, not a second speed."""
 _MOST_HALVINGS = 1000
 """Below the exponent of the least float."""
-_LEAST_SPREAD = 1e-4
-"""Least standard deviation within a group: rates are compared with four digits."""
+_LEAST_SPREAD = 0.005
+"""Least standard deviation within a group, as between sound parts: a few rounds may be closer to each
+other than their noise, as where the periods of a quota give a rate a few values."""
 
 
 @dataclass(frozen=True)

@@ -267,6 +267,7 @@ def session_facts(session: Session) -> dict[str, str]:
         "NCCL": versions.nccl,
         "driver": versions.driver,
         "transformers": versions.transformers,
+        "torchao": versions.torchao,
         "git branch": environment.git_branch,
         "git commit": environment.git_commit,
         **{f"{_VARIABLE}{name}": value for name, value in environment.env.items()},

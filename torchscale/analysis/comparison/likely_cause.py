@@ -46,6 +46,7 @@ CHANGES: tuple[tuple[str, frozenset[StepPart]], ...] = (
     ("variable ", _ALL),
     ("NCCL", _COMMUNICATION),
     ("torchscale", _ALL),
+    ("torchao", _COMPUTE),
     ("torch", _ALL),
     ("Python", _COMPUTE | _DATA),
     ("CUDA", _COMPUTE),

@@ -126,6 +126,7 @@ def named_values(cell: AnyCell) -> dict[str, str]:
     if trained is None:
         return {MatchKey.DEVICES.value: str(cell.world_size)}
     options = ", ".join(f"{name}={value}" for name, value in trained.model_options.items())
+    packing = [] if trained.lengths is None else [trained.lengths.packing]
     values = {
         MatchKey.MODEL: f"{trained.model} ({options})" if options else trained.model,
         MatchKey.BATCH: _batch(trained, lambda: trained.per_device_batch_size),
@@ -135,9 +136,9 @@ def named_values(cell: AnyCell) -> dict[str, str]:
         MatchKey.STRATEGY: strategy_label(trained.strategy),
         MatchKey.SCALING: trained.scaling,
         MatchKey.OPTIMIZER: trained.optimizer,
-        MatchKey.DATA: trained.data_source,
+        MatchKey.DATA: " ".join([trained.data_source, *packing]),
     }
-    own = {trained.optimizer, trained.data_source}
+    own = {trained.optimizer, trained.data_source, *packing}
     settings = ", ".join(setting for setting in trained.settings if setting not in own)
     return {
         **{key.value: value for key, value in values.items()},

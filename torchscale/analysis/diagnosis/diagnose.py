@@ -28,7 +28,11 @@ from torchscale.analysis.diagnosis.rules_pipeline import (
     uneven_micro_batches,
     uneven_stages,
 )
-from torchscale.analysis.diagnosis.rules_ranks import input_pipeline, load_imbalance
+from torchscale.analysis.diagnosis.rules_ranks import (
+    input_pipeline,
+    load_imbalance,
+    uneven_lengths,
+)
 from torchscale.analysis.diagnosis.rules_spells import intermittent_straggler
 from torchscale.analysis.diagnosis.rules_straggler import straggler
 from torchscale.analysis.diagnosis.signals import Signals
@@ -77,6 +81,7 @@ _RULES = (
     uneven_stages,
     uneven_micro_batches,
     pauses,
+    uneven_lengths,
     load_imbalance,
     small_buckets,
     slow_link,

@@ -24,6 +24,7 @@ from torchscale.analysis.diagnosis.signals import (
     CopyUse,
     ExpertLoad,
     FetchedMemory,
+    LengthLoad,
     LinkProbe,
     Matrix,
     MicroBatchLengths,
@@ -163,6 +164,11 @@ def has_spread_experts(signals: Signals) -> bool:
     return signals.experts is not None
 
 
+def has_lengths(signals: Signals) -> bool:
+    """Whether samples have different lengths, and it is known how long each rank's are."""
+    return signals.lengths is not None
+
+
 def in_host_memory(signals: Signals) -> bool:
     """Whether a launch held its tensors in host memory: for rules about the host's allocator, which
     a recording does not know of."""
@@ -219,4 +225,5 @@ MEMORY_COUNTS: Need[tuple[int | None, float | None]] = Need(
 )
 """One of them may be missing."""
 EXPERTS: Need[ExpertLoad] = Need("tokens of each rank's experts", lambda it, _: it.experts)
+LENGTHS: Need[LengthLoad] = Need("lengths of each rank's samples", lambda it, _: it.lengths)
 FETCHED_MEMORY: Need[FetchedMemory] = Need("minor page faults", lambda it, _: it.fetched_memory)

@@ -165,6 +165,7 @@ def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Ear
         FindingKind.STRAGGLER,
         FindingKind.INTERMITTENT_STRAGGLER,
         FindingKind.LOAD_IMBALANCE,
+        FindingKind.UNEVEN_LENGTHS,
         FindingKind.UNEVEN_STAGES,
         FindingKind.UNEVEN_MICRO_BATCHES,
         FindingKind.PAUSES,

@@ -8,14 +8,18 @@ from torchscale.analysis.diagnosis.rule import (
     BLAME,
     DATA_WAIT,
     EARLIER,
+    LENGTHS,
     WAIT,
     Earlier,
     Judgement,
+    has_lengths,
     rule,
     several_ranks,
 )
 from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS
 from torchscale.analysis.diagnosis.shared import (
+    COST_FLOOR,
+    EXPLAINED_SHARE,
     MIN_SAMPLES,
     cannot_name,
     high_if,
@@ -26,6 +30,7 @@ from torchscale.analysis.diagnosis.shared import (
 )
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
+    LengthLoad,
     Matrix,
     Signals,
     SignalSeries,
@@ -91,6 +96,36 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
     )
 
 
+@rule(FindingKind.UNEVEN_LENGTHS, LENGTHS, where=(several_ranks, has_lengths))
+def uneven_lengths(signals: Signals, lengths: LengthLoad) -> Judgement:
+    """Waiting for the rank whose samples are longest in a step: what their tokens take beyond the
+    mean of all ranks, and no more than ranks wait."""
+    if (refusal := cannot_name(signals)) is not None:
+        return refusal
+    cost, confidence = lengths.wait_seconds, Confidence.MEDIUM
+    if signals.wait is not None:
+        waited = float(signals.mean(signals.wait).mean())
+        confidence = high_if(waited >= EXPLAINED_SHARE * cost, Confidence.MEDIUM)
+        cost = min(cost, waited)
+    if cost < COST_FLOOR * signals.step_seconds:
+        return None
+    shown = zip(signals.ranks[:_MAX_SHOWN_RANKS], lengths.tokens, strict=False)
+    return Finding(
+        kind=FindingKind.UNEVEN_LENGTHS,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=confidence,
+        summary=f"ranks wait {format_seconds(cost)} a step for the one whose samples are longest; "
+        "no device is slow for it",
+        evidence=(
+            "tokens of a step with padding, mean: "
+            + ", ".join(f"rank {rank}: {tokens:,.0f}" for rank, tokens in shown),
+        ),
+        advice="pack documents into samples of one length (data.packing: packed), or put documents "
+        "of similar length into one step",
+    )
+
+
 @rule(FindingKind.LOAD_IMBALANCE, WAIT, BLAME, EARLIER, where=(several_ranks,))
 def load_imbalance(
     signals: Signals, wait: Matrix, blame: SignalSeries, earlier: Earlier
@@ -107,7 +142,7 @@ def load_imbalance(
     left -= sum(
         item.cost_seconds
         for item in earlier
-        if item.kind is FindingKind.PAUSES and item.rank is None
+        if item.kind in (FindingKind.PAUSES, FindingKind.UNEVEN_LENGTHS) and item.rank is None
     )
     top = int(blame.argmax())
     if left < IMBALANCE_FLOOR * signals.step_seconds or (

@@ -160,6 +160,20 @@ class ExpertLoad:
     hottest: tuple[tuple[HotExpert, ...], ...]
 
 
+@dataclass(frozen=True)
+class LengthLoad:
+    """What ranks compute where samples have different lengths.
+
+    Attributes:
+        wait_seconds: Seconds a step by which the rank with the longest samples of the step exceeds
+            the mean of all.
+        tokens: Tokens of a step with padding, per rank.
+    """
+
+    wait_seconds: float
+    tokens: tuple[float, ...]
+
+
 class CopyRoute(str, Enum):
     """The memories between which a device copies."""
 
@@ -245,6 +259,8 @@ class Signals:
             ranks. ``compute`` and ``windows`` are then as if the experts of all ranks took as long.
         split_sequences: Whether ranks have parts of the same sequences, and gather each other's
             keys and values.
+        lengths: Where samples have different lengths; ``None`` elsewhere. ``compute``, ``windows``
+            and ``pauses`` are then as if all steps of all ranks had the mean load.
         staged: Whether ranks send to and receive from each other, as the stages of a pipeline do:
             they hold different work and wait for one another by design.
         stages: Rows of the ranks of each stage, in the order of the pipeline: ranks of a stage hold
@@ -299,6 +315,7 @@ class Signals:
     hosts: tuple[str, ...] | None = None
     experts: ExpertLoad | None = None
     split_sequences: bool = False
+    lengths: LengthLoad | None = None
 
     def mean(self, values: Matrix | SignalSeries) -> SignalSeries:
         """Mean over samples, of each rank where ``values`` has a row for each: seconds per step."""

@@ -226,6 +226,7 @@ def _about_rank(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
     if rank.parameters_changed is False:
         yield f"its state is ok, and no parameter of rank {rank.rank} changed"
     yield from _about_tokens(rank, cell)
+    yield from _about_documents(rank, cell)
     yield from _about_start(rank)
     yield from _about_memory(rank)
     signals = rank.signals
@@ -259,6 +260,32 @@ def _about_tokens(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
     if tokens % samples or (known and tokens != samples * int(length or 0)):
         of = f" of {length} tokens" if known else ""
         yield f"rank {rank.rank} trained {tokens} tokens a step, in {samples} samples{of}"
+
+
+def _about_documents(rank: RankRecord, cell: TrainingCell) -> Iterator[str]:
+    """Where samples have different lengths, no more of them is computed than they have room for, and
+    what is computed contains them."""
+    use = rank.documents
+    if (use is None) != (cell.lengths is None):
+        has = "no documents" if use is None else "documents"
+        yield f"rank {rank.rank} has {has}, against what its cell asks for"
+        return
+    length = cell.model_options.get("sequence_length")
+    if use is None or not isinstance(length, int):
+        return
+    real, computed = use.real_tokens_per_step, use.computed_tokens_per_step
+    room = cell.copy_batch_size * length
+    if not 0 < real <= computed <= room:
+        yield (
+            f"rank {rank.rank} trained {real:g} tokens of documents a step, computed {computed:g}, "
+            f"and has room for {room}"
+        )
+    pairs = use.document_pairs_per_step
+    if not real <= pairs <= real * length * (1 + _ROUNDING):
+        yield (
+            f"rank {rank.rank}: {pairs:g} pairs of tokens a step are not of "
+            f"{real:g} tokens in documents of at most {length}"
+        )
 
 
 def _about_start(rank: RankRecord) -> Iterator[str]:
@@ -305,8 +332,7 @@ def _about_rank_steps(
             f"{which}: its batches took {measured[place]:.4g} s, the steps in them "
             f"{of_steps[place]:.4g} s"
         )
-    columns = {name: np.array(getattr(steps, name)) for name in (*_ASCENDING, "mean")}
-    for place, found in _out_of_order(columns):
+    for place, found in _out_of_order(steps, len(ranks)):
         yield f"steps of rank {ranks[place].rank}: {found}"
     for place, rank in enumerate(ranks):
         yield from _about_batches(rank, steps.minimum[place], steps.maximum[place])
@@ -379,8 +405,7 @@ def _about_exchange(signals: SignalDigest, steps: StepDigest | None) -> Iterator
 
 def _about_digest(digest: Digest) -> Iterator[str]:
     """Contradictions within the digest of the group's steps."""
-    columns = {name: np.array([getattr(digest, name)]) for name in (*_ASCENDING, "mean")}
-    for _, found in _out_of_order(columns):
+    for _, found in _out_of_order(digest, 1):
         yield f"steps: {found}"
     kept = digest.values
     outside = bool(kept) and (
@@ -395,9 +420,17 @@ def _about_digest(digest: Digest) -> Iterator[str]:
 _ASCENDING = ("minimum", "p50", "p95", "p99", "maximum")
 
 
-def _out_of_order(columns: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[int, str]]:
-    """Digests whose quantiles do not ascend, or whose mean is not between their extremes: which,
-    and what it says."""
+def _out_of_order(steps: Digest | RankSteps, count: int) -> Iterator[tuple[int, str]]:
+    """Digests, so many, whose quantiles do not ascend, or whose mean is not between their extremes:
+    which, and what it says."""
+    names = (*_ASCENDING, "mean")
+    table = np.array([getattr(steps, name) for name in names]).reshape(len(names), count)
+    quantiles, mean = table[:-1], table[-1]
+    least, most = quantiles[0], quantiles[-1]
+    outside = (mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))
+    if not (outside | (quantiles[:-1] > quantiles[1:] * (1 + _ROUNDING))).any():
+        return
+    columns = dict(zip(names, table, strict=True))
     for name, following in itertools.pairwise(_ASCENDING):
         value, larger = columns[name], columns[following]
         for place in np.flatnonzero(value > larger * (1 + _ROUNDING)).tolist():
@@ -405,10 +438,7 @@ def _out_of_order(columns: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[
                 int(place),
                 f"{name} {value[place]:.4g} s is above {following} {larger[place]:.4g} s",
             )
-    mean, least, most = columns["mean"], columns["minimum"], columns["maximum"]
-    for place in np.flatnonzero(
-        (mean < least * (1 - _ROUNDING)) | (mean > most * (1 + _ROUNDING))
-    ).tolist():
+    for place in np.flatnonzero(outside).tolist():
         yield (
             int(place),
             f"mean {mean[place]:.4g} s is not between {least[place]:.4g} and {most[place]:.4g} s",

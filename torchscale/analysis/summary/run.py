@@ -218,9 +218,20 @@ def _compute(
         optimizer=phases.optimizer or 0.0,
         sync=phases.sync,
     )
+    work_share: float | None = 1.0
+    if figures.documents is not None:
+        work_share = figures.documents.work_share(summary.cell, figures.flops)
+    if work_share is None:
+        return None
     peak = find_peak(summary.cell.precision, figures.device, declared.peak_flops, ceilings)
     return compute_figures(
-        summary.cell, figures.flops, times, peak=peak, hardware=ceilings, hardware_count=count
+        summary.cell,
+        figures.flops,
+        times,
+        peak=peak,
+        hardware=ceilings,
+        hardware_count=count,
+        work_share=work_share,
     )
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.diagnosis.signals import (
     ExpertLoad,
     FetchedMemory,
+    LengthLoad,
     LinkProbe,
     Matrix,
     Pauses,
@@ -101,10 +102,21 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         micro_batches=first.micro_batches,
         trusted=all(launch.trusted for launch in launches),
         experts=_experts([launch.experts for launch in launches], scales),
+        lengths=_lengths([launch.lengths for launch in launches], scales),
     )
     if all(launch.hosts == first.hosts for launch in launches):
         pooled = replace(pooled, hosts=first.hosts)
     return _with_typical_variation(pooled, launches, scales)
+
+
+def _lengths(launches: Sequence[LengthLoad | None], scales: Sequence[float]) -> LengthLoad | None:
+    """Means over launches."""
+    known = complete(launches)
+    if not known:
+        return None
+    waits = [one.wait_seconds * scale for one, scale in zip(known, scales, strict=True)]
+    by_rank = zip(*(one.tokens for one in known), strict=True)
+    return LengthLoad(statistics.fmean(waits), tuple(map(statistics.fmean, by_rank)))
 
 
 def _weights(launches: Sequence[Signals]) -> NDArray[np.float64] | None:

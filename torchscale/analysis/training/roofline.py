@@ -8,7 +8,7 @@ from typing import Literal
 
 from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.catalog.devices import find_device
-from torchscale.config.choices import MatmulType, Precision
+from torchscale.config.choices import PeakType, Precision
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import FlopCount
 
@@ -20,9 +20,9 @@ half of a roof or more; below a third, most of the time goes to small operators 
 which a roofline does not model."""
 
 _BYTES_OF_FP32 = 4
-_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Bytes per element of what a step's operators read and write; with fp8 only the inputs of products
-are smaller than bf16."""
+_ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
+"""Bytes per element of what a step's operators read and write; with the last three only the inputs
+of products are smaller than bf16."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Compute:
 def find_peak(
     precision: Precision,
     device_name: str,
-    declared: Mapping[MatmulType, float],
+    declared: Mapping[PeakType, float],
     hardware: HardwareFigures | None,
 ) -> Peak | None:
     """The user's own, else the device's documented dense figure, else the measured rate of matrix
@@ -112,10 +112,12 @@ def compute_figures(
     peak: Peak | None,
     hardware: HardwareFigures | None,
     hardware_count: int | None = None,
+    work_share: float = 1.0,
 ) -> Compute:
-    """``hardware_count`` is the number of devices that ``hardware`` was measured on at once."""
+    """``hardware_count`` is the number of devices that ``hardware`` was measured on at once;
+    ``work_share`` what documents of different lengths need, over samples of full length."""
     per_sample = flops.forward + flops.backward
-    per_step = per_sample * cell.global_batch_size
+    per_step = per_sample * cell.global_batch_size * work_share
     rate = per_step / (times.step * cell.world_size)
     recomputed = {"none": 0.0, "full": flops.blocks_forward}.get(cell.activation_checkpointing)
     # Where backward contains the gradient sync, the passes of several devices are not compute only.
@@ -153,8 +155,11 @@ def compute_figures(
 
 def _intensity(cell: TrainingCell, flops: FlopCount) -> float | None:
     """Operations per byte moved in one device's passes: weights count once a pass, samples each.
-    ``None`` where the bytes are not known, or the model is split."""
+    ``None`` where the bytes are not known, samples have different lengths, or the model is
+    split."""
     if flops.sample_bytes is None or flops.fixed_bytes is None or cell.degrees.model > 1:
+        return None
+    if cell.lengths is not None:
         return None
     samples, passes = cell.copy_batch_size, cell.gradient_accumulation
     moved = samples * flops.sample_bytes + passes * flops.fixed_bytes

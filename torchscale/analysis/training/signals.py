@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import (
     FetchedMemory,
+    LengthLoad,
     LinkProbe,
     Matrix,
     Origin,
@@ -21,6 +22,11 @@ from torchscale.analysis.diagnosis.signals import (
     Windows,
 )
 from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
+from torchscale.analysis.training.document_load import (
+    LengthEffect,
+    length_effect,
+    waiting_for_length,
+)
 from torchscale.analysis.training.expert_load import (
     beyond_the_mean,
     expert_load,
@@ -94,10 +100,16 @@ def digest_signals(
         digest = digest.model_copy(
             update={"expert_tokens_per_rank": by_batch(tokens), "expert_seconds": by_batch(took)}
         )
+    lengths = length_effect(ranks)
+    even = compute
+    if lengths is not None:
+        explained = lengths.explained(compute)
+        even = compute - explained
+        digest = _with_lengths(digest, ranks, explained, by_batch(explained))
     unknown = any(step.sync is None for steps in ranks for step in steps)
     if len(ranks) > 1 and (unknown or _is_pipeline(ranks)):
         return digest.model_copy(update={"windows": _unsynchronized_windows(ranks, compute)})
-    pauses = rare_long_steps(compute + data)
+    pauses = rare_long_steps(even + data)
     if pauses is not None:
         digest = digest.model_copy(
             update={
@@ -116,7 +128,7 @@ def digest_signals(
             "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
             "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
             "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
-            "windows": _windows(ranks, *_with_equal_experts(ranks, compute)),
+            "windows": _windows(ranks, *_with_equal_load(ranks, compute, lengths)),
         }
     )
 
@@ -215,6 +227,41 @@ def _unsynchronized_windows(
     return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
 
 
+def _with_lengths(
+    digest: SignalDigest,
+    ranks: Sequence[Sequence[StepSample]],
+    explained: Matrix,
+    by_batch: tuple[tuple[float, ...], ...],
+) -> SignalDigest:
+    tokens = [
+        float(
+            np.mean([step.documents.computed_tokens_per_rank for step in steps if step.documents])
+        )
+        for steps in ranks
+    ]
+    return digest.model_copy(
+        update={
+            "length_seconds": by_batch,
+            "length_wait_seconds": max(0.0, waiting_for_length(explained)),
+            "computed_tokens_per_rank": tuple(tokens),
+        }
+    )
+
+
+def _with_equal_load(
+    ranks: Sequence[Sequence[StepSample]], compute: Matrix, lengths: LengthEffect | None
+) -> tuple[Matrix, Matrix]:
+    """Compute, and what of it no exchange disturbs, as if all samples were of one length and the
+    experts of all ranks took as long."""
+    own, quiet = _with_equal_experts(ranks, compute)
+    if lengths is None:
+        return own, quiet
+    even = np.maximum(own - lengths.explained(own), 0.0)
+    if quiet is own:
+        return even, even
+    return even, np.maximum(quiet - lengths.explained(quiet), 0.0)
+
+
 def _with_equal_experts(
     ranks: Sequence[Sequence[StepSample]], compute: Matrix
 ) -> tuple[Matrix, Matrix]:
@@ -288,6 +335,8 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     compute, experts = np.array(digest.compute), expert_load(result, cell, digest)
     if experts is not None:
         compute = compute - beyond_the_mean(experts.seconds)
+    if digest.length_seconds is not None:
+        compute = compute - np.array(digest.length_seconds)
     signals = Signals(
         origin=Origin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
@@ -313,9 +362,16 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         micro_batches=_micro_batches(cell),
         hosts=tuple(rank.hostname for rank in ranks),
         experts=experts,
+        lengths=_length_load(digest),
     )
     beside = [rank.signals for rank in ranks]
     return _with_counters(signals, digest, beside)
+
+
+def _length_load(digest: SignalDigest) -> LengthLoad | None:
+    if digest.length_wait_seconds is None or digest.computed_tokens_per_rank is None:
+        return None
+    return LengthLoad(digest.length_wait_seconds, digest.computed_tokens_per_rank)
 
 
 def _with_counters(
@@ -442,7 +498,12 @@ def _batch_steps(result: TrainingResult, digest: SignalDigest) -> NDArray[np.flo
 
 
 def _check_form(digest: SignalDigest, ranks: int) -> None:
-    further = (digest.wait, digest.expert_tokens_per_rank, digest.expert_seconds)
+    further = (
+        digest.wait,
+        digest.expert_tokens_per_rank,
+        digest.expert_seconds,
+        digest.length_seconds,
+    )
     by_rank = [digest.compute, digest.data_wait, *(one for one in further if one is not None)]
     counts = {len(series) for matrix in by_rank for series in matrix}
     if any(len(matrix) != ranks for matrix in by_rank) or len(counts) != 1 or 0 in counts:
@@ -453,6 +514,9 @@ def _check_form(digest: SignalDigest, ranks: int) -> None:
         )
     if digest.blame is not None and len(digest.blame) != ranks:
         raise ValueError(f"{len(digest.blame)} shares of the blame for {ranks} ranks")
+    loads = digest.computed_tokens_per_rank
+    if loads is not None and len(loads) != ranks:
+        raise ValueError(f"loads of {len(loads)} ranks for {ranks}")
     windows = digest.windows
     if windows is not None:
         lengths = {len(windows.wall_us), *map(len, windows.compute_us), *map(len, windows.quiet_us)}

@@ -25,7 +25,8 @@ the launcher."""
 
 class WarmupRule:
     """Warm-up takes at least the configured steps and seconds, then lasts until two batches in a
-    row agree, up to a cap; or a number of epochs, if configured."""
+    row agree, up to a cap; or a number of epochs, if configured. ``cycle`` as in
+    :class:`MeasurementRule`."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class WarmupRule:
         step_seconds: float,
         steps_per_epoch: int = 1,
         budget_left: float | None,
+        cycle: int = 1,
     ) -> None:
         self._rule = rule
         self._epoch_steps: int | None = None
@@ -43,7 +45,7 @@ class WarmupRule:
         if budget_left is not None:
             self._cap = min(self._cap, _WARMUP_SHARE_OF_BUDGET * max(0.0, budget_left))
         fits = int(min(self._cap / MIN_BATCHES, _MAX_BATCH_SECONDS) / max(step_seconds, 1e-9))
-        self.batch_steps = max(1, min(_WARMUP_BATCH_STEPS, fits))
+        self.batch_steps = _whole_cycles(max(1, min(_WARMUP_BATCH_STEPS, fits)), cycle)
         if self._epoch_steps is not None:
             self.batch_steps = max(1, min(self.batch_steps, self._epoch_steps // 2))
 
@@ -76,6 +78,8 @@ class MeasurementRule:
         step_seconds: Mean of the last warm-up batch.
         steps_per_epoch: Where ``rule.epochs`` is set.
         budget_left: Seconds that the launch's budget leaves for measuring.
+        cycle: Steps after which the same samples come again. Where batches of free length are
+            longer, they are whole cycles, so that they do the same work.
     """
 
     def __init__(
@@ -85,8 +89,10 @@ class MeasurementRule:
         step_seconds: float,
         steps_per_epoch: int,
         budget_left: float | None,
+        cycle: int = 1,
     ) -> None:
         self._rule = rule
+        self._cycle = cycle
         self._budget_left = budget_left
         self._fixed_steps = _fixed_steps(rule, steps_per_epoch)
         self._step_seconds = max(step_seconds, 1e-9)
@@ -145,24 +151,27 @@ class MeasurementRule:
         rule, step_seconds = self._rule, self._step_seconds
         longest = int(_MAX_BATCH_SECONDS / step_seconds)
         if rule.measure_seconds is not None:
-            return max(
-                1,
-                min(
-                    int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds),
-                    longest,
-                ),
-            )
+            whole = int(min(rule.measure_seconds, self._budget()) / MIN_BATCHES / step_seconds)
+            return _whole_cycles(max(1, min(whole, longest)), self._cycle)
         needed = max(
             math.ceil(rule.min_steps / MIN_BATCHES),
             math.ceil(rule.min_seconds / MIN_BATCHES / step_seconds),
         )
+        needed = math.ceil(needed / self._cycle) * self._cycle
         fits = min(rule.max_steps, min(rule.max_seconds, self._budget()) / step_seconds)
-        return max(1, min(needed, int(fits / MIN_BATCHES), longest))
+        return _whole_cycles(max(1, min(needed, int(fits / MIN_BATCHES), longest)), self._cycle)
 
     def _budget(self) -> float:
         if self._budget_left is None:
             return math.inf
         return max(0.0, self._budget_left)
+
+
+def _whole_cycles(steps: int, cycle: int) -> int:
+    """The most whole cycles within ``steps``; ``steps`` themselves where not even one fits."""
+    if steps < cycle:
+        return steps
+    return steps - steps % cycle
 
 
 def _fixed_steps(rule: Measurement, steps_per_epoch: int) -> int | None:

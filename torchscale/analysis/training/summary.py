@@ -18,6 +18,7 @@ from torchscale.analysis.stats.series import (
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.bubble import Bubble, bubble
 from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
+from torchscale.analysis.training.documents import DocumentFigures, document_figures
 from torchscale.analysis.training.experts import ExpertFigures, expert_figures
 from torchscale.analysis.training.flags import Flag
 from torchscale.analysis.training.pooling import pooled_share
@@ -81,7 +82,7 @@ class Figures:
         samples_per_second: Rate of the group: global samples ÷ summed wall time of the batches;
             geometric mean over launches; ``None`` for a script whose samples are not known.
         samples_per_second_per_device: The same ÷ world size.
-        tokens_per_second: Rate of the group; ``None`` where samples have no tokens.
+        tokens_per_second: Rate of the group, without padding; ``None`` where samples have no tokens.
         step_mean: Seconds of the group's step: samples of a step ÷ ``samples_per_second``.
         steps: All group steps of all launches (per step the slowest rank); quantiles are over all
             of them.
@@ -112,6 +113,8 @@ class Figures:
         on_cuda: Whether it is a GPU, so that ``peak_memory_bytes`` is the allocator's.
         flops: Operations of the model, from any launch of the run that counted them.
         experts: How evenly the experts of the model are used; ``None`` for other models.
+        documents: Tokens of a step, with and without padding; ``None`` where samples have one
+            length.
         joules_per_step, samples_per_joule: Energy figures of all GPUs, geometric mean over
             launches; ``None`` where the driver does not say.
         telemetry: Telemetry of the first launch, on its first node.
@@ -145,6 +148,7 @@ class Figures:
     on_cuda: bool = False
     flops: FlopCount | None = None
     experts: ExpertFigures | None = None
+    documents: DocumentFigures | None = None
     joules_per_step: float | None = None
     samples_per_joule: float | None = None
     telemetry: Telemetry | None = None
@@ -265,8 +269,11 @@ def training_figures(
     energy = _joules_per_step(launches)
     tokens_per_second = samples_per_joule = parts = link = buckets = None
     samples = first.ranks[0].samples_per_step
+    documents = document_figures(cell, results)
     if tokens is not None and rate is not None and samples is not None:
         tokens_per_second = rate * tokens / samples
+    if documents is not None and rate is not None:
+        tokens_per_second = rate * documents.real_tokens_per_step / cell.global_batch_size
     if energy and rate is not None:
         samples_per_joule = cell.global_batch_size / energy
     if signals is not None:
@@ -303,6 +310,7 @@ def training_figures(
         device=first.ranks[0].device.name,
         on_cuda=first.ranks[0].device.kind == "cuda",
         experts=expert_figures(first),
+        documents=documents,
         joules_per_step=energy,
         samples_per_joule=samples_per_joule,
         telemetry=launches[0].telemetry,

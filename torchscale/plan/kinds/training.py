@@ -14,7 +14,7 @@ from torchscale.config.strategy import OwnStrategy, strategy_label
 from torchscale.plan.kinds import START_SECONDS, PlanRow
 from torchscale.plan.obstacles import ExecutionTarget, too_few_devices, training_obstacle
 from torchscale.schema.cells.script import OWN, Script
-from torchscale.schema.cells.training import Loader, Measurement, TrainingCell
+from torchscale.schema.cells.training import Loader, Measurement, SampleLengths, TrainingCell
 
 
 def make_cells(
@@ -97,6 +97,7 @@ def _model_cells(
             loader=None if source == "synthetic" else _loader(experiment),
             num_samples=experiment.data.num_samples,
             measurement=measurement,
+            lengths=lengths,
         )
         for precision in training.precision
         for optimizer in training.optimizer
@@ -107,6 +108,7 @@ def _model_cells(
         for channels_last in model.channels_last
         for compiled in model.compile
         for source in experiment.data.source
+        for lengths in _lengths(experiment)
         for batch_size in experiment.batch_sizes
         for count in counts
     ]
@@ -162,6 +164,17 @@ def _measurement(experiment: Experiment) -> Measurement:
         epochs=training.epochs,
         warmup_epochs=training.warmup_epochs,
         **experiment.benchmark.model_dump(include=fields),
+    )
+
+
+def _lengths(experiment: Experiment) -> tuple[SampleLengths | None, ...]:
+    """One for each packing; without lengths there is nothing to pack."""
+    lengths = experiment.data.lengths
+    if lengths is None:
+        return (None,)
+    return tuple(
+        SampleLengths(packing=packing, **lengths.model_dump())
+        for packing in experiment.data.packing
     )
 
 

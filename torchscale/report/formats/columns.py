@@ -17,6 +17,7 @@ from torchscale.config.strategy import strategy_label
 from torchscale.report.text.figures import (
     EFFICIENCY,
     ENERGY,
+    PADDING,
     PEAK_ALLOCATED,
     SAMPLES_PER_JOULE,
     STEP_MEAN,
@@ -138,6 +139,13 @@ def _gpus(name: str, value: Callable[[GpuUse], float | None]) -> SummaryColumn:
     return SummaryColumn(name, float, mean)
 
 
+def _packing(summary: TrainingSummary) -> str | None:
+    """How documents of different lengths became samples."""
+    if summary.cell.lengths is None:
+        return None
+    return summary.cell.lengths.packing
+
+
 def _efficiency_flags(summary: TrainingSummary) -> str:
     if summary.efficiency is None:
         return ""
@@ -197,6 +205,8 @@ COLUMNS: tuple[SummaryColumn, ...] = (
     *_ends(TOKENS),
     *_ends(STEP_MEAN),
     *_ends(EFFICIENCY),
+    SummaryColumn("packing", str, _packing),
+    _figure(PADDING),
 )
 """Columns in the order of the file; new ones go to the end."""
 SUMMARY_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS)

@@ -28,12 +28,8 @@ from torchscale.report.document import (
     TimelineChart,
     Tone,
 )
-from torchscale.report.formats.chart_screen import (
-    ScreenChart,
-    screen_chart,
-    screen_width,
-    script_json,
-)
+from torchscale.report.formats.chart_helper import Drawing, chart_helper
+from torchscale.report.formats.chart_screen import ScreenChart, screen_width, script_json
 from torchscale.util.gc import gc_paused
 
 _ROWS_ON_PAGE = 250
@@ -75,41 +71,52 @@ def render_html(document: Document, version: str | None = None) -> str:
     if version is not None:
         live = template_environment().get_template("live.js").render()
     charts = {id(chart): number for number, chart in enumerate(document.charts)}
+    first_chart = None if document.overview is None else document.overview.chart
 
-    def draw(chart: AnyChart, *, first: bool) -> ScreenChart:
-        return screen_chart(
-            chart, f"chart-{charts[id(chart)]}", "large" if first else screen_width(chart)
-        )
+    def drawing(chart: AnyChart, *, first: bool) -> Drawing:
+        width = "large" if first else screen_width(chart)
+        return Drawing(chart, f"chart-{charts[id(chart)]}", width)
 
-    return (
-        template_environment()
-        .get_template("report.html")
-        .render(
-            document=document,
-            style=Markup(template_environment().get_template("report.css").render()),  # noqa: S704 - our own file
-            script=Markup(script),  # noqa: S704 - our own file
-            live=Markup(live),  # noqa: S704 - our own file
-            version=version,
-            policy=_policy(script, live),
-            chart_number=lambda chart: charts[id(chart)],
-            draw=draw,
-            unescaped=Markup,
-            kind=block_kind,
-            unfolded=[section for section in document.sections if section.unfolded],
-            groups=section_groups(section for section in document.sections if not section.unfolded),
-            anchors={section.anchor for section in document.sections},
-            small_charts=lambda grid: all(screen_width(chart) == "small" for chart in grid.charts),
-            filter_examples=_filter_examples,
-            unbroken=unbroken,
-            unbroken_units=unbroken_units,
-            table_json=lambda table: Markup(_table_json(table)),  # noqa: S704 - it escapes for scripts
-            rows_on_page=_ROWS_ON_PAGE,
-            rows_at_first=_ROWS_AT_FIRST,
-            few_rows=_FEW_ROWS,
-            roomy_columns=_ROOMY_COLUMNS,
-            short_name=_SHORT_NAME,
+    drawings = [drawing(chart, first=chart is first_chart) for chart in document.charts]
+    # A live page is rendered again and again in one process, which keeps its drawings.
+    with chart_helper(drawings if version is None else ()) as helper:
+
+        def draw(chart: AnyChart, *, first: bool) -> ScreenChart:
+            return helper.drawn(drawing(chart, first=first))
+
+        return (
+            template_environment()
+            .get_template("report.html")
+            .render(
+                document=document,
+                style=Markup(template_environment().get_template("report.css").render()),  # noqa: S704 - our own file
+                script=Markup(script),  # noqa: S704 - our own file
+                live=Markup(live),  # noqa: S704 - our own file
+                version=version,
+                policy=_policy(script, live),
+                chart_number=lambda chart: charts[id(chart)],
+                draw=draw,
+                unescaped=Markup,
+                kind=block_kind,
+                unfolded=[section for section in document.sections if section.unfolded],
+                groups=section_groups(
+                    section for section in document.sections if not section.unfolded
+                ),
+                anchors={section.anchor for section in document.sections},
+                small_charts=lambda grid: all(
+                    screen_width(chart) == "small" for chart in grid.charts
+                ),
+                filter_examples=_filter_examples,
+                unbroken=unbroken,
+                unbroken_units=unbroken_units,
+                table_json=lambda table: Markup(_table_json(table)),  # noqa: S704 - it escapes for scripts
+                rows_on_page=_ROWS_ON_PAGE,
+                rows_at_first=_ROWS_AT_FIRST,
+                few_rows=_FEW_ROWS,
+                roomy_columns=_ROOMY_COLUMNS,
+                short_name=_SHORT_NAME,
+            )
         )
-    )
 
 
 def _table_json(table: Table) -> str:

@@ -17,10 +17,12 @@ from torchscale.report.document import (
     Table,
     TableValue,
     caution_where,
+    only_if,
     shortened,
 )
 from torchscale.report.sections.first_screen.status import profiled_only
 from torchscale.report.text.figures import (
+    PADDING,
     STEP_MEAN,
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
@@ -73,7 +75,14 @@ def every_cell_section(summary: RunSummary) -> Section:
 
 def throughput_section(summary: RunSummary) -> Section:
     """What else there is of speed: per device, in tokens, as a mean step."""
-    figures = (THROUGHPUT, THROUGHPUT_PER_DEVICE, TOKENS, STEP_MEAN)
+    has_padding = any(PADDING.value(cell) is not None for cell in summary.measured)
+    figures = (
+        THROUGHPUT,
+        THROUGHPUT_PER_DEVICE,
+        TOKENS,
+        *only_if(has_padding, PADDING),
+        STEP_MEAN,
+    )
     columns = (*identity_columns(summary), *(quantity.column for quantity in figures))
     rows = tuple(
         (*identity_values(cell.cell), *(quantity.of(cell) for quantity in figures))

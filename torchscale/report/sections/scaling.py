@@ -31,8 +31,10 @@ from torchscale.util.units import format_percent
 
 
 def scaling_section(summary: RunSummary) -> Section:
-    """Throughput and efficiency charts; empty where nothing was measured."""
-    throughput, efficiency = throughput_charts(summary), efficiency_charts(summary)
+    """Throughput and efficiency charts; empty where nothing was measured. Of a single count there
+    is no chart: it would be a point, and tables have the number."""
+    measured, efficiency = throughput_charts(summary), efficiency_charts(summary)
+    throughput = [chart for chart in measured if len(chart.x_ticks) > 1]
     blocks: list[Block] = []
     if throughput:
         labels = sorted({cell.cell.scaling for cell in summary.measured})
@@ -53,9 +55,9 @@ def scaling_section(summary: RunSummary) -> Section:
             )
         )
         blocks.append(ChartGrid(tuple(throughput)))
-        notes = [_nodes_note(summary), selection_note(summary), _wide_intervals_note(summary)]
-        if any(notes):
-            blocks.append(Paragraph(" ".join(note for note in notes if note), of_charts=True))
+    notes = [_nodes_note(summary), selection_note(summary), _wide_intervals_note(summary)]
+    if measured and any(notes):
+        blocks.append(Paragraph(" ".join(note for note in notes if note), of_charts=True))
     if efficiency:
         blocks.append(
             Paragraph(
@@ -67,7 +69,7 @@ def scaling_section(summary: RunSummary) -> Section:
         blocks.append(_table(summary))
         if not shows_every_series(summary):
             blocks.append(ChartGrid(tuple(efficiency)))
-    elif throughput:
+    elif measured:
         blocks.append(
             Paragraph(
                 "No scaling efficiency: it needs two measured device counts of the same model, "

@@ -14,6 +14,7 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import TableValue, Tone, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
+    PADDING,
     STEP_MEAN,
     THROUGHPUT,
     TOKENS,
@@ -65,7 +66,14 @@ def print_results(summary: RunSummary, console: Console) -> None:
     with_tokens = console.width >= _WIDE and any(
         TOKENS.value(cell) is not None for cell in summary.cells
     )
-    figures = [THROUGHPUT, *only_if(with_tokens, TOKENS), STEP_MEAN, memory_quantity(summary)]
+    with_padding = with_tokens and any(PADDING.value(cell) is not None for cell in summary.cells)
+    figures = [
+        THROUGHPUT,
+        *only_if(with_tokens, TOKENS),
+        *only_if(with_padding, PADDING),
+        STEP_MEAN,
+        memory_quantity(summary),
+    ]
     one_line = console.width >= _ONE_LINE
     model_width = _FOLDED_MODEL_WIDTH
     if one_line:

@@ -109,6 +109,12 @@ def _measured(
     return of_cell
 
 
+def _padding_share(figures: Figures) -> float | None:
+    if figures.documents is None:
+        return None
+    return figures.documents.padding_share
+
+
 def _efficiency(summary: TrainingSummary) -> float | None:
     if summary.efficiency is None:
         return None
@@ -156,7 +162,7 @@ THROUGHPUT_PER_DEVICE = Quantity(
 )
 TOKENS = Quantity(
     "tokens/s",
-    "samples/s × tokens of a sample",
+    "samples/s × tokens of a sample; of samples of different lengths without their padding",
     _measured(lambda figures: figures.tokens_per_second),
     format_rate,
     _measured(lambda figures: figures.rate_interval(figures.tokens_per_second)),
@@ -165,6 +171,15 @@ TOKENS = Quantity(
     higher_is_better=True,
     csv="tokens_per_second",
     panel="Tokens per second",
+)
+PADDING = Quantity(
+    "padding",
+    "share of the computed tokens that only fill samples up to the longest beside them",
+    _measured(_padding_share),
+    format_percent,
+    key="padding_share",
+    higher_is_better=False,
+    csv="padding_share",
 )
 STEP_MEAN = Quantity(
     "mean step",
@@ -326,6 +341,7 @@ DEFINED = (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
+    PADDING,
     STEP_MEAN,
     *QUANTILES,
     PEAK_ALLOCATED,
@@ -339,6 +355,7 @@ EXPORTED = (
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
+    PADDING,
     STEP_MEAN,
     STEP_P50,
     STEP_P95,
@@ -471,4 +488,6 @@ def throughput_text(summary: TrainingSummary) -> str:
     parts = [samples_text(summary)]
     if TOKENS.value(summary) is not None:
         parts.append(f"{TOKENS.value_text(summary)} tokens/s")
+    if PADDING.value(summary):
+        parts.append(f"{PADDING.value_text(summary)} padding")
     return ", ".join([*parts, f"{STEP_MEAN.value_text(summary)}/step"])

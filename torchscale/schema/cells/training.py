@@ -21,6 +21,7 @@ from torchscale.config.choices import (
     DataSource,
     DeviceRequest,
     OptimizerName,
+    Packing,
     Precision,
     Preset,
     Scaling,
@@ -67,6 +68,21 @@ class Loader(Frozen):
     download: bool
 
 
+WIDTH_MULTIPLE = 8
+"""Samples are padded to a multiple of this many tokens: tensor cores want it of the sizes of 16-bit
+matrices, and sequence parallelism that its devices divide them."""
+
+
+class SampleLengths(Frozen):
+    """Lengths of the documents in samples; the fields are those of ``data.lengths``, and
+    ``data.packing``."""
+
+    packing: Packing
+    median: PositiveCount | None = None
+    sigma: NotNegative | None = None
+    file: str | None = None
+
+
 class TrainingCell(Frozen):
     """One training cell. Its id says what was asked, never where it ran.
 
@@ -100,6 +116,7 @@ class TrainingCell(Frozen):
     deterministic: bool = False
     loader: Loader | None = None
     script: Script | None = None
+    lengths: SampleLengths | None = None
 
     @model_validator(mode="after")
     def _own_values_are_of_scripts(self) -> TrainingCell:
@@ -151,12 +168,12 @@ class TrainingCell(Frozen):
         """Samples all ranks process per step."""
         return self.per_device_batch_size * self.world_size
 
-    @property
+    @cached_property
     def title(self) -> str:
         """The model as people call it, with what tells it from its variants."""
         return model_title(self.model, self.model_options)
 
-    @property
+    @cached_property
     def model_name(self) -> str:
         """The model as a config names it, with what tells it from its variants."""
         return self.model + options_suffix(self.model, self.model_options)
@@ -199,6 +216,7 @@ class TrainingCell(Frozen):
         )
         words += [f"clip={self.gradient_clipping:g}"] if self.gradient_clipping is not None else []
         words += ["deterministic"] if self.deterministic else []
+        words += [self.lengths.packing] if self.lengths is not None else []
         return (*words, *([self.data_source] if self.data_source != "synthetic" else []))
 
     @cached_property
@@ -220,8 +238,9 @@ class TrainingCell(Frozen):
 
 
 def model_key(cell: TrainingCell) -> str:
-    """Equal for cells that train the same model."""
-    return json.dumps([cell.model, cell.model_options], sort_keys=True)
+    """Equal for cells that train the same model, on samples of one length or of several."""
+    several = [] if cell.lengths is None else ["lengths"]
+    return json.dumps([cell.model, cell.model_options, *several], sort_keys=True)
 
 
 _LATER_FIELDS = {
@@ -232,6 +251,7 @@ _LATER_FIELDS = {
     "deterministic": False,
     "loader": None,
     "script": None,
+    "lengths": None,
 }
 
 

@@ -105,6 +105,19 @@ class ExpertsExport(Export):
     """What experts take of a step, mean over ranks."""
 
 
+class DocumentsExport(Export):
+    """Documents of different lengths: means per step, of all copies of the model together."""
+
+    real_tokens_per_step: float
+    """Without padding."""
+    computed_tokens_per_step: float
+    """With padding."""
+    document_pairs_per_step: float
+    """Squared lengths of the documents, added up."""
+    padding_share: float
+    """Share of the computed tokens that are padding."""
+
+
 class NodeTelemetryExport(Export):
     """What was read of one node during the first launch; ``None`` where nothing was."""
 
@@ -172,6 +185,8 @@ class FiguresExport(Export):
     flops: FlopCount | None
     experts: ExpertsExport | None
     """Of models with experts."""
+    documents: DocumentsExport | None
+    """Of samples of different lengths (``data.lengths``)."""
     telemetry: Telemetry | None
     """Telemetry of the first launch, on its first node."""
     nodes: tuple[NodeTelemetryExport, ...]

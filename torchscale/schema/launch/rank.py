@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, PositiveCount, Real
+from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.signals import RankSignals
 from torchscale.schema.launch.steps import BatchTimes, StopRule, Warmup
@@ -121,6 +122,8 @@ class FlopCount(Frozen):
         fixed_bytes: The same for each pass, whatever the batch: weights and their gradients.
         blocks_forward: The part of ``forward`` that the repeated blocks take: full activation
             checkpointing computes it again.
+        attention_share: The part of both passes that grows with the square of a sample's length;
+            counted only where samples have different lengths.
     """
 
     forward: NotNegative
@@ -128,6 +131,7 @@ class FlopCount(Frozen):
     sample_bytes: float | None = None
     fixed_bytes: float | None = None
     blocks_forward: float | None = None
+    attention_share: float | None = None
 
 
 class RankRecord(RankIdentity):
@@ -138,9 +142,10 @@ class RankRecord(RankIdentity):
     the same samples; ``parameters`` are of the whole model. ``parameters_equal`` is ``None`` where
     every rank has parts of its own. ``flops`` is rank 0's alone, ``flops_unknown`` says why they
     could not be counted. ``active_parameters`` are those that a token is computed with, of a model
-    with experts; ``experts`` is rank 0's alone, too. ``measured_from`` and ``measured_until`` are
-    seconds since the epoch. What cannot be seen of a user's script is ``None``; ``samples_unknown``
-    says why its samples are.
+    with experts; ``experts`` is rank 0's alone, too. ``documents`` stands for ``tokens_per_step``
+    where samples have different lengths: those that the rank works on, also where several do.
+    ``measured_from`` and ``measured_until`` are seconds since the epoch. What cannot be seen of a
+    user's script is ``None``; ``samples_unknown`` says why its samples are.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -165,6 +170,7 @@ class RankRecord(RankIdentity):
     flops_unknown: str = ""
     active_parameters: Count | None = None
     experts: ExpertUse | None = None
+    documents: DocumentUse | None = None
     samples_unknown: str = ""
     measured_from: Real | None = None
     measured_until: Real | None = None

@@ -3,7 +3,7 @@ steps."""
 
 from __future__ import annotations
 
-from torchscale.schema.base import Count, Frozen, NotNegative
+from torchscale.schema.base import Count, Frozen, NotNegative, Real
 
 MERGED_BYTES = 25 << 20
 """DDP's default bucket size, which is large enough for the bandwidth of common links."""
@@ -123,6 +123,11 @@ class SignalDigest(Frozen):
         expert_tokens_per_rank: Per rank and batch: tokens that a rank's experts computed; ``None`` for
             models without experts.
         expert_seconds: Per rank and batch: what they took.
+        length_seconds: Per rank and batch: what of ``compute`` its samples take by their lengths,
+            beyond those of the mean load; ``None`` where samples have one length. Windows and long
+            steps are then as if all steps had the mean load.
+        length_wait_seconds: What ranks wait for the one whose samples are longest in a step.
+        computed_tokens_per_rank: Per rank: tokens of a step, with padding.
     """
 
     compute: tuple[tuple[float, ...], ...]
@@ -138,3 +143,6 @@ class SignalDigest(Frozen):
     windows: StepWindows | None = None
     expert_tokens_per_rank: tuple[tuple[NotNegative, ...], ...] | None = None
     expert_seconds: tuple[tuple[NotNegative, ...], ...] | None = None
+    length_seconds: tuple[tuple[Real, ...], ...] | None = None
+    length_wait_seconds: NotNegative | None = None
+    computed_tokens_per_rank: tuple[NotNegative, ...] | None = None

@@ -8,6 +8,7 @@ from enum import Enum
 from pydantic import model_validator
 
 from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount, Real
+from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.experts import ExpertStep
 
 
@@ -126,6 +127,7 @@ class StepSample(Frozen):
         loss: ``None`` where it was not finite.
         own: Of a user's script.
         experts: Of a model with experts.
+        documents: Where samples have different lengths.
     """
 
     step: Count
@@ -141,6 +143,7 @@ class StepSample(Frozen):
     loss: Real | None = None
     own: OwnStep | None = None
     experts: ExpertStep | None = None
+    documents: DocumentStep | None = None
 
     @property
     def sync(self) -> float | None:

@@ -41,6 +41,7 @@ class Versions(Frozen):
     nccl: str | None = None
     driver: str | None = None
     transformers: str | None = None
+    torchao: str | None = None
 
 
 class HostAllocator(Frozen):

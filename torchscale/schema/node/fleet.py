@@ -39,6 +39,9 @@ class PairTask(Frozen):
         repeats: All-reduces that are timed, after one that is not.
         timeout_seconds: Bound on each step of a pair.
         gpu: Local index of the GPU that takes part; of no meaning with gloo.
+        address: Of this node in the network that is measured; the two nodes of a pair first try
+            whether they reach each other there. Empty where nodes have one network, which they use
+            already.
     """
 
     place: NodeRank
@@ -51,6 +54,7 @@ class PairTask(Frozen):
     repeats: Annotated[int, Field(ge=1)]
     timeout_seconds: Positive
     gpu: Annotated[int, Field(ge=0)] = 0
+    address: str = ""
 
 
 class PartnerTimes(Frozen):

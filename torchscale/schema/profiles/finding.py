@@ -20,6 +20,8 @@ class FindingKind(str, Enum):
     """Ranks take turns at being the slow one."""
     UNEVEN_EXPERTS = "uneven_experts"
     """The experts on one rank get more tokens than those on the others."""
+    UNEVEN_LENGTHS = "uneven_lengths"
+    """Samples of different lengths give ranks unequal work in a step."""
     UNEVEN_STAGES = "uneven_stages"
     """A stage of a pipeline has more work than the others."""
     UNEVEN_MICRO_BATCHES = "uneven_micro_batches"
@@ -63,6 +65,7 @@ _TITLES = {
     FindingKind.INTERMITTENT_STRAGGLER: "Intermittent straggler",
     FindingKind.LOAD_IMBALANCE: "Load imbalance",
     FindingKind.UNEVEN_EXPERTS: "Uneven experts",
+    FindingKind.UNEVEN_LENGTHS: "Uneven lengths",
     FindingKind.UNEVEN_STAGES: "Uneven pipeline stages",
     FindingKind.UNEVEN_MICRO_BATCHES: "Uneven micro-batches",
     FindingKind.EXPOSED_COMMUNICATION: "Exposed communication",

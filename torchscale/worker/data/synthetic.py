@@ -17,7 +17,9 @@ POOL_STEPS = 4
 and its loss vanish."""
 
 
-def sample_pool(workload: Workload, share: Share, seed: int) -> list[BatchOfTensors]:
+def sample_pool(
+    workload: Workload, share: Share, seed: int, *, steps: int = POOL_STEPS
+) -> list[BatchOfTensors]:
     """One copy's batches of a few steps, on CPU. Each sample is drawn by itself, from the seed and
     its number, so that the samples of a step do not depend on how many ranks share them.
 
@@ -27,7 +29,7 @@ def sample_pool(workload: Workload, share: Share, seed: int) -> list[BatchOfTens
     """
     return [
         _joined([_sample(workload, seed, number) for number in share.of_step(step)])
-        for step in range(POOL_STEPS)
+        for step in range(steps)
     ]
 
 
@@ -46,22 +48,16 @@ class SyntheticSource:
     epoch_samples: int | None = None
 
     def __init__(
-        self,
-        workload: Workload,
-        *,
-        share: Share,
-        seed: int,
-        device: torch.device,
-        channels_last: bool,
+        self, pool: Iterable[BatchOfTensors], *, device: torch.device, channels_last: bool
     ) -> None:
-        pool = [
+        on_device = [
             {
                 name: to_device(tensor, device, channels_last=channels_last)
                 for name, tensor in batch.items()
             }
-            for batch in sample_pool(workload, share, seed)
+            for batch in pool
         ]
-        self._batches = itertools.cycle(pool)
+        self._batches = itertools.cycle(on_device)
 
     def next_batch(self) -> BatchOfTensors:
         """The next batch of the pool, in turn."""

@@ -10,6 +10,7 @@ no others.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from datetime import timedelta
@@ -28,6 +29,9 @@ from torchscale.util.process_exit import exit_at_once
 _WAITS = 3
 """Bounds that a pair may use up before the others take its node for lost: to meet, to all-reduce,
 to share times."""
+_CONNECT_SECONDS = 5.0
+"""Time limit for a connection between two nodes, which takes milliseconds where there is a way; gloo
+tries for longer than a pair has."""
 _LEAVE_SECONDS = 10.0
 """Time limit for a communicator to end, which takes well below a second where it does."""
 _NOT_LEFT = "the communicator of an earlier pair of this node did not end"
@@ -109,6 +113,8 @@ def measure_pair(
     failed = True
     keys = PrefixStore(f"pair {number} {lower} {higher}", store)
     try:
+        if task.address:
+            connect(keys, task.address, listens=task.place == higher)
         dist.init_process_group(
             task.backend,
             store=keys,
@@ -118,7 +124,7 @@ def measure_pair(
         )
         seconds = time_all_reduces(task.message_bytes // 4, task.repeats, device)
         failed = False
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         lines = str(error).strip().splitlines()
         return PartnerTimes(
             partner=partner, error=(lines or [type(error).__name__])[0][:_LONGEST_ERROR]
@@ -126,6 +132,25 @@ def measure_pair(
     finally:
         leave_group(failed=failed, seconds=_LEAVE_SECONDS)
     return PartnerTimes(partner=partner, seconds=seconds)
+
+
+def connect(keys: Store, address: str, *, listens: bool) -> None:
+    """Connect the two nodes of a pair, one of which listens on its address.
+
+    Raises:
+        OSError: there is no way between them.
+    """
+    if listens:
+        with socket.create_server((address, 0)) as server:
+            server.settimeout(_CONNECT_SECONDS)
+            keys.set("address", f"{address}:{server.getsockname()[1]}")
+            server.accept()[0].close()
+        return
+    host, _, port = keys.get("address").decode().rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise OSError(f"no connection to {host}: {error}") from error
 
 
 def leave_group(*, failed: bool, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,6 +87,26 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
             fixed_bytes=max(0.0, few.bytes - moved * _SAMPLES),
             blocks_forward=few.blocks / _SAMPLES,
         )
+
+
+def count_by_length(build: Callable[[int], Workload], length: int) -> FlopCount:
+    """FLOPs of a sample of ``length`` tokens, with the share of them that grows with the square of
+    the length: a sample of half as many tokens takes half of the others, and a quarter of these.
+
+    Args:
+        build: The model for samples of so many tokens.
+        length: At least 2.
+
+    Raises:
+        UncountableError: as :func:`count_flops`.
+    """
+    shorter = length // 2
+    whole, part = (count_flops(partial(build, tokens)) for tokens in (length, shorter))
+    total, of_part = whole.forward + whole.backward, part.forward + part.backward
+    # a·n + b·n² for n tokens, from its values at two lengths.
+    squared = (total / length - of_part / shorter) / (length - shorter)
+    share = min(1.0, max(0.0, squared * length**2 / total))
+    return whole.model_copy(update={"attention_share": share})
 
 
 class UncountableError(Exception):

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.weak import WeakIdKeyDictionary
 
+from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.config.strategy import Ddp, NoStrategy, Zero1, sharding
 from torchscale.schema.cells.memory import MemoryParts, PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
@@ -45,14 +46,15 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
     """Predict the bytes that a training cell takes on one device.
 
     Raises:
-        ValueError: there is no prediction for the strategy, for fp8 or for compiled models.
+        ValueError: there is no prediction for the strategy, for fp8 and narrower types, or for
+            compiled models.
         Exception: whatever the model raises if its forward pass depends on its inputs' values.
     """
     degrees, strategy = cell.degrees, cell.strategy
     if degrees.tensor * degrees.pipeline > 1 or strategy.name not in _PREDICTED:
         raise ValueError(f"no prediction for strategy {strategy.name}")
-    if cell.precision == "fp8":
-        raise ValueError("no prediction for fp8")
+    if cell.precision in ("fp8", *BLOCK_SCALED):
+        raise ValueError(f"no prediction for {cell.precision}")
     if cell.compile:
         raise ValueError("no prediction for compiled models")
     single_device = {

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.borders import attended
 from torchscale.worker.models.interface import (
     ContextSplit,
     PipelineSplit,
@@ -85,13 +86,21 @@ class Decoder(nn.Module):
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=_INIT_STD)
 
-    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        labels: Tensor | None = None,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """The loss where there are labels (B, T); else what the next stage takes, or logits (B, T,
-        V)."""
+        V). ``positions`` and ``documents``, both (B, T), are of tokens of several documents in a
+        sample, which do not see each other."""
         x = input_ids if self.embedding is None else self.embedding(input_ids)
-        cosines, sines = self.rotations()
+        cosines, sines = self.rotations(input_ids.shape[1], positions)
+        mask = attended(documents)
         for block in self.blocks.values():
-            x = block(x, cosines, sines)
+            x = block(x, cosines, sines, mask=mask)
         if self.head is None or self.norm is None:
             return x
         logits: Tensor = self.head(self.norm(x))
@@ -110,9 +119,11 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden, bias=False)
         self.feed_forward = FeedForward(hidden)
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D)."""
-        x = x + self.attention(self.attention_norm(x), cosines, sines)
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`Attention`."""
+        x = x + self.attention(self.attention_norm(x), cosines, sines, mask=mask)
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 
 
@@ -128,14 +139,17 @@ class Attention(nn.Module):
         self.out = nn.Linear(hidden, hidden, bias=False)
         self.mix = CausalAttention()
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D)."""
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D); with ``mask`` (B, 1, T, T), a token attends to those where
+        it is true."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
-        mixed = self.mix(query, key, value)
+        mixed = self.mix(query, key, value, mask=mask)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 

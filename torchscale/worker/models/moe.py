@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from torchscale.catalog.experts import ExpertShape, shape_of_options
 from torchscale.catalog.models import OptionValue
+from torchscale.worker.models.borders import attended
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
 from torchscale.worker.models.interface import ContextSplit, Workload
 from torchscale.worker.models.rotary import Rotations, rotate
@@ -97,13 +98,22 @@ class ExpertDecoder(nn.Module):
                 for parameter in module.parameters():
                     nn.init.normal_(parameter, std=_INIT_STD)
 
-    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
-        """The loss, that for load balancing included; ``input_ids`` and ``labels`` (B, T)."""
+    def forward(
+        self,
+        input_ids: Tensor,
+        labels: Tensor,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
+        """The loss, that for load balancing included; ``input_ids`` and ``labels`` (B, T).
+        ``positions`` and ``documents``, both (B, T), are of tokens of several documents in a
+        sample, which do not see each other."""
         x = self.embedding(input_ids)
+        cosines, sines = self.rotations(input_ids.shape[1], positions)
+        mask = attended(documents)
         balance = []
-        cosines, sines = self.rotations()
         for block in self.blocks:
-            x, loss = block(x, cosines, sines)
+            x, loss = block(x, cosines, sines, mask=mask)
             balance.append(loss.float())
         logits: Tensor = self.head(self.norm(x))
         return self.loss(logits, labels) + torch.stack(balance).sum()  # type: ignore[no-any-return]
@@ -120,9 +130,12 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(shape.hidden_size)
         self.feed_forward = feed_forward
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
-        """``x`` (B, T, D) → (B, T, D), and the layer's loss for load balancing."""
-        x = x + self.attention(self.attention_norm(x), cosines, sines)
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``x`` (B, T, D) → (B, T, D), and the layer's loss for load balancing; a token attends to
+        those where ``mask`` (B, 1, T, T) is true."""
+        x = x + self.attention(self.attention_norm(x), cosines, sines, mask=mask)
         normed = self.feed_forward_norm(x)
         if not isinstance(self.feed_forward, ExpertLayer):
             return x + self.feed_forward(normed), x.new_zeros(())
@@ -143,14 +156,16 @@ class Attention(nn.Module):
         self.value = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
         self.out = nn.Linear(shape.num_heads * size, hidden, bias=False)
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D)."""
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`Block`."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
-        mixed = self.mix(query, key, value)
+        mixed = self.mix(query, key, value, mask=mask)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
@@ -175,8 +190,10 @@ class LatentAttention(nn.Module):
         self.out = nn.Linear(heads * size, hidden, bias=False)
         self.mix = CausalAttention()
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D)."""
+    def forward(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`Block`."""
         sizes = (self.head_size, self.rope_size)
         query = self.query(self.query_down(x)).unflatten(-1, (-1, sum(sizes))).transpose(1, 2)
         content, position = query.split(sizes, dim=-1)
@@ -184,9 +201,9 @@ class LatentAttention(nn.Module):
         narrow, position = self.kv_down(x).split((self.kv_rank, self.rope_size), dim=-1)
         both = self.kv_up(self.kv_norm(narrow)).unflatten(-1, (-1, 2 * self.head_size))
         content, value = both.transpose(1, 2).chunk(2, dim=-1)
-        position = rotate(position, cosines, sines).unsqueeze(1).expand(*content.shape[:-1], -1)
+        position = rotate(position.unsqueeze(1), cosines, sines).expand(*content.shape[:-1], -1)
         key = torch.cat((content, position), dim=-1)
-        mixed = self.mix(query, key, value)
+        mixed = self.mix(query, key, value, mask=mask)
         return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 

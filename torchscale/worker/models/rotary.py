@@ -21,11 +21,14 @@ class Rotations(SequenceModule):
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """Of the tokens that it gets: both (t, head size)."""
-        if self.part is None:
-            return self.cosines, self.sines
-        return self.part.take(self.cosines, 0), self.part.take(self.sines, 0)
+    def forward(self, length: int, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Of ``length`` tokens, or of its part of them: both (t, head size). Of whole sequences
+        whose tokens have ``positions`` of their own, (B, T): both (B, 1, T, head size)."""
+        if self.part is not None:
+            return self.part.take(self.cosines, 0), self.part.take(self.sines, 0)
+        if positions is None:
+            return self.cosines[:length], self.sines[:length]
+        return self.cosines[positions].unsqueeze(1), self.sines[positions].unsqueeze(1)
 
 
 def rotations(length: int, head_size: int) -> tuple[Tensor, Tensor]:

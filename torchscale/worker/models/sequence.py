@@ -88,12 +88,15 @@ class CausalAttention(SequenceModule):
         key: Tensor,
         value: Tensor,
         *,
+        mask: Tensor | None = None,
         scale: float | None = None,
         dropout: float = 0.0,
     ) -> Tensor:
         """Queries, keys and values (B, H, t, …) → (B, H, t, …).
 
         Args:
+            mask: (B, 1, T, T), of whole sequences: a token attends to those where it is true, in
+                place of all before it. Parts of sequences have none.
             scale: What products of queries and keys are multiplied with; ``None`` for one over the
                 root of their size.
             dropout: Probability with which a weight is dropped.
@@ -101,7 +104,13 @@ class CausalAttention(SequenceModule):
         if self.part is None:
             key, value = self._repeated(key), self._repeated(value)
             return functional.scaled_dot_product_attention(
-                query, key, value, is_causal=True, scale=scale, dropout_p=dropout
+                query,
+                key,
+                value,
+                attn_mask=mask,
+                is_causal=mask is None,
+                scale=scale,
+                dropout_p=dropout,
             )
         whole = self.part.gather(torch.cat((key, value), dim=-1))
         size = key.shape[-1]
@@ -154,7 +163,8 @@ class NextTokenLoss(SequenceModule):
 
 
 def next_token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Mean cross-entropy of each token of whole sequences given those before it."""
+    """Mean cross-entropy of each token of whole sequences given those before it; labels below 0
+    (:data:`NO_TARGET`) do not count."""
     predicted, target = logits_BTV[:, :-1], labels_BT[:, 1:]
     return functional.cross_entropy(predicted.flatten(0, 1).float(), target.flatten())
 

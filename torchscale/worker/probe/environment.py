@@ -88,6 +88,7 @@ def collect_versions() -> Versions:
         torch=torch_version,
         **of_cuda,
         transformers=_installed_version("transformers"),
+        torchao=_installed_version("torchao"),
     )
 
 

@@ -51,6 +51,7 @@ def on_four(strategy: object, **content: object) -> TrainingCell:
         ("pipeline", 4),
         ({"name": "hybrid", "shard": 2, "tensor": 2}, 4),
         ({"name": "hybrid", "pipeline": 2, "tensor": 2}, 4),
+        ({"name": "hybrid", "cp": 2, "tensor": 2}, 2),
     ],
 )
 def test_a_split_model_takes_at_least_its_share_of_the_states(

@@ -528,6 +528,36 @@ def test_strategies_that_are_alike_end_at_the_bound_of_launches() -> None:
         assert launched(search) <= 20
 
 
+def test_a_start_that_is_the_fastest_is_held_against_its_strongest_rival() -> None:
+    gains = {"half": -0.1, "tensor": -0.3, "pipe": -0.9, "both": -0.5, "slow-both": -1.2}
+    search = of_strategies(machine({f"strategy={name}": gain for name, gain in gains.items()}))
+    assert (search.choice, search.verified, search.ending) == (START, None, "complete")
+    assert search.runner_up is not None
+    assert search.runner_up.setting == (Change("strategy", "half"),)
+    assert search.runner_up.gain.rounds == 4
+    assert search.runner_up.gain.log == pytest.approx(-0.1, abs=0.02)
+    assert search.runner_up.gain.interval()[1] < 1
+    assert searched(gains={}).runner_up is None  # axes without traits
+
+
+def test_a_rival_that_is_faster_after_all_is_the_winner() -> None:
+    """It was slow until it was held against the start."""
+    ran: dict[Setting, int] = {}
+    works = machine({"strategy=half": -0.2, "strategy=tensor": -0.5}, noise=0.001)
+
+    def measure(setting: Setting) -> Measured:
+        ran[setting] = ran.get(setting, 0) + 1
+        measured = works(setting)
+        assert measured.log is not None
+        late = setting == (Change("strategy", "half"),) and ran[setting] > 1
+        return replace(measured, log=measured.log + 0.5 * late)
+
+    axes = {"strategy": STRATEGIES["strategy"][:2]}
+    search = run(Search(axes, budget_seconds=1e6, traits=TRAITS, most_launches=11), measure)
+    assert search.winner == (Change("strategy", "half"),)
+    assert search.is_verified
+
+
 def test_a_winner_that_a_verification_does_not_confirm_is_not_the_choice() -> None:
     """It is fast until the verification begins."""
     ran: dict[Setting, int] = {}

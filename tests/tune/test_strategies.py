@@ -9,6 +9,7 @@ import pytest
 
 from tests.factories import experiment
 from torchscale.config.strategy import (
+    ContextParallel,
     Ddp,
     ExpertParallel,
     Fsdp,
@@ -33,6 +34,9 @@ def test_one_device_leaves_no_choice() -> None:
 def test_two_devices_by_hand() -> None:
     """Nothing can be combined there: every split takes both."""
     assert sorted(labels(choices(2))) == [
+        "cp",
+        "cp parameters=fsdp",
+        "cp reshard_after_forward=false parameters=fsdp",
         "ddp",
         "ep",
         "ep dense=fsdp",
@@ -50,17 +54,18 @@ def test_two_devices_by_hand() -> None:
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 6, 8])
 def test_every_product_of_degrees_is_there_once(world_size: int) -> None:
-    """Counted another way: each four factors whose product divides the devices, times the
-    variations of each; whole shards of the rest beside experts come by another name."""
+    """Counted another way: each five factors whose product divides the devices, times the
+    variations of each; where all devices share experts, or sequences, all else may be sharded."""
     factors = [one for one in range(1, world_size + 1) if world_size % one == 0]
     expected = 1  # ZeRO-1
-    for shard, tensor, pipeline, expert in itertools.product(factors, repeat=4):
-        if world_size % math.prod((shard, tensor, pipeline, expert)):
+    for degrees in itertools.product(factors, repeat=5):
+        shard, tensor, pipeline, *others = degrees
+        if world_size % math.prod(degrees):
             continue
         ways = (2 if tensor > 1 else 1) * (3 if pipeline > 1 else 1)
         expected += ways * (2 if shard > 1 else 1)
-        alone = expert == world_size
-        expected += 2 * alone  # its dense part sharded, too, with or without keeping parameters
+        alone = world_size in others
+        expected += 2 * alone  # with or without keeping parameters
     found = choices(world_size)
     assert len(found) == expected
     assert len({one.traits for one in found}) == expected
@@ -103,6 +108,8 @@ def test_products_and_variations_are_told_from_what_they_are_made_of() -> None:
         "pipeline degree=2",
         "ep",
         "ep degree=2",
+        "cp",
+        "cp degree=2",
     }
 
 
@@ -124,6 +131,8 @@ def test_the_same_degrees_by_two_names_are_one_strategy() -> None:
     experts = choice_of(ExpertParallel(degree=2, dense="fsdp"), 4)
     assert choice_of(Hybrid(shard=2, ep=2), 4).traits == experts.traits
     assert "hybrid shard=2 ep=2" not in labels(choices(4))
+    sequences = choice_of(ContextParallel(degree=2, parameters="fsdp"), 4)
+    assert choice_of(Hybrid(shard=2, cp=2), 4).traits == sequences.traits
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from tests.tune.test_tables import GAIN, printed, trial, tuning_export
 from torchscale.schema.exports.tuning import (
     ChangeExport,
     RatioExport,
+    RunnerUpExport,
     StrategyExport,
     TuningExport,
 )
@@ -73,6 +74,7 @@ def strategies_export(**values: Any) -> TuningExport:
         "start_strategy": "ddp",
         "rank_memory_bytes": 4 * 2**30,
         "exhaustive_launches": 15,
+        "runner_up": RunnerUpExport(changes=(FSDP,), gain=GAIN),
     }
     return tuning_export(**{**defaults, **values})
 
@@ -112,6 +114,13 @@ def test_a_tie_is_said_and_which_is_taken() -> None:
     assert "fsdp is the simplest of those that are expected within 1 %" in text
     stays = printed(strategies_export(winner=(), verified=None, better=False, config=None))
     assert "ddp stays, which no launch shows to be slower" in stays
+    assert "Next to ddp: fsdp: +10.0 % (+8.0 to +12.0 %), in 5 alternating launches" in stays
+    far = RatioExport(ratio=0.8, low=0.5, high=1.3, launches=1)
+    many = [strategy(f"s{number}", state="tie", against_fastest=far) for number in range(4)]
+    assert "zero1 -0.5 % (-3.0 to +2.0 %), s0 -20.0 % (-50.0 to +30.0 %), s1" in printed(
+        strategies_export(strategies=(*many, *FOUND))
+    )
+    assert "and 2 more. fsdp is" in printed(strategies_export(strategies=(*many, *FOUND)))
     alone = tuple(one for one in FOUND if one.state != "tie")
     assert "A tie" not in printed(strategies_export(strategies=alone))
 

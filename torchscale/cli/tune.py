@@ -78,8 +78,8 @@ def tune(
     of memory are rows of the table. Global samples per second decide.
 
     [bold]--search strategy[/bold] compares every strategy that the model and the number of devices
-    allow: DDP, ZeRO-1, FSDP2, tensor, sequence, pipeline, expert parallelism and their products,
-    at the same global batch. What is predicted not to fit in memory is not launched.
+    allow: DDP, ZeRO-1, FSDP2, tensor, sequence, pipeline, expert and context parallelism and their
+    products, at the same global batch. What is predicted not to fit in memory is not launched.
 
     Settings that change what is computed need [bold]--allow-numerics[/bold]. The same command
     continues a search that was interrupted or ran out of its budget, with a new budget. "Nothing

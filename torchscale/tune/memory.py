@@ -109,8 +109,8 @@ def need(
     """
     if predicted is not None:
         return Need(predicted.peak_bytes)
-    degrees = cell.degrees
-    sharded = sharding(cell.strategy, degrees)
+    sharded = sharding(cell.strategy, cell.degrees)
+    degrees = cell.degrees.beside_context(sharded=sharded is not None)
     split = degrees.tensor * degrees.pipeline
     if whole is None or split == 1 or (sharded is not None and sharded.offload):
         return None

@@ -15,6 +15,7 @@ from torchscale.schema.exports.tuning import (
     ChangeExport,
     ContributionExport,
     RatioExport,
+    RunnerUpExport,
     StrategyExport,
     StrategyState,
     TuningExport,
@@ -22,7 +23,7 @@ from torchscale.schema.exports.tuning import (
 )
 from torchscale.schema.state import State
 from torchscale.tune.gains import Gain
-from torchscale.tune.search import Search, Trial
+from torchscale.tune.search import RunnerUp, Search, Trial
 from torchscale.tune.settings import Candidate
 from torchscale.tune.space import Entry, StrategySpace
 from torchscale.tune.surface import Change, Setting
@@ -107,7 +108,7 @@ class TuneOutcome:
         )
 
     def _of_strategies(self) -> dict[str, Any]:
-        space = self.space
+        space, runner = self.space, self.search.runner_up
         if space is None:
             return {}
         return {
@@ -116,7 +117,14 @@ class TuneOutcome:
             "moved_start": space.moved,
             "rank_memory_bytes": space.rank_bytes,
             "exhaustive_launches": space.exhaustive_launches,
+            "runner_up": None if runner is None else self._runner_up(runner),
         }
+
+    def _runner_up(self, runner: RunnerUp) -> RunnerUpExport | None:
+        gain = _ratio(runner.gain)
+        if gain is None:
+            return None
+        return RunnerUpExport(changes=self._changes(runner.setting), gain=gain)
 
     def _strategy(self, entry: Entry, space: StrategySpace) -> StrategyExport:
         """What is known of a strategy: in its fastest setting, or if all failed in its last."""

@@ -103,6 +103,14 @@ class Contribution(NamedTuple):
     gain: Gain
 
 
+class RunnerUp(NamedTuple):
+    """The strongest rival of a start that nothing is faster than, and its gain over the start in
+    launches by turns."""
+
+    setting: Setting
+    gain: Gain
+
+
 Ending = Literal["complete", "budget", "interrupted", "start failed"]
 
 
@@ -115,6 +123,8 @@ class Search:
         winner: The fastest setting so far; the start where nothing is known to be faster.
         probe: The gain of exchanging nothing at all over the start; ``None`` where it was not
             measured.
+        runner_up: The strongest rival of the start, where nothing is faster than that; of searches
+            over an axis with traits alone.
         skipped: Axis → why nothing was tried on it.
         ending: Why the search is over.
         is_cut_short: Whether the largest number of launches ended the comparison, with more to be
@@ -162,6 +172,7 @@ class Search:
         self.trials: dict[Setting, Trial] = {}
         self.winner: Setting = START
         self.probe: Gain | None = None
+        self.runner_up: RunnerUp | None = None
         self.skipped: dict[str, str] = {}
         self.ending: Ending = "interrupted"
         self.is_cut_short = False
@@ -275,6 +286,8 @@ class Search:
             return
         if self.winner != START:
             yield from self._verify()
+        elif self._traits:
+            yield from self._challenge()
         self.ending = "budget" if self._budget_used_up else "complete"
 
     @property
@@ -422,6 +435,26 @@ class Search:
             self._budget_used_up = True
             return
         yield from self._alternate(self.winner, self._pairs_needed(), self._verification)
+
+    def _challenge(self) -> Generator[Setting, Measured, None]:
+        """The start and its strongest rival by turns, as in a verification: that nothing is faster
+        than the start is a claim too. A rival that is shown to be faster is the winner."""
+        ran = [one for one in self.trials.values() if one.setting != START and one.logs]
+        if not ran or not self._runs(START):
+            return
+        rival = max(ran, key=lambda trial: statistics.fmean(trial.logs)).setting
+        if not self._is_recorded(rival) and not self._can_verify:
+            self._budget_used_up = True
+            return
+        pairs: list[tuple[float, float]] = []
+        yield from self._alternate(rival, _MIN_PAIRS, pairs)
+        gain = paired_gain(pairs)
+        if gain is None:
+            return
+        if gain.rounds >= _MIN_PAIRS and gain.interval()[0] > 1:
+            self.winner, self._verification = rival, pairs
+            return
+        self.runner_up = RunnerUp(rival, gain)
 
     @property
     def verified(self) -> Gain | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torchscale.config.degrees import Degrees
 from torchscale.config.strategy import (
+    ContextParallel,
     Ddp,
     ExpertParallel,
     Fsdp,
@@ -35,6 +36,7 @@ _BY_SIMPLICITY = (
     "zero1",
     "fsdp",
     "ep",
+    "cp",
     "tensor",
     "sequence",
     "pipeline",
@@ -51,6 +53,8 @@ _IN_TRAITS = frozenset(
         "pipeline",
         "ep",
         "dense",
+        "cp",
+        "parameters",
         "sequence",
         "schedule",
         "microbatches",
@@ -79,10 +83,12 @@ class Choice:
 
     @property
     def splits(self) -> int:
-        """In how many ways the model is split: sharded, by matrices, by layers, by experts."""
+        """In how many ways the work is split besides copies: parameters sharded, matrices, layers,
+        experts, sequences."""
         degrees = self.degrees
-        parts = (degrees.tensor > 1, degrees.pipeline > 1, degrees.expert > 1)
-        return sum(parts) + (sharding(self.strategy, degrees) is not None)
+        parts = (degrees.tensor, degrees.pipeline, degrees.expert, degrees.context)
+        is_sharded = sharding(self.strategy, degrees) is not None
+        return sum(part > 1 for part in parts) + is_sharded
 
     @property
     def variations(self) -> int:
@@ -107,7 +113,7 @@ class Choice:
         options that vary them."""
         degrees, strategy = self.degrees, self.strategy
         is_sharded = sharding(strategy, degrees) is not None
-        dense = degrees.beside_experts(sharded=is_sharded)
+        dense = degrees.beside_context(sharded=is_sharded).beside_experts(sharded=is_sharded)
         other = {
             name: value
             for name, value in strategy_options(strategy).items()
@@ -119,6 +125,7 @@ class Choice:
             f"{degrees.tensor}",
             f"{degrees.pipeline}",
             f"{degrees.expert}",
+            f"{degrees.context}",
             "sequence" if is_sequence_parallel(strategy) else "",
             _schedule(strategy, degrees),
             "" if _reshards(strategy) else "kept",
@@ -175,16 +182,18 @@ def _strategies(world_size: int) -> Iterator[Strategy]:
         for schedule in _SCHEDULES:
             yield PipelineParallel(degree=named, schedule=schedule)
         yield ExpertParallel(degree=named)
+        yield ContextParallel(degree=named)
         for reshards in (True, False):
             yield ExpertParallel(degree=named, dense="fsdp", reshard_after_forward=reshards)
+            yield ContextParallel(degree=named, parameters="fsdp", reshard_after_forward=reshards)
     yield from _products(world_size)
 
 
 def _products(world_size: int) -> Iterator[Strategy]:
     """Two and more degrees above 1, with every combination of their options."""
     parts = (1, *_parts(world_size))
-    for shard, tensor, pipeline, expert in itertools.product(parts, repeat=4):
-        degrees = (shard, tensor, pipeline, expert)
+    for degrees in itertools.product(parts, repeat=5):
+        shard, tensor, pipeline, expert, context = degrees
         if sum(degree > 1 for degree in degrees) < 2 or world_size % math.prod(degrees):
             continue
         for reshards, sequence, schedule in itertools.product(
@@ -197,6 +206,7 @@ def _products(world_size: int) -> Iterator[Strategy]:
                 tensor=tensor,
                 pipeline=pipeline,
                 ep=expert,
+                cp=context,
                 sequence=sequence,
                 schedule=schedule,
                 reshard_after_forward=reshards,

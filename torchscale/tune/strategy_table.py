@@ -14,7 +14,7 @@ HEADINGS = ("strategy", "memory", "samples/s", "tokens/s", "against the fastest"
 NUMERIC = (1, 2, 3, 4, 5)
 _TOKENS = HEADINGS.index("tokens/s")
 _NAMED = 3
-"""Strategies that are named of those left out for the same reason."""
+"""Strategies that are named of those left out for the same reason, or of a tie."""
 
 
 def strategy_rows(result: TuningExport) -> list[tuple[str, ...]]:
@@ -44,18 +44,19 @@ def left_out_lines(result: TuningExport) -> list[str]:
 
 
 def tie_lines(result: TuningExport, winner: str) -> list[str]:
-    """Strategies that are not known to be slower than the winner."""
-    ties = [
-        f"{one.strategy} {format_gain(one.against_fastest)}"
+    """Strategies that are not known to be slower than the winner, the nearest first."""
+    near = sorted(
+        (abs(math.log(one.against_fastest.ratio)), one.strategy, one.against_fastest)
         for one in result.strategies
         if one.state == "tie" and one.against_fastest is not None
-    ]
+    )
+    ties = [f"{name} {format_gain(gain)}" for _, name, gain in near]
     if not ties:
         return []
     taken = f"{winner} is the simplest of those that are expected within 1 % of the fastest"
     if not result.winner:
         taken = f"{winner} stays, which no launch shows to be slower"
-    return [f"A tie, as far as these launches tell (95 %): {', '.join(ties)}. {taken}."]
+    return [f"A tie, as far as these launches tell (95 %): {_named(ties)}. {taken}."]
 
 
 def effort_line(result: TuningExport) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from torchscale.config.choices import TuningAxis
-from torchscale.schema.exports.tuning import TuningExport, TuningTrialExport
+from torchscale.schema.exports.tuning import ChangeExport, TuningExport, TuningTrialExport
 from torchscale.tune import strategy_table
 from torchscale.tune.labels import format_gain, setting_label
 from torchscale.util.optional import optional
@@ -136,6 +136,12 @@ def _answer(result: TuningExport) -> list[str]:
     if verified is not None:
         lines.append(f"{winner} was ahead, but alternating launches give {format_gain(verified)}.")
     lines.append(f"Nothing better found{power}.")
+    runner = result.runner_up
+    if runner is not None:
+        lines.append(
+            f"Next to {winner}: {_setting_name(runner.changes)}: {format_gain(runner.gain)}, in "
+            f"{runner.gain.launches} alternating launches of each."
+        )
     lines += strategy_table.tie_lines(result, winner)
     if result.moved_start and result.config is not None:
         lines.append(f"Config: {result.config}")
@@ -171,9 +177,14 @@ def _winner_label(result: TuningExport) -> str:
         return setting_label(result.winner)
     if not result.winner:
         return result.start_strategy
-    if len(result.winner) == 1 and result.winner[0].axis == TuningAxis.STRATEGY.value:
-        return result.winner[0].value
-    return setting_label(result.winner)
+    return _setting_name(result.winner)
+
+
+def _setting_name(changes: Sequence[ChangeExport]) -> str:
+    """A strategy without the name of its axis, where it is all that is changed."""
+    if len(changes) == 1 and changes[0].axis == TuningAxis.STRATEGY.value:
+        return changes[0].value
+    return setting_label(changes)
 
 
 def _left_over(result: TuningExport) -> list[str]:

@@ -58,6 +58,14 @@ class ContributionExport(Export):
     gain: RatioExport
 
 
+class RunnerUpExport(Export):
+    """The strongest rival of a start that nothing is faster than."""
+
+    changes: tuple[ChangeExport, ...]
+    gain: RatioExport
+    """Over the start, in launches by turns."""
+
+
 StrategyState = Literal["fastest", "tie", "slower", "failed", "left out", "not launched"]
 
 
@@ -140,6 +148,8 @@ class TuningExport(Export):
     rank_memory_bytes: int | None = None
     """Memory that a rank may take, which predictions are held against; null where it is not known,
     and where strategies were not searched."""
+    runner_up: RunnerUpExport | None = None
+    """Null where another strategy than the start's was verified, or none was searched."""
     exhaustive_launches: int | None = None
     """Launches that three of each strategy that can run would be; null where strategies were not
     searched."""

@@ -127,7 +127,7 @@ def _moe(name: str, title: str, **shape: int) -> ModelFacts:
         sizes.forward_flops(int(options["sequence_length"])),
         InputKind.TOKENS,
         MappingProxyType(options),
-        frozenset({EXPERT}),
+        frozenset({EXPERT, TENSOR, PIPELINE}),
         active_parameters=sizes.active_parameters,
     )
 

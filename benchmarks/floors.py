@@ -101,7 +101,8 @@ def measure_report(rounds: int, results: Path, cells: int) -> None:
         print(f"{cells} cells, {write_results(results, cells) / 1e6:.0f} MB of records")
     with tempfile.TemporaryDirectory() as scratch:
         page, out = Path(scratch) / "report.html", Path(scratch) / "floor.html"
-        ours = [sys.executable, "-m", "torchscale", "report", str(results), "--output", str(page)]
+        ours = [sys.executable, "-m", "torchscale", "--quiet", "report", str(results)]
+        ours += ["--output", str(page)]
         run(ours)
         charts = page.read_text().count("<figure>")
         floor = [sys.executable, str(HERE / "report_floor.py"), str(results), str(page), str(out)]

@@ -3,6 +3,10 @@
 ::
 
     python benchmarks/floors.py help      # `torchscale --help` ÷ Python and `import typer`
+    PYTHONPATH=. python benchmarks/floors.py report   # 10,000 cells; written once, see --keep
+
+The floor of a report is ``report_floor.py``. Those of a sweep and of one cell are in
+``sweep_efficiency.py`` (``--ways floor group``, and ``--cells 1`` against a bare torchrun).
 
 Both sides run by turns in one run, so that a ratio is of one machine at one time. Modules are
 compiled first, as they are in an installation. CPU time is that of the processes: other work on
@@ -18,6 +22,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +30,8 @@ from pathlib import Path
 
 from fidelity import describe
 
-ROOT = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 
 
 @dataclass(frozen=True)
@@ -87,17 +93,39 @@ def measure_help(rounds: int) -> None:
     show("torchscale --help", floors, costs)
 
 
+def measure_report(rounds: int, results: Path, cells: int) -> None:
+    """A page of ``cells`` cells, generated in ``results`` unless they are there."""
+    if not results.exists():
+        from large_report import write_results  # noqa: PLC0415 - needs a browser's library
+
+        print(f"{cells} cells, {write_results(results, cells) / 1e6:.0f} MB of records")
+    with tempfile.TemporaryDirectory() as scratch:
+        page, out = Path(scratch) / "report.html", Path(scratch) / "floor.html"
+        ours = [sys.executable, "-m", "torchscale", "report", str(results), "--output", str(page)]
+        run(ours)
+        charts = page.read_text().count("<figure>")
+        floor = [sys.executable, str(HERE / "report_floor.py"), str(results), str(page), str(out)]
+        floors, costs = by_turns(lambda: run([*floor, str(charts)]), lambda: run(ours), rounds)
+        show(f"report with {charts} charts", floors, costs)
+
+
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("help",))
+    parser.add_argument("what", choices=("help", "report"))
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--cells", type=int, default=10_000)
+    parser.add_argument("--keep", type=Path, default=ROOT / "build" / "large_report")
     arguments = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compileall.compile_dir(ROOT / "torchscale", quiet=1)
-    measure_help(arguments.rounds or 40)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    if arguments.what == "help":
+        measure_help(arguments.rounds or 40)
+    else:
+        measure_report(arguments.rounds or 3, arguments.keep.resolve(), arguments.cells)
 
 
 if __name__ == "__main__":

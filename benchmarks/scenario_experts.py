@@ -76,7 +76,7 @@ class ScenarioDecoder(ExpertDecoder):
         self.rank, self.extra, self.seconds = rank, extra, seconds
         self.make_batch = token_batches(SHAPE.vocab_size, LENGTH)
 
-    def forward(self, input_ids: Tensor, labels: Tensor, *_: Tensor | None) -> Tensor:
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None, *_: Tensor | None) -> Tensor:
         """The loss."""
         is_slow = dist.is_initialized() and dist.get_rank() == self.rank
         taken = self.seconds + (self.extra if is_slow else 0.0)

@@ -85,7 +85,7 @@ def test_one_file_sweeps_models_batches_counts_precisions_and_strategies(program
     skipped = {cell["reason"].split(":")[0] for cell in cells if cell["state"] == "skipped"}
     assert skipped == {
         "hybrid",
-        "tiny-resnet does not support tensor parallelism; decoder and llama models do, or your own",
+        "tiny-resnet does not support tensor parallelism; decoder, llama and moe models do, or your own",
     }
     ran = [cell for cell in cells if cell["state"] == "ok"]
     assert len(ran) == settings * (2 + 3)  # two strategies for the one model, three for the other

@@ -38,7 +38,7 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
         ),
         (
             {"models": "gpt2", "parallel": strategy("tensor")},
-            "gpt2 does not support tensor parallelism; decoder and llama models do",
+            "gpt2 does not support tensor parallelism; decoder, llama and moe models do",
         ),
         (
             {"models": "tiny-llama", "parallel": strategy("sequence")},
@@ -104,12 +104,8 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             "tiny-decoder does not support expert parallelism; moe models do",
         ),
         (
-            {"models": "tiny-moe", "parallel": strategy("tensor")},
-            "tiny-moe does not support tensor parallelism; decoder and llama models do",
-        ),
-        (
-            {"models": "tiny-moe", "parallel": strategy("hybrid", ep=2, pipeline=2)},
-            "tiny-moe does not support pipeline parallelism; decoder",
+            {"models": "tiny-moe", "parallel": strategy("sequence")},
+            "tiny-moe does not support sequence parallelism; decoder models do",
         ),
         (
             {"models": {"name": "tiny-moe", "num_experts": 6}, "parallel": strategy("ep")},
@@ -418,3 +414,46 @@ def test_samples_of_different_lengths_need_what_takes_them(
 )
 def test_samples_of_different_lengths_are_no_obstacle_else(content: dict[str, Any]) -> None:
     assert reason(**content) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"parallel": strategy("hybrid", ep=2, tensor=2)}, None),
+        ({"parallel": strategy("hybrid", ep=2, pipeline=2)}, None),
+        ({"parallel": strategy("hybrid", tensor=2, pipeline=2)}, None),
+        ({"parallel": strategy("hybrid", shard=2, tensor=2)}, None),
+        (
+            {"gpu_counts": 8, "parallel": strategy("hybrid", ep=2, tensor=2, shard=2)},
+            "experts that are spread over devices, sharded by FSDP2 and split by tensor",
+        ),
+        (
+            {"gpu_counts": 8, "parallel": strategy("hybrid", ep=2, pipeline=2, data=2)},
+            "copies of experts are averaged as soon as a gradient is there",
+        ),
+        (
+            {
+                "models": {"name": "tiny-moe", "kv_rank": 24, "rope_size": 16},
+                "parallel": strategy("hybrid", ep=2, tensor=2),
+            },
+            "tensor parallelism does not split latent attention",
+        ),
+        (
+            {
+                "models": {"name": "tiny-moe", "expert_size": 63},
+                "parallel": strategy("hybrid", ep=2, tensor=2),
+            },
+            "expert_size 63 does not divide over 2 tensor-parallel devices",
+        ),
+        (
+            {
+                "models": {"name": "tiny-moe", "num_kv_heads": 1},
+                "parallel": strategy("hybrid", ep=2, tensor=2),
+            },
+            "1 attention heads do not divide over 2 tensor-parallel devices",
+        ),
+    ],
+)
+def test_experts_in_one_mesh_with_other_splits(content: dict[str, Any], told: str | None) -> None:
+    found = reason(**{"models": "tiny-moe", **content})
+    assert found is None if told is None else (found or "").startswith(told)

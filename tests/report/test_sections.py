@@ -41,6 +41,7 @@ from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.cost import cost_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.resources import telemetry_section
+from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.selection import (
     MAX_DETAILED,
     MAX_LINES,
@@ -121,6 +122,16 @@ def test_few_panels_are_all_drawn_in_plan_order() -> None:
         "tiny ResNet, fp32",
     ]
     assert selection_note(summary) == ""
+
+
+@pytest.mark.parametrize(("counts", "drawn"), [([2], 0), ([1, 2], 2)])
+def test_throughput_over_a_single_count_is_no_chart(counts: list[int], drawn: int) -> None:
+    models = ["tiny-gpt2", "tiny-resnet"]
+    section = scaling_section(summarize(make_run(models=models, gpu_counts=counts)))
+    found = [chart for chart in charts(section) if chart.name.startswith("throughput")]
+    assert len(found) == drawn
+    texts = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+    assert any("needs two measured device counts" in text for text in texts) == (not drawn)
 
 
 @pytest.mark.parametrize(("count", "limit"), [(3, 5), (5, 5), (100, 2), (17, 6), (1000, 12)])

@@ -128,7 +128,7 @@ def _moe(name: str, title: str, **shape: int) -> ModelFacts:
         sizes.forward_flops(int(options["sequence_length"])),
         InputKind.TOKENS,
         MappingProxyType(options),
-        frozenset({EXPERT, CONTEXT}),
+        frozenset({EXPERT, CONTEXT, TENSOR, PIPELINE}),
         active_parameters=sizes.active_parameters,
     )
 

@@ -160,9 +160,16 @@ def _strategy_obstacle(cell: TrainingCell) -> str | None:
 
 
 def _context_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
-    """Tokens that do not divide into two chunks for each device that shares a sequence."""
+    """Sequences that cannot be split, or not beside what else is split."""
+    if degrees.context == 1:
+        return None
+    if "num_experts" in cell.model_options and degrees.model > degrees.context:
+        return (
+            "models with experts that are split along the sequence and by tensor or pipeline "
+            "parallelism were never compared with a single process; use cp with copies, shard or ep"
+        )
     length = cell.model_options.get("sequence_length")
-    if degrees.context == 1 or not isinstance(length, int):
+    if not isinstance(length, int):
         return None
     return chunks_problem(length, degrees.context)
 
@@ -181,16 +188,39 @@ def chunks_problem(length: int, devices: int) -> str | None:
 def _expert_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
     """Experts, or their rows, that the degrees do not divide."""
     options = cell.model_options
-    experts = options.get("num_experts")
+    experts, inner = options.get("num_experts"), options.get("expert_size")
     if isinstance(experts, int) and experts % degrees.expert:
         return f"{experts} experts do not divide over {degrees.expert} devices"
+    if isinstance(inner, int) and inner % degrees.tensor:
+        return f"expert_size {inner} does not divide over {degrees.tensor} tensor-parallel devices"
+    if degrees.tensor > 1 and options.get("kv_rank"):
+        return (
+            "tensor parallelism does not split latent attention: all heads share the part of the "
+            "keys that holds positions"
+        )
     if degrees.expert == 1:
         return None
+    return _spread_obstacle(cell, degrees)
+
+
+def _spread_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
+    """What experts that are spread over devices cannot be combined with."""
+    options = cell.model_options
     is_sharded = sharding(cell.strategy, degrees) is not None
     if is_sharded and cell.activation_checkpointing == "selective":
         return (
             "selective activation checkpointing does not support experts that FSDP2 shards within "
             "a block (seen with PyTorch 2.13); use full"
+        )
+    if is_sharded and degrees.tensor * degrees.pipeline > 1:
+        return (
+            "experts that are spread over devices, sharded by FSDP2 and split by tensor or pipeline "
+            "parallelism take 8 devices, and were never compared with a single process; use shard: 1"
+        )
+    if degrees.pipeline > 1 and degrees.replicate > 1:
+        return (
+            "copies of experts are averaged as soon as a gradient is there, which in a pipeline is "
+            f"once a micro-batch; use data: 1, such as ep: {degrees.expert * degrees.replicate}"
         )
     shards = degrees.beside_context(sharded=is_sharded).shard
     for name in ("hidden_size", "expert_size"):
@@ -222,6 +252,7 @@ def _shape_obstacle(cell: TrainingCell, degrees: Degrees) -> str | None:
     options, strategy = cell.model_options, cell.strategy
     facts = find_model(cell.model)
     heads = options.get("num_heads", None if facts is None else facts.heads)
+    heads = options.get("num_kv_heads", heads)
     has_own_width = "head_size" in options
     for width_name, heads_name in () if has_own_width else _HEADS_OF_WIDTH:
         width, parts = options.get(width_name), options.get(heads_name)

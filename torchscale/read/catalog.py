@@ -71,9 +71,11 @@ _STRATEGIES = {
     "zero1": "DDP with the optimizer's state split over the devices",
     "fsdp": "FSDP2: parameters, gradients and optimizer state split over the devices (HSDP with "
     "shard)",
-    "tensor": "the matrices of every layer split over the devices (decoder-*, llama-*)",
+    "tensor": "the matrices of every layer split over the devices (decoder-*, llama-*, models with "
+    "experts)",
     "sequence": "tensor, with the rest of every layer split along the sequence (decoder-*)",
-    "pipeline": "devices hold consecutive layers and pass micro-batches on (decoder-*)",
+    "pipeline": "devices hold consecutive layers and pass micro-batches on (decoder-*, models "
+    "with experts)",
     "model": "layers split over devices, the whole batch passing through at once",
     "ep": "the experts of every layer spread over the devices, which send each other the tokens "
     "(models with experts)",

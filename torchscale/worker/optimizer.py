@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,10 @@ from torch import Tensor, nn
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.dtensors import as_dtensor, local_part
 from torchscale.worker.parallel.interface import Parallel
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
 
 _KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -34,19 +39,30 @@ def make_optimizer(cell: TrainingCell, parallel: Parallel) -> torch.optim.Optimi
     return kind([{"params": members} for members in _by_mesh(parallel.module)], **options)
 
 
-def clip_gradients(module: nn.Module, limit: float, groups: Iterable[dist.ProcessGroup]) -> None:
+def clip_gradients(
+    parameters: Iterable[nn.Parameter], limit: float, groups: Iterable[dist.ProcessGroup]
+) -> None:
     """Scale all gradients so that their norm over the whole model is at most ``limit``.
 
     torch cannot combine parameters of different meshes, so the squared norm of each mesh's is added
     up; it is also summed over ``groups``, whose ranks hold other parameters of the model.
+
+    Args:
+        parameters: Those of the module as it was before its first forward pass:
+            DistributedDataParallel takes the split ones out of the module then.
+        limit: The most that the norm may be.
+        groups: Groups of ranks with other parameters.
     """
     gradients: dict[object, list[Tensor]] = {}
-    for parameter in module.parameters():
+    splits: dict[object, _Split] = {}
+    for parameter in parameters:
         if parameter.grad is not None:
-            split = as_dtensor(parameter.grad)
-            kind = None if split is None else (split.device_mesh, split.placements)
+            split = _split_of(parameter)
+            kind = None if split is None else (split.is_local, split.mesh, split.placements)
             gradients.setdefault(kind, []).append(parameter.grad)
-    squared = _squared_norm(list(gradients.values()))
+            if split is not None:
+                splits[kind] = split
+    squared = _squared_norm([(members, splits.get(kind)) for kind, members in gradients.items()])
     for group in groups:
         dist.all_reduce(squared, group=group)
     # 1e-6 as in torch.nn.utils.clip_grads_with_norm_: no division by zero
@@ -55,6 +71,33 @@ def clip_gradients(module: nn.Module, limit: float, groups: Iterable[dist.Proces
         for gradient in members:
             local = local_part(gradient)
             local.mul_(scale.to(local.device))
+
+
+@dataclass(frozen=True)
+class _Split:
+    """How a parameter lies on a mesh. ``is_local``: it is the rank's part as a plain tensor, as
+    DistributedDataParallel holds it."""
+
+    is_local: bool
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+
+    def add_up(self, squared: Tensor) -> Tensor:
+        """The sum over the ranks that hold other parts."""
+        for dimension, placement in enumerate(self.placements):
+            if placement.is_shard():
+                dist.all_reduce(squared, group=self.mesh.get_group(dimension))
+        return squared
+
+
+def _split_of(parameter: nn.Parameter) -> _Split | None:
+    split = as_dtensor(parameter)
+    if split is not None:
+        return _Split(False, split.device_mesh, tuple(split.placements))
+    spec = getattr(parameter, "_st_info", None)  # torch.distributed.tensor.parallel.ddp
+    if spec is None:
+        return None
+    return _Split(True, spec.mesh, tuple(spec.placements))
 
 
 def _by_mesh(module: nn.Module) -> list[list[nn.Parameter]]:
@@ -66,13 +109,15 @@ def _by_mesh(module: nn.Module) -> list[list[nn.Parameter]]:
     return list(kinds.values())
 
 
-def _squared_norm(kinds: Sequence[Sequence[Tensor]]) -> Tensor:
+def _squared_norm(kinds: Sequence[tuple[Sequence[Tensor], _Split | None]]) -> Tensor:
     total: Tensor | None = None
-    for members in kinds:
+    for members, how in kinds:
         norm = torch.nn.utils.get_total_norm(members)
         split = as_dtensor(norm)
         whole = norm if split is None else split.full_tensor()
         squared = whole.detach().float() ** 2
+        if how is not None and how.is_local:
+            squared = how.add_up(squared)
         total = squared if total is None else total + squared.to(total.device)
     if total is None:
         return torch.zeros(())

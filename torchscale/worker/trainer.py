@@ -115,6 +115,7 @@ class Trainer:
         torch.manual_seed(cell.seed + cell.degrees.tokens_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)
         self.module, self.model = self._parallel.module.train(), self._parallel.model
+        self._parameters = list(self.module.parameters())
         self._precision = PrecisionPolicy(
             cell.precision, ranks.device, autocast=self._parallel.autocast
         )
@@ -188,7 +189,8 @@ class Trainer:
         return 1 if self._documents is None else POOL_STEPS
 
     def _expert_meter(self) -> ExpertMeter | None:
-        if not self.expert_layers:
+        # The stages of a pipeline hold other layers, each rank its own.
+        if not self.expert_layers or self._parallel.stages is not None:
             return None
         sync = self._cell.measurement.sync_cuda
         return ExpertMeter(self.expert_layers, make_clock(self._ranks.device, sync_cuda=sync))
@@ -199,7 +201,9 @@ class Trainer:
         loss = self._forward_backward()
         if self._cell.gradient_clipping is not None:
             self._precision.unscale(self.optimizer)
-            clip_gradients(self.module, self._cell.gradient_clipping, self._parallel.norm_groups)
+            clip_gradients(
+                self._parameters, self._cell.gradient_clipping, self._parallel.norm_groups
+            )
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         self._mark(Phase.OPTIMIZER, Phase.DATA)
@@ -373,6 +377,7 @@ class Trainer:
             self._workload,
             self._experts,
             self.expert_layers,
+            self._parameters,
         )
 
     def _clear_meters(self) -> None:

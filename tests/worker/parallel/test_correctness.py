@@ -76,6 +76,9 @@ SPREAD_ON_TWO: list[Any] = [
     {"name": "hybrid", "ep": 2},
     "cp",
     {"name": "cp", "parameters": "fsdp"},
+    "tensor",
+    "pipeline",
+    {"name": "pipeline", "schedule": "gpipe", "microbatches": 2},
 ]
 SPREAD_ON_FOUR: list[Any] = [
     "ep",
@@ -86,11 +89,20 @@ SPREAD_ON_FOUR: list[Any] = [
     {"name": "hybrid", "shard": 2, "ep": 2},
     "cp",
     {"name": "hybrid", "cp": 2, "ep": 2},
+    {"name": "hybrid", "tensor": 2, "ep": 2},
+    {"name": "hybrid", "pipeline": 2, "ep": 2},
+    {"name": "hybrid", "pipeline": 2, "tensor": 2},
+    {"name": "hybrid", "shard": 2, "tensor": 2},
+    {"name": "hybrid", "data": 2, "tensor": 2},
 ]
 SPREAD_VARIATIONS: list[tuple[Any, dict[str, Any]]] = [
     ({"name": "ep", "degree": 2}, {"gradient_accumulation": 2}),
     ({"name": "ep", "degree": 2}, {"gradient_clipping": 0.1}),
     ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+    ({"name": "hybrid", "tensor": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+    ({"name": "hybrid", "tensor": 2, "data": 2}, {"gradient_clipping": 0.1}),
+    ({"name": "hybrid", "pipeline": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+    ({"name": "hybrid", "tensor": 2, "ep": 2}, {"activation_checkpointing": "full"}),
     ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_accumulation": 2}),
     ("ep", {"activation_checkpointing": "full"}),
     ({"name": "ep", "dense": "fsdp"}, {"activation_checkpointing": "full"}),
@@ -240,7 +252,7 @@ def test_spread_experts_train_what_one_process_trains(
         assert all(rank["changed"] for rank in found["ranks"]), one.id
         assert found["differing"] is None, one.id
         for rank in found["ranks"]:
-            waits = one.strategy.name in ("ep", "hybrid", "fsdp", "cp")
+            waits = one.strategy.name in ("ep", "hybrid", "fsdp", "cp", "tensor")
             assert ("waits" in rank["signals"]) == waits, one.id
             for phases, seconds in rank["phases"]:
                 assert phases == pytest.approx(seconds, rel=1e-6), one.id

@@ -24,7 +24,7 @@ _MOST_HALVINGS = 1000
 """Below the exponent of the least float."""
 _LEAST_SPREAD = 0.005
 """Least standard deviation within a group, as between sound parts: a few rounds may be closer to each
-other than their noise, as where the periods of a quota give a rate a few values."""
+other than their noise."""
 
 
 @dataclass(frozen=True)

@@ -445,7 +445,7 @@ def _stages(
     if degrees.pipeline == 1:
         return None
     is_apart = result.steps is not None and result.steps.mean_sync is not None
-    if max(degrees.shard, degrees.tensor, degrees.context) > 1 and not is_apart:
+    if max(degrees.shard, degrees.tensor, degrees.expert, degrees.context) > 1 and not is_apart:
         return None
     ranks = range(degrees.world_size)
     return tuple(

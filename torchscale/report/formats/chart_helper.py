@@ -23,7 +23,7 @@ from torchscale.util.gc import gc_paused
 from torchscale.util.interpreter import module_command
 
 _FEWEST = 16
-"""Fewer charts, a fifteenth of a second each, are drawn before a process has started and imported
+"""Fewer charts, some hundredths of a second each, are drawn before a process has started and imported
 matplotlib."""
 _SIZE = struct.Struct("<Q")
 """What stands before each drawing in the file: its length in bytes."""

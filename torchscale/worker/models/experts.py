@@ -116,11 +116,24 @@ class Dispatch(Protocol):
         ...
 
 
+class PartSums(Protocol):
+    """How the outputs of ranks that hold parts of each expert's inner width become one."""
+
+    def enter(self, x: Tensor) -> Tensor:
+        """``x``, whose gradient is then that of all parts."""
+        ...
+
+    def leave(self, x: Tensor) -> Tensor:
+        """The sum of all parts."""
+        ...
+
+
 class ExpertLayer(SequenceModule):
     """Routed experts, and shared ones that every token goes to.
 
     Attributes:
         dispatch: How tokens get to the experts; ``None`` where this rank holds all of them.
+        sums: How parts of experts become whole ones; ``None`` where this rank holds whole ones.
         tokens: Tokens that the last forward pass sent to each expert, (E,), on the device.
         computed: Tokens that this rank's experts computed in the last forward pass.
     """
@@ -142,6 +155,7 @@ class ExpertLayer(SequenceModule):
         self.shared = shared
         self.balance = balance
         self.dispatch: Dispatch | None = None
+        self.sums: PartSums | None = None
         self.tokens: Tensor | None = None
         self.computed = 0
 
@@ -155,6 +169,8 @@ class ExpertLayer(SequenceModule):
         self.tokens = tokens
         x_ND, order = _as_computed(x_BTD.flatten(0, 1)), chosen.flatten().argsort(stable=True)
         places = order // self.router.chosen
+        if self.sums is not None:
+            x_ND, weights = self.sums.enter(x_ND), self.sums.enter(weights)
         x_MD = x_ND.index_select(0, places)
         if self.dispatch is None:
             self.computed = len(x_MD)
@@ -163,6 +179,8 @@ class ExpertLayer(SequenceModule):
             out_MD, self.computed = self.dispatch(x_MD, tokens, self.experts)
         out_MD = out_MD * weights.flatten().index_select(0, order).unsqueeze(1).to(out_MD.dtype)
         out_ND = torch.zeros_like(x_ND).index_add(0, places, out_MD)
+        if self.sums is not None:
+            out_ND = self.sums.leave(out_ND)
         out_BTD = out_ND.view_as(x_BTD)
         if self.shared is not None:
             out_BTD = out_BTD + self.shared(x_BTD)

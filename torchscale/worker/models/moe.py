@@ -6,7 +6,9 @@ Shapes: B samples, T tokens, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +18,18 @@ from torchscale.catalog.experts import ExpertShape, shape_of_options
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.borders import attended
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
-from torchscale.worker.models.interface import ContextSplit, Workload
+from torchscale.worker.models.interface import (
+    ContextSplit,
+    PipelineSplit,
+    TensorSplit,
+    Workload,
+)
 from torchscale.worker.models.rotary import Rotations, rotate
 from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss
 from torchscale.worker.models.text import token_batches
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 _INIT_STD = 0.02
 """Standard deviation of initial weights, as in GPT-2 (Radford et al., 2019)."""
@@ -39,10 +49,24 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     module = ExpertDecoder(
         shape, length, balance=float(options["balance"]), skew=float(options["skew"])
     )
+    carried = module.carried
+
+    def plan(sequence: bool) -> Mapping[str, ParallelStyle]:
+        from torchscale.worker.models.moe_split import tensor_plan  # noqa: PLC0415 - slow to import
+
+        del sequence
+        return tensor_plan(shape.num_layers)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return module.loss(logits, labels) + carried.take()  # type: ignore[no-any-return]
+
+    tensor = None if shape.kv_rank else TensorSplit(shape.num_kv_heads, plan)
     return Workload(
         module,
         token_batches(shape.vocab_size, length),
         length,
+        tensor=tensor,
+        pipeline=PipelineSplit(shape.num_layers, _stage, "input_ids", "labels", loss),
         experts=shape.num_experts,
         active_parameters=shape.active_parameters,
         context=ContextSplit(length),
@@ -77,21 +101,51 @@ def _check(shape: ExpertShape, skew: float) -> None:
         )
 
 
+class CarriedBalance:
+    """The loss for load balancing on its way from the last stage of a pipeline to where its loss is
+    computed, micro-batch by micro-batch."""
+
+    def __init__(self) -> None:
+        self._loss: Tensor | None = None
+
+    def put(self, loss: Tensor) -> None:
+        """Keep that of the forward pass that has just ended."""
+        self._loss = loss
+
+    def take(self) -> Tensor:
+        """What was kept.
+
+        Raises:
+            RuntimeError: there is none.
+        """
+        if self._loss is None:
+            raise RuntimeError("the loss of a pipeline was asked for before its last stage ran")
+        loss, self._loss = self._loss, None
+        return loss
+
+
 class ExpertDecoder(nn.Module):
     """Pre-norm blocks (RMSNorm) with rotary positions; no biases, no dropout, separate embedding
-    and head. The first ``dense_layers`` have a dense feed-forward."""
+    and head. The first ``dense_layers`` have a dense feed-forward.
+
+    A stage of a pipeline lacks the parts that belong to others. What it passes on has one more
+    dimension than the hidden size: the loss for load balancing of the layers so far.
+    """
 
     def __init__(self, shape: ExpertShape, length: int, *, balance: float, skew: float) -> None:
         super().__init__()
         hidden = shape.hidden_size
-        self.embedding = nn.Embedding(shape.vocab_size, hidden)
-        self.blocks = nn.ModuleList(
-            Block(shape, _feed_forward(shape, layer, balance, skew))
-            for layer in range(shape.num_layers)
+        self.embedding: nn.Module | None = nn.Embedding(shape.vocab_size, hidden)
+        self.blocks = nn.ModuleDict(
+            {
+                str(layer): Block(shape, _feed_forward(shape, layer, balance, skew))
+                for layer in range(shape.num_layers)
+            }
         )
-        self.norm = nn.RMSNorm(hidden)
-        self.head = nn.Linear(hidden, shape.vocab_size, bias=False)
+        self.norm: nn.Module | None = nn.RMSNorm(hidden)
+        self.head: nn.Module | None = nn.Linear(hidden, shape.vocab_size, bias=False)
         self.loss = NextTokenLoss()
+        self.carried = CarriedBalance()
         self.rotations = Rotations(length, shape.rope_size if shape.kv_rank else shape.head_size)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding | ExpertRouter | Experts):
@@ -101,22 +155,31 @@ class ExpertDecoder(nn.Module):
     def forward(
         self,
         input_ids: Tensor,
-        labels: Tensor,
+        labels: Tensor | None = None,
         positions: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """The loss, that for load balancing included; ``input_ids`` and ``labels`` (B, T).
-        ``positions`` and ``documents``, both (B, T), are of tokens of several documents in a
-        sample, which do not see each other."""
-        x = self.embedding(input_ids)
+        """The loss, that for load balancing included; ``input_ids`` and ``labels`` (B, T). Without
+        labels what the next stage takes, or logits (B, T, V). ``positions`` and ``documents``, both
+        (B, T), are of tokens of several documents in a sample, which do not see each other."""
+        x, carried = input_ids, []
+        if self.embedding is None:
+            x, carried = input_ids[..., :-1], [input_ids[..., -1].float().mean()]
+        else:
+            x = self.embedding(input_ids)
         cosines, sines = self.rotations(input_ids.shape[1], positions)
         mask = attended(documents)
-        balance = []
-        for block in self.blocks:
+        for block in self.blocks.values():
             x, loss = block(x, cosines, sines, mask=mask)
-            balance.append(loss.float())
+            carried.append(loss.float())
+        balance = torch.stack(carried).sum()
+        if self.head is None or self.norm is None:
+            return torch.cat((x, balance.to(x.dtype).expand(*x.shape[:-1], 1)), dim=-1)
         logits: Tensor = self.head(self.norm(x))
-        return self.loss(logits, labels) + torch.stack(balance).sum()  # type: ignore[no-any-return]
+        if labels is None:
+            self.carried.put(balance)
+            return logits
+        return self.loss(logits, labels) + balance  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -236,3 +299,16 @@ def _feed_forward(shape: ExpertShape, layer: int, balance: float, skew: float) -
         balance=balance,
         skew=skew,
     )
+
+
+def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:
+    """A decoder with some of the layers of ``module``, sharing its parameters."""
+    assert isinstance(module, ExpertDecoder)  # noqa: S101 - narrows for the type checker
+    stage = copy.copy(module)
+    stage._modules = dict(module._modules)
+    stage.blocks = nn.ModuleDict({str(layer): module.blocks[str(layer)] for layer in layers})
+    if not first:
+        stage.embedding = None
+    if not last:
+        stage.norm = stage.head = None
+    return stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Container, Iterator
 from time import perf_counter
 
 import torch
@@ -14,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from torchscale.config.strategy import CommHook, Ddp
+from torchscale.worker.dtensors import as_dtensor
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.process_group import Ranks
 
@@ -57,7 +59,13 @@ def replicate_beside_experts(
     """``module`` replicated over one dimension of a mesh, without the parameters of ``experts``,
     which differ between ranks."""
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, experts)  # type: ignore[no-untyped-call]
+    if any(as_dtensor(one) is not None for one in _other_parameters(module, experts)):
+        return DistributedDataParallel(module, device_mesh=mesh)
     return DistributedDataParallel(module, process_group=mesh.get_group())
+
+
+def _other_parameters(module: nn.Module, names: Container[str]) -> Iterator[nn.Parameter]:
+    return (one for name, one in module.named_parameters() if name not in names)
 
 
 class ReadyTimes:

@@ -18,32 +18,47 @@ from torch.distributed.tensor import DTensor, Shard
 from torchscale.worker.dtensors import local_part
 from torchscale.worker.models.experts import ExpertLayer, Experts, expert_layers
 
+EXPERT, TENSOR = "expert", "tensor"
+"""Dimensions of a mesh along which experts are shared out."""
+_INNER = {"gate": 2, "up": 2, "down": 1}
+"""The dimension of an expert's matrices that is its inner width."""
+
 
 def spread(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Leave this rank its consecutive part of each layer's experts, in place.
+    """Leave this rank its part of each layer's experts, in place: of ranks along ``expert`` each
+    has a consecutive part of them, of those along ``tensor`` each a part of every one's inner width.
 
     Args:
-        module: A model that holds all experts.
-        mesh: The ranks that share them, one dimension.
+        module: A model, or a stage of one, that holds all experts of its layers.
+        mesh: The ranks that share them: one of these dimensions, or both in this order.
 
     Raises:
-        ValueError: the model has no experts, or the ranks do not divide their number.
+        ValueError: the ranks do not divide the number of experts, or their inner width.
     """
-    layers = expert_layers(module)
-    if not layers:
-        raise ValueError("the model has no experts that can be spread over ranks")
-    for layer in layers:
-        if layer.router.experts % mesh.size():
-            raise ValueError(
-                f"{mesh.size()} devices do not divide the {layer.router.experts} experts of a layer"
-            )
-        place, ranks = mesh.get_local_rank(), mesh.size()
+    names = mesh.mesh_dim_names or ()
+    for layer in expert_layers(module):
         for name, parameter in list(layer.experts.named_parameters()):
-            part = parameter.detach().chunk(ranks)[place].clone()
-            shard = DTensor.from_local(part, mesh, [Shard(0)], run_check=False)
+            part, placements = parameter.detach(), []
+            for dimension in names:
+                along = 0 if dimension == EXPERT else _INNER[name]
+                part = _part(part, along, mesh[dimension])
+                placements.append(Shard(along))
+            shard = DTensor.from_local(part.clone(), mesh, placements, run_check=False)
             setattr(layer.experts, name, nn.Parameter(shard))
-        layer.experts.gradient_share = 1 / ranks
-        layer.dispatch = AllToAll(mesh.get_group())
+        if EXPERT in names:
+            layer.experts.gradient_share = 1 / mesh[EXPERT].size()
+            layer.dispatch = AllToAll(mesh[EXPERT].get_group())
+        if TENSOR in names:
+            layer.sums = SumOverParts(mesh[TENSOR].get_group())
+
+
+def _part(whole: Tensor, along: int, mesh: DeviceMesh) -> Tensor:
+    """This rank's equal part along a dimension."""
+    ranks, size = mesh.size(), whole.shape[along]
+    if size % ranks:
+        what = "experts of a layer" if along == 0 else "dimensions of an expert's inner width"
+        raise ValueError(f"{ranks} devices do not divide the {size} {what}")
+    return whole.chunk(ranks, dim=along)[mesh.get_local_rank()]
 
 
 def expert_parameter_names(module: nn.Module) -> list[str]:
@@ -54,6 +69,51 @@ def expert_parameter_names(module: nn.Module) -> list[str]:
         if isinstance(part, Experts)
         for name, _ in part.named_parameters()
     ]
+
+
+class SumOverParts:
+    """Experts whose inner width is split over ranks that see the same tokens: each rank's output is
+    a part of a sum, and so is its gradient of what comes in."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+
+    def enter(self, x: Tensor) -> Tensor:
+        """``x``, which all ranks have; its gradient is the sum over them."""
+        return cast(Tensor, _Enter.apply(x, self._group))  # type: ignore[no-untyped-call]
+
+    def leave(self, x: Tensor) -> Tensor:
+        """The sum of ``x`` over the ranks; each gets its whole gradient."""
+        return cast(Tensor, _Leave.apply(x, self._group))  # type: ignore[no-untyped-call]
+
+
+class _Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:  # noqa: ANN401 - torch's own interface
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - torch's own interface
+        return _summed(gradients[0], ctx.group), None
+
+
+class _Leave(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:  # noqa: ANN401 - torch's own interface
+        del ctx
+        return _summed(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - torch's own interface
+        del ctx
+        return gradients[0], None
+
+
+def _summed(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    total = x.contiguous().clone()
+    dist.all_reduce(total, group=group)
+    return total
 
 
 class AllToAll:

@@ -47,6 +47,8 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
     mesh = _mesh(degrees.beside_experts(sharded=_sharding(cell) is not None), ranks)
     expert_mesh = _expert_mesh(degrees, ranks)
     coordinate = degrees.coordinate(ranks.rank)
+    if degrees.expert > 1 and not expert_layers(workload.module):
+        raise ValueError("the model has no experts that can be spread over ranks")
     parts: dict[int, nn.Module] = {0: workload.module}
     stages = 1
     if degrees.pipeline > 1:
@@ -66,8 +68,7 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         if degrees.tensor > 1:
             matrices = _required(workload.tensor, "split by tensor parallelism", cell)
             tensor.split(part, matrices, mesh["tensor"], sequence=is_sequence_parallel(strategy))
-        if expert_mesh is not None:
-            expert.spread(part, expert_mesh["expert"])
+        _spread_experts(part, degrees, mesh if expert_mesh is None else expert_mesh)
         wrapped[number] = _shard_or_replicate(part, cell, mesh, expert_mesh, ranks)
     sharded = _sharding(cell)
     autocast = sharded is None or not fsdp.casts_parameters(
@@ -111,10 +112,19 @@ def parallelize_on_mesh(workload: Workload, cell: TrainingCell, ranks: Ranks) ->
         _as_module(wrapped),
         autocast=autocast,
         stages=runner,
-        waits_in_python=degrees.shard > 1 or degrees.tensor > 1 or take is not None,
+        waits_in_python=max(degrees.shard, degrees.tensor, degrees.expert) > 1 or take is not None,
         take=take,
         norm_groups=groups,
     )
+
+
+def _spread_experts(part: nn.Module, degrees: Degrees, mesh: DeviceMesh) -> None:
+    """Spread experts over the ranks that share them, and split each over those that share every
+    matrix."""
+    shared = {expert.EXPERT: degrees.expert, expert.TENSOR: degrees.tensor}
+    dimensions = tuple(name for name, degree in shared.items() if degree > 1)
+    if dimensions and expert_layers(part):
+        expert.spread(part, mesh[dimensions])
 
 
 def _as_module(parts: Mapping[int, nn.Module]) -> nn.Module:

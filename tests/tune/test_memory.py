@@ -120,6 +120,24 @@ def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.Monk
     assert predicted.asked == 1
 
 
+@pytest.mark.parametrize("changed", [{"precision": "fp8"}, {"precision": "mxfp8"}])
+def test_states_are_those_of_a_type_that_can_be_predicted(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
+) -> None:
+    predicted = Predicted({})
+    asked: list[TrainingCell] = []
+
+    def nothing(cell: TrainingCell) -> None:
+        asked.append(cell)
+
+    predicted.peak_of = nothing
+    monkeypatch.setattr("torchscale.tune.memory.predict_cells", predicted)
+    cell = on_four("tensor", training=changed, model={"compile": True})
+    MemoryForecast(planned(experiment(gpu_counts=[4])), 4).predict([cell])
+    (whole,) = [one for one in asked if one.strategy.name == "ddp"]
+    assert (whole.precision, whole.compile) == ("bf16", False)
+
+
 def test_a_limit_of_the_config_counts_where_it_is_lower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchscale.tune.memory.predict_cells", Predicted({"ddp": 3 * GIB}))
     limited = planned(experiment(gpu_counts=[4], memory={"limit": "2GiB"}))

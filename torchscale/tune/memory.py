@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.config.hidden import hidden_environment
 from torchscale.config.strategy import sharding
 from torchscale.launch.prediction import predict_cells
@@ -92,7 +93,7 @@ def as_ddp(cell: TrainingCell) -> TrainingCell:
 def _whole(cell: TrainingCell) -> TrainingCell:
     """What has the states of the cell's whole model, and can be predicted."""
     content = {**as_ddp(cell).model_dump(), "compile": False}
-    if cell.precision == "fp8":
+    if cell.precision in ("fp8", *BLOCK_SCALED):
         content["precision"] = "bf16"
     return TrainingCell.model_validate(content)
 

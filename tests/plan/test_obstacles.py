@@ -160,6 +160,11 @@ def strategy(name: str, **options: Any) -> dict[str, Any]:
             "torch.compile fails on tensor parallelism combined with data parallelism",
         ),
         (
+            {"models": "tiny-moe", "parallel": strategy("hybrid", cp=2, tensor=2)},
+            "models with experts that are split along the sequence and by tensor or pipeline "
+            "parallelism were never compared with a single process; use cp with copies, shard or ep",
+        ),
+        (
             {"parallel": strategy("hybrid", cp=3)},
             "tensor 1 × pipeline 1 × context 3 does not multiply to 4 devices",
         ),

@@ -89,10 +89,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         other_processes=_mean([launch.other_processes for launch in launches]),
         throttled=_reasons([launch.throttled for launch in launches]),
         allocation_retries=_total([launch.allocation_retries for launch in launches]),
-        page_faults=max(
-            (launch.page_faults for launch in launches if launch.page_faults is not None),
-            default=None,
-        ),
+        page_faults=_most([launch.page_faults for launch in launches]),
         fetched_memory=_fetched_memory([launch.fetched_memory for launch in launches], scales),
         on_device=first.on_device,
         split_sequences=first.split_sequences,
@@ -107,6 +104,11 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
     if all(launch.hosts == first.hosts for launch in launches):
         pooled = replace(pooled, hosts=first.hosts)
     return _with_typical_variation(pooled, launches, scales)
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    """The largest that was measured."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def _lengths(launches: Sequence[LengthLoad | None], scales: Sequence[float]) -> LengthLoad | None:

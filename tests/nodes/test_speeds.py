@@ -74,19 +74,16 @@ def test_two_slow_ones_of_four_nodes_accuse_nobody() -> None:
     assert not judge_speeds(fleet(4, {1: 0.8, 2: 0.8}), {}).low
 
 
-def test_an_interval_that_holds_the_limit_accuses_nobody() -> None:
+def with_an_unsteady_node() -> dict[int, AcceptanceRun]:
+    """Four nodes, of which node 1 is slow in the middle, and so uneven that it may not be."""
     runs = fleet(4, {1: 0.86})
-    shaky = (
-        runs[1]
-        .series[0]
-        .model_copy(
-            update={
-                "values": tuple(7.74 * factor for factor in (1.3, 0.8, 1.2, 0.75, 1, 1, 1.3, 0.8))
-            }
-        )
-    )
-    runs[1] = runs[1].model_copy(update={"series": (shaky,)})
-    assert not judge_speeds(runs, {}).low
+    values = tuple(7.74 * factor for factor in (1.3, 0.8, 1.2, 0.75, 1, 1, 1.3, 0.8))
+    unsteady = runs[1].series[0].model_copy(update={"values": values})
+    return runs | {1: runs[1].model_copy(update={"series": (unsteady,)})}
+
+
+def test_an_interval_that_holds_the_limit_accuses_nobody() -> None:
+    assert not judge_speeds(with_an_unsteady_node(), {}).low
 
 
 def with_quota(runs: dict[int, AcceptanceRun], rank: int, cpus: float) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.analysis.health.test_node import with_gpu
 from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
-from tests.nodes.test_speeds import fleet
+from tests.nodes.test_speeds import fleet, with_an_unsteady_node
 from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
 from torchscale.nodes.fleet import judge_fleet, judge_pairwise
@@ -145,17 +145,7 @@ def test_a_slow_link_has_an_action_and_a_network_where_there_are_several() -> No
 
 
 def test_a_figure_below_its_limit_without_certainty_is_marked() -> None:
-    runs = fleet(4, {1: 0.86})
-    shaky = (
-        runs[1]
-        .series[0]
-        .model_copy(
-            update={
-                "values": tuple(7.74 * factor for factor in (1.3, 0.8, 1.2, 0.75, 1, 1, 1.3, 0.8))
-            }
-        )
-    )
-    runs[1] = runs[1].model_copy(update={"series": (shaky,)})
+    runs = with_an_unsteady_node()
     lines = printed(
         judge_fleet([fleet_node(rank) for rank in range(4)], None, speeds=judge_speeds(runs, {}))
     )

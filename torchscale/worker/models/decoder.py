@@ -60,7 +60,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         token_batches(vocabulary, length),
         length,
         tensor=TensorSplit(heads, plan, takes_sequence=True, length=length),
-        pipeline=PipelineSplit(layers, _stage, "input_ids", "labels", module.loss),
+        pipeline=PipelineSplit(layers, stage_of, "input_ids", "labels", module.loss),
         context=ContextSplit(length),
     )
 
@@ -166,14 +166,13 @@ class FeedForward(nn.Module):
         return self.down(functional.gelu(self.up(x)))  # type: ignore[no-any-return]
 
 
-def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:
-    """A decoder with some of the layers of ``module``, sharing its parameters."""
-    assert isinstance(module, Decoder)  # noqa: S101 - narrows for the type checker
+def stage_of(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:
+    """A decoder with some of the layers of ``module``, sharing its parameters: of any that has
+    ``embedding``, ``blocks`` by number, ``norm`` and ``head``."""
     stage = copy.copy(module)
     stage._modules = dict(module._modules)
-    stage.blocks = nn.ModuleDict({str(layer): module.blocks[str(layer)] for layer in layers})
-    if not first:
-        stage.embedding = None
-    if not last:
-        stage.norm = stage.head = None
+    blocks = module.get_submodule("blocks")
+    stage.blocks = nn.ModuleDict({str(layer): blocks.get_submodule(str(layer)) for layer in layers})
+    left_out = ("embedding",) * (not first) + ("norm", "head") * (not last)
+    stage._modules.update(dict.fromkeys(left_out))
     return stage

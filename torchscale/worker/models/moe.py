@@ -6,7 +6,6 @@ Shapes: B samples, T tokens, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from torch.nn import functional
 from torchscale.catalog.experts import ExpertShape, shape_of_options
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.borders import attended
+from torchscale.worker.models.decoder import stage_of
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
 from torchscale.worker.models.interface import (
     ContextSplit,
@@ -66,7 +66,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         token_batches(shape.vocab_size, length),
         length,
         tensor=tensor,
-        pipeline=PipelineSplit(shape.num_layers, _stage, "input_ids", "labels", loss),
+        pipeline=PipelineSplit(shape.num_layers, stage_of, "input_ids", "labels", loss),
         experts=shape.num_experts,
         active_parameters=shape.active_parameters,
         context=ContextSplit(length),
@@ -299,16 +299,3 @@ def _feed_forward(shape: ExpertShape, layer: int, balance: float, skew: float) -
         balance=balance,
         skew=skew,
     )
-
-
-def _stage(module: nn.Module, layers: range, first: bool, last: bool) -> nn.Module:
-    """A decoder with some of the layers of ``module``, sharing its parameters."""
-    assert isinstance(module, ExpertDecoder)  # noqa: S101 - narrows for the type checker
-    stage = copy.copy(module)
-    stage._modules = dict(module._modules)
-    stage.blocks = nn.ModuleDict({str(layer): module.blocks[str(layer)] for layer in layers})
-    if not first:
-        stage.embedding = None
-    if not last:
-        stage.norm = stage.head = None
-    return stage

@@ -575,6 +575,31 @@ def test_a_winner_that_a_verification_does_not_confirm_is_not_the_choice() -> No
     assert search.choice == START
 
 
+@pytest.mark.parametrize("is_slow_in_the_end", [False, True])
+def test_what_is_faster_than_the_winner_after_all_is_verified_in_its_turn(
+    is_slow_in_the_end: bool,
+) -> None:
+    """One strategy was lucky until its verification, where it still gains. The other is faster, and
+    keeps the place of the winner if a verification of its own confirms that."""
+    half, tensor = STRATEGIES["strategy"][:2]
+    ran: dict[Setting, int] = {}
+    works = machine({"strategy=half": 0.1, "strategy=tensor": 0.2}, noise=0.001)
+
+    def measure(setting: Setting) -> Measured:
+        ran[setting] = ran.get(setting, 0) + 1
+        measured = works(setting)
+        assert measured.log is not None
+        lucky = setting == (half,) and ran[setting] <= 2
+        late = is_slow_in_the_end and setting == (tensor,) and ran[setting] > 3
+        return replace(measured, log=measured.log + 0.2 * lucky - 0.3 * late)
+
+    axes = {"strategy": [half, tensor]}
+    search = run(Search(axes, budget_seconds=1e6, traits=TRAITS, most_launches=40), measure)
+    assert search.choice == ((half,) if is_slow_in_the_end else (tensor,))
+    assert search.is_verified
+    assert search.trials[tensor,].launches >= 4
+
+
 def test_a_batch_that_fits_one_strategy_alone_is_tried_with_it() -> None:
     """By itself it is out of memory; sharded it fits and gains."""
     works = machine({"strategy=half": 0.05, "batch=64": 0.3})

@@ -178,7 +178,7 @@ class Search:
         self.is_cut_short = False
         self.spent_seconds = 0.0
         self._history: list[tuple[Setting, float]] = []
-        self._verification: list[tuple[float, float]] = []
+        self._verifications: dict[Setting, list[tuple[float, float]]] = {}
         self._outlook: Outlook | None = None
         self._new_seconds = 0.0
         self._budget_used_up = False
@@ -285,7 +285,7 @@ class Search:
             self.ending = "start failed"
             return
         if self.winner != START:
-            yield from self._verify()
+            yield from self._verify_winner()
         elif self._traits:
             yield from self._challenge()
         self.ending = "budget" if self._budget_used_up else "complete"
@@ -428,13 +428,38 @@ class Search:
         self.winner = outlook.simplest if outlook.gain > SURE * outlook.error else START
         return outlook
 
+    def _verify_winner(self) -> Generator[Setting, Measured, None]:
+        """Verify the winner. Over an axis with traits, whose values are many and launched once or
+        twice, the launches of the verification may show that another is faster: the comparison then
+        goes on, and that one is verified in its turn. An earlier winner keeps its verification."""
+        yield from self._verify()
+        while self._traits and self._has_room_for_another:
+            verified = self.winner
+            yield from self._compare_settings()
+            if self.winner == START:
+                self.winner = verified
+            if self.winner in self._verifications:
+                return
+            yield from self._verify()
+            if not self.is_verified:
+                self.winner = verified
+                return
+
+    @property
+    def _has_room_for_another(self) -> bool:
+        """Whether the bounds leave room for one more verification."""
+        if self._budget_used_up or not self._can_verify or self._most_launches is None:
+            return False
+        return len(self._history) + FEWEST_OF_VERIFICATION <= self._most_launches
+
     def _verify(self) -> Generator[Setting, Measured, None]:
         """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so
         far; none where the budget has no room for the fewest that say anything."""
         if not self._is_recorded(self.winner) and not self._can_verify:
             self._budget_used_up = True
             return
-        yield from self._alternate(self.winner, self._pairs_needed(), self._verification)
+        pairs = self._verifications.setdefault(self.winner, [])
+        yield from self._alternate(self.winner, self._pairs_needed(), pairs)
 
     def _challenge(self) -> Generator[Setting, Measured, None]:
         """The start and its strongest rival by turns, as in a verification: that nothing is faster
@@ -452,14 +477,15 @@ class Search:
         if gain is None:
             return
         if gain.rounds >= _MIN_PAIRS and gain.interval()[0] > 1:
-            self.winner, self._verification = rival, pairs
+            self.winner = rival
+            self._verifications[rival] = pairs
             return
         self.runner_up = RunnerUp(rival, gain)
 
     @property
     def verified(self) -> Gain | None:
         """The winner over the start, in alternating launches that decided nothing else."""
-        return paired_gain(self._verification)
+        return paired_gain(self._verifications.get(self.winner, []))
 
     def _alternate(
         self, setting: Setting, rounds: int, pairs: list[tuple[float, float]]

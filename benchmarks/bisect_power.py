@@ -6,11 +6,12 @@
     python benchmarks/bisect_power.py --games 20 --noise 0.03
     python benchmarks/bisect_power.py --folder results/bisect-job-1a2b3c4d   # noise that was measured
 
-Twelve versions, of which one adds 5, 10 or 30 %; none; a further one with two states; the slow ones
-with two states; two factors of which one, both together, either or each decides. Noise is normal,
-with heavy tails (Student's t with three degrees of freedom, scaled to the same size), with a level
-that drifts by a third of the noise from launch to launch, or drawn from what the launches of a
-folder differ from the means of their environments, in runs of eight as they followed each other.
+Twelve versions, of which one adds 5, 10 or 30 %; none; a further one with two states, anywhere and
+beside it; the slow ones with two states; two factors of which one, both together, either or each
+decides. Noise is normal, with heavy tails (Student's t with three degrees of freedom, scaled to the
+same size), with a level that drifts by a third of the noise from launch to launch, or drawn from
+what the launches of a folder differ from the means of their environments, in runs of eight as they
+followed each other.
 
 Beside it stands the textbook's halving: a question for the difference and one for each of four
 halvings, each with an equal share of the same error, as many alternating launches of two
@@ -156,12 +157,33 @@ def other_state_case(cost: float) -> Case:
     ) -> tuple[list[float], dict[int, tuple[float, float]], Hypothesis | None]:
         truth = answers[game % len(answers)]
         middle = [place for place in range(1, VERSIONS - 1) if place != truth.members[0]]
-        place = middle[(game * 7) % len(middle)]
-        sign = 1 if place < truth.members[0] else -1
-        levels = [cost * truth.is_slow(place) for place in range(VERSIONS)]
-        return levels, {place: (0.5, (1 + cost) ** sign - 1)}, truth
+        return *_beside_two_states(truth, middle[(game * 7) % len(middle)], cost), truth
 
     return Case(f"adds {cost:.0%}; another has two states", answers, costs)
+
+
+def neighbor_state_case(cost: float) -> Case:
+    """One of twelve adds ``cost``; the one before it (of the second: after it) has a second state
+    that costs as much."""
+    answers = steps(VERSIONS)
+
+    def costs(
+        game: int,
+    ) -> tuple[list[float], dict[int, tuple[float, float]], Hypothesis | None]:
+        truth = answers[game % len(answers)]
+        first = truth.members[0]
+        return *_beside_two_states(truth, first - 1 if first > 1 else first + 1, cost), truth
+
+    return Case(f"adds {cost:.0%}; its neighbor has two states", answers, costs)
+
+
+def _beside_two_states(
+    truth: Hypothesis, place: int, cost: float
+) -> tuple[list[float], dict[int, tuple[float, float]]]:
+    """Costs by an answer, and the environment whose launches are at both levels."""
+    sign = 1 if place < truth.members[0] else -1
+    levels = [cost * truth.is_slow(version) for version in range(VERSIONS)]
+    return levels, {place: (0.5, (1 + cost) ** sign - 1)}
 
 
 def slow_states_case(cost: float) -> Case:
@@ -201,13 +223,16 @@ def cases() -> list[Case]:
         version_case(0.0),
         *map(version_case, COSTS),
         other_state_case(0.3),
+        neighbor_state_case(0.3),
         slow_states_case(0.3),
         *(factor_case(kind, 0.1) for kind in Kind if kind is not Kind.STEP),
     ]
 
 
 def play(case: Case, noise: Noise, game: int) -> tuple[str, int]:
-    """``right``, ``named among several``, ``wrong`` or how else it ended; and the launches."""
+    """``right``, ``named among several``, ``wrong`` or how else it ended; and the launches.
+    Where the version before the answer has two states, it is to be named, as one with two states or
+    as unsteady, for it to be right, and the answer may then be one of both."""
     random = np.random.default_rng(game)
     costs, states, truth = case.costs(game)
     search = Search(case.answers, len(costs), case.limits)
@@ -221,7 +246,17 @@ def play(case: Case, noise: Noise, game: int) -> tuple[str, int]:
             if random.random() < probability:
                 log += math.log1p(cost)
             search.add(place, math.exp(log))
-    return _judged(search, truth), len(search.launches)
+    outcome = _judged(search, truth)
+    if truth is None or list(states) != [truth.members[0] - 1]:
+        return outcome, len(search.launches)
+    if outcome == "right":
+        outcome = "two states not named"
+    first_slow = truth.members[0]
+    named = {*search.modes, *search.unsteady}
+    if outcome == "named among several" and named == {first_slow - 1}:
+        answers = {one.members[0] for one in search.answer}
+        outcome = "right" if answers == {first_slow - 1, first_slow} else outcome
+    return outcome, len(search.launches)
 
 
 def _judged(search: Search, truth: Hypothesis | None) -> str:

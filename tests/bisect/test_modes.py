@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchscale.bisect.modes import FALSE_ALARM, Modes, has_outlier, is_of_machine, two_modes
+from torchscale.bisect.modes import (
+    FALSE_ALARM,
+    Modes,
+    has_outlier,
+    is_of_machine,
+    two_modes,
+)
 
 ALTERNATING = [0.0, 0.3, 0.01, 0.31, -0.01, 0.29, 0.0, 0.3]
 
@@ -61,6 +67,38 @@ def test_states_far_apart_are_found(count: int, least: float) -> None:
             two_modes(list(0.02 * random.standard_normal(count) + 0.2 * slow), 0.03) is not None
         )
     assert found >= least * 200
+
+
+def test_states_five_noises_apart_are_found_beside_others_with_one() -> None:
+    """Twenty-four launches; without the others' noise a mixture looks like wide noise."""
+    random = np.random.default_rng(2)
+    found = alone = 0
+    for _ in range(200):
+        slow = random.random(24) < 0.5
+        logs = list(0.05 * random.standard_normal(24) + 0.25 * slow)
+        others = [list(0.05 * random.standard_normal(8)) for _ in range(4)]
+        found += two_modes(logs, 0.03, others) is not None
+        alone += two_modes(logs, 0.03) is not None
+    assert found >= 0.6 * 200
+    assert alone < 0.3 * 200
+
+
+@pytest.mark.parametrize("count", [6, 8, 12, 16, 24])
+@pytest.mark.parametrize("kind", ["normal", "heavy", "skewed"])
+def test_false_alarms_beside_others_with_the_same_noise(count: int, kind: str) -> None:
+    """Of 1,000 environments."""
+    random = np.random.default_rng(count)
+    draw = {
+        "normal": random.standard_normal,
+        "heavy": lambda size: random.standard_t(3, size),
+        "skewed": random.standard_exponential,
+    }[kind]
+    alarms = 0
+    for _ in range(1000):
+        others = [list(draw(8)) for _ in range(4)]
+        modes = two_modes(list(draw(count)), 0.0, others)
+        alarms += modes is not None and not is_of_machine(modes, others)
+    assert alarms <= {"normal": 5, "heavy": 20, "skewed": 15}[kind]
 
 
 def test_slow_launches_of_all_environments_are_the_machine() -> None:

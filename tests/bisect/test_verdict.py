@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -43,7 +44,7 @@ def bisection_export() -> BisectionExport:
     search = Search(SIX.hypotheses, 6, Limits())
     search.set_unusable(1, "could not be built: no wheel")
     states = iter([1.0, 1.5] * 20)
-    for _ in range(8):
+    for _ in range(12):
         search.add(2, next(states))
         for place in (0, 5, 3):
             search.add(place, 1.0 if place < 3 else 1.2)
@@ -119,15 +120,31 @@ def test_states_of_environments_are_told() -> None:
         "demo 1.5": "ok",
     }
     assert result.answers == (("demo 1.1",), ("demo 1.2",), ("demo 1.3",))
-    assert "demo 1.2 has two states: 4 of 8 launches take 50.0 % longer" in result.notes[0]
+    assert "demo 1.2 has two states: 6 of 12 launches take 50.0 % longer" in result.notes[0]
     assert result.environments[2].mean == pytest.approx(math.sqrt(1.5))
+
+
+def test_launches_that_scatter_more_are_told() -> None:
+    search = Search(SIX.hypotheses, 6, Limits())
+    random = np.random.default_rng(4)
+    while asked := search.next_round():
+        for place in asked:
+            noise = 0.1 if place == 2 else 0.02
+            log = math.log1p(0.2 * (place >= 3)) + noise * random.standard_normal()
+            search.add(place, math.exp(log))
+    result = told(SIX, search)
+    assert result.environments[2].state == "unsteady"
+    assert result.answers == (("demo 1.2",), ("demo 1.3",))
+    (note,) = result.notes
+    assert note.startswith("Launches of demo 1.2 scatter more than those of the others: two states")
+    assert note.endswith("or more noise. Its launches do not count.")
 
 
 def test_the_table_has_a_row_for_each_environment_and_the_line_to_type() -> None:
     text = printed(bisection_export())
     assert "Slower since one of demo 1.1, demo 1.2, demo 1.3" in text
     assert "could not be built: no wheel" in text
-    assert "two states: 4 of 8 launches take 50.0 % longer" in text
+    assert "two states: 6 of 12 launches take 50.0 % longer" in text
     assert text.rstrip().endswith("Again: torchscale bisect …")
 
 

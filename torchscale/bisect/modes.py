@@ -1,11 +1,12 @@
 """Environments whose launches fall into two clusters. Pure.
 
-Launches are split where the two parts differ most, at least two on each side. The share of their
-spread that is between the parts is compared with what normal noise of the same number of launches
-reaches once in a thousand times, by simulation: the share depends on neither level nor size of the
-noise. The question is asked at 6, 8, 12, 16, 24, … launches alone, so that few looks add up. Besides,
-the clusters lie far apart, launches change between them (a machine that was slower for a while is no
-environment with two states), and other environments have fewer such launches.
+Where the noise of the others is known, by likelihood (:mod:`torchscale.bisect.states`). Else launches
+are split where the two parts differ most, at least two on each side. The share of their spread that
+is between the parts is compared with what normal noise of the same number of launches reaches once
+in a thousand times, by simulation: the share depends on neither level nor size of the noise; and
+the clusters lie far apart. That is asked at 6, 8, 12, 16, 24, … launches alone, so that few looks
+add up. Besides, launches change between the clusters (a machine that was slower for a while
+is no environment with two states), and other environments have fewer such launches.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.bisect.states import weigh
+
 FEWEST = 6
 """Launches from which on two clusters can be told from noise."""
+FEWEST_WEIGHED = 8
+"""The same, where the noise of the others is known: of fewer launches all shapes are alike."""
 FALSE_ALARM = 0.001
-"""Of a look at an environment with normal noise."""
+"""Of a look at an environment with normal noise, where that of the others is not known."""
 _DRAWS = 100_000
 _LOOKS = frozenset(
     {size for power in range(3, 10) for size in (2**power, 3 * 2 ** (power - 1))} | {FEWEST}
@@ -29,10 +34,13 @@ _LOOKS = frozenset(
 _APART = 3.0
 """Standard deviations within clusters between the nearest launches of both: skewed noise, with a
 few late launches, rarely has such a gap (of exponential noise in 1 to 2 % of environments)."""
+_FEWEST_OF_STATE = 2
+"""A single late launch is no state."""
 _OUTLIER_APART = 4.0
 """The same for :func:`has_outlier`, which asks more often."""
-_SAME_SHARE = 0.02
-"""Probability by chance up to which an environment has more slow launches than the others."""
+_SAME_SHARE = 0.005
+"""Probability by chance up to which an environment has more slow launches than the others: they are
+compared after every launch."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +70,31 @@ class Modes:
         return (self.low + self.high) / 2
 
 
-def two_modes(logs: Sequence[float], least_ratio: float) -> Modes | None:
-    """The clusters of an environment's launches, in their order; ``None`` where they are one, or
-    differ by less than ``least_ratio`` (a share)."""
-    count = _looked_at(len(logs))
-    if count is None:
+def two_modes(
+    logs: Sequence[float], least_ratio: float, others: Sequence[Sequence[float]] = ()
+) -> Modes | None:
+    """The clusters of an environment's launches; ``None`` where they are one, or differ by less than
+    ``least_ratio``.
+
+    Args:
+        logs: Logarithms of seconds of its launches, in their order.
+        least_ratio: A share.
+        others: Those of the other environments, whose noise is the measure of its own.
+    """
+    levels = _far_apart(logs) or _by_likelihood(logs, others)
+    if levels is None or math.expm1(levels[1] - levels[0]) < least_ratio:
         return None
-    values = np.array(logs)
-    ascending = np.sort(values[:count])
-    place = int(_shares(ascending[None, :])[0].argmax()) + 2
-    if _shares(ascending[None, :])[0].max() <= _largest_share(count):
-        return None
-    low, high = ascending[:place], ascending[place:]
-    within = math.sqrt((low.var() * len(low) + high.var() * len(high)) / (count - 2))
-    apart = float(high[0] - low[-1])
-    threshold = (float(low.mean()) + float(high.mean())) / 2
-    if apart < _APART * within or math.expm1(high.mean() - low.mean()) < least_ratio:
-        return None
-    is_slow = values > threshold
+    is_slow = np.array(logs) > sum(levels) / 2
     if np.count_nonzero(is_slow[1:] != is_slow[:-1]) < 2:
         return None
+    modes = split(logs, sum(levels) / 2)
+    return modes if min(modes.slow, modes.launches - modes.slow) >= _FEWEST_OF_STATE else None
+
+
+def split(logs: Sequence[float], threshold: float) -> Modes:
+    """Launches on either side of a threshold, at least one on each."""
+    values = np.array(logs)
+    is_slow = values > threshold
     return Modes(
         float(values[~is_slow].mean()),
         float(values[is_slow].mean()),
@@ -120,6 +133,33 @@ def is_of_machine(modes: Modes, others: Sequence[Sequence[float]]) -> bool:
 def _looked_at(count: int) -> int | None:
     """The largest number of launches up to ``count`` at which is looked."""
     return max((size for size in _LOOKS if size <= count), default=None)
+
+
+def _by_likelihood(
+    logs: Sequence[float], others: Sequence[Sequence[float]]
+) -> tuple[float, float] | None:
+    """The levels of two states, where they are clear beside the others' noise."""
+    if len(logs) < FEWEST_WEIGHED:
+        return None
+    weighed = weigh(logs, others)
+    return (weighed.low, weighed.high) if weighed is not None and weighed.is_clear else None
+
+
+def _far_apart(logs: Sequence[float]) -> tuple[float, float] | None:
+    """The levels of two clusters with a gap between them, whatever the noise is."""
+    count = _looked_at(len(logs))
+    if count is None:
+        return None
+    ascending = np.sort(np.array(logs[:count]))
+    shares = _shares(ascending[None, :])[0]
+    if shares.max() <= _largest_share(count):
+        return None
+    place = int(shares.argmax()) + 2
+    low, high = ascending[:place], ascending[place:]
+    within = math.sqrt((low.var() * len(low) + high.var() * len(high)) / (count - 2))
+    if high[0] - low[-1] < _APART * within:
+        return None
+    return float(low.mean()), float(high.mean())
 
 
 def _shares(ascending: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -333,6 +333,7 @@ class _Told:
 
     confirmed: bool = False
     modes: set[int] = field(default_factory=set)
+    unsteady: set[int] = field(default_factory=set)
     left: int = 0
 
     def tell(
@@ -353,6 +354,11 @@ class _Told:
             on_line(
                 f"{candidates[environment].label} has two states: {modes.slow} of "
                 f"{modes.launches} launches take {format_percent(modes.ratio)} longer"
+            )
+        for environment in search.unsteady - self.unsteady:
+            self.unsteady.add(environment)
+            on_line(
+                f"{candidates[environment].label}: launches scatter more than those of the others"
             )
         if search.confirmed and len(search.groups) < self.left:
             self.left = len(search.groups)

@@ -227,6 +227,8 @@ def _state(place: int, search: Search) -> EnvironmentState:
         return "not built" if search.unusable[place].startswith(NOT_BUILT) else "failed"
     if place in search.modes:
         return "two states"
+    if place in search.unsteady:
+        return "unsteady"
     return "ok" if search.launched(place) else "not launched"
 
 
@@ -237,6 +239,11 @@ def _notes(question: Question, search: Search) -> list[str]:
         f"{labels[place]} has two states: {modes.slow} of {modes.launches} launches take "
         f"{format_percent(modes.ratio)} longer.{ignored}"
         for place, modes in sorted(search.modes.items())
+    ]
+    notes += [
+        f"Launches of {labels[place]} scatter more than those of the others: two states that "
+        f"{search.launched(place)} launches do not tell apart, or more noise.{ignored}"
+        for place in sorted(search.unsteady)
     ]
     further = search.second_step() if search.ending is Ending.FOUND else None
     if further is not None:

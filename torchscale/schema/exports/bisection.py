@@ -28,7 +28,8 @@ class ModesExport(Export):
     """How much longer a slow launch takes, as a share."""
 
 
-EnvironmentState = Literal["ok", "not launched", "not built", "failed", "two states"]
+# Unsteady: its launches scatter more than those of the others.
+EnvironmentState = Literal["ok", "not launched", "not built", "failed", "two states", "unsteady"]
 
 
 class EnvironmentExport(Export):

@@ -17,8 +17,8 @@ from torchscale.config.choices import Requirement
 from torchscale.errors import TorchscaleError
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_ranks
-from torchscale.measure.acceptance import AcceptanceOptions
-from torchscale.measure.validate import TIMEOUT_SECONDS, validate
+from torchscale.measure.validation.acceptance import AcceptanceOptions
+from torchscale.measure.validation.validate import TIMEOUT_SECONDS, validate
 from torchscale.nodes.checks import (
     PAIR_BYTES,
     RESULT,
@@ -78,7 +78,7 @@ _MAX_RESULT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What is checked on every node; see :func:`torchscale.measure.validate.validate`.
+    """What is checked on every node; see :func:`torchscale.measure.validation.validate.validate`.
     ``pairwise``: also all pairs. ``acceptance``: also the speeds of each node."""
 
     require: Collection[Requirement] = ()

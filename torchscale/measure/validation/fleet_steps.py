@@ -35,7 +35,7 @@ from torchscale.nodes.leader import Leader
 from torchscale.nodes.network import free_port, networks
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.nodes.participation import Conclusion, show_notes
-from torchscale.nodes.rails import Rail, common_networks, slow_rails
+from torchscale.nodes.rails import Rail, common_networks, slow_rails, usual_networks
 from torchscale.nodes.speeds import judge_speeds
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
@@ -191,6 +191,7 @@ class FleetSteps:
             slow=slow,
             left_out=[each.gpu for each in left_out if not each.network],
             networks_left_out=[each.network for each in left_out if each.network],
+            networks=usual_networks(self._addresses),
             speeds=speeds,
         )
 

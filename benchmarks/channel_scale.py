@@ -34,7 +34,7 @@ from torchscale.nodes.members import RemoteLaunch
 from torchscale.nodes.network import listen
 from torchscale.schema.launch.nodes import Ended, Finish, LaunchNode, NodeDescription, Start
 from torchscale.schema.node.environment import Versions
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 HERE = "127.0.0.1"
 TOKEN = os.urandom(32).hex().encode()

@@ -30,7 +30,7 @@ from torchscale.launch.machine import detect_machine
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.process import adopt_orphans
+from torchscale.util.processes.subprocesses import adopt_orphans
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Phase, Trainer
 

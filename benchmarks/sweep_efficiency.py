@@ -41,7 +41,7 @@ from pathlib import Path
 
 from fidelity import describe
 
-from torchscale.util.process import adopt_orphans
+from torchscale.util.processes.subprocesses import adopt_orphans
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("bare", "floor", "cell", "group")

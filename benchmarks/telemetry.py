@@ -30,7 +30,7 @@ from torchscale.launch.machine import detect_machine
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.trainer import Trainer
 

@@ -46,7 +46,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.span import Steps, Trace
 from torchscale.schema.profiles.what_if import Change
 from torchscale.traces.recordings import find_recordings, read_recordings
-from torchscale.util.process import adopt_orphans, run_bounded
+from torchscale.util.processes.subprocesses import adopt_orphans, run_bounded
 
 BLOCK = 20
 """Steps, of which the first and the last are left out: a rank may be a step ahead of another."""

@@ -132,7 +132,7 @@ TESTED_BY: dict[str, str] = {
     "launch/recording/profile.py": "launch/recording/test_nsys.py",
     "launch/sampler.py": "launch/test_telemetry.py",
     "launch/judge.py": "launch/test_collect.py",
-    "measure/fleet_steps.py": "measure/test_fleet.py",
+    "measure/validation/fleet_steps.py": "measure/validation/test_fleet.py",
     "measure/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",
     "worker/launcher/elastic_agent.py": "launch/test_elastic.py",

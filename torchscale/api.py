@@ -35,12 +35,12 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
-from torchscale.measure.acceptance import AcceptanceOptions
 from torchscale.measure.benchmark import benchmark as run_benchmark
 from torchscale.measure.cell_profiler import make_parts
 from torchscale.measure.profile import analyze_recordings, profile_workload
-from torchscale.measure.validate import TIMEOUT_SECONDS
-from torchscale.measure.validate import validate as run_validate
+from torchscale.measure.validation.acceptance import AcceptanceOptions
+from torchscale.measure.validation.validate import TIMEOUT_SECONDS
+from torchscale.measure.validation.validate import validate as run_validate
 from torchscale.observer import SILENT, Observer
 from torchscale.read.acceptance import read_baseline
 from torchscale.read.results import Results, load_results

@@ -21,7 +21,7 @@ from torchscale.bisect.run import BisectOutcome, BisectRequest, bisect, recorded
 from torchscale.bisect.search import Ending, Limits
 from torchscale.bisect.state import FILE
 from torchscale.errors import ExitCode, StoreError, UsageError
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 SIX = ask_versions("demo=1.0,1.1,1.2,1.3,1.4,1.5")
 COMMAND = ("python", "-c", "import demo; demo.work()")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.campaign import tell_fault
 from tests.integration.conftest import RUN_SECONDS, Program
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 pytestmark = pytest.mark.integration
 

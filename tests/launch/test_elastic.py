@@ -30,8 +30,8 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
-from torchscale.util.process import find_token_processes, is_running, wait_until
-from torchscale.util.process_names import AGENT_NAME
+from torchscale.util.processes.names import AGENT_NAME
+from torchscale.util.processes.subprocesses import find_token_processes, is_running, wait_until
 
 pytestmark = pytest.mark.slow
 

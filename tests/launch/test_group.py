@@ -21,7 +21,7 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
-from torchscale.util.process import find_token_processes
+from torchscale.util.processes.subprocesses import find_token_processes
 
 pytestmark = pytest.mark.slow
 

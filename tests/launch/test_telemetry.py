@@ -11,7 +11,7 @@ import pytest
 from torchscale.launch.sampler import GpuReader
 from torchscale.launch.telemetry import READINGS, Sampler, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuReading
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 
 class FakeError(Exception):

@@ -27,7 +27,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import StopRule
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
-from torchscale.util.process import ManagedProcess
+from torchscale.util.processes.subprocesses import ManagedProcess
 
 pytestmark = pytest.mark.slow
 

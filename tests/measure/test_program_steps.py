@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchscale.measure.program_steps import ProgramSteps
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 pytestmark = pytest.mark.slow
 

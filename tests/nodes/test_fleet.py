@@ -74,6 +74,17 @@ def test_a_clock_is_compared_with_that_of_node_0_and_a_node_without_checks_is_no
     assert difference.values == ("equal", "2.0 s behind", "equal")
 
 
+def test_a_network_that_a_node_lacks_is_a_difference() -> None:
+    both, one = ("10.0.0.0/24", "10.1.0.0/24"), ("10.0.0.0/24",)
+    nodes = [fleet_node(0), fleet_node(1), fleet_node(2)]
+    (difference,) = compare_nodes(nodes, {0: both, 1: one, 2: both})
+    assert difference.title == "networks"
+    assert difference.values == (", ".join(both), "10.0.0.0/24", ", ".join(both))
+    assert compare_nodes(nodes, dict.fromkeys(range(3), both)) == ()
+    absent = fleet_node(3, validation=None, error="it did not join")
+    assert compare_nodes([*nodes, absent], dict.fromkeys(range(3), both)) == ()
+
+
 def test_a_slow_link_and_a_slow_node_are_named_by_their_hosts() -> None:
     slow_link, again = judge_pairwise(
         [0, 1, 2, 5], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4

@@ -29,7 +29,7 @@ from torchscale.schema.launch.nodes import (
     Inspected,
     Reached,
 )
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 from torchscale.version import __version__
 
 __all__ = ["three", "two"]

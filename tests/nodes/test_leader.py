@@ -28,7 +28,7 @@ from torchscale.schema.launch.nodes import (
     NodeDescription,
     Start,
 )
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 from torchscale.version import __version__
 
 TOKEN = b"correct horse battery staple"

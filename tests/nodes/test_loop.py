@@ -17,7 +17,7 @@ from torchscale.nodes.channel import answer_pair
 from torchscale.nodes.loop import LoopThread
 from torchscale.nodes.network import listen
 from torchscale.nodes.strangers import Strangers
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 TOKEN = b"correct horse battery staple"
 SOON = 30.0

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from torchscale.nodes.rails import common_networks, slow_rails
+from torchscale.nodes.rails import common_networks, slow_rails, usual_networks
 from torchscale.schema.node.fleet import MeasuredPair, Pairwise, PairwiseStatus
 
 Pair = tuple[int, int]
@@ -118,3 +118,22 @@ def test_a_network_that_a_node_is_not_in_is_no_rail() -> None:
 def test_two_interfaces_in_one_network_are_one_rail() -> None:
     nodes = [interfaces(f"10.0.0.{it}/24", f"10.0.0.{100 + it}/24") for it in (1, 2)]
     assert common_networks(nodes, "10.0.0.1") == ("10.0.0.0/24",)
+
+
+def test_a_node_without_a_network_of_most_others_lacks_it() -> None:
+    addresses = {
+        rank: interfaces(f"10.0.0.{rank}/24", f"10.1.0.{rank}/24", "172.17.0.1/16")
+        for rank in range(1, 5)
+    }
+    addresses[3] = interfaces("10.0.0.3/24", "192.168.7.3/24")
+    networks = usual_networks(addresses)
+    assert networks[1] == ("10.0.0.0/24", "10.1.0.0/24")
+    assert networks[3] == ("10.0.0.0/24",)
+
+
+def test_a_network_of_half_of_the_nodes_is_not_missing_on_the_others() -> None:
+    addresses = {rank: interfaces(f"10.0.0.{rank}/24") for rank in range(4)}
+    for rank in (0, 1):
+        addresses[rank] += interfaces(f"10.1.0.{rank}/24")
+    assert set(usual_networks(addresses).values()) == {("10.0.0.0/24",)}
+    assert usual_networks({}) == {}

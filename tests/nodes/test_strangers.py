@@ -14,7 +14,7 @@ import pytest
 from tests.nodes.test_leader import HERE, SOON, Nodes
 from torchscale.nodes import strangers
 from torchscale.nodes.channel import HANDSHAKE_SECONDS
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 FEW = 8
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 H100 = "NVIDIA H100 80GB HBM3"

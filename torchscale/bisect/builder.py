@@ -20,7 +20,7 @@ from torchscale.schema.base import Frozen
 from torchscale.store.lock import locked_folder
 from torchscale.util.files import atomic_write_model, atomic_write_text, make_directory, remove_tree
 from torchscale.util.interpreter import installed_program, interpreter, module_command
-from torchscale.util.process import Finished, inherited_environment, run_bounded
+from torchscale.util.processes.subprocesses import Finished, inherited_environment, run_bounded
 from torchscale.util.redaction import redact_text
 
 BUILD_SECONDS = 1800.0

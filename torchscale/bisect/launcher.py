@@ -21,7 +21,7 @@ from torchscale.measure.program_steps import ProgramSteps
 from torchscale.util.files import make_directory, remove_tree
 from torchscale.util.interpreter import installed_program
 from torchscale.util.logs import open_log
-from torchscale.util.process import ManagedProcess, tail
+from torchscale.util.processes.subprocesses import ManagedProcess, tail
 from torchscale.util.redaction import redact_text
 from torchscale.util.units import format_seconds
 

@@ -11,7 +11,7 @@ from torchscale.errors import MachineError, UsageError
 from torchscale.schema.ident import content_hash
 from torchscale.store.lock import locked_folder
 from torchscale.util.files import make_directory, remove_tree
-from torchscale.util.process import run_bounded
+from torchscale.util.processes.subprocesses import run_bounded
 
 _GIT_SECONDS = 600.0
 _SHORT = 10

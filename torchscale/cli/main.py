@@ -22,7 +22,7 @@ from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, UsageError
 from torchscale.util.extras import missing_extra
-from torchscale.util.stop_signals import stop_signals
+from torchscale.util.processes.stop_signals import stop_signals
 from torchscale.util.text import is_text, shown_bytes
 from torchscale.version import __version__
 
@@ -121,7 +121,7 @@ def _refuse_broken_text() -> None:
 
 def _name_left_processes() -> None:
     """What a model has started may outlive the command."""
-    if "torchscale.util.process" not in sys.modules:  # nothing was started
+    if "torchscale.util.processes.subprocesses" not in sys.modules:  # nothing was started
         return
     from torchscale.measure.left_processes import left_process_warnings  # noqa: PLC0415 - most commands start nothing
 

@@ -21,9 +21,9 @@ from torchscale.errors import ExitCode, UsageError
 from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
-    from torchscale.measure.acceptance import AcceptanceOptions
-    from torchscale.measure.fleet import FleetOutcome
-    from torchscale.measure.validate import ValidationOutcome
+    from torchscale.measure.validation.acceptance import AcceptanceOptions
+    from torchscale.measure.validation.fleet import FleetOutcome
+    from torchscale.measure.validation.validate import ValidationOutcome
 
 _ACCEPTANCE = "Acceptance: speeds in rounds"
 
@@ -179,9 +179,9 @@ def validate(
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     speeds = _rounds(budget, baseline) if acceptance else None
     required = members("--require", require, Requirement)
-    from torchscale.measure import fleet  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.measure import validate as run  # noqa: PLC0415
-    from torchscale.measure.fleet_steps import FleetOptions  # noqa: PLC0415
+    from torchscale.measure.validation import fleet  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.measure.validation import validate as run  # noqa: PLC0415
+    from torchscale.measure.validation.fleet_steps import FleetOptions  # noqa: PLC0415
 
     cluster, token = fleet.join_fleet(
         nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
@@ -234,7 +234,7 @@ def validate(
 
 def _rounds(budget: str | None, baseline: Path | None) -> AcceptanceOptions:
     """What ``--acceptance`` asks for."""
-    from torchscale.measure.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
+    from torchscale.measure.validation.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
     from torchscale.read.acceptance import read_baseline  # noqa: PLC0415 - `--help` does not need it
 
     seconds = BUDGET_SECONDS if budget is None else parse_seconds("--budget", budget)

@@ -18,7 +18,7 @@ from torchscale.hang.stacks import last_stack
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import HangFacts, RankDump, RankProcess, StackFrame
 from torchscale.util.files import read_bounded
-from torchscale.util.process import tail
+from torchscale.util.processes.subprocesses import tail
 
 _MAX_FILES = 20_000
 """Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""

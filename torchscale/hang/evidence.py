@@ -33,8 +33,8 @@ from torchscale.schema.launch.hang import (
     dump_file,
 )
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
-from torchscale.util.process import POLL_SECONDS, rank_environment, tail
-from torchscale.util.process_names import RANK_PROCESS
+from torchscale.util.processes.names import RANK_PROCESS
+from torchscale.util.processes.subprocesses import POLL_SECONDS, rank_environment, tail
 
 FACTS_FILE = "hang.json"
 _WORKERS = frozenset({"torchscale.worker", "torchscale.worker.launcher.elastic_launcher"})

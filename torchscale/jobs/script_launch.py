@@ -34,7 +34,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.util.interpreter import module_command
-from torchscale.util.process import ManagedProcess, inherited_environment
+from torchscale.util.processes.subprocesses import ManagedProcess, inherited_environment
 from torchscale.util.redaction import redact_arguments
 
 _READ_SECONDS = 0.5

@@ -18,7 +18,7 @@ from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.util.interpreter import module_command
-from torchscale.util.process import ManagedProcess, tail
+from torchscale.util.processes.subprocesses import ManagedProcess, tail
 from torchscale.util.scratch import scratch_directory
 
 _STOP_FILE = "stop"

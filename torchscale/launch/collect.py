@@ -33,7 +33,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
-from torchscale.util.process import tail
+from torchscale.util.processes.subprocesses import tail
 from torchscale.util.units import format_bytes
 
 _RECORD, _ERROR = "rank-*.json", "error-rank-*.json"

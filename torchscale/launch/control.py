@@ -10,7 +10,7 @@ from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.request import RecordRequest
-from torchscale.util.process import ManagedProcess
+from torchscale.util.processes.subprocesses import ManagedProcess
 
 _BUDGET_GRACE_SECONDS = 10.0
 """The worker ends its measurement 3 s before the budget does, to write its record. A launch that is

@@ -34,7 +34,7 @@ from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, remove_tree
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
-from torchscale.util.process import ManagedProcess, tail
+from torchscale.util.processes.subprocesses import ManagedProcess, tail
 
 _MODULE = "torchscale.worker.launcher.elastic_launcher"
 _LOG = "launcher.log"

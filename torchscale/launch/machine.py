@@ -14,7 +14,7 @@ from torchscale.schema.node.machine import Machine
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 from torchscale.util.nvml import Driver
-from torchscale.util.process import BoundedProcess, Finished
+from torchscale.util.processes.subprocesses import BoundedProcess, Finished
 from torchscale.util.redaction import redact_arguments
 
 _PROBE_SECONDS = 120.0

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torchscale.schema.cells.collectives import NcclLog
-from torchscale.util.process import tail
+from torchscale.util.processes.subprocesses import tail
 
 _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (\S+)")
 _CALL = re.compile(r"NCCL INFO (\w+): opCount ")

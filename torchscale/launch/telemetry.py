@@ -16,7 +16,7 @@ from torchscale.schema.launch.telemetry import Reading
 from torchscale.util.files import read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
-from torchscale.util.process import ManagedProcess, inherited_environment
+from torchscale.util.processes.subprocesses import ManagedProcess, inherited_environment
 
 READINGS = "telemetry.jsonl"
 _LOG = "telemetry.log"

@@ -30,7 +30,11 @@ from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import LogLimit, clean_logs, open_log
 from torchscale.util.optional import optional
-from torchscale.util.process import POLL_SECONDS, ManagedProcess, inherited_environment
+from torchscale.util.processes.subprocesses import (
+    POLL_SECONDS,
+    ManagedProcess,
+    inherited_environment,
+)
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
 """A launch that runs out of its time is taken for slow and not for hanging if it made progress

@@ -25,9 +25,9 @@ from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.lock import locked_folder
 from torchscale.store.run_folder import RESULTS
-from torchscale.util.process import adopt_orphans
+from torchscale.util.processes.stop_signals import stop_signals
+from torchscale.util.processes.subprocesses import adopt_orphans
 from torchscale.util.redaction import redact, redact_model
-from torchscale.util.stop_signals import stop_signals
 from torchscale.version import __version__
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.util.process import left_processes
+from torchscale.util.processes.subprocesses import left_processes
 
 
 def left_process_warnings() -> list[str]:

@@ -35,7 +35,7 @@ from torchscale.schema.launch.nodes import CheckStep, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.process import POLL_SECONDS
+from torchscale.util.processes.subprocesses import POLL_SECONDS
 from torchscale.util.redaction import redact
 
 Planner = Callable[[Experiment, Observer], PlannedRun]

@@ -47,7 +47,7 @@ from torchscale.step_profiler import RECORD_VARIABLE
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
 from torchscale.traces.nsys.strip import StrippedTable, strip_export
 from torchscale.util.files import make_directory
-from torchscale.util.process import adopt_orphans
+from torchscale.util.processes.subprocesses import adopt_orphans
 from torchscale.util.text import program_name
 
 _PROGRAM_MARGIN_SECONDS = 1800.0

@@ -21,7 +21,7 @@ from torchscale.schema.launch.nodes import CheckStep, Ended, LaunchNode
 from torchscale.schema.node.fleet import PairTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
-from torchscale.util.process import ManagedProcess, tail, wait_until
+from torchscale.util.processes.subprocesses import ManagedProcess, tail, wait_until
 
 RESULT = "result.json"
 """The file that a node sends of its part."""

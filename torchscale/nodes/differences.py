@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from torchscale.schema.node.check import Check, Validation
@@ -28,13 +28,22 @@ _Fact = Callable[[Validation], object]
 _Part = TypeVar("_Part")
 
 
-def compare_nodes(nodes: Sequence[FleetNode]) -> tuple[Difference, ...]:
+def compare_nodes(
+    nodes: Sequence[FleetNode], networks: Mapping[int, Sequence[str]] = {}
+) -> tuple[Difference, ...]:
     """What is not the same on all ``nodes`` that were checked: versions, devices, settings of the
-    host, clocks, then checks. A node without checks has the value ``not known``."""
+    host, networks, clocks, then checks. A node without checks has the value ``not known``.
+
+    Args:
+        nodes: All of the fleet.
+        networks: Those that most nodes are in, of each node by its rank.
+    """
     checked = [node for node in nodes if node.validation is not None]
     if len(checked) < 2:
         return ()
     found = [(title, [_fact_text(node, fact) for node in nodes]) for title, fact in _FACTS]
+    if networks:
+        found.append(("networks", [_networks(node, networks) for node in nodes]))
     found.append(("clock, against node 0", [node_clock(node) for node in nodes]))
     found += [
         (title, [_outcome(node, identifier) for node in nodes])
@@ -46,6 +55,12 @@ def compare_nodes(nodes: Sequence[FleetNode]) -> tuple[Difference, ...]:
         for title, values in found
         if len({value for value, counts in zip(values, is_checked, strict=True) if counts}) > 1
     )
+
+
+def _networks(node: FleetNode, networks: Mapping[int, Sequence[str]]) -> str:
+    if node.validation is None or node.node_rank not in networks:
+        return NOT_KNOWN
+    return _text(tuple(networks[node.node_rank]))
 
 
 def _fact_text(node: FleetNode, fact: _Fact) -> str:

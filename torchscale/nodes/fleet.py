@@ -170,6 +170,7 @@ def judge_fleet(
     slow: Sequence[SlowRail] = (),
     left_out: Sequence[int] = (),
     networks_left_out: Sequence[str] = (),
+    networks: Mapping[int, Sequence[str]] = {},
     speeds: FleetSpeeds | None = None,
 ) -> FleetValidation:
     """Everything together.
@@ -181,6 +182,7 @@ def judge_fleet(
         slow: Rails that are slow between all nodes.
         left_out: GPUs that were not measured.
         networks_left_out: Networks that were not measured.
+        networks: Those that most nodes are in, of each node by its rank.
         speeds: Of all nodes, where they were measured.
     """
     unfit = [node for node in nodes if not node.fit]
@@ -205,7 +207,7 @@ def judge_fleet(
     pairwise = None
     if rails:
         pairwise = rails[0]
-    differences = compare_nodes(nodes)
+    differences = compare_nodes(nodes, networks)
     verdict = f"All {len(nodes)} nodes are fit."
     if problems:
         verdict = f"Not fit: {'; '.join(problems)}."

@@ -39,7 +39,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.logs import open_log
-from torchscale.util.process import ManagedProcess, wait_until
+from torchscale.util.processes.subprocesses import ManagedProcess, wait_until
 from torchscale.util.scratch import scratch_directory
 
 END_SECONDS = 30.0

@@ -31,7 +31,7 @@ from torchscale.schema.launch.nodes import (
     LaunchNode,
     Start,
 )
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 from torchscale.version import __version__
 
 

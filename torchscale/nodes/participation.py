@@ -19,7 +19,7 @@ from torchscale.nodes.network import listen_as_leader
 from torchscale.observer import Observer
 from torchscale.report.text.labels import plural
 from torchscale.schema.launch.nodes import CheckStep, Description, Finish, Start
-from torchscale.util.process import POLL_SECONDS, adopt_orphans
+from torchscale.util.processes.subprocesses import POLL_SECONDS, adopt_orphans
 
 CarryOut = Callable[[Start | CheckStep], None]
 """Does what node 0 orders."""

@@ -52,17 +52,39 @@ def common_networks(addresses: Sequence[Sequence[IPv4Interface]], first: str) ->
         addresses: Of each node.
         first: Node 0's, in the network that the nodes use to talk to it.
     """
+    having = _members(addresses)
+    found = [network for network, joined in having.items() if len(joined) == len(addresses)]
+    leading = {network for network in found if first in map(str, (a.ip for a in having[network]))}
+    return tuple(sorted(found, key=lambda network: (network not in leading, network)))
+
+
+def usual_networks(
+    addresses: Mapping[int, Sequence[IPv4Interface]],
+) -> dict[int, tuple[str, ...]]:
+    """For each node, those of its networks that more than half of the nodes are in: what a node
+    lacks of them is a network card that is missing, down, or set up otherwise.
+
+    Args:
+        addresses: Of each node, by its rank.
+    """
+    having = _members(list(addresses.values()))
+    usual = {network for network, joined in having.items() if 2 * len(joined) > len(addresses)}
+    return {
+        rank: tuple(sorted(usual & {str(each.network) for each in own}))
+        for rank, own in addresses.items()
+    }
+
+
+def _members(addresses: Sequence[Sequence[IPv4Interface]]) -> dict[str, list[IPv4Interface]]:
+    """Network → the address of each node that is in it, without networks in which two nodes have
+    the same address."""
     having: dict[str, list[IPv4Interface]] = {}
     for own in addresses:
         for network, address in {str(each.network): each for each in own}.items():
             having.setdefault(network, []).append(address)
-    found = [
-        network
-        for network, joined in having.items()
-        if len(set(joined)) == len(joined) == len(addresses)
-    ]
-    leading = {network for network in found if first in map(str, (a.ip for a in having[network]))}
-    return tuple(sorted(found, key=lambda network: (network not in leading, network)))
+    return {
+        network: joined for network, joined in having.items() if len(set(joined)) == len(joined)
+    }
 
 
 def slow_rails(rails: Sequence[Pairwise]) -> tuple[SlowRail, ...]:

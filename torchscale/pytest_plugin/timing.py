@@ -27,7 +27,7 @@ from torchscale.util.cpu import cpu_name
 from torchscale.util.files import atomic_write_text, make_directory, read_bounded
 from torchscale.util.gc import gc_paused
 from torchscale.util.interval_text import format_ends, format_interval, with_interval
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 from torchscale.util.units import format_change, format_percent, format_seconds
 from torchscale.version import __version__
 

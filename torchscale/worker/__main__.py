@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from time import perf_counter
 
-from torchscale.util.process_exit import exit_at_once
+from torchscale.util.processes.exit import exit_at_once
 from torchscale.worker.launcher.rank_process import run_rank_process
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torchscale.catalog.models import find_model
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.process_exit import flush_output
+from torchscale.util.processes.exit import flush_output
 from torchscale.worker.compiler import import_compiler
 from torchscale.worker.failure import describe_failure
 from torchscale.worker.hang import answering_requests, write_dump

@@ -24,7 +24,7 @@ from torchscale.schema.profiles.nvtx_names import CAPTURE, NVTX_PACKAGE
 from torchscale.util.interpreter import module_command
 from torchscale.util.nsight import importer_problem, installation_of
 from torchscale.util.optional import optional
-from torchscale.util.process import Finished, ManagedProcess, run_bounded
+from torchscale.util.processes.subprocesses import Finished, ManagedProcess, run_bounded
 from torchscale.util.scratch import scratch_directory
 
 MIN_VERSION = (2022, 1)

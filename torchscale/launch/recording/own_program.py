@@ -35,7 +35,7 @@ from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
 from torchscale.util.logs import open_log
-from torchscale.util.process import tail
+from torchscale.util.processes.subprocesses import tail
 
 _RETRY_SECONDS = 1.0
 """Seconds between two requests to end the recording: nsys refuses while its recording has not

@@ -33,7 +33,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.recording import RecordedRank, Recording
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
-from torchscale.util.process import tail
+from torchscale.util.processes.subprocesses import tail
 from torchscale.util.redaction import redact_arguments
 
 OUTPUT_NAME = "recording"

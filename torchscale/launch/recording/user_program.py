@@ -24,7 +24,7 @@ from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model
 from torchscale.util.logs import LogLimit, clean_logs, open_log
-from torchscale.util.process import POLL_SECONDS, ManagedProcess, tail
+from torchscale.util.processes.subprocesses import POLL_SECONDS, ManagedProcess, tail
 from torchscale.util.redaction import note_arguments, note_secrets, redact_arguments
 from torchscale.util.units import format_seconds
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchscale.schema.cells.training import Loader
 from torchscale.schema.launch.rank import DataUse
-from torchscale.util.process_exit import end_with_parent, exit_at_once
+from torchscale.util.processes.exit import end_with_parent, exit_at_once
 from torchscale.worker.data.interface import Share, generator_for
 from torchscale.worker.data.synthetic import to_device
 from torchscale.worker.models.interface import BatchOfTensors

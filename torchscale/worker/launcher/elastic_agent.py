@@ -34,8 +34,8 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from torchscale.schema.launch.task import GroupItem
-from torchscale.util.process_exit import exit_at_once, flush_output
-from torchscale.util.process_names import rank_process_name
+from torchscale.util.processes.exit import exit_at_once, flush_output
+from torchscale.util.processes.names import rank_process_name
 from torchscale.worker.launcher.fork_gate import ForkGate
 from torchscale.worker.launcher.rank_process import name_process, run_item, status_of
 

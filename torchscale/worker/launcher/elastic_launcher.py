@@ -19,8 +19,8 @@ from time import perf_counter
 from torchscale.schema.launch.task import GroupItem, ended_file
 from torchscale.util.files import atomic_write_text
 from torchscale.util.gc import gc_paused
-from torchscale.util.process_exit import end_with_parent, exit_at_once
-from torchscale.util.process_names import AGENT_NAME
+from torchscale.util.processes.exit import end_with_parent, exit_at_once
+from torchscale.util.processes.names import AGENT_NAME
 from torchscale.worker.launcher.rank_process import group_launches, name_process, status_of
 
 

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 from torchscale.schema.node.burn_in import BurnInRound, PartResult, WrongValue
-from torchscale.util.process_exit import exit_at_once
+from torchscale.util.processes.exit import exit_at_once
 from torchscale.worker.measure.clock import make_clock
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.files import atomic_write_model
-from torchscale.util.process_exit import exit_at_once
+from torchscale.util.processes.exit import exit_at_once
 
 _SIZES = (1, 1000, 262_144)
 """Elements: the smallest message, one that is no power of two, and 1 MiB of fp32, which is cut into

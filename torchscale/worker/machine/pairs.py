@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from torchscale.schema.node.fleet import PairTask, PairTimes, PartnerTimes
 from torchscale.util.files import atomic_write_model
-from torchscale.util.process_exit import exit_at_once
+from torchscale.util.processes.exit import exit_at_once
 
 _WAITS = 3
 """Bounds that a pair may use up before the others take its node for lost: to meet, to all-reduce,

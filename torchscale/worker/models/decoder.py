@@ -48,7 +48,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         raise ValueError(f"hidden_size {hidden} does not divide by twice the num_heads {heads}")
 
     def plan(sequence: bool) -> Mapping[str, ParallelStyle]:
-        from torchscale.worker.models.decoder_split import sequence_plan, tensor_plan  # noqa: PLC0415 - slow to import
+        from torchscale.worker.models.splits.decoder import sequence_plan, tensor_plan  # noqa: PLC0415 - slow to import
 
         if sequence:
             return sequence_plan(layers)

@@ -9,8 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import Workload
+from torchscale.worker.models.splits.transformers import context_split
 from torchscale.worker.models.text import sequence_length, token_batches
-from torchscale.worker.models.transformers_split import context_split
 
 _ARCHITECTURES: dict[str, dict[str, int]] = {
     "tiny-gpt2": {

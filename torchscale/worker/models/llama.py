@@ -10,8 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import TensorSplit, Workload
+from torchscale.worker.models.splits.transformers import context_split
 from torchscale.worker.models.text import sequence_length, token_batches
-from torchscale.worker.models.transformers_split import context_split
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle

@@ -52,7 +52,7 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
     carried = module.carried
 
     def plan(sequence: bool) -> Mapping[str, ParallelStyle]:
-        from torchscale.worker.models.moe_split import tensor_plan  # noqa: PLC0415 - slow to import
+        from torchscale.worker.models.splits.moe import tensor_plan  # noqa: PLC0415 - slow to import
 
         del sequence
         return tensor_plan(shape.num_layers)

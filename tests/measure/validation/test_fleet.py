@@ -12,9 +12,15 @@ from tests.nodes.test_fleet import fleet_node
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
 from torchscale.launch.control import StopRequest
-from torchscale.measure import fleet_steps as module
-from torchscale.measure.fleet import FleetOutcome, join_fleet
-from torchscale.measure.fleet_steps import FleetOptions, FleetSteps, _partner, _read, _Times
+from torchscale.measure.validation import fleet_steps as module
+from torchscale.measure.validation.fleet import FleetOutcome, join_fleet
+from torchscale.measure.validation.fleet_steps import (
+    FleetOptions,
+    FleetSteps,
+    _partner,
+    _read,
+    _Times,
+)
 from torchscale.nodes.fleet import judge_fleet
 from torchscale.nodes.rails import Rail
 from torchscale.schema.node.fleet import (

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from torchscale.util.process import wait_until
+from torchscale.util.processes.subprocesses import wait_until
 
 LINES = 60
 LINE = (
@@ -19,7 +19,7 @@ LINE = (
 )
 PRINTS = """
 import ctypes, os
-from torchscale.util.process_exit import exit_at_once
+from torchscale.util.processes.exit import exit_at_once
 libc = ctypes.CDLL(None)
 for _ in range(%d):
     libc.printf(b"%%s\\n", %r)
@@ -59,7 +59,7 @@ def test_a_process_whose_parent_is_gone_already_leaves(
     """A parent that is killed between a fork and the request to the kernel would never be
     noticed."""
     program = (
-        "import os; from torchscale.util.process_exit import end_with_parent; "
+        "import os; from torchscale.util.processes.exit import end_with_parent; "
         f"end_with_parent({parent})"
     )
     program += "; print('goes on')"
@@ -72,7 +72,7 @@ def test_a_process_whose_parent_is_gone_already_leaves(
 @pytest.mark.slow
 def test_a_process_ends_when_its_parent_is_killed() -> None:
     child = (
-        "import os, time; from torchscale.util.process_exit import end_with_parent; "
+        "import os, time; from torchscale.util.processes.exit import end_with_parent; "
         "end_with_parent(os.getppid())"
     )
     child += "; print(os.getpid(), flush=True); time.sleep(600)"

@@ -9,7 +9,7 @@ import pytest
 from tests.analysis.acceptance.runs import a_run, baseline_of
 from tests.factories import machine
 from torchscale.errors import UsageError
-from torchscale.measure.acceptance_plan import plan_rounds, refuse_other, what_is_asked
+from torchscale.measure.validation.acceptance_plan import plan_rounds, refuse_other, what_is_asked
 from torchscale.schema.cells.collectives import CollectivesCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.kinds import of_kind

@@ -27,8 +27,8 @@ import psutil
 from torchscale.errors import MachineError
 from torchscale.util.files import read_end
 from torchscale.util.logs import KEPT_BYTES, free_middle
-from torchscale.util.process_exit import end_with_parent
-from torchscale.util.process_names import AGENT_NAME, RANK_PROCESS
+from torchscale.util.processes.exit import end_with_parent
+from torchscale.util.processes.names import AGENT_NAME, RANK_PROCESS
 from torchscale.util.redaction import redact_arguments
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret

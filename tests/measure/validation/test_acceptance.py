@@ -8,7 +8,11 @@ import pytest
 
 from torchscale.errors import UsageError
 from torchscale.launch.control import StopRequest
-from torchscale.measure.acceptance import ACCEPTANCE, AcceptanceOptions, measure_acceptance
+from torchscale.measure.validation.acceptance import (
+    ACCEPTANCE,
+    AcceptanceOptions,
+    measure_acceptance,
+)
 from torchscale.observer import SilentObserver
 from torchscale.read.acceptance import read_acceptance, read_baseline
 from torchscale.schema.node.acceptance import Acceptance, Baseline

@@ -17,8 +17,8 @@ from torchscale.config.choices import Requirement
 from torchscale.errors import TorchscaleError
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_ranks
-from torchscale.measure.acceptance import AcceptanceOptions
-from torchscale.measure.validate import TIMEOUT_SECONDS, validate
+from torchscale.measure.validation.acceptance import AcceptanceOptions
+from torchscale.measure.validation.validate import TIMEOUT_SECONDS, validate
 from torchscale.nodes.checks import (
     PAIR_BYTES,
     RESULT,
@@ -35,7 +35,7 @@ from torchscale.nodes.leader import Leader
 from torchscale.nodes.network import free_port, networks
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.nodes.participation import Conclusion, show_notes
-from torchscale.nodes.rails import Rail, common_networks, slow_rails
+from torchscale.nodes.rails import Rail, common_networks, slow_rails, usual_networks
 from torchscale.nodes.speeds import judge_speeds
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
@@ -78,7 +78,7 @@ _MAX_RESULT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What is checked on every node; see :func:`torchscale.measure.validate.validate`.
+    """What is checked on every node; see :func:`torchscale.measure.validation.validate.validate`.
     ``pairwise``: also all pairs. ``acceptance``: also the speeds of each node."""
 
     require: Collection[Requirement] = ()
@@ -191,6 +191,7 @@ class FleetSteps:
             slow=slow,
             left_out=[each.gpu for each in left_out if not each.network],
             networks_left_out=[each.network for each in left_out if each.network],
+            networks=usual_networks(self._addresses),
             speeds=speeds,
         )
 

@@ -16,8 +16,8 @@ from torchscale.errors import ExitCode, MachineError
 from torchscale.launch.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import stop_on_signals
-from torchscale.measure.fleet_steps import FleetOptions, FleetSteps, NodePart
-from torchscale.measure.validate import was_interrupted
+from torchscale.measure.validation.fleet_steps import FleetOptions, FleetSteps, NodePart
+from torchscale.measure.validation.validate import was_interrupted
 from torchscale.nodes.checks import take_part
 from torchscale.nodes.follower import Follower
 from torchscale.nodes.participation import (
@@ -30,7 +30,7 @@ from torchscale.nodes.participation import (
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.launch.nodes import CheckDescription, CheckStep, Start
 from torchscale.schema.node.fleet import FleetValidation
-from torchscale.util.process import adopt_orphans
+from torchscale.util.processes.subprocesses import adopt_orphans
 
 
 @dataclass(frozen=True)

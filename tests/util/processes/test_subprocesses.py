@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from torchscale.errors import MachineError
-from torchscale.util import process as launch_process
 from torchscale.util.logs import KEPT_BYTES
-from torchscale.util.process import (
+from torchscale.util.processes import subprocesses as launch_process
+from torchscale.util.processes.names import AGENT_NAME, rank_process_name
+from torchscale.util.processes.subprocesses import (
     TOKEN_VARIABLE,
     BoundedProcess,
     ManagedProcess,
@@ -25,7 +26,6 @@ from torchscale.util.process import (
     tail,
     wait_until,
 )
-from torchscale.util.process_names import AGENT_NAME, rank_process_name
 
 pytestmark = pytest.mark.slow
 
@@ -177,7 +177,7 @@ def test_a_timeout_ends_it_and_says_so() -> None:
 def test_a_process_dies_with_the_launcher_however_that_ends() -> None:
     code = """
 import os, sys, time
-from torchscale.util.process import ManagedProcess
+from torchscale.util.processes.subprocesses import ManagedProcess
 null = open(os.devnull, "wb")
 child = ManagedProcess([sys.executable, "-c", "import time; time.sleep(120)"], env=os.environ, stdout=null, stderr=null)
 print(child.pid, flush=True)
@@ -270,7 +270,7 @@ os.wait()
 """
 PARENT = """
 import subprocess, sys
-from torchscale.util.process import ManagedProcess, adopt_orphans, left_processes, wait_until
+from torchscale.util.processes.subprocesses import ManagedProcess, adopt_orphans, left_processes, wait_until
 
 nowhere = open("/dev/null", "wb")
 before = subprocess.Popen(["sleep", "60"], stdout=nowhere, start_new_session=False)

@@ -12,8 +12,8 @@ from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode
 from torchscale.launch.burn_in import run_burn_in
 from torchscale.launch.probe import check_collective, probe_node
-from torchscale.measure.acceptance import AcceptanceOptions, measure_acceptance
 from torchscale.measure.context import stop_on_signals
+from torchscale.measure.validation.acceptance import AcceptanceOptions, measure_acceptance
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.check import Validation
 from torchscale.store.run_folder import RESULTS

@@ -26,9 +26,9 @@ from torchscale.launch.control import StopRequest
 from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
-from torchscale.measure.acceptance_plan import plan_rounds, refuse_other, what_is_asked
 from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
+from torchscale.measure.validation.acceptance_plan import plan_rounds, refuse_other, what_is_asked
 from torchscale.observer import Observer
 from torchscale.plan.kinds import plan_kind
 from torchscale.report.text.acceptance import power_lines, round_line

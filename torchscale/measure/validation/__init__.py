@@ -1,0 +1,1 @@
+"""Checks of a node, alone or with others, and acceptance."""

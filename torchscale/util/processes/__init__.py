@@ -1,0 +1,1 @@
+"""Subprocesses, whole process trees, their names and ends."""

@@ -1,0 +1,1 @@
+"""How models are split over tensor-parallel and context-parallel devices."""

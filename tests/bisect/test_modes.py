@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from tests.bisect.test_states import DRAWS
 from torchscale.bisect.modes import (
     FALSE_ALARM,
     Modes,
@@ -88,11 +91,7 @@ def test_states_five_noises_apart_are_found_beside_others_with_one() -> None:
 def test_false_alarms_beside_others_with_the_same_noise(count: int, kind: str) -> None:
     """Of 1,000 environments."""
     random = np.random.default_rng(count)
-    draw = {
-        "normal": random.standard_normal,
-        "heavy": lambda size: random.standard_t(3, size),
-        "skewed": random.standard_exponential,
-    }[kind]
+    draw = partial(DRAWS[kind], random)
     alarms = 0
     for _ in range(1000):
         others = [list(draw(8)) for _ in range(4)]

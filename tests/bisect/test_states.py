@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from torchscale.bisect.modes import two_modes
 from torchscale.bisect.states import Weighed, weigh
 
 NOISE = 0.05
-DRAWS = {
+Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
+DRAWS: dict[str, Draw] = {
     "normal": lambda random, size: random.standard_normal(size),
     "heavy": lambda random, size: random.standard_t(3, size) / np.sqrt(3),
     "skewed": lambda random, size: random.standard_exponential(size),

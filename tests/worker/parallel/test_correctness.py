@@ -36,6 +36,7 @@ STRATEGIES_ON_FOUR: list[Any] = cases(
         {"name": "fsdp", "shard": 2},
         {"name": "hybrid", "shard": 2, "tensor": 2, "sequence": True},
         {"name": "hybrid", "tensor": 2, "pipeline": 2},
+        {"name": "pipeline", "degree": 2, "schedule": "gpipe", "microbatches": 2},
     ],
     [
         {"name": "hybrid", "data": 2, "pipeline": 2},

@@ -17,6 +17,7 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
+from torch.nn.parallel import DistributedDataParallel
 
 from torchscale.config.strategy import Schedule
 from torchscale.worker.models.interface import BatchOfTensors, PipelineSplit
@@ -83,6 +84,8 @@ class Stages:
             PipelineStage(part, number, stages, device, group=group)
             for number, part in parts.items()
         ]
+        for stage in self._stages:
+            _settle_buckets(stage)
         self.is_first, self.is_last = 0 in parts, stages - 1 in parts
         if schedule == "interleaved":
             self._schedule: Any = ScheduleInterleaved1F1B(
@@ -132,6 +135,22 @@ class Stages:
             src=dist.get_global_rank(self._group, dist.get_world_size(self._group) - 1),
         )
         return [float(loss) for loss in shared]
+
+
+def _settle_buckets(stage: PipelineStage) -> None:
+    """Let DDP order its buckets after the first backward pass of a micro-batch. It does so in the
+    next forward pass, and fails where backward passes of several micro-batches came before that, as
+    in GPipe (torch 2.13: "rebuilt parameter indices size is not same as original")."""
+    module, backward = stage.submod, stage.backward_one_chunk
+    if not isinstance(module, DistributedDataParallel):
+        return
+
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's own interface, which differs by version
+        result = backward(*args, **kwargs)
+        module.reducer._rebuild_buckets()
+        return result
+
+    stage.backward_one_chunk = run  # type: ignore[method-assign]
 
 
 def _within(context: ContextMaker, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,6 @@ from torchscale.util.optional import optional
 from torchscale.util.units import format_bytes, format_rate
 
 HEADINGS = ("strategy", "memory", "samples/s", "tokens/s", "against the fastest", "launches")
-NUMERIC = (1, 2, 3, 4, 5)
 _TOKENS = HEADINGS.index("tokens/s")
 _NAMED = 3
 """Strategies that are named of those left out for the same reason, or of a tie."""
@@ -28,8 +27,13 @@ def strategy_rows(result: TuningExport) -> list[tuple[str, ...]]:
     return [(*row[:_TOKENS], *row[_TOKENS + 1 :]) for row in rows]
 
 
+def numeric_columns(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """All but the first and the last column."""
+    return tuple(range(1, len(rows[0]) - 1))
+
+
 def left_out_lines(result: TuningExport) -> list[str]:
-    """What was not launched and why, those with the same reason together."""
+    """What was not launched or failed and why, those with the same reason together."""
     lines = []
     if result.rank_memory_bytes is not None:
         lines.append(
@@ -40,6 +44,8 @@ def left_out_lines(result: TuningExport) -> list[str]:
     for one in result.strategies:
         if one.state in ("left out", "not launched"):
             by_reason.setdefault(f"{one.state}: {one.reason}", []).append(one.strategy)
+        elif one.state == "failed":
+            by_reason.setdefault(one.reason, []).append(one.strategy)
     return lines + [f"{_named(names)}: {reason}" for reason, names in by_reason.items()]
 
 
@@ -80,8 +86,16 @@ def _row(one: StrategyExport) -> tuple[str, ...]:
         optional(format_rate, one.tokens_per_second) or "–",
         optional(format_gain, one.against_fastest) or "–",
         str(one.launches),
-        one.reason if one.state == "failed" else one.state,
+        _result(one),
     )
+
+
+def _result(one: StrategyExport) -> str:
+    """One word; of those that failed how, without the reason."""
+    if one.state != "failed":
+        return one.state
+    how, _, _ = one.reason.partition(":")
+    return how
 
 
 def _named(names: Sequence[str]) -> str:

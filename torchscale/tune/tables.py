@@ -28,7 +28,8 @@ def print_tuning(result: TuningExport, title: str, console: Console) -> None:
     """The table of what was tried, what each change gave, and the answer."""
     console.print(title, markup=False, style="bold", soft_wrap=True)
     if result.strategies:
-        _print_table(strategy_table.strategy_rows(result), strategy_table.NUMERIC, console)
+        rows = strategy_table.strategy_rows(result)
+        _print_table(rows, strategy_table.numeric_columns(rows), console)
         for line in strategy_table.left_out_lines(result):
             console.print(line, markup=False, soft_wrap=True)
     if not result.strategies or _searched_more(result):

@@ -132,6 +132,7 @@ TESTED_BY: dict[str, str] = {
     "launch/recording/profile.py": "launch/recording/test_nsys.py",
     "launch/sampler.py": "launch/test_telemetry.py",
     "launch/judge.py": "launch/test_collect.py",
+    "worker/parallel/pipeline.py": "worker/parallel/test_correctness.py",
     "measure/validation/fleet_steps.py": "measure/validation/test_fleet.py",
     "measure/nodes.py": "integration/test_nodes.py",
     "worker/__main__.py": "launch/test_group.py",

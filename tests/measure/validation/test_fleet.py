@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from ipaddress import IPv4Interface
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +24,10 @@ from torchscale.measure.validation.fleet_steps import (
     _Times,
 )
 from torchscale.nodes.fleet import judge_fleet
+from torchscale.nodes.leader import Leader
+from torchscale.nodes.participation import Conclusion
 from torchscale.nodes.rails import Rail
+from torchscale.observer import SILENT
 from torchscale.schema.node.fleet import (
     FleetNode,
     MeasuredPair,
@@ -212,3 +217,40 @@ def test_a_further_network_that_joins_no_nodes_is_none_of_theirs() -> None:
 def test_the_network_that_leads_to_node_0_fails_where_it_joins_nobody() -> None:
     found = Networks(apart="a")._run_rails("gloo", {}, [Rail(network="a"), Rail(network="b")])
     assert [each.status for each in found] == [PairwiseStatus.FAILED, PairwiseStatus.CANNOT_TELL]
+
+
+class Alone:
+    """A leader that no other node has left to measure with."""
+
+    available = 1
+
+    def take_notes(self) -> list[str]:
+        return []
+
+
+class Checked(FleetSteps):
+    """Three nodes that were checked, of which the last has one network less."""
+
+    def _check_nodes(self) -> list[FleetNode]:
+        self._addresses = {
+            rank: tuple(
+                IPv4Interface(f"10.{network}.0.{rank + 1}/24") for network in range(2 - rank // 2)
+            )
+            for rank in range(3)
+        }
+        return [fleet_node(rank) for rank in range(3)]
+
+
+def test_a_node_with_a_network_less_than_the_others_is_said_to_differ(tmp_path: Path) -> None:
+    steps = Checked(
+        cast("Leader", Alone()),
+        FleetOptions(),
+        StopRequest(),
+        SILENT,
+        tmp_path,
+        conclusion=cast("Conclusion", None),
+    )
+    (difference,) = steps.check().differences
+    assert difference.title == "networks"
+    both = "10.0.0.0/24, 10.1.0.0/24"
+    assert difference.values == (both, both, "10.0.0.0/24")

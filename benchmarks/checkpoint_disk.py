@@ -16,7 +16,6 @@ read are then held against the limit.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import statistics
@@ -24,13 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from limited_disk import limited_disk
 
-_THROTTLE = Path("/sys/fs/cgroup/blkio")
 _RANKS = 2
 _MB = 1_000_000
 
@@ -49,8 +47,11 @@ def main() -> None:
         if arguments.limit is None:
             _compare(Path(directory), arguments.rounds, arguments.layers, None)
             return
-        with _limited_disk(Path(directory), arguments.limit * _MB) as mount:
-            _compare(mount, arguments.rounds, arguments.layers, arguments.limit * _MB)
+        rate = arguments.limit * _MB
+        image, mount = Path(directory) / "image", Path(directory) / "mount"
+        mount.mkdir()
+        with limited_disk(image, mount, rate, journal=True):
+            _compare(mount, arguments.rounds, arguments.layers, rate)
 
 
 def _compare(disk: Path, rounds: int, layers: int, limit: float | None) -> None:
@@ -138,37 +139,6 @@ def _together(commands: list[list[str]]) -> float:
     if any(codes):
         raise RuntimeError("dd failed")
     return time.perf_counter() - began
-
-
-@contextlib.contextmanager
-def _limited_disk(directory: Path, limit: float) -> Iterator[Path]:
-    """A file system on a loop device whose reads and writes the kernel limits to ``limit`` bytes per
-    second each."""
-    image, mount = directory / "image", directory / "mount"
-    mount.mkdir()
-    with image.open("wb") as file:
-        file.truncate(4 << 30)
-    # Tables are written now: later, in the background, they would take part of the limit.
-    lazy = "lazy_itable_init=0,lazy_journal_init=0"
-    _run("mkfs.ext4", "-q", "-F", "-E", lazy, str(image))
-    device = _run("losetup", "--find", "--show", "--direct-io=on", str(image))
-    numbers = _run("lsblk", "-dno", "MAJ:MIN", device)
-    try:
-        _run("mount", device, str(mount))
-        for way in ("read", "write"):
-            (_THROTTLE / f"blkio.throttle.{way}_bps_device").write_text(f"{numbers} {limit:.0f}")
-        try:
-            yield mount
-        finally:
-            for way in ("read", "write"):
-                (_THROTTLE / f"blkio.throttle.{way}_bps_device").write_text(f"{numbers} 0")
-            _run("umount", str(mount))
-    finally:
-        _run("losetup", "--detach", device)
-
-
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

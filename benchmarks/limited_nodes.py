@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limited_disk import limited_disk
+
 if TYPE_CHECKING:
     from tests import network
 
 _CPU = Path("/sys/fs/cgroup/cpu")
-_BLOCKS = Path("/sys/fs/cgroup/blkio")
 _MEMORY = "/dev/shm"  # noqa: S108 - what lies there is in memory
 _PERIOD_MICROSECONDS = 10_000
 """A tenth of the kernel's default: a product of some 50 ms then meets several periods, so that rates do
 not depend on where in a period it began."""
-_DISK_BYTES = 4 << 30
-"""Of which little is ever written: ``validate`` asks for free space."""
 _NEIGHBOUR_SHARES = 512
 """Of the 1,024 that the tenant has: the neighbour gets a third of the node."""
 _END_SECONDS = 20.0
@@ -75,7 +74,7 @@ def limited(
         for node, rate in zip(nodes, disk_rates, strict=True):
             mount = directory / node.hostname
             mount.mkdir()
-            stack.enter_context(_disk(images / node.hostname, mount, rate))
+            stack.enter_context(limited_disk(images / node.hostname, mount, rate, journal=False))
             made.append(mount)
         base = _CPU / f"rounds-{os.getpid()}"
         stack.enter_context(_group(base))
@@ -115,31 +114,3 @@ def _kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-@contextmanager
-def _disk(image: Path, mount: Path, rate: int) -> Iterator[None]:
-    """A file system in memory behind a loop device that the kernel's block controller limits."""
-    with image.open("wb") as file:
-        file.truncate(_DISK_BYTES)
-    # a journal would write part of the data twice, tables in the background at any time
-    format_disk = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0"]
-    _run(*format_disk, "-N", "10000", str(image))
-    device = _run("losetup", "--find", "--show", str(image))
-    numbers = _run("lsblk", "-dno", "MAJ:MIN", device)
-    try:
-        _run("mount", device, str(mount))
-        for way in ("read", "write"):
-            (_BLOCKS / f"blkio.throttle.{way}_bps_device").write_text(f"{numbers} {rate}")
-        try:
-            yield
-        finally:
-            for way in ("read", "write"):
-                (_BLOCKS / f"blkio.throttle.{way}_bps_device").write_text(f"{numbers} 0")
-            _run("umount", str(mount))
-    finally:
-        _run("losetup", "--detach", device)
-
-
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()

@@ -10,11 +10,13 @@ from torchscale.analysis.stats.series import digest
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.experiment import Experiment
 from torchscale.plan.expand import make_plan
+from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.rank import HostLoad, MemoryUse, RankRecord, Setup
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import BatchTimes, RankSteps, StepDigest, StopRule, Warmup
+from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
 from torchscale.schema.node.machine import Machine
@@ -72,6 +74,18 @@ def trained(entry: PlannedCell) -> TrainingCell:
     """Its cell, which is one of training."""
     assert isinstance(entry.cell, TrainingCell)
     return entry.cell
+
+
+def cpu_task(cell: AnyCell, **changes: Any) -> LaunchTask:
+    """The first launch of a cell on CPU ranks of one thread each."""
+    content: dict[str, Any] = {
+        "launch": 0,
+        "device": "cpu",
+        "threads_per_rank": 1,
+        "started_at": 0.0,
+        "collective_timeout_seconds": 90,
+    }
+    return LaunchTask(cell=cell, **{**content, **changes})
 
 
 def rank_identity(rank: int, world_size: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import cells, rank_record, training_result
+from tests.factories import cells, cpu_task, rank_record, training_result
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
 from torchscale.schema.launch.failure import FailureKind, RankFailure
@@ -16,7 +16,6 @@ from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import RankSteps, StepSample
-from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 
@@ -245,15 +244,7 @@ def collect(
     nodes: tuple[LaunchNode, ...] = (),
     was_removed: bool = False,
 ) -> LaunchRecord:
-    task = LaunchTask(
-        cell=TWO,
-        launch=0,
-        device="cpu",
-        threads_per_rank=1,
-        started_at=0.0,
-        collective_timeout_seconds=60,
-        log_step_times=log_step_times,
-    )
+    task = cpu_task(TWO, log_step_times=log_step_times)
     if not was_removed:
         (directory / "task.json").write_text("{}")
     return collect_launch(

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.factories import cells
+from tests.factories import cells, cpu_task
 from tests.worker.forks import Forks
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.task import LaunchTask
 
 STEPS = 10
 
@@ -28,12 +27,14 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
     task = LaunchTask.model_validate(content)
     with joined_ranks(task, f"cell-{number}") as ranks:
         trainer = Trainer(task.cell, ranks)
-        before = fingerprint(trainer.module)
+        before = fingerprint(trainer.named_parameters)
         samples = trainer.run_batch(int(sys.argv[3])).samples
         losses = torch.tensor([sample.loss for sample in samples], dtype=torch.float64)
         window = trainer.run_unsynchronized(1) if ranks.world_size > 1 else None
+        comparison = compare_parameters(trainer.named_parameters, ranks)
         mine = {
-            "changed": before != fingerprint(trainer.module),
+            "parameters": len(trainer.named_parameters),
+            "changed": before != fingerprint(trainer.named_parameters),
             "signals": [name for name, there in {
                 "exposed_sync": samples[-1].exposed_sync is not None and samples[-1].blocked is None,
                 "waits": samples[-1].blocked is not None,
@@ -46,7 +47,8 @@ for number, content in enumerate(json.load(open(sys.argv[1]))):
         }
         result = {
             "losses": torch.stack(ranks.gather(losses)).mean(dim=0).tolist(),
-            "differing": compare_parameters(trainer.module, ranks).differing,
+            "differing": comparison.differing,
+            "compared": comparison.compared,
             "ranks": ranks.gather_objects(mine),
         }
         ranks.barrier()
@@ -80,17 +82,7 @@ def run_trainers(
     ask for."""
     (world_size,) = {one.world_size for one in found}
     (directory / "script.py").write_text(_SCRIPT)
-    tasks = [
-        LaunchTask(
-            cell=one,
-            launch=0,
-            device="cpu",
-            threads_per_rank=1,
-            started_at=0.0,
-            collective_timeout_seconds=90,
-        )
-        for one in found
-    ]
+    tasks = [cpu_task(one) for one in found]
     (directory / "tasks.json").write_text(
         json.dumps([task.model_dump(mode="json") for task in tasks])
     )

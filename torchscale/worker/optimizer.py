@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.worker.dtensors import as_dtensor, local_part
+from torchscale.worker.dtensors import Split, as_dtensor, local_part, split_of
 from torchscale.worker.parallel.interface import Parallel
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Placement
 
 _KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -54,10 +49,10 @@ def clip_gradients(
         groups: Groups of ranks with other parameters.
     """
     gradients: dict[object, list[Tensor]] = {}
-    splits: dict[object, _Split] = {}
+    splits: dict[object, Split] = {}
     for parameter in parameters:
         if parameter.grad is not None:
-            split = _split_of(parameter)
+            split = split_of(parameter)
             kind = None if split is None else (split.is_local, split.mesh, split.placements)
             gradients.setdefault(kind, []).append(parameter.grad)
             if split is not None:
@@ -73,33 +68,6 @@ def clip_gradients(
             local.mul_(scale.to(local.device))
 
 
-@dataclass(frozen=True)
-class _Split:
-    """How a parameter lies on a mesh. ``is_local``: it is the rank's part as a plain tensor, as
-    DistributedDataParallel holds it."""
-
-    is_local: bool
-    mesh: DeviceMesh
-    placements: tuple[Placement, ...]
-
-    def add_up(self, squared: Tensor) -> Tensor:
-        """The sum over the ranks that hold other parts."""
-        for dimension, placement in enumerate(self.placements):
-            if placement.is_shard():
-                dist.all_reduce(squared, group=self.mesh.get_group(dimension))
-        return squared
-
-
-def _split_of(parameter: nn.Parameter) -> _Split | None:
-    split = as_dtensor(parameter)
-    if split is not None:
-        return _Split(False, split.device_mesh, tuple(split.placements))
-    spec = getattr(parameter, "_st_info", None)  # torch.distributed.tensor.parallel.ddp
-    if spec is None:
-        return None
-    return _Split(True, spec.mesh, tuple(spec.placements))
-
-
 def _by_mesh(module: nn.Module) -> list[list[nn.Parameter]]:
     """Plain parameters, and DTensors by mesh: a fused update takes tensors of one mesh only."""
     kinds: dict[object, list[nn.Parameter]] = {}
@@ -109,7 +77,7 @@ def _by_mesh(module: nn.Module) -> list[list[nn.Parameter]]:
     return list(kinds.values())
 
 
-def _squared_norm(kinds: Sequence[tuple[Sequence[Tensor], _Split | None]]) -> Tensor:
+def _squared_norm(kinds: Sequence[tuple[Sequence[Tensor], Split | None]]) -> Tensor:
     total: Tensor | None = None
     for members, how in kinds:
         norm = torch.nn.utils.get_total_norm(members)
@@ -117,8 +85,16 @@ def _squared_norm(kinds: Sequence[tuple[Sequence[Tensor], _Split | None]]) -> Te
         whole = norm if split is None else split.full_tensor()
         squared = whole.detach().float() ** 2
         if how is not None and how.is_local:
-            squared = how.add_up(squared)
+            squared = _sum_over_parts(squared, how)
         total = squared if total is None else total + squared.to(total.device)
     if total is None:
         return torch.zeros(())
     return total
+
+
+def _sum_over_parts(squared: Tensor, how: Split) -> Tensor:
+    """The sum over the ranks that hold other parts."""
+    for dimension, placement in enumerate(how.placements):
+        if placement.is_shard():
+            dist.all_reduce(squared, group=how.mesh.get_group(dimension))
+    return squared

@@ -21,8 +21,8 @@ the steps."""
 
 
 class RankFiles:
-    """Writes the files of one rank into ``directory``. Progress and epochs are written by rank 0
-    only."""
+    """Writes the files of one rank into ``directory``. Epochs, and progress but for that of
+    :meth:`alive`, are written by rank 0 only."""
 
     def __init__(self, directory: Path, rank: int) -> None:
         self.directory = directory
@@ -37,6 +37,10 @@ class RankFiles:
         if self._rank == 0 and (progress.phase != phase or now - when >= _PROGRESS_SECONDS):
             self._last_progress = (progress.phase, now)
             self._append("progress.jsonl", [progress])
+
+    def alive(self, progress: Progress) -> None:
+        """Append a progress line, whichever rank this is."""
+        self._append("progress.jsonl", [progress])
 
     def steps(self, samples: Iterable[StepSample]) -> None:
         """Append measured steps of this rank."""

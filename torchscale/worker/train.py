@@ -74,18 +74,18 @@ def train(
     compilation = CompilationMeter() if cell.compile else None
     trainer = Trainer(cell, ranks, lambda: files.progress(Progress(phase="preparing data")))
     build_seconds = perf_counter() - build_started
-    initial = fingerprint(trainer.module)
+    initial = fingerprint(trainer.named_parameters)
 
     files.progress(Progress(phase="warming up"))
     first = trainer.run_batch(1)
-    comparison = compare_parameters(trainer.module, ranks)
+    comparison = compare_parameters(trainer.named_parameters, ranks)
     launch = _Launch(task, cell, ranks, files, trainer)
     warmup = launch.warm_up(first)
     # A first step whose fp16 gradients overflow is skipped and leaves equal parameters whatever was
     # reduced.
     if not comparison.differing:
-        comparison = compare_parameters(trainer.module, ranks)
-    changed = initial != fingerprint(trainer.module)
+        comparison = compare_parameters(trainer.named_parameters, ranks)
+    changed = initial != fingerprint(trainer.named_parameters)
 
     collector = SignalCollector(ranks, trainer)
     collector.before()

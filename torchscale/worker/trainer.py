@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
@@ -80,10 +80,12 @@ class Trainer:
     """The cell's model, optimizer and data on this rank's device.
 
     Attributes:
-        module: What this rank holds of the model: its parameters are counted and compared.
+        module: What this rank holds of the model. During the first forward pass
+            DistributedDataParallel takes split parameters out of it.
+        named_parameters: Those of ``module`` as it was before, by name.
         model: The module as the strategy runs it.
         parameters: Number of parameters of the whole model, over all ranks.
-        optimizer: Over the parameters of ``module``.
+        optimizer: Over ``named_parameters``.
         source: The source of batches.
         tokens_per_step: Tokens of a step on this rank; ``None`` where samples have no tokens, and
             where they have different numbers of them.
@@ -115,7 +117,7 @@ class Trainer:
         torch.manual_seed(cell.seed + cell.degrees.tokens_index(ranks.rank))
         self._parallel = parallelize(self._workload, cell, ranks)
         self.module, self.model = self._parallel.module.train(), self._parallel.model
-        self._parameters = list(self.module.parameters())
+        self.named_parameters = dict(self.module.named_parameters())
         self._precision = PrecisionPolicy(
             cell.precision, ranks.device, autocast=self._parallel.autocast
         )
@@ -151,7 +153,12 @@ class Trainer:
         if self._parallel.gradients_first and is_apart and not cell.measurement.sync_cuda:
             # The compiler would trace a forward hook; buffers are then sent within the forward
             # pass, without a mark.
-            self.watch = GradientSyncWatch(self.module, self._mark_sync, buffers=not cell.compile)
+            self.watch = GradientSyncWatch(
+                self.module,
+                self.named_parameters.values(),
+                self._mark_sync,
+                buffers=not cell.compile,
+            )
             self.watch.start()
         self._first_phase = Phase.BUBBLE if stages is not None else Phase.FORWARD
         if self.watch is not None and self.watch.has_buffers:
@@ -202,7 +209,9 @@ class Trainer:
         if self._cell.gradient_clipping is not None:
             self._precision.unscale(self.optimizer)
             clip_gradients(
-                self._parameters, self._cell.gradient_clipping, self._parallel.norm_groups
+                self.named_parameters.values(),
+                self._cell.gradient_clipping,
+                self._parallel.norm_groups,
             )
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
@@ -377,7 +386,7 @@ class Trainer:
             self._workload,
             self._experts,
             self.expert_layers,
-            self._parameters,
+            self.named_parameters,
         )
 
     def _clear_meters(self) -> None:
@@ -478,11 +487,16 @@ class GradientSyncWatch:
     """
 
     def __init__(
-        self, module: nn.Module, mark: Callable[[Phase, Phase], None], *, buffers: bool
+        self,
+        module: nn.Module,
+        parameters: Iterable[nn.Parameter],
+        mark: Callable[[Phase, Phase], None],
+        *,
+        buffers: bool,
     ) -> None:
         self._module, self._mark = module, mark
         self._last: nn.Parameter | None = None
-        self._watched = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._watched = [parameter for parameter in parameters if parameter.requires_grad]
         self.has_buffers = buffers and next(module.buffers(), None) is not None
         self._handles: list[RemovableHandle] = []
 

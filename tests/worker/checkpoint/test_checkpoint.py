@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.factories import cells
+from tests.factories import cells, cpu_task
 from tests.worker.forks import Forks
 from torchscale.launch.kinds.checkpoint import clean_up
 from torchscale.schema.cells.checkpoint import CheckpointCell, CheckpointRank
@@ -21,6 +21,7 @@ from torchscale.worker.checkpoint.state import digest, spoil, state_bytes, tenso
 from torchscale.worker.process_group import Ranks
 
 ONE = Ranks(0, 0, 1, torch.device("cpu"), None)
+EXPERTS = {"models": {"name": "tiny-moe", "seq_len": 16}}
 _SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -52,14 +53,7 @@ def task_of(strategy: object, path: str | None, world_size: int, **content: Any)
     (cell,) = cells(
         gpu_counts=world_size, parallel={"strategy": strategy}, training=training, **settings
     )
-    return LaunchTask(
-        cell=CheckpointCell(training=cell, path=path, repeats=2, steps=2),
-        launch=0,
-        device="cpu",
-        threads_per_rank=1,
-        started_at=0.0,
-        collective_timeout_seconds=90,
-    )
+    return cpu_task(CheckpointCell(training=cell, path=path, repeats=2, steps=2))
 
 
 def run(forks: Forks, directory: Path, tasks: list[LaunchTask]) -> list[list[CheckpointRank]]:
@@ -85,13 +79,12 @@ def run(forks: Forks, directory: Path, tasks: list[LaunchTask]) -> list[list[Che
 def test_what_is_saved_comes_back_on_two_ranks(forks: Forks, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    experts = {"models": {"name": "tiny-moe", "seq_len": 16}}
     tasks = [
         task_of("ddp", str(disk), 2),
         task_of("fsdp", None, 2),
         task_of("tensor", str(disk), 2),
         task_of("pipeline", str(disk), 2),
-        task_of("ep", str(disk), 2, **experts),
+        task_of("ep", str(disk), 2, **EXPERTS),
         task_of("fsdp", str(tmp_path / "missing"), 2),
     ]
     *found, refused = run(forks, tmp_path, tasks)
@@ -118,6 +111,25 @@ def test_what_is_saved_comes_back_on_two_ranks(forks: Forks, tmp_path: Path) -> 
         assert said == f"{tmp_path / 'missing'}: cannot be written: No such file or directory"
     assert list(disk.iterdir()) == []
     assert not (tmp_path / "1" / "checkpoint").exists()
+
+
+@pytest.mark.slow
+def test_what_copies_of_split_matrices_save_comes_back(forks: Forks, tmp_path: Path) -> None:
+    """DDP holds a rank's part of such a matrix as a plain tensor: saved like that, it would be the
+    same entry as the other ranks' parts."""
+    tasks = [
+        task_of({"name": "tensor", "degree": 2}, None, 4),
+        task_of({"name": "hybrid", "tensor": 2, "shard": 2}, None, 4),
+        task_of({"name": "hybrid", "tensor": 2, "ep": 2}, None, 4, **EXPERTS),
+    ]
+    found = run(forks, tmp_path, tasks)
+    for ranks in found:
+        assert len(ranks) == 4
+        for rank in ranks:
+            assert [load.restored for load in rank.loads] == [True, True]
+        written = sum(rank.saves[0].payload_bytes for rank in ranks)
+        assert ranks[0].state_bytes <= written < 1.5 * ranks[0].state_bytes
+    assert found[0][0].state_bytes == found[1][0].state_bytes
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.factories import VERSIONS
+from tests.factories import VERSIONS, cpu_task
 from tests.worker.forks import Forks
 from torchscale.config.choices import OPERATIONS
 from torchscale.launch.collect import collect_launch
@@ -249,14 +249,7 @@ def swept(
         world_size=1,
         algorithm=algorithm,
     )
-    task = LaunchTask(
-        cell=asked,
-        launch=0,
-        device="cpu",
-        threads_per_rank=1,
-        started_at=0.0,
-        collective_timeout_seconds=60,
-    )
+    task = cpu_task(asked)
     ranks = Ranks(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"), backend=None)
     monkeypatch.setattr(module, "rank_identity", lambda task, ranks: identity(backend))
     return measure_collectives(task, asked, replace(ranks, backend=backend), RankFiles(tmp_path, 0))

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tests.factories import cpu_task
 from torchscale.config.choices import Operation
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank
-from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.machine import collectives as module
 from torchscale.worker.machine.collective_operations import AllReduce, Collective
 from torchscale.worker.machine.collectives import measure_collectives
@@ -43,15 +43,7 @@ def measured(
         world_size=1,
         device="cpu",
     )
-    task = LaunchTask(
-        cell=cell,
-        launch=0,
-        device="cpu",
-        device_indices=(0,),
-        threads_per_rank=1,
-        started_at=0.0,
-        collective_timeout_seconds=10,
-    )
+    task = cpu_task(cell, device_indices=(0,))
     return measure_collectives(task, cell, ranks, RankFiles(directory, 0))
 
 

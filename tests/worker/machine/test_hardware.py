@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.factories import cpu_task
 from torchscale.analysis.machine.hardware import hardware_figures
 from torchscale.config.choices import MatmulType
 from torchscale.schema.cells.hardware import (
@@ -15,7 +16,6 @@ from torchscale.schema.cells.hardware import (
     HardwareResult,
     MatmulSample,
 )
-from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.machine import hardware as module
 from torchscale.worker.machine.hardware import measure_disk, measure_hardware
 from torchscale.worker.process_group import Ranks
@@ -33,15 +33,7 @@ def measured(directory: Path, indices: tuple[int, ...] = (), **changes: Any) -> 
         "device": "cpu",
     }
     cell = HardwareCell(**{**settings, **changes})
-    task = LaunchTask(
-        cell=cell,
-        launch=0,
-        device="cpu",
-        device_indices=indices,
-        threads_per_rank=1,
-        started_at=0.0,
-        collective_timeout_seconds=10,
-    )
+    task = cpu_task(cell, device_indices=indices)
     return measure_hardware(
         task, cell, Ranks(0, 0, 1, torch.device("cpu"), None), RankFiles(directory, 0)
     )

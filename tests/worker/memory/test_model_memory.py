@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from tests.factories import cells
+from tests.factories import cells, cpu_task
+from tests.worker.forks import Forks
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank
-from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.memory import predicted_memory
 from torchscale.worker.memory.model_memory import (
     LimitExceededError,
@@ -28,14 +28,7 @@ ONE = Ranks(0, 0, 1, torch.device("cpu"), None)
 def memory_of(directory: Path, limit: int | None = None, **content: Any) -> MemoryRank:
     """What a cell takes on one CPU rank; keys as in a config."""
     cell = MemoryCell(training=cells(gpu_counts=[1], **content)[0], limit_bytes=limit)
-    task = LaunchTask(
-        cell=cell,
-        launch=0,
-        device="cpu",
-        threads_per_rank=1,
-        started_at=0.0,
-        collective_timeout_seconds=10,
-    )
+    task = cpu_task(cell)
     return measure_memory(task, cell, ONE, RankFiles(directory, 0))
 
 
@@ -69,6 +62,48 @@ def test_predicted_against_measured(
     if found.parts.activations is not None and predicted.parts.activations is not None:
         assert found.parts.activations == pytest.approx(predicted.parts.activations, rel=0.3)
         assert found.peak_bytes >= found.parts.parameters + found.parts.activations
+
+
+_ON_RANKS = """
+import os, sys
+from pathlib import Path
+import torch
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.worker.memory.model_memory import measure_memory
+from torchscale.worker.process_group import joined_ranks
+from torchscale.worker.rank_files import RankFiles
+
+torch.set_num_threads(1)
+task = LaunchTask.model_validate_json(Path(sys.argv[1]).read_text())
+with joined_ranks(task) as ranks:
+    files = RankFiles(Path(sys.argv[2]), ranks.rank)
+    files.record(measure_memory(task, task.cell, ranks, files))
+    ranks.barrier()
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_split_matrices_count_in_copies_of_them_too(forks: Forks, tmp_path: Path) -> None:
+    """DDP takes them out of the module in its first forward pass."""
+    found = {}
+    for count in (2, 4):
+        strategy = {"name": "tensor", "degree": 2}
+        settings: dict[str, Any] = {"models": "tiny-decoder", "batch_sizes": [4]}
+        (trained,) = cells(gpu_counts=[count], parallel={"strategy": strategy}, **settings)
+        task = cpu_task(MemoryCell(training=trained))
+        directory = tmp_path / str(count)
+        directory.mkdir()
+        (directory / "script.py").write_text(_ON_RANKS)
+        (directory / "task.json").write_text(task.model_dump_json())
+        arguments = (str(directory / "task.json"), str(directory))
+        forks.run(directory / "script.py", *arguments, ranks=count, tasks=[task])
+        found[count] = MemoryRank.model_validate_json((directory / "rank-0.json").read_bytes())
+    alone, copies = found[2].parts, found[4].parts
+    assert copies.parameters == alone.parameters
+    assert copies.gradients >= copies.parameters
+    assert copies.optimizer_states == alone.optimizer_states
+    assert copies.activations == pytest.approx(alone.activations, rel=0.01)
 
 
 def test_more_samples_take_more_activations_and_nothing_else(tmp_path: Path) -> None:
@@ -106,7 +141,7 @@ def test_steps_that_fp16_skips_are_not_taken_for_the_first(
 def test_saved_tensors_count_each_storage_once_and_no_parameter() -> None:
     layer = nn.Linear(64, 32, bias=False)
     x = torch.rand(16, 64, requires_grad=True)
-    with SavedTensors(layer) as saved:
+    with SavedTensors(layer, list(layer.parameters())) as saved:
         hidden = layer(x)  # keeps x and the weight
         loss = (hidden.exp() * hidden.exp()).sum()  # keeps two results of exp, each twice
         assert saved.peak == 4 * (16 * 64 + 2 * 16 * 32)

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.factories import cpu_task
 from tests.worker.forks import Forks
 from tests.worker.trainers import cell
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.models.interface import ContextSplit
 from torchscale.worker.models.sequence import NO_TARGET
 from torchscale.worker.parallel.context import KeyExchange, sequence_part, take
@@ -106,17 +106,7 @@ def gradients(
 ) -> list[list[tuple[list[float], dict[str, Tensor]]]]:
     """Losses of all ranks and gradients of one step: of each rank, each cell."""
     directory.mkdir()
-    tasks = [
-        LaunchTask(
-            cell=one,
-            launch=0,
-            device="cpu",
-            threads_per_rank=1,
-            started_at=0.0,
-            collective_timeout_seconds=90,
-        )
-        for one in cells
-    ]
+    tasks = [cpu_task(one) for one in cells]
     (directory / "script.py").write_text(SCRIPT)
     (directory / "own_small.py").write_text(own_model())
     (directory / "own_gpt2.py").write_text(GPT2)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.factories import cells
+from tests.factories import cells, cpu_task
 from tests.worker.forks import Forks
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
-from torchscale.schema.launch.task import LaunchTask
 
 TRAINED = """
 import gc, json, sys
@@ -30,14 +29,14 @@ torch.set_num_threads(1)
 with joined_ranks(task, __name__) as ranks:
     trainer = Trainer(task.cell, ranks)
     trainer.run_batch(4)
-    equal = compare_parameters(trainer.module, ranks).differing
+    equal = compare_parameters(trainer.named_parameters, ranks).differing
     broken = None
     if ranks.rank == 0:
         torch.save(trainer.module.state_dict(), arguments[1])
     else:
         with torch.no_grad():
             trainer.module.layer.bias[1] += 1
-    broken = compare_parameters(trainer.module, ranks).differing
+    broken = compare_parameters(trainer.named_parameters, ranks).differing
     if ranks.rank == 0:
         open(arguments[2], "w").write(json.dumps([equal, broken]))
     ranks.barrier()
@@ -175,14 +174,7 @@ def ran(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     scripts = {"trained": TRAINED, "signals": SIGNALS, "whole_launch": WHOLE_LAUNCH}
     wanted = {name: cells(gpu_counts=2, **content)[0] for name, content in chosen.items()}
     for name, cell in wanted.items():
-        task = LaunchTask(
-            cell=cell,
-            launch=0,
-            device="cpu",
-            threads_per_rank=1,
-            started_at=0.0,
-            collective_timeout_seconds=60,
-        )
+        task = cpu_task(cell)
         (directory / f"{name}.json").write_text(task.model_dump_json())
         (directory / f"{name}.py").write_text(scripts[name])
     arguments = [[name, f"{name}.json", *outputs[name]] for name in wanted]

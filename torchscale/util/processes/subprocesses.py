@@ -81,7 +81,7 @@ class ManagedProcess:
         env: Mapping[str, str],
         stdout: IO[bytes],
         stderr: IO[bytes],
-        stdin: IO[bytes] | None = None,
+        stdin: IO[bytes] | int | None = None,
         cwd: Path | None = None,
     ) -> None:
         """Start ``argv`` in ``cwd``, or where this process is; without ``stdin`` it reads nothing.
@@ -130,7 +130,7 @@ class ManagedProcess:
             except subprocess.TimeoutExpired:
                 return (*survivors, f"pid {self.pid}")
         self._note_adopted()
-        return (*survivors, *_daemons_since(self._started_at))
+        return (*survivors, *_daemons_since(self._started_at, told=survivors))
 
     def _note_adopted(self) -> None:
         """Keep the children that were adopted while it ran."""
@@ -244,10 +244,10 @@ class BoundedProcess:
     ) -> None:
         """Start ``argv``. Arguments and errors as :func:`run_bounded`."""
         with contextlib.ExitStack() as files:
-            source = files.enter_context(_unnamed_file(stdin or ""))
+            source = files.enter_context(unnamed_file(stdin or ""))
             self._out, self._err = (
-                files.enter_context(_unnamed_file()),
-                files.enter_context(_unnamed_file()),
+                files.enter_context(unnamed_file()),
+                files.enter_context(unnamed_file()),
             )
             self._started = time.monotonic()
             self._process = ManagedProcess(
@@ -295,7 +295,7 @@ class BoundedProcess:
                 self._process.end()
 
 
-def _unnamed_file(content: str = "") -> IO[bytes]:
+def unnamed_file(content: str = "") -> IO[bytes]:
     """A temporary file without a name: it is gone with us, also after ``kill -9``.
 
     Raises:
@@ -343,13 +343,15 @@ _started_here: set[int] = set()
 """Pids of all processes that were started here; few in the life of a command."""
 
 
-def _daemons_since(moment: float) -> tuple[str, ...]:
+def _daemons_since(moment: float, told: Sequence[str]) -> tuple[str, ...]:
     """Children of this process, adopted as orphans, that began after ``moment`` (seconds since the
-    epoch) in a session of their own and without the token of a launch in their environment."""
+    epoch) in a session of their own, but for those that were ``told`` as survivors."""
     found = []
+    survivors = {text.partition(" (")[0] for text in told}
     for child in psutil.Process().children():
         try:
             ours = child.pid in _started_here or child.create_time() < moment - 1
+            ours = ours or f"pid {child.pid}" in survivors
             if (
                 not ours
                 and child.status() != psutil.STATUS_ZOMBIE

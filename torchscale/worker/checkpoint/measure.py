@@ -24,6 +24,7 @@ from torchscale.schema.cells.checkpoint import (
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.worker.checkpoint.place import filesystem_type, made_place
+from torchscale.worker.checkpoint.progress import followed
 from torchscale.worker.checkpoint.state import (
     State,
     digest,
@@ -106,6 +107,7 @@ class _Bench:
     ) -> None:
         self._cell, self._trainer, self._ranks = cell, trainer, ranks
         self._files, self._place = files, place
+        self._now = Progress(phase="measuring")
         # The background thread must not meet the collectives of the steps in one group. It sends
         # objects, and those by gloo.
         self._group = dist.new_group(backend="gloo")
@@ -213,6 +215,7 @@ class _Bench:
             if not busy:
                 return tuple(times)
             times.append(seconds)
+            self._files.progress(self._now)
 
     def _timed_step(self, is_busy: Callable[[], bool]) -> tuple[float, bool]:
         """Seconds of a step with the question to all ranks, and whether any of them is busy."""
@@ -223,9 +226,10 @@ class _Bench:
 
     def _save(self, state: State, writer: TimedWriter) -> float:
         self._ranks.barrier()
-        began = perf_counter()
-        state_dict_saver.save(state, storage_writer=writer, process_group=self._group)
-        return perf_counter() - began
+        with followed(self._is_alive, self._place):
+            began = perf_counter()
+            state_dict_saver.save(state, storage_writer=writer, process_group=self._group)
+            return perf_counter() - began
 
     def _start_save(self, state: State, writer: TimedWriter) -> Future[Any]:
         """Save in the background; the state is copied when this returns."""
@@ -236,9 +240,10 @@ class _Bench:
 
     def _load(self, state: State, reader: TimedReader) -> float:
         self._ranks.barrier()
-        began = perf_counter()
-        state_dict_loader.load(state, storage_reader=reader, process_group=self._group)
-        return perf_counter() - began
+        with followed(self._is_alive, self._place):
+            began = perf_counter()
+            state_dict_loader.load(state, storage_reader=reader, process_group=self._group)
+            return perf_counter() - began
 
     @contextmanager
     def _directory(self, name: str) -> Iterator[Path]:
@@ -251,4 +256,8 @@ class _Bench:
         self._ranks.barrier()
 
     def _report(self, what: str) -> None:
-        self._files.progress(Progress(phase="measuring", detail=what))
+        self._now = Progress(phase="measuring", detail=what)
+        self._files.progress(self._now)
+
+    def _is_alive(self) -> None:
+        self._files.alive(self._now)

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
+    get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
 
+from torchscale.worker.dtensors import Split, local_part, split_of
 from torchscale.worker.memory.model_memory import plain_parts
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.trainer import Trainer
@@ -32,19 +34,64 @@ the padding around it (measured: 1.2 KiB)."""
 
 def state_of(trainer: Trainer) -> State:
     """The state of this rank's part; its tensors are those that are trained."""
-    model, optimizer = get_state_dict(trainer.module, trainer.optimizer, options=_OPTIONS)
+    splits = _local_splits(trainer)
+    found = get_state_dict(trainer.module, trainer.optimizer, options=_OPTIONS)
+    model, optimizer = (dict[str, Any](part) for part in found)
+    for name, split in splits.items():
+        shape = model[name].shape
+        model[name] = split.of_local(model[name])
+        for entry in _states_of(name, optimizer):
+            if optimizer[entry].shape == shape:  # its count of steps is a single number
+                optimizer[entry] = split.of_local(optimizer[entry])
     return {"model": model, "optimizer": optimizer}
 
 
 def set_state(trainer: Trainer, state: State) -> None:
     """Continue with ``state``."""
+    model, optimizer = dict(state["model"]), dict(state["optimizer"])
+    for name in _local_splits(trainer):
+        model[name] = local_part(model[name])
+        for entry in _states_of(name, optimizer):
+            optimizer[entry] = local_part(optimizer[entry])
     set_state_dict(
         trainer.module,
         trainer.optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
+        model_state_dict=model,
+        optim_state_dict=optimizer,
         options=_OPTIONS,
     )
+
+
+def _local_splits(trainer: Trainer) -> dict[str, Split]:
+    """How each parameter that DistributedDataParallel holds in part lies over ranks, by its name in
+    the state. As plain tensors they would be saved as one and the same entry by ranks that hold
+    different parts. They are put back into the module: a forward pass takes them out of it."""
+    splits = {}
+    for path, parameter in trainer.named_parameters.items():
+        split = split_of(parameter)
+        if split is not None and split.is_local:
+            splits[parameter.data_ptr()] = split
+            parent, _, name = path.rpartition(".")
+            holder = trainer.module.get_submodule(parent)
+            delattr(holder, name)
+            setattr(holder, name, parameter)
+    if not splits:
+        return {}
+    named: dict[str, Any] = get_model_state_dict(trainer.module)
+    return {
+        name: splits[tensor.data_ptr()]
+        for name, tensor in named.items()
+        if tensor.data_ptr() in splits
+    }
+
+
+def _states_of(parameter: str, optimizer: Mapping[str, object]) -> list[str]:
+    """Names of the optimizer's states of a parameter."""
+    return [
+        name
+        for name, value in optimizer.items()
+        if name.startswith(f"state.{parameter}.") and isinstance(value, Tensor)
+    ]
 
 
 def state_bytes(state: State, ranks: Ranks) -> tuple[int, int]:

@@ -3,12 +3,13 @@ to the bit, a missing reduction does not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from torchscale.worker.dtensors import as_dtensor, local_part
+from torchscale.worker.dtensors import local_part, split_of
 from torchscale.worker.process_group import Ranks
 
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -18,11 +19,11 @@ Fingerprint = dict[str, int]
 of one, by a key that is equal on two ranks where they should hold the same."""
 
 
-def fingerprint(module: nn.Module) -> Fingerprint:
-    """Fingerprint of the parameters that this rank holds; of a sharded parameter the local
+def fingerprint(parameters: Mapping[str, nn.Parameter]) -> Fingerprint:
+    """Fingerprint of the parameters that this rank holds, by name; of a sharded parameter the local
     shard."""
     keys, sums = [], []
-    for name, parameter in module.named_parameters():
+    for name, parameter in parameters.items():
         local = local_part(parameter)
         integers = local.detach().contiguous().view(_INTEGER_OF_SIZE[local.element_size()])
         keys.append(_global_name(name) + _part(parameter))
@@ -53,10 +54,11 @@ class Comparison:
         return self.differing is None
 
 
-def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
-    """Compare the parameters of every rank with those of the others. Call it on every rank."""
+def compare_parameters(parameters: Mapping[str, nn.Parameter], ranks: Ranks) -> Comparison:
+    """Compare the parameters of every rank, by name, with those of the others. Call it on every
+    rank."""
     values: dict[str, list[int]] = {}
-    for of_rank in ranks.gather_objects(fingerprint(module)):
+    for of_rank in ranks.gather_objects(fingerprint(parameters)):
         for key, value in of_rank.items():
             values.setdefault(key, []).append(value)
     shared = {key: sums for key, sums in values.items() if len(sums) > 1}
@@ -69,11 +71,11 @@ def compare_parameters(module: nn.Module, ranks: Ranks) -> Comparison:
 
 def _part(parameter: nn.Parameter) -> str:
     """Which shard of a sharded parameter this is; empty for a whole one."""
-    split = as_dtensor(parameter)
+    split = split_of(parameter)
     if split is None:
         return ""
-    coordinate = split.device_mesh.get_coordinate() or ()
-    sizes = split.device_mesh.shape
+    coordinate = split.mesh.get_coordinate() or ()
+    sizes = split.mesh.shape
     shards = [
         f"{placement} {index + 1} of {size}"
         for placement, index, size in zip(split.placements, coordinate, sizes, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -53,15 +53,16 @@ def measure_memory(
         trainer = Trainer(training, ranks, lambda: files.progress(Progress(phase="preparing data")))
         files.progress(Progress(phase="measuring"))
         take_first_step(trainer, ranks)
-        gradients = GradientBytes(trainer.module, trainer.optimizer)
-        with SavedTensors(trainer.module) as held:
+        held_parameters = trainer.named_parameters.values()
+        gradients = GradientBytes(held_parameters, trainer.optimizer)
+        with SavedTensors(trainer.module, held_parameters) as held:
             trainer.run_batch(1)
     activations: int | None = held.peak
     # What is recomputed, or compiled, is kept where these hooks do not see it.
     if training.compile or training.activation_checkpointing != "none":
         activations = None
     parts = MemoryParts(
-        parameters=tensor_bytes(trainer.module.parameters()),
+        parameters=tensor_bytes(held_parameters),
         buffers=tensor_bytes(trainer.module.buffers()),
         gradients=gradients.total,
         optimizer_states=optimizer_bytes(trainer.optimizer),
@@ -152,13 +153,15 @@ class _HostMeter:
 class GradientBytes:
     """Bytes of gradients right before the next optimizer step."""
 
-    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._module = module
+    def __init__(
+        self, parameters: Collection[nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> None:
+        self._parameters = parameters
         self._hook = optimizer.register_step_pre_hook(self._note)
         self.total = 0
 
     def _note(self, *_: object) -> None:
-        self.total = tensor_bytes(parameter.grad for parameter in self._module.parameters())
+        self.total = tensor_bytes(parameter.grad for parameter in self._parameters)
         self._hook.remove()
 
 
@@ -166,8 +169,8 @@ class SavedTensors:
     """Peak of the bytes that autograd saves for the backward pass: each storage once, without
     parameters and buffers."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, parameters: Collection[nn.Parameter]) -> None:
+        self._module, self._parameters = module, parameters
         self._users: dict[int, int] = {}
         self._excluded: set[int] = set()
         self._live = 0
@@ -175,7 +178,7 @@ class SavedTensors:
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> SavedTensors:
-        held = itertools.chain(self._module.parameters(), self._module.buffers())
+        held = itertools.chain(self._parameters, self._module.buffers())
         self._excluded = {_address(part) for tensor in held for part in plain_parts(tensor)}
         for part in self._module.modules():  # FSDP gathers parameters anew in every forward pass
             handle = part.register_forward_pre_hook(self._exclude_parameters)

@@ -249,7 +249,12 @@ def _watch_of_waits(trainer: Trainer, phases: PhaseRanges) -> GradientSyncWatch 
         isinstance(part, DistributedDataParallel) for part in trainer.model.modules()
     ):
         return None
-    watch = GradientSyncWatch(trainer.module, lambda _, begun: phases.begin(begun), buffers=False)
+    watch = GradientSyncWatch(
+        trainer.module,
+        trainer.named_parameters.values(),
+        lambda _, begun: phases.begin(begun),
+        buffers=False,
+    )
     watch.start()
     trainer.step()
     watch.settle()

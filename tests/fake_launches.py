@@ -87,7 +87,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> FakeLaunches:
     fake = FakeLaunches()
     monkeypatch.setattr("torchscale.measure.launcher.run_launch", fake)
     monkeypatch.setattr(
-        "torchscale.measure.launcher.shares_processes", lambda experiment, plan: False
+        "torchscale.measure.launcher.shares_processes", lambda experiment, device: False
     )
     monkeypatch.setattr("torchscale.measure.context.detect_machine", machine)
     return fake

@@ -23,7 +23,9 @@ from tests.launch.tasks import LIMITS, SOUND, tasks
 from torchscale.hang.evidence import rank_processes
 from torchscale.launch import elastic
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.elastic import ElasticLauncher, forks_ranks
+from torchscale.launch.elastic import ElasticLauncher
+from torchscale.launch.environment import cpu_environment
+from torchscale.launch.forker import AgentForker, forks_ranks
 from torchscale.launch.torchrun import run_launch
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
@@ -242,6 +244,60 @@ def test_no_launch_collects_what_imports_have_made(
     assert enabled == "True"
     youngest, young, old = map(int, counts)
     assert youngest + young < 0.1 * old, counts
+
+
+@contextmanager
+def started_before(tmp_path: Path, channel: str, **variables: str) -> Iterator[AgentForker]:
+    """A process that has been started before there is a launcher."""
+    with without_name_of_test():
+        environment = cpu_environment(1, {**env(), **variables})
+    forker = AgentForker(tmp_path / channel, environment)
+    try:
+        yield forker
+    finally:
+        forker.close()
+
+
+def test_a_process_that_was_started_before_forks_the_launches(tmp_path: Path) -> None:
+    (task,) = tasks(SOUND)
+    with started_before(tmp_path, "channel") as forker:
+        forks = ElasticLauncher(tmp_path / "channel", forker)
+        assert not forks.was_used
+        try:
+            records = [run(forks, task, tmp_path / name) for name in ("first", "second")]
+            assert forker.poll() is None
+            assert [process.pid for process in find_token_processes(forker.token)] == [forker.pid]
+        finally:
+            forks.close()
+        assert forker.poll() is not None
+    assert [record.state for record in records] == [State.OK] * 2, records[0].reason
+
+
+@pytest.mark.parametrize(
+    ("channel", "variables"), [("channel", {"OTHER": "1"}), ("elsewhere", {})], ids=str
+)
+def test_a_process_that_was_started_for_something_else_is_ended(
+    tmp_path: Path, channel: str, variables: dict[str, str]
+) -> None:
+    (task,) = tasks(SOUND, world_size=1)
+    with started_before(tmp_path, channel, **variables) as forker:
+        forks = ElasticLauncher(tmp_path / "channel", forker)
+        try:
+            record = run(forks, task, tmp_path / "launch")
+        finally:
+            forks.close()
+        assert record.state is State.OK, record.reason
+        assert forker.poll() is not None
+        assert not find_token_processes(forker.token)
+
+
+def test_what_ranks_read_from_standard_input_is_nothing(
+    tmp_path: Path, place: Path, shared: Started
+) -> None:
+    (task,) = tasks(write_model(place, "reading", "print(repr(sys.stdin.read()))"), world_size=1)
+    record = run(shared, task, tmp_path / "launch", extra_env=env(place))
+    assert record.state is State.OK, record.reason
+    assert printed(tmp_path / "launch") == ["''"]
 
 
 def test_threads_of_a_model_hold_up_neither_its_launch_nor_its_end(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,8 @@ from tests.factories import experiment, experiment_file, machine
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.launch.control import StopRequest
-from torchscale.measure.launcher import Launcher, Pending, in_order, open_launcher, shares_processes
+from torchscale.measure.ahead import shares_processes
+from torchscale.measure.launcher import Launcher, Pending, in_order, open_launcher
 from torchscale.plan.expand import make_plan
 from torchscale.store.run_folder import RunFolder
 
@@ -37,7 +37,7 @@ def test_one_set_of_processes_runs_all_counts(
 ) -> None:
     config = experiment(gpu_counts=counts, device="cpu", launch=launch)
     plan = make_plan(config, machine(cores=4))
-    assert shares_processes(config, plan)
+    assert shares_processes(config, plan.device)
     pending = in_order(pending_of(config), shared=True)
     assert [item.launch for item in pending] == [0] * len(counts) + [1] * len(counts)
     folder: Any = SimpleNamespace(path=Path("run"))  # nothing is run
@@ -67,10 +67,7 @@ def test_launches_share_processes_by_default_on_cpus_alone(
     isolation: str, device: DeviceKind, shared: bool
 ) -> None:
     config = experiment(gpu_counts=[2], device=device, launch={"isolation": isolation})
-    plan = replace(
-        make_plan(experiment(gpu_counts=[2], device="cpu"), machine(cores=4)), device=device
-    )
-    assert shares_processes(config, plan) is shared
+    assert shares_processes(config, device) is shared
     planned = pending_of(experiment(gpu_counts=[2], device="cpu"))
     assert shared or in_order(planned, shared=shared) == planned
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.factories import experiment, machine, trained
 from torchscale.errors import ConfigError, MachineError
 from torchscale.plan import expand
-from torchscale.plan.expand import Plan, make_plan
+from torchscale.plan.expand import Plan, cpu_threads_per_rank, make_plan
 from torchscale.schema.cells.training import TrainingCell
 
 
@@ -108,6 +108,24 @@ def test_a_cpu_device_is_the_same_share_of_cores_at_every_count(
         assert sets is not None
         assert [len(cpus) for cpus in sets] == [threads] * cell.world_size
         assert len({cpu for cpus in sets for cpu in cpus}) == threads * cell.world_size
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"gpu_counts": "auto"},
+        {"gpu_counts": [1, 2, 16]},
+        {"gpu_counts": [16], "launch": {"oversubscribe": True}},
+        {"gpu_counts": [1], "launch": {"devices": [0, 2, 3]}},
+        {"gpu_counts": [1, 2], "launch": {"threads_per_rank": 3}},
+        {"gpu_counts": [2, 8], "launch": {"nodes": 4, "devices_per_node": 2}},
+        {"nodes": [1, 2], "gpu_counts": "auto", "launch": {"nodes": 2}},
+    ],
+)
+def test_threads_on_cores_are_known_before_the_plan(content: dict[str, Any]) -> None:
+    config = experiment(**content)
+    plan = make_plan(config, machine(cores=8))
+    assert cpu_threads_per_rank(config, tuple(range(8))) == plan.threads_per_rank
 
 
 @pytest.mark.parametrize(("counts", "threads"), [([4], 1), ([16], 1), ([4, 3], 1), ([2, 4], 1)])

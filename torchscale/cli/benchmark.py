@@ -143,6 +143,11 @@ def benchmark(
         return
     # Devices are detected in a process of its own while the modules that follow are imported.
     detection = context.with_resource(start_detection()) if hardware is None else None
+    ahead = None
+    if not dry_run and nnodes is None:
+        from torchscale.measure.ahead import started_ahead  # noqa: PLC0415
+
+        ahead = context.with_resource(started_ahead(named.experiment, output_dir))
     from torchscale.measure import benchmark as run  # noqa: PLC0415
     from torchscale.measure.context import plan_run  # noqa: PLC0415
     from torchscale.measure.nodes import follow, join_cluster  # noqa: PLC0415
@@ -174,6 +179,7 @@ def benchmark(
         cluster=cluster,
         token=token,
         detection=detection,
+        ahead=ahead,
     )
     _show_results(outcome, same_command(context, without=("--rerun", "--json")), as_json=as_json)
     raise typer.Exit(outcome.exit_code)

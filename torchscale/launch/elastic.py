@@ -5,18 +5,16 @@ equal, but imports torch in every process.
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-from torchscale.config.choices import DeviceKind
 from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.forker import AgentForker, own_path
 from torchscale.launch.judge import Ending
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
@@ -32,25 +30,9 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import GroupItem, LaunchTask, ended_file
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, remove_tree
-from torchscale.util.interpreter import module_command
 from torchscale.util.logs import open_log
-from torchscale.util.processes.subprocesses import ManagedProcess, tail
 
-_MODULE = "torchscale.worker.launcher.elastic_launcher"
-_LOG = "launcher.log"
 _PROGRAM = "the process that starts torchrun's agent"
-
-
-def forks_ranks(device: DeviceKind) -> bool:
-    """Whether ranks of launches on this device can be forks: on CPUs on Linux, where there is
-    shared memory for what torchrun's agent and its ranks exchange."""
-    if device != "cpu" or sys.platform != "linux":
-        return False
-    try:
-        multiprocessing.get_context("fork").Event()
-    except (OSError, ImportError):  # no /dev/shm
-        return False
-    return True
 
 
 class ElasticLauncher:
@@ -61,14 +43,14 @@ class ElasticLauncher:
     asks.
     """
 
-    def __init__(self, channel: Path) -> None:
-        """``channel``: a directory that this launcher alone uses, which it makes and removes."""
-        self._channel = (
-            channel.parent.resolve() / channel.name
-        )  # not where a link in its place leads
-        self._command = module_command(_MODULE, str(self._channel))
-        self._process: ManagedProcess | None = None
-        self._environment: Mapping[str, str] = {}
+    def __init__(self, channel: Path, ahead: AgentForker | None = None) -> None:
+        """
+        Args:
+            channel: A directory that this launcher alone uses, which it makes and removes.
+            ahead: A process that was started before, which may serve the first launches.
+        """
+        self._channel, self._ahead = own_path(channel), ahead
+        self._process: AgentForker | None = None
         self._sampler = SharedSampler(self._channel)
         self._launches = 0
 
@@ -108,8 +90,16 @@ class ElasticLauncher:
         )
         ended = self._channel / ended_file(self._launches)
         atomic_write_model(self._channel / f"item-{self._launches}.json", item, durable=False)
+        process.bell.ring()
         self._launches += 1
-        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
+        watch = Watch(
+            directory,
+            limits,
+            stop,
+            on_progress,
+            world_size=task.cell.world_size,
+            pause=process.bell.wait,
+        )
         try:
             kind, detail = watch.wait(process, ended.exists)
         except BaseException:
@@ -124,13 +114,13 @@ class ElasticLauncher:
                 parents=True, exist_ok=True
             )  # user code can remove it, as long as it runs
             ending = Ending(kind, process.poll(), detail, survivors, _PROGRAM)
-            _append(self._channel / _LOG, directory / "torchrun.log")
+            _append(process.printed(), directory / "torchrun.log")
         flatten_logs(directory)
         record = collect_launch(
             task,
             directory,
             ending,
-            command=tuple(self._command),
+            command=tuple(process.command),
             started_at=datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(
                 timespec="seconds"
             ),
@@ -144,20 +134,21 @@ class ElasticLauncher:
     def close(self) -> None:
         """End the process and all below it."""
         self._sampler.close()
-        if self._process is not None:
-            self._process.end(grace_seconds=0.0)
-        self._process = None
+        for process in (self._process, self._ahead):
+            if process is not None:
+                process.close()
+        self._process = self._ahead = None
         remove_tree(self._channel)
 
-    def _start(self, environment: Mapping[str, str]) -> ManagedProcess:
+    def _start(self, environment: Mapping[str, str]) -> AgentForker:
         """The process that runs with this environment: the one there is, or a new one."""
-        if (
-            self._process is not None
-            and self._process.poll() is None
-            and self._environment == environment
-        ):
+        if self._process is not None and self._process.serves(self._channel, environment):
             return self._process
+        ahead = None
+        if self._ahead is not None and self._ahead.serves(self._channel, environment):
+            ahead, self._ahead = self._ahead, None
         self.close()
+        self._process = ahead
         require_loopback()
         try:
             self._channel.mkdir(parents=True)
@@ -165,14 +156,13 @@ class ElasticLauncher:
             raise OutputError(
                 f"cannot create {self._channel}: {error.strerror or error}"
             ) from error
-        self._launches, self._environment = 0, environment
-        variables = {**environment, "PYTHONUNBUFFERED": "1"}  # as torchrun starts its ranks
-        try:
-            with open_log(self._channel / _LOG) as log:
-                self._process = ManagedProcess(self._command, env=variables, stdout=log, stderr=log)
-        except TorchscaleError:
-            self.close()
-            raise
+        self._launches = 0
+        if self._process is None:
+            try:
+                self._process = AgentForker(self._channel, environment)
+            except TorchscaleError:
+                self.close()
+                raise
         return self._process
 
 
@@ -184,7 +174,7 @@ def _status(ended: Path) -> int | None:
         return None
 
 
-def _append(source: Path, target: Path) -> None:
+def _append(printed: bytes, target: Path) -> None:
     """What the process that forks agents has printed, behind what the launch's agent has."""
-    with suppress(OSError), target.open("a") as log:
-        log.write(tail(source))
+    with suppress(OSError), target.open("ab") as log:
+        log.write(printed)

@@ -20,6 +20,8 @@ from torchscale.util.redaction import redact_arguments
 _PROBE_SECONDS = 120.0
 """Importing torch takes a minute from a cold network file system; CUDA's initialization on eight
 GPUs some seconds."""
+_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
+"""Device files of NVIDIA's driver: on Linux, and in Windows' subsystem for it."""
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
 _SYSTEM_NODES = Path("/sys/devices/system/node")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -83,6 +85,11 @@ def _machine(finished: Finished) -> Machine:
         cores,
         node_cores(),
     )
+
+
+def has_gpu_driver() -> bool:
+    """Whether NVIDIA's driver is loaded, so that torch may find a GPU. Takes no time."""
+    return any(Path(path).exists() for path in _GPU_DRIVERS)
 
 
 def usable_cores(

@@ -18,6 +18,7 @@ from torchscale.errors import MachineError
 from torchscale.hang.evidence import inspect_hang
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.environment import common_environment
 from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.oom import OomKills
@@ -30,11 +31,7 @@ from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import LogLimit, clean_logs, open_log
 from torchscale.util.optional import optional
-from torchscale.util.processes.subprocesses import (
-    POLL_SECONDS,
-    ManagedProcess,
-    inherited_environment,
-)
+from torchscale.util.processes.subprocesses import POLL_SECONDS, ManagedProcess
 
 _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
 """A launch that runs out of its time is taken for slow and not for hanging if it made progress
@@ -188,21 +185,9 @@ def worker_environment(
     """Environment of the ranks: this process's variables, thread counts, no network for model hubs,
     those of the cell, then ``extra`` (the user's). On CUDA torch's flight recorder is on, unless
     a variable of the user's says otherwise."""
-    threads = str(task.threads_per_rank)
-    environment = {
-        **inherited_environment(),
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    if place is not None:
-        environment = {**place.environment, **environment}
-    elif Path("/sys/class/net/lo").exists():
-        # All ranks are on this machine; gloo would otherwise resolve the host name.
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    environment = {**environment, **cell_environment(task.cell), **extra}
+    network = None if place is None else place.environment
+    common = common_environment(task.threads_per_rank, network)
+    environment = {**common, **cell_environment(task.cell), **extra}
     if task.device == "cuda" and not any(name in environment for name in _RECORDER_SIZES):
         # One alone would be read before what the user gave under the other name.
         environment.update(dict.fromkeys(_RECORDER_SIZES, _RECORDER_ENTRIES))
@@ -227,6 +212,7 @@ class Watch:
     called when ranks make no progress, and returns a function that waits until those elsewhere were
     asked where they are. ``inspect`` asks the ranks of this machine where they are, if they are not
     ours: it is given the process, and seconds since the last progress where they may move.
+    ``pause`` waits between two looks, at most the seconds that it is given.
     """
 
     directory: Path
@@ -238,6 +224,7 @@ class Watch:
     log_directory: Path | None = None
     inspect_others: Callable[[], Callable[[], object]] | None = None
     inspect: Callable[[ManagedProcess, float | None], None] | None = None
+    pause: Callable[[float], object] = time.sleep
 
     def run(
         self,
@@ -292,7 +279,7 @@ class Watch:
             if now - last_progress > patience:
                 self._inspect(process)
                 return EndingKind.TIMEOUT, f"no progress for {patience:g} s while {phase}"
-            time.sleep(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
+            self.pause(_FINISHING_POLL_SECONDS if phase == "finishing" else POLL_SECONDS)
         for progress in reader.read():  # what was written since the last look
             self.on_progress(progress)
         return EndingKind.FINISHED, ""

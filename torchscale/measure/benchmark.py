@@ -15,8 +15,10 @@ from torchscale.config.hidden import hidden_environment
 from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
+from torchscale.launch.forker import AgentForker
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
+from torchscale.measure.ahead import default_directory
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.nodes import leading
 from torchscale.measure.sweep import Sweep
@@ -39,7 +41,7 @@ from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
 from torchscale.store.resume import refuse_other_experiment
-from torchscale.store.run_folder import RESULTS, RunFolder
+from torchscale.store.run_folder import RunFolder
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
     from torchscale.measure.cell_exports import CellExports
@@ -116,11 +118,6 @@ class DryRun:
             experiment.launch.timeout_seconds,
             self.planned.plan,
         )
-
-
-def default_directory(experiment: Experiment) -> Path:
-    """``results/<experiment_name>``."""
-    return RESULTS / experiment.experiment_name
 
 
 def dry_run(
@@ -220,6 +217,7 @@ def benchmark(
     cluster: Cluster | None = None,
     token: bytes = b"",
     detection: MachineDetection | None = None,
+    ahead: AgentForker | None = None,
 ) -> BenchmarkOutcome:
     """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its
     nodes.
@@ -235,6 +233,7 @@ def benchmark(
         cluster: Nodes, of which this is the first; ``None`` for this machine alone.
         token: The secret that the nodes share.
         detection: Detection of this machine, started before; by default it is started here.
+        ahead: The process for its launches, if one was started before.
 
     Raises:
         UsageError: the address for the other nodes cannot be used.
@@ -242,9 +241,9 @@ def benchmark(
         StoreError: the folder holds another experiment, or another torchscale writes to it.
         OutputError: the folder cannot be written.
     """
+    directory = output_dir if output_dir is not None else default_directory(experiment)
     planned = plan_run(experiment, observer, detection=detection)
     plan = planned.plan
-    directory = output_dir if output_dir is not None else default_directory(experiment)
     if not plan.to_run:
         raise MachineError(
             f"this machine can run none of {plural(len(plan.cells), 'cell')}; the first: "
@@ -255,7 +254,7 @@ def benchmark(
     with measuring(directory) as stop:
         folder = RunFolder.create(directory, planned.experiment_file())
         with leading(cluster, token, planned, stop, observer) as nodes:
-            sweep = Sweep(experiment, plan, folder, nodes)
+            sweep = Sweep(experiment, plan, folder, nodes, ahead)
             pending = sweep.prepare(rerun)
             for note in sweep.notes:
                 observer.note(f"warning: {note}")

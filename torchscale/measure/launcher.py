@@ -11,9 +11,11 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.jobs.script_launch import run_script
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
-from torchscale.launch.elastic import ElasticLauncher, forks_ranks
+from torchscale.launch.elastic import ElasticLauncher
+from torchscale.launch.forker import AgentForker, forks_ranks
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import cell_environment, run_launch
+from torchscale.measure.ahead import GROUP, shares_processes
 from torchscale.measure.nodes import SweepNodes
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind
@@ -24,10 +26,6 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import remove_tree
-
-_GROUP = ".group"
-"""Directory in the run folder, while a process runs that many launches use: what is handed to it,
-and its logs."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,6 @@ class Pending:
     def kind(self) -> tuple[bool, tuple[tuple[str, str], ...]]:
         """What is set once in a process: equal for launches that can share processes."""
         return self.cell.deterministic, tuple(cell_environment(self.cell).items())
-
-
-def shares_processes(experiment: Experiment, plan: Plan) -> bool:
-    """Whether launches use what was started for others. By default on CPUs alone, where that is a
-    process which forks the agent of each: results are equal to those of a torchrun command within
-    noise (``docs/tested-on.md``)."""
-    isolation = experiment.launch.isolation
-    return isolation == "group" or (isolation == "auto" and plan.device == "cpu")
 
 
 def in_order(pending: tuple[Pending, ...], *, shared: bool) -> tuple[Pending, ...]:
@@ -72,6 +62,7 @@ class Launcher:
         *,
         pending: Sequence[Pending] = (),
         nodes: SweepNodes | None = None,
+        ahead: AgentForker | None = None,
     ) -> None:
         settings = experiment.launch
         self._plan, self._folder, self._stop, self._on_progress = plan, folder, stop, on_progress
@@ -87,10 +78,10 @@ class Launcher:
             stall_seconds=settings.stall_timeout_seconds,
             budget_seconds=experiment.benchmark.cell_seconds,
         )
-        self._shares = shares_processes(experiment, plan)
+        self._shares = shares_processes(experiment, plan.device)
         self._forks: ElasticLauncher | None = None
         if self._shares and forks_ranks(plan.device):
-            self._forks = ElasticLauncher(folder.path / _GROUP)
+            self._forks = ElasticLauncher(folder.path / GROUP, ahead)
         self._counted: set[str] = set()
         self._pending, self._nodes = pending, nodes
         self._group: Group | None = None
@@ -196,7 +187,7 @@ class Launcher:
             processes = self._processes(item)
             self._group = Group(
                 self._task(item),
-                self._folder.path / _GROUP,
+                self._folder.path / GROUP,
                 self._env,
                 processes=processes,
                 cpu_sets=self._plan.cpu_sets(processes),
@@ -260,12 +251,15 @@ def open_launcher(
     *,
     pending: Sequence[Pending] = (),
     nodes: SweepNodes | None = None,
+    ahead: AgentForker | None = None,
 ) -> Iterator[Launcher]:
     """A launcher that leaves no process behind. ``pending``: what it will run, for processes that
-    many launches can share; ``nodes``: for launches over several. What processes of a killed
-    session left in the folder is removed."""
-    remove_tree(folder.path / _GROUP)
-    launcher = Launcher(experiment, plan, folder, stop, on_progress, pending=pending, nodes=nodes)
+    many launches can share; ``nodes``: for launches over several; ``ahead``: from
+    :func:`started_ahead`. What processes of a killed session left in the folder is removed."""
+    remove_tree(folder.path / GROUP)
+    launcher = Launcher(
+        experiment, plan, folder, stop, on_progress, pending=pending, nodes=nodes, ahead=ahead
+    )
     try:
         yield launcher
     finally:

@@ -17,7 +17,9 @@ from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import ProfilingSettings
 from torchscale.launch.control import StopRequest
-from torchscale.measure.launcher import Pending, in_order, open_launcher, shares_processes
+from torchscale.launch.forker import AgentForker
+from torchscale.measure.ahead import shares_processes
+from torchscale.measure.launcher import Pending, in_order, open_launcher
 from torchscale.measure.nodes import SweepNodes
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import Listener
@@ -43,11 +45,17 @@ class Sweep:
     """
 
     def __init__(
-        self, experiment: Experiment, plan: Plan, folder: RunFolder, nodes: SweepNodes | None = None
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        folder: RunFolder,
+        nodes: SweepNodes | None = None,
+        ahead: AgentForker | None = None,
     ) -> None:
-        """``nodes``: the others of a sweep over several. Counts the profiles that it records in
-        :attr:`recorded`."""
+        """``nodes``: the others of a sweep over several; ``ahead``: a process for its launches that
+        runs already. Counts the profiles that it records in :attr:`recorded`."""
         self._experiment, self._plan, self._folder, self._nodes = experiment, plan, folder, nodes
+        self._ahead = ahead
         self._planned = {entry.cell.id: entry for entry in folder.experiment.plan}
         self._unfinished: dict[str, CellRun] = {}
         self.recorded = 0
@@ -121,7 +129,7 @@ class Sweep:
         summary_file.write()
         # While the first launch starts: afterwards the next one would wait for it.
         threading.Thread(target=import_quantiles, daemon=True).start()
-        ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan))
+        ordered = in_order(pending, shared=shares_processes(self._experiment, self._plan.device))
         left = Counter(item.cell.id for item in ordered)
         with open_launcher(
             self._experiment,
@@ -131,6 +139,7 @@ class Sweep:
             listener.launch_progress,
             pending=ordered,
             nodes=self._nodes,
+            ahead=self._ahead,
         ) as launcher:
             for item in self._runnable(ordered):
                 if stop.asked:

@@ -146,10 +146,8 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     per_node = _devices_per_node(experiment, device, len(indices))
     counts = _world_sizes(experiment, per_node or len(indices))
     _refuse_split_nodes(counts, experiment.launch.nodes, per_node)
-    local_counts = counts
-    if per_node is not None:
-        local_counts = tuple(min(count, per_node) for count in counts)
-    threads = _threads_per_rank(experiment, device, local_counts, indices, machine)
+    local_counts = _local_counts(counts, per_node)
+    threads = _threads_per_rank(experiment, device, local_counts, indices, machine.cores)
     versions = machine.environment.versions
     fixed = experiment.launch.threads_per_rank is not None
     _refuse_too_many(experiment, len(counts))
@@ -176,6 +174,25 @@ def make_plan(experiment: Experiment, machine: Machine) -> Plan:
     peaks = cpu_peaks if device == "cpu" else _documented_peaks(devices, indices)
     malloc = experiment.launch.malloc
     return Plan(cells, device, indices, threads, numa_cores, uuids, peaks, malloc, nodes, per_node)
+
+
+def cpu_threads_per_rank(experiment: Experiment, cores: tuple[int, ...]) -> int:
+    """CPU threads of every rank of the plan on these cores, if it is one of CPU ranks.
+
+    Raises:
+        MachineError: the experiment asks for cores or threads that are not there.
+    """
+    indices = _chosen_devices(experiment, "cpu", cores)
+    per_node = _devices_per_node(experiment, "cpu", len(indices))
+    counts = _world_sizes(experiment, per_node or len(indices))
+    return _threads_per_rank(experiment, "cpu", _local_counts(counts, per_node), indices, cores)
+
+
+def _local_counts(counts: tuple[int, ...], per_node: int | None) -> tuple[int, ...]:
+    """Ranks on one node of each world size."""
+    if per_node is None:
+        return counts
+    return tuple(min(count, per_node) for count in counts)
 
 
 def _refuse_too_many(experiment: Experiment, counts: int) -> None:
@@ -356,7 +373,7 @@ def _threads_per_rank(
     device: DeviceKind,
     counts: tuple[int, ...],
     indices: tuple[int, ...],
-    machine: Machine,
+    all_cores: tuple[int, ...],
 ) -> int:
     """CPU threads of each rank: cores ÷ the largest world size that fits; where none fits, and ranks
     share cores anyway, ÷ the largest. Equal for all world sizes of a plan, so that scaling
@@ -369,7 +386,7 @@ def _threads_per_rank(
                 hint="lower it or remove it",
             )
         return threads
-    cores = indices if device == "cpu" else machine.cores
+    cores = indices if device == "cpu" else all_cores
     fitting = [count for count in counts if count <= len(indices)]
     return max(1, len(cores) // max(fitting or counts))
 

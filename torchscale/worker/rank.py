@@ -29,6 +29,13 @@ from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
 
 
+def import_for_training() -> None:
+    """Import what every launch that trains needs. What cannot be imported fails in the launch."""
+    with contextlib.suppress(Exception):
+        import_compiler()
+        worker_kind("training")
+
+
 def import_known_libraries(cell: AnyCell) -> None:
     """Import what a launch of ``cell`` needs, but for a user's module: it may read the rank, choose
     a device or start threads when it is imported. What cannot be imported fails in the launch,

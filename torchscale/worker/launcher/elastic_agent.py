@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from multiprocessing import active_children
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -123,6 +123,7 @@ class _Agent(LocalElasticAgent):
     """
 
     _processes: Mapping[int | None, BaseProcess] = MappingProxyType({})
+    _results: tuple[Connection, ...] = ()
     _error_files: tuple[str, ...] = ()
 
     def __init__(self, spec: WorkerSpec, logs: DefaultLogsSpecs, gate: ForkGate) -> None:
@@ -135,6 +136,8 @@ class _Agent(LocalElasticAgent):
         context = getattr(self._pcontext, "_pc", None)
         self._error_files = tuple(getattr(context, "error_files", ()))
         self._processes = {process.pid: process for process in active_children()}
+        queues = getattr(self._pcontext, "_ret_vals", {}).values()
+        self._results = tuple(queue._reader for queue in queues if hasattr(queue, "_reader"))
         return pids
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
@@ -157,10 +160,11 @@ class _Agent(LocalElasticAgent):
         return result
 
     def _wait_for_an_end(self) -> None:
-        """Wait until a rank that runs ends, at most until the next look at all of them."""
+        """Wait until a rank that runs ends, at most until the next look at all of them. One whose
+        function has returned ends only after its result was read."""
         running = [one.sentinel for one in self._processes.values() if one.exitcode is None]
         if running:
-            wait(running, timeout=_MONITOR_SECONDS)
+            wait([*running, *self._results], timeout=_MONITOR_SECONDS)
         else:
             sleep(_MONITOR_SECONDS)
 

@@ -1,5 +1,6 @@
 """``python -m torchscale.worker.launcher.elastic_launcher DIRECTORY``: runs the launches that appear
-in a directory, one after the other, each under torchrun's agent in a fork of this process.
+in a directory, one after the other, each under torchrun's agent in a fork of this process. Its
+standard input is its end of a :class:`~torchscale.util.processes.doorbell.Doorbell`.
 
 torch and the libraries of a launch are imported here, once. Where every rank imports them, after
 torchrun has imported torch too, a short sweep on few cores waits longer for imports than it
@@ -11,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,27 +21,60 @@ from time import perf_counter
 from torchscale.schema.launch.task import GroupItem, ended_file
 from torchscale.util.files import atomic_write_text
 from torchscale.util.gc import gc_paused
+from torchscale.util.processes.doorbell import Doorbell
 from torchscale.util.processes.exit import end_with_parent, exit_at_once
 from torchscale.util.processes.names import AGENT_NAME
 from torchscale.worker.launcher.rank_process import group_launches, name_process, status_of
+
+_FIRST_LAUNCH_SECONDS = 600.0
+"""Longest wait for the first launch. The plan of a sweep takes seconds, also where the models of a
+user are imported for it."""
 
 
 def main() -> None:
     """Run launches until the group ends, and tell the exit status of each one's agent in a file."""
     started = perf_counter()
-    channel = Path(sys.argv[1])
+    channel, bell = Path(sys.argv[1]), _doorbell()
     with gc_paused():  # before the first launch is there: torchscale prepares it meanwhile
         from torchscale.worker.launcher import elastic_agent  # noqa: F401, PLC0415 - takes seconds
-    for number, item in enumerate(group_launches(channel)):
-        begun = perf_counter() if number else started
+    has_launch = bell.wait(0.0)
+    if not has_launch:
+        _import_ahead()
+    import_seconds = perf_counter() - started
+    if not has_launch:  # until it rings, the directory may be that of an earlier launcher
+        bell.wait(_FIRST_LAUNCH_SECONDS)
+    for number, item in enumerate(group_launches(channel, bell.wait)):
+        begun = perf_counter()
+        if number == 0:
+            begun -= import_seconds
         _import_libraries(item)
         launcher, agent = os.getpid(), os.fork()
         if agent == 0:
             end_with_parent(launcher)
+            bell.close()
             exit_at_once(status_of(partial(_run_agent, item, begun)))
         _, ending = os.waitpid(agent, 0)
         code = os.waitstatus_to_exitcode(ending)
         atomic_write_text(channel / ended_file(number), str(code), durable=False)
+        bell.ring()
+
+
+def _doorbell() -> Doorbell:
+    """What is at the standard input, which reads nothing afterwards: agents and ranks inherit it."""
+    bell = Doorbell(socket.socket(fileno=os.dup(0)))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return bell
+
+
+def _import_ahead() -> None:
+    """Import what all training needs, as most launches do."""
+    with gc_paused():
+        from torchscale.worker.rank import import_for_training  # noqa: PLC0415 - takes seconds
+
+        import_for_training()
+    gc.collect()
 
 
 def _import_libraries(item: GroupItem) -> None:

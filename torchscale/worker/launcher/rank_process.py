@@ -127,9 +127,9 @@ def name_process(name: str) -> None:
         _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
-def group_launches(channel: Path) -> Iterator[GroupItem]:
+def group_launches(channel: Path, pause: Callable[[float], object] = sleep) -> Iterator[GroupItem]:
     """The launches that the launcher hands over in ``channel``, until it ends the group or has
-    gone."""
+    gone. ``pause``: waits for the next one, at most so many seconds."""
     record_of_last = channel
     for number in itertools.count():
         path = channel / f"item-{number}.json"
@@ -141,7 +141,7 @@ def group_launches(channel: Path) -> Iterator[GroupItem]:
                 not record_of_last.exists()
             ):  # other ranks are still at it; the launcher bounds how long
                 deadline = monotonic() + _HANDOVER_SECONDS
-            sleep(_POLL_SECONDS)
+            pause(_POLL_SECONDS)
         item = GroupItem.model_validate_json(path.read_bytes())
         record_of_last = Path(item.directory) / "rank-0.json"
         yield item

@@ -141,7 +141,8 @@ def benchmark(
     if show_config:
         _show_config(named.experiment, as_json=as_json)
         return
-    # Devices are detected in a process of its own while the modules that follow are imported.
+    # Devices are detected in a process of its own, and PyTorch is imported in the one that starts
+    # launches on CPUs, while the modules that follow are imported here.
     detection = context.with_resource(start_detection()) if hardware is None else None
     ahead = None
     if not dry_run and nnodes is None:
@@ -167,6 +168,9 @@ def benchmark(
     experiment, cluster, token = join_cluster(
         named.experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
     )
+    if cluster is not None and ahead is not None:
+        ahead.close()  # nodes of a cluster run launches together
+        ahead = None
     if cluster is not None and not cluster.is_leader:
         raise typer.Exit(
             follow(experiment, cluster, token, TERMINAL, partial(plan_run, detection=detection))

@@ -28,9 +28,9 @@ def default_directory(experiment: Experiment) -> Path:
 
 
 def shares_processes(experiment: Experiment, device: DeviceKind) -> bool:
-    """Whether launches on this device use what was started for others. By default on CPUs alone, where that is a
-    process which forks the agent of each: results are equal to those of a torchrun command within
-    noise (``docs/tested-on.md``)."""
+    """Whether launches on this device use what was started for others. By default on CPUs alone,
+    where that is a process which forks the agent of each: results are equal to those of a torchrun
+    command within noise (``docs/tested-on.md``)."""
     isolation = experiment.launch.isolation
     return isolation == "group" or (isolation == "auto" and device == "cpu")
 

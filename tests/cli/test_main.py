@@ -125,3 +125,38 @@ def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(main, "app", fails)
     with pytest.raises(RuntimeError, match="a defect"):
         main.main()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("works_on", [False, True])
+def test_the_end_of_the_program_loses_nothing(works_on: bool) -> None:
+    """Modules are not taken apart, but what is to run at the end does, and threads end first."""
+    program = f"""
+import atexit, sys, threading, time
+from torchscale import __main__ as program
+from torchscale.cli import main
+
+class Kept:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+kept = Kept()
+
+def command():
+    atexit.register(lambda: print("at exit"))
+    if {works_on}:
+        threading.Thread(target=lambda: (time.sleep(0.2), print("of the thread"))).start()
+    print("printed", end=" ")
+    sys.exit(1)
+
+main.main = command
+program.run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    if works_on:
+        assert done.stdout.splitlines()[:2] == ["printed of the thread", "at exit"]
+    else:
+        assert done.stdout == "printed at exit\n"

@@ -16,7 +16,7 @@ from torchscale.launch.environment import cpu_environment
 from torchscale.launch.forker import AgentForker
 from torchscale.schema.state import State
 
-WAIT_SECONDS = 8.0
+WAIT_SECONDS = 12.0
 """Longer than torch takes to be imported."""
 
 

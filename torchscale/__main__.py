@@ -38,8 +38,8 @@ def _has_other_threads() -> bool:
 
 def _leave(status: int) -> None:
     """End the process, with all that a regular end does but one thing: modules and objects are not
-    taken apart, which takes a tenth of a second, and seconds after a large report. Returns where
-    output could not be written: a regular end says so."""
+    taken apart, which takes a tenth of a second, and longer the more there are. Returns where output
+    could not be written: a regular end says so."""
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()

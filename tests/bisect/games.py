@@ -19,6 +19,7 @@ def play(
     seed: int = 0,
     drift: float = 0.0,
     states: Mapping[int, tuple[float, float]] | None = None,
+    noises: Mapping[int, float] | None = None,
     limits: Limits | None = None,
 ) -> Search:
     """A search to its end.
@@ -30,6 +31,7 @@ def play(
         seed: Of the noise.
         drift: Standard deviation by which the level moves from launch to launch.
         states: Environment → probability of its second state, and what that costs.
+        noises: Environment → noise of its launches, if another one.
         limits: What is looked for.
     """
     random = np.random.default_rng(seed)
@@ -40,7 +42,8 @@ def play(
             if search.ending is not None:
                 break
             level += drift * random.standard_normal()
-            log = math.log1p(costs[environment]) + level + noise * random.standard_normal()
+            scatter = (noises or {}).get(environment, noise) * random.standard_normal()
+            log = math.log1p(costs[environment]) + level + scatter
             probability, cost = (states or {}).get(environment, (0.0, 0.0))
             if random.random() < probability:
                 log += math.log1p(cost)

@@ -152,13 +152,7 @@ def test_two_states_beside_the_answer_that_the_noise_nearly_hides_are_named() ->
 
 
 def test_a_version_with_more_noise_does_not_count_and_is_named() -> None:
-    search = Search(TWELVE, 12, Limits())
-    random = np.random.default_rng(4)
-    while asked := search.next_round():
-        for place in asked:
-            noise = 0.1 if place == 5 else 0.02
-            log = math.log1p(0.2 * (place >= 6)) + noise * random.standard_normal()
-            search.add(place, math.exp(log))
+    search = play(TWELVE, step_costs(12, 6, 0.2), noise=0.02, noises={5: 0.1}, seed=4)
     assert (search.unsteady, search.modes) == ({5}, {})
     assert found(search) == [5, 6]
     assert search.noise == pytest.approx(0.02, rel=0.3)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -125,13 +124,8 @@ def test_states_of_environments_are_told() -> None:
 
 
 def test_launches_that_scatter_more_are_told() -> None:
-    search = Search(SIX.hypotheses, 6, Limits())
-    random = np.random.default_rng(4)
-    while asked := search.next_round():
-        for place in asked:
-            noise = 0.1 if place == 2 else 0.02
-            log = math.log1p(0.2 * (place >= 3)) + noise * random.standard_normal()
-            search.add(place, math.exp(log))
+    costs = step_costs(6, 3, 0.2)
+    search = play(SIX.hypotheses, costs, noise=0.02, noises={2: 0.1}, seed=4)
     result = told(SIX, search)
     assert result.environments[2].state == "unsteady"
     assert result.answers == (("demo 1.2",), ("demo 1.3",))

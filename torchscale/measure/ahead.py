@@ -15,16 +15,11 @@ from torchscale.launch.environment import cpu_environment
 from torchscale.launch.forker import AgentForker, forks_ranks
 from torchscale.launch.machine import has_gpu_driver, usable_cores
 from torchscale.plan.expand import cpu_threads_per_rank
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.run_folder import default_directory
 
 GROUP = ".group"
 """Directory in the run folder, while a process runs that many launches use: what is handed to it,
 and its logs."""
-
-
-def default_directory(experiment: Experiment) -> Path:
-    """``results/<experiment_name>``."""
-    return RESULTS / experiment.experiment_name
 
 
 def shares_processes(experiment: Experiment, device: DeviceKind) -> bool:

@@ -18,7 +18,6 @@ from torchscale.launch.control import StopRequest
 from torchscale.launch.forker import AgentForker
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
-from torchscale.measure.ahead import default_directory
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.nodes import leading
 from torchscale.measure.sweep import Sweep
@@ -41,7 +40,7 @@ from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
 from torchscale.store.resume import refuse_other_experiment
-from torchscale.store.run_folder import RunFolder
+from torchscale.store.run_folder import RunFolder, default_directory
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
     from torchscale.measure.cell_exports import CellExports

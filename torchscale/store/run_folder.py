@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import RootModel
 
+from torchscale.config.experiment import Experiment
 from torchscale.errors import OutputError, StoreError
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.record import LaunchRecord
@@ -44,6 +45,11 @@ _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"
 """Why a cell that was profiled alone has no figures."""
+
+
+def default_directory(experiment: Experiment) -> Path:
+    """``results/<experiment_name>``."""
+    return RESULTS / experiment.experiment_name
 
 
 def load_run(directory: Path) -> Run:

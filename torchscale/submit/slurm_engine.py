@@ -9,7 +9,7 @@ from pathlib import Path
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, OutputError
-from torchscale.measure.ahead import default_directory
+from torchscale.store.run_folder import default_directory
 from torchscale.submit.engine import (
     JobState,
     SubmitOptions,

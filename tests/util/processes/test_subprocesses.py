@@ -76,18 +76,22 @@ def test_a_program_that_is_not_there() -> None:
         run_bounded(["no-such-program"], timeout_seconds=5)
 
 
-def test_a_whole_family_is_ended_sessions_of_their_own_and_deaf_to_term(tmp_path: Path) -> None:
-    """torchrun puts ranks into sessions of their own; a child and a grandchild here ignore TERM as
-    well."""
-    script = tmp_path / "stubborn.py"
+def stubborn_family(directory: Path, ready: int) -> ManagedProcess:
+    """A process with a child and a grandchild, of which at least so many ignore TERM by now."""
+    script, output = directory / "stubborn.py", directory / "out"
     script.write_text(STUBBORN)
-    with (tmp_path / "out").open("wb") as out:
+    with output.open("wb") as out:
         process = ManagedProcess(
             [sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out
         )
-    assert wait_until(
-        lambda: (tmp_path / "out").read_text().count("ready") >= 2, timeout_seconds=30
-    )
+    assert wait_until(lambda: output.read_text().count("ready") >= ready, timeout_seconds=30)
+    return process
+
+
+def test_a_whole_family_is_ended_sessions_of_their_own_and_deaf_to_term(tmp_path: Path) -> None:
+    """torchrun puts ranks into sessions of their own; a child and a grandchild here ignore TERM as
+    well."""
+    process = stubborn_family(tmp_path, 2)
     family = [found.pid for found in find_token_processes(process.token)]
     assert len(family) >= 2
     assert process.end(grace_seconds=0.3) == ()
@@ -213,15 +217,7 @@ def test_tail(tmp_path: Path) -> None:
 def test_the_end_of_a_family_of_three_generations_takes_no_longer_than_it_says(
     tmp_path: Path,
 ) -> None:
-    script = tmp_path / "stubborn.py"
-    script.write_text(STUBBORN)
-    with (tmp_path / "out").open("wb") as out:
-        process = ManagedProcess(
-            [sys.executable, str(script), "1", "2"], env=os.environ, stdout=out, stderr=out
-        )
-    assert wait_until(
-        lambda: (tmp_path / "out").read_text().count("ready") >= 3, timeout_seconds=30
-    )
+    process = stubborn_family(tmp_path, 3)
     started = time.monotonic()
     assert process.end(grace_seconds=0.0) == ()
     assert time.monotonic() - started < 5

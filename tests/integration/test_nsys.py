@@ -198,7 +198,7 @@ def test_a_program_that_ends_before_it_is_recorded_is_told_so(
     nsight: Nsight, ending: str, code: int, said: str
 ) -> None:
     done = nsight.run("profile", "--tool", "nsys", "-o", "out", "--", *MARKED, "5", ending)
-    assert done.returncode == code
+    assert done.returncode == code, done.stderr
     told = " ".join(done.stderr.split())
     assert said in told
     assert "before the recording began (--delay 30s)" in told

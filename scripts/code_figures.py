@@ -30,7 +30,7 @@ FOLDER = 20
 FEATURES = {
     "hang": r"(?<!c)hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
     "predict": r"^forecast/|(analysis|plan|report|schema)/.*prediction|(cli|run|read)/predict",
-    "history": r"history|trends|change_points",
+    "history": r"history|trends",
     "tune": r"tune|tuning|setting_launcher",
     "bisect": r"bisect|bisection|program_steps",
     "nodes": r"nodes|fleet|pairwise",

@@ -33,7 +33,7 @@ TESTED_BY: dict[str, str] = {
     "hang/without_recorder.py": "hang/test_explain.py",
     "analysis/job/signals.py": "analysis/job/test_verdict.py",
     "launch/environment.py": "launch/test_torchrun.py",
-    "launch/forker.py": "launch/test_elastic.py",
+    "launch/agents/forker.py": "launch/agents/test_elastic.py",
     "worker/checkpoint/measure.py": "worker/checkpoint/test_checkpoint.py",
     "worker/checkpoint/place.py": "worker/checkpoint/test_checkpoint.py",
     "worker/checkpoint/state.py": "worker/checkpoint/test_checkpoint.py",

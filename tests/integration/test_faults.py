@@ -40,7 +40,7 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("isolation", "kinds"),
     [
-        # That a rank leaves, or finds no memory, is in tests/launch/test_elastic.py and
+        # That a rank leaves, or finds no memory, is in tests/launch/agents/test_elastic.py and
         # test_ceilings.py as well. The last two end like sound ones, and what they found is in the
         # record.
         pytest.param("auto", ["kill", "hang", "nan", "no_reduction"], id="forks"),

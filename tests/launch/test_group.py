@@ -14,8 +14,8 @@ from tests.campaign import cases
 from tests.factories import training_result
 from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
+from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.elastic import ElasticLauncher
 from torchscale.launch.group import Group
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from torchscale.bisect.cell import cell_seconds, is_benchmark, one_launch
+from torchscale.bisect.program_steps import ProgramSteps
 from torchscale.errors import MachineError, UsageError
 from torchscale.launch.control import StopRequest
-from torchscale.measure.program_steps import ProgramSteps
 from torchscale.util.files import make_directory, remove_tree
 from torchscale.util.interpreter import installed_program
 from torchscale.util.logs import open_log

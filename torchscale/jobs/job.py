@@ -16,10 +16,10 @@ from torchscale.analysis.job.step_log import StepLog
 from torchscale.analysis.job.steps import StepTimes
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
 from torchscale.errors import TorchscaleError
+from torchscale.hang.watched_job import job_autopsy
 from torchscale.jobs.attempt_log import AttemptLog
 from torchscale.jobs.attempts import Attempt
 from torchscale.jobs.follow import JobFollower
-from torchscale.jobs.hang import job_autopsy
 from torchscale.jobs.runs import Past
 from torchscale.jobs.stream import RankStream, failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy, HangCause
@@ -141,7 +141,8 @@ class WatchedJob:
         streams = self._attempts[-1].follower.streams
         if not streams:
             return self.autopsy
-        found = job_autopsy(self._directory, streams, moved_seconds_ago)
+        ranks = {rank: stream.facts for rank, stream in streams.items()}
+        found = job_autopsy(self._directory, ranks, moved_seconds_ago)
         # A slow start or end, which names nobody, hides no hang that was explained.
         if self.autopsy is None or found.cause is not HangCause.UNKNOWN:
             self.autopsy = found

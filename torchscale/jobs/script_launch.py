@@ -15,7 +15,7 @@ from torchscale.analysis.job.steps import StepTimes
 from torchscale.analysis.training.script_measurement import ScriptMeasurement
 from torchscale.catalog.models import OptionValue
 from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
-from torchscale.jobs.hang import ask_starting_ranks
+from torchscale.hang.watched_job import ask_starting_ranks
 from torchscale.jobs.host_load import HostLoadSamples
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.run import REPORT, watching_environment

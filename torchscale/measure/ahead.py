@@ -11,8 +11,8 @@ from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
+from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.environment import cpu_environment
-from torchscale.launch.forker import AgentForker, forks_ranks
 from torchscale.launch.machine import has_gpu_driver, usable_cores
 from torchscale.plan.expand import cpu_threads_per_rank
 from torchscale.store.run_folder import default_directory

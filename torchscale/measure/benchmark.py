@@ -13,9 +13,9 @@ from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import ExitCode, MachineError, StoreError
+from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
-from torchscale.launch.forker import AgentForker
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.jobs.script_launch import run_script
+from torchscale.launch.agents.elastic import ElasticLauncher
+from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
-from torchscale.launch.elastic import ElasticLauncher
-from torchscale.launch.forker import AgentForker, forks_ranks
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import cell_environment, run_launch
 from torchscale.measure.ahead import GROUP, shares_processes

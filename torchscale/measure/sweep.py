@@ -16,8 +16,8 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import ProfilingSettings
+from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
-from torchscale.launch.forker import AgentForker
 from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
 from torchscale.measure.nodes import SweepNodes

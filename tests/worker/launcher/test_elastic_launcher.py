@@ -10,10 +10,10 @@ import pytest
 from tests.factories import training_result
 from tests.integration.conftest import MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
+from torchscale.launch.agents.elastic import ElasticLauncher
+from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
-from torchscale.launch.elastic import ElasticLauncher
 from torchscale.launch.environment import cpu_environment
-from torchscale.launch.forker import AgentForker
 from torchscale.schema.state import State
 
 WAIT_SECONDS = 12.0

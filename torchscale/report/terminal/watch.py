@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from torchscale.report.terminal.autopsy import print_autopsy
+from torchscale.report.terminal.failures import print_autopsy
 from torchscale.report.terminal.profile import titled_table
 from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.borders import attended
 from torchscale.worker.models.interface import (
     ContextSplit,
     PipelineSplit,
@@ -22,7 +21,7 @@ from torchscale.worker.models.interface import (
     Workload,
 )
 from torchscale.worker.models.rotary import Rotations, rotate
-from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss
+from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss, attended
 from torchscale.worker.models.text import token_batches
 
 if TYPE_CHECKING:

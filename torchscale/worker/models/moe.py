@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from torchscale.catalog.experts import ExpertShape, shape_of_options
 from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.borders import attended
 from torchscale.worker.models.decoder import stage_of
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
 from torchscale.worker.models.interface import (
@@ -25,7 +24,7 @@ from torchscale.worker.models.interface import (
     Workload,
 )
 from torchscale.worker.models.rotary import Rotations, rotate
-from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss
+from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss, attended
 from torchscale.worker.models.text import token_batches
 
 if TYPE_CHECKING:

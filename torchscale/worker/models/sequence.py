@@ -57,6 +57,16 @@ class SequencePart:
         return self.take(torch.arange(self.length, device=device), 0)
 
 
+def attended(documents: Tensor | None) -> Tensor | None:
+    """(B, 1, T, T): whether a token attends to another one, which is in its document and not after
+    it, from the document of every token (B, T); ``None`` where all tokens of a sample are of one
+    document, which causal attention alone says."""
+    if documents is None:
+        return None
+    same = documents[:, :, None] == documents[:, None, :]
+    return same.tril().unsqueeze(1)
+
+
 class SequenceModule(nn.Module):
     """A module that depends on which tokens it gets.
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from torchscale.hang.evidence import ask_ranks, hang_autopsy
-from torchscale.jobs.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.watch.rank import RankFacts
 from torchscale.util.files import make_directory
 
 FOLDER = "hang"
@@ -18,7 +18,7 @@ FOLDER = "hang"
 
 
 def job_autopsy(
-    directory: Path, streams: Mapping[int, RankStream], moved_seconds_ago: float | None = None
+    directory: Path, ranks: Mapping[int, RankFacts], moved_seconds_ago: float | None = None
 ) -> Autopsy:
     """Ask the ranks for their stacks and collectives, and conclude from them. Takes some seconds,
     and changes nothing in the ranks. ``moved_seconds_ago``: when the last progress was, if the job
@@ -31,9 +31,9 @@ def job_autopsy(
     make_directory(folder)
     for old in folder.glob("autopsy-rank-*"):
         old.unlink(missing_ok=True)
-    processes = {rank: _process(stream) for rank, stream in streams.items()}
+    processes = {rank: _process(facts) for rank, facts in ranks.items()}
     ask_ranks(folder, processes, moved_seconds_ago)
-    size = max(stream.facts.world_size for stream in streams.values())
+    size = max(facts.world_size for facts in ranks.values())
     return hang_autopsy(folder, size)
 
 
@@ -63,11 +63,11 @@ def _rank_of(process: psutil.Process) -> int | None:
         return None
 
 
-def _process(stream: RankStream) -> psutil.Process | None:
+def _process(facts: RankFacts) -> psutil.Process | None:
     """The rank's process; ``None`` where it has ended."""
     try:
-        process = psutil.Process(stream.facts.pid)
+        process = psutil.Process(facts.pid)
         # Not another one that has the number now.
-        return process if process.create_time() <= stream.facts.began + 1 else None
+        return process if process.create_time() <= facts.began + 1 else None
     except psutil.Error:
         return None

@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.errors import OutputError, TorchscaleError
+from torchscale.launch.agents.forker import AgentForker, own_path
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.forker import AgentForker, own_path
 from torchscale.launch.judge import Ending
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler

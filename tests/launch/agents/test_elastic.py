@@ -21,11 +21,11 @@ from tests.factories import training_result
 from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
 from torchscale.hang.evidence import rank_processes
-from torchscale.launch import elastic
+from torchscale.launch.agents import elastic
+from torchscale.launch.agents.elastic import ElasticLauncher
+from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.elastic import ElasticLauncher
 from torchscale.launch.environment import cpu_environment
-from torchscale.launch.forker import AgentForker, forks_ranks
 from torchscale.launch.torchrun import run_launch
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell

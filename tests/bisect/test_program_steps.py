@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.measure.program_steps import ProgramSteps
+from torchscale.bisect.program_steps import ProgramSteps
 from torchscale.util.processes.subprocesses import wait_until
 
 pytestmark = pytest.mark.slow

@@ -70,3 +70,11 @@ def test_complexity_counts_decisions(script: ModuleType, checkout: Path) -> None
     (module, *_) = script.read_modules(checkout / "torchscale")
     counts = {one.name: script.complexity(one) for one in script.functions(module)}
     assert counts == {"chosen": 3, "counted": 5}
+
+
+def test_a_namesake_is_no_figure_of_a_cell(script: ModuleType, checkout: Path) -> None:
+    for path in ("analysis/summary.py", "tune/outcome.py", "report/table.py"):
+        module = checkout / "torchscale" / path
+        module.parent.mkdir(exist_ok=True)
+        module.write_text("tokens_per_second = 1\n")
+    assert dict(script.figures(checkout))["modules that name a cell's tokens_per_second"] == "2"

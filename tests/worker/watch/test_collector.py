@@ -63,6 +63,31 @@ def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
     RankUse.model_validate_json((folder / "lines.json").read_bytes())
 
 
+def test_a_program_that_ends_while_the_thread_writes_leaves_each_moment_once(
+    tmp_path: Path,
+) -> None:
+    from torchscale.analysis.job.events import Kind
+
+    extra = """
+import threading
+from torchscale_collector import files
+is_writing, append = threading.Event(), files.append_whole
+def slow(path, content):
+    if path.name.startswith("marks") and threading.current_thread().daemon:
+        append(path, content)
+        is_writing.set()
+        time.sleep(1)
+    else:
+        append(path, content)
+files.append_whole = slow
+for _ in range(3):
+    optimizer.step()
+assert is_writing.wait(10)
+"""
+    moments = RankStream(_run(tmp_path, extra), Names()).read().moments
+    assert int((moments.kind == Kind.STEP).sum()) == 32 + 3
+
+
 def test_what_a_killed_process_wrote_stays(tmp_path: Path) -> None:
     import signal
 

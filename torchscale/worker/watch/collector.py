@@ -62,6 +62,9 @@ _SAMPLES_A_FLUSH = 10
 """20 samples a second: 1,200 in a minute, for 0.15 % of a core."""
 _LEAST_BYTES = 1024
 """Of a file that is replaced: room for a reason that a full disk would not take."""
+_LAST_FLUSH_SECONDS = 10.0
+"""For what the thread is writing as the process ends. A disk takes milliseconds; a mount that does
+not answer must not keep the process."""
 _LINES_EVERY = 10
 """Flushes between two writes of the lines: 5 s."""
 
@@ -112,6 +115,7 @@ class Collector:
         self._facts: dict[str, Any] = {}
         self._answered = 0.0
         self._has_stepped = False
+        self._thread = threading.Thread(target=self._run, name="torchscale-watch", daemon=True)
 
     def start_with_groups(self) -> None:
         """Start as soon as the job makes its first process group."""
@@ -166,7 +170,7 @@ class Collector:
             self._stop()
             return
         self.marks.start()
-        threading.Thread(target=self._run, name="torchscale-watch", daemon=True).start()
+        self._thread.start()
         atexit.register(self._finish)
 
     def _open(self) -> None:
@@ -207,10 +211,14 @@ class Collector:
                 self._guarded(self._answer)
 
     def _finish(self) -> None:
-        """As the process ends."""
+        """As the process ends, and once the thread has ended: of two that write, both would write
+        the same moments."""
         if self._is_over.is_set():
             return
         self._is_over.set()
+        self._thread.join(_LAST_FLUSH_SECONDS)
+        if self._thread.is_alive():
+            return
         self._guarded(self._drain)
         self._guarded(self._flush)
         self._guarded(self._write_lines)

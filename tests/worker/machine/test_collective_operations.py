@@ -268,7 +268,7 @@ def test_what_nccl_refuses_is_listed_and_costs_no_other_figure(
 ) -> None:
     monkeypatch.setattr(Ranks, "barrier", lambda self: None)
     monkeypatch.setattr(Ranks, "broadcast_scalar", lambda self, value: value)
-    monkeypatch.setattr(Ranks, "gather_objects", lambda self, value: [value])
+    monkeypatch.setattr(Ranks, "add_up", lambda self, values: values)
     free = swept(None, "nccl", monkeypatch, tmp_path)
     assert {sample.operation for sample in free.samples} == {
         "all_reduce",

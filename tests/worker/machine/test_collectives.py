@@ -123,10 +123,14 @@ def test_no_rank_goes_on_where_another_has_not_enough_memory(
     def gathered(self: Ranks, refusal: str) -> list[str]:
         return [refusal, "rank 1: CUDA out of memory"]
 
+    def added_up(self: Ranks, values: Tensor) -> Tensor:
+        return values + 1
+
     def never(self: Collective) -> None:
         raise AssertionError("the collective would wait for rank 1")
 
     monkeypatch.setattr(Ranks, "gather_objects", gathered)
+    monkeypatch.setattr(Ranks, "add_up", added_up)
     monkeypatch.setattr(AllReduce, "call", never)
     found = measured(alone, tmp_path, ("all_reduce",))
     assert found.samples == ()

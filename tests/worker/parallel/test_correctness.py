@@ -82,37 +82,45 @@ SPREAD_ON_TWO: list[Any] = [
     "pipeline",
     {"name": "pipeline", "schedule": "gpipe", "microbatches": 2},
 ]
-SPREAD_ON_FOUR: list[Any] = [
-    "ep",
-    {"name": "ep", "degree": 2},
-    {"name": "ep", "dense": "fsdp"},
-    {"name": "ep", "degree": 2, "dense": "fsdp"},
-    {"name": "hybrid", "data": 2, "ep": 2},
-    {"name": "hybrid", "shard": 2, "ep": 2},
-    "cp",
-    {"name": "hybrid", "cp": 2, "ep": 2},
-    {"name": "hybrid", "tensor": 2, "ep": 2},
-    {"name": "hybrid", "pipeline": 2, "ep": 2},
-    {"name": "hybrid", "pipeline": 2, "tensor": 2},
-    {"name": "hybrid", "shard": 2, "tensor": 2},
-    {"name": "hybrid", "data": 2, "tensor": 2},
-]
-SPREAD_VARIATIONS: list[tuple[Any, dict[str, Any]]] = [
-    ({"name": "ep", "degree": 2}, {"gradient_accumulation": 2}),
-    ({"name": "ep", "degree": 2}, {"gradient_clipping": 0.1}),
-    ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_clipping": 0.1}),
-    ({"name": "hybrid", "tensor": 2, "ep": 2}, {"gradient_clipping": 0.1}),
-    ({"name": "hybrid", "tensor": 2, "data": 2}, {"gradient_clipping": 0.1}),
-    ({"name": "hybrid", "pipeline": 2, "ep": 2}, {"gradient_clipping": 0.1}),
-    ({"name": "hybrid", "tensor": 2, "ep": 2}, {"activation_checkpointing": "full"}),
-    ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_accumulation": 2}),
-    ("ep", {"activation_checkpointing": "full"}),
-    ({"name": "ep", "dense": "fsdp"}, {"activation_checkpointing": "full"}),
-    ("ep", {"activation_checkpointing": "selective"}),
-    ("ep", {"precision": "bf16"}),
-    ({"name": "ep", "dense": "fsdp"}, {"precision": "bf16"}),
-    ("ep", {"optimizer": "adamw", "fused": True, "learning_rate": 0.001}),
-]
+SPREAD_ON_FOUR: list[Any] = cases(
+    [
+        {"name": "ep", "degree": 2},
+        {"name": "ep", "degree": 2, "dense": "fsdp"},
+        {"name": "hybrid", "shard": 2, "ep": 2},
+        {"name": "hybrid", "cp": 2, "ep": 2},
+        {"name": "hybrid", "tensor": 2, "ep": 2},
+        {"name": "hybrid", "pipeline": 2, "ep": 2},
+        {"name": "hybrid", "data": 2, "tensor": 2},
+    ],
+    [
+        "ep",
+        {"name": "ep", "dense": "fsdp"},
+        {"name": "hybrid", "data": 2, "ep": 2},
+        "cp",
+        {"name": "hybrid", "pipeline": 2, "tensor": 2},
+        {"name": "hybrid", "shard": 2, "tensor": 2},
+    ],
+)
+SPREAD_VARIATIONS: list[tuple[Any, dict[str, Any]]] = cases(
+    [
+        ({"name": "ep", "degree": 2}, {"gradient_clipping": 0.1}),
+        ({"name": "hybrid", "tensor": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+        ({"name": "hybrid", "tensor": 2, "data": 2}, {"gradient_clipping": 0.1}),
+        ({"name": "hybrid", "pipeline": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+        ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_accumulation": 2}),
+        ({"name": "ep", "dense": "fsdp"}, {"activation_checkpointing": "full"}),
+        ("ep", {"activation_checkpointing": "selective"}),
+        ({"name": "ep", "dense": "fsdp"}, {"precision": "bf16"}),
+        ("ep", {"optimizer": "adamw", "fused": True, "learning_rate": 0.001}),
+    ],
+    [
+        ({"name": "ep", "degree": 2}, {"gradient_accumulation": 2}),
+        ({"name": "hybrid", "shard": 2, "ep": 2}, {"gradient_clipping": 0.1}),
+        ({"name": "hybrid", "tensor": 2, "ep": 2}, {"activation_checkpointing": "full"}),
+        ("ep", {"activation_checkpointing": "full"}),
+        ("ep", {"precision": "bf16"}),
+    ],
+)
 TWO_LAYERS = {"name": "tiny-decoder", "num_layers": 2, "seq_len": 16}
 SMALL_ENCDEC = {
     "name": "encdec",

@@ -64,6 +64,13 @@ def test_more_buckets_explain_longer_communication_and_not_shorter() -> None:
     assert shorter.basis is Basis.NONE
     same = only_cause(measured(**few), measured({StepPart.COMMUNICATION: 0.01}, **few))
     assert same.basis is Basis.NONE
+    two, three = ({"gradient_bytes": 100, "buckets": count} for count in (2, 3))
+    half_as_many_more = only_cause(
+        measured(**two), measured({StepPart.COMMUNICATION: 0.01}, **three)
+    )
+    assert half_as_many_more.basis is Basis.MEASURED
+    unknown = only_cause(measured(), measured({StepPart.COMMUNICATION: 0.01}, **many))
+    assert unknown.basis is Basis.NONE, "how many there were before is not known"
     forward = only_cause(measured(**few), measured({StepPart.FORWARD: 0.02}, **many))
     assert forward.basis is Basis.NONE, "buckets do not make the forward pass longer"
 
@@ -74,6 +81,8 @@ def test_a_link_that_is_slower_by_itself_is_named_if_the_gradients_are_the_same(
     cause = only_cause(before, slower)
     assert cause.basis is Basis.MEASURED
     assert "6 ms instead of 2 ms" in cause.text
+    half_again = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.003)
+    assert only_cause(before, half_again).basis is Basis.MEASURED
     larger = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=300, link_seconds=0.006)
     assert only_cause(before, larger).basis is Basis.NONE
     alike = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.0021)
@@ -103,6 +112,11 @@ def test_one_rank_that_became_slower_is_named_with_its_phase() -> None:
         ranks=(0.0005, 0.0055), later_in={StepPart.FORWARD: 0.002, StepPart.BACKWARD: 0.002}
     )
     assert "in its" not in only_cause(measured(), spread).text
+    without_phases = only_cause(
+        measured(later_in={}), measured(ranks=(0.0005, 0.0055), later_in={})
+    )
+    assert "rank 1 is slower" in without_phases.text
+    assert "in its" not in without_phases.text
     faster = only_cause(after, measured())
     assert "rank 1 is faster" in faster.text
 

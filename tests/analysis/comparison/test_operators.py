@@ -55,6 +55,17 @@ def test_what_is_new_gone_slower_or_called_more_is_told() -> None:
     assert fates["mm"] is OperatorFate.FASTER
 
 
+def test_a_tenth_more_calls_are_more_and_the_time_is_that_of_as_many() -> None:
+    before = recorded(0.1, {"mul": (4, 0.004), "exp": (20, 0.02), "log": (20, 0.02)})
+    after = recorded(0.1, {"mul": (5, 0.005), "exp": (21, 0.0226), "log": (21, 0.0235)})
+    fates = {one.name: one.fate for one in compare_recorded(before, after).operators}
+    assert fates == {
+        "mul": OperatorFate.MORE_CALLS,
+        "exp": OperatorFate.ALIKE,
+        "log": OperatorFate.SLOWER,
+    }
+
+
 def test_the_largest_difference_comes_first() -> None:
     names = [one.name for one in compare_recorded(BEFORE, AFTER).operators]
     assert names == ["mm", "sqrt", "add", "cat", "rsqrt", "relu"]

@@ -42,6 +42,14 @@ def test_what_is_below_the_threshold_is_not_clear_however_certain() -> None:
     assert [part.name for part in why.clear] == [StepPart.FORWARD]
 
 
+def test_a_cell_of_one_side_alone_is_not_split() -> None:
+    single = measured(cell=cells(gpu_counts=[1])[0], ranks=(0.0005,))
+    pair = compare(side(measured(), single), side(measured({StepPart.FORWARD: 0.015})))
+    found, without = split_pair(pair)
+    assert len(found) == 1
+    assert without == {}
+
+
 def test_two_launches_a_side_are_too_few() -> None:
     why = explained(measured(noise=NOISE[:2]), measured({StepPart.FORWARD: 0.02})).why
     assert not why.enough_launches

@@ -355,6 +355,10 @@ def test_long_steps_are_pauses_only_where_they_are_rare() -> None:
     assert pauses is not None
     assert pauses.count == (5, 0)
     assert pauses.seconds_per_step == pytest.approx(0.01)
+    seconds[0, 10::20] = 0.3
+    tenth = rare_long_steps(seconds)
+    assert tenth is not None
+    assert tenth.count == (10, 0), "one step of ten is rare still"
     assert rare_long_steps(seconds[:, :19]) is None
     assert rare_long_steps(seconds[:, :20]) is not None
 

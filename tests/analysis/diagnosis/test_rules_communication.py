@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet
+from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow
 from torchscale.analysis.diagnosis.signals import LinkProbe
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
@@ -79,6 +79,19 @@ def test_buckets_are_tuned_only_where_there_are_some(
     """FSDP and own collectives have no ``bucket_cap_mb``."""
     signals = quiet(transfer=EXPOSED, bucket_bytes=sizes)
     assert offered in found(signals)[FindingKind.EXPOSED_COMMUNICATION].advice
+
+
+def test_a_slow_rank_explains_nothing_of_the_transfer() -> None:
+    findings = found(slow(1, 0.02, transfer=EXPOSED, overlap=0.256))
+    assert FindingKind.STRAGGLER in findings
+    exposed = findings[FindingKind.EXPOSED_COMMUNICATION]
+    assert exposed.cost_seconds == pytest.approx(0.03)
+    assert "26 % of communication is hidden under compute" in exposed.evidence
+
+
+def test_an_exchange_that_is_hidden_in_most_steps_is_not_unsteady() -> None:
+    signals = quiet(exposed_p50=0.0, exposed_p95=0.01)
+    assert FindingKind.SYNC_VARIANCE not in found(signals)
 
 
 def test_split_sequences_send_keys_and_values() -> None:

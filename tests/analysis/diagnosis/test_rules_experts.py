@@ -60,7 +60,7 @@ def test_a_hot_expert_is_named_with_its_rank_and_what_an_even_split_would_gain(r
     assert "expert 0" in finding.advice or "0 of layer 1" in finding.advice
 
 
-@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.05, 0.95), (1.03, 1.0, 0.98, 0.99)])
+@pytest.mark.parametrize("shares", [(0.0, 0.0), (1.0, 1.0), (1.05, 0.95), (1.03, 1.0, 0.98, 0.99)])
 def test_even_experts_are_not_named(shares: tuple[float, ...]) -> None:
     assert found(replace(quiet(len(shares)), experts=load(*shares))) == {}
 
@@ -91,6 +91,15 @@ def test_waits_for_tokens_blame_no_straggler_on_four_ranks() -> None:
     signals = replace(signals, wait=wait, blame=caused / caused.sum(), experts=experts)
     assert {kind: one.rank for kind, one in found(signals).items()} == {STRAGGLER: 2, UNEVEN: 0}
     assert STRAGGLER not in found(replace(signals, experts=None))
+
+
+@pytest.mark.parametrize(("blame", "is_named"), [(0.33, False), (0.42, True)])
+def test_beside_even_experts_blame_is_what_it_is_without(blame: float, *, is_named: bool) -> None:
+    """A quarter of it each is chance."""
+    shares = np.full(4, (1 - blame) / 3)
+    shares[1] = blame
+    signals = slow(1, 0.02, blame=shares, experts=load(1.0, 1.0, 1.0, 1.0))
+    assert (STRAGGLER in found(signals)) is is_named
 
 
 def test_a_load_that_nobody_waits_for_is_no_finding() -> None:
@@ -143,6 +152,52 @@ def test_on_devices_a_slow_one_is_told_by_what_a_token_takes() -> None:
     assert (finding.kind, finding.rank) == (STRAGGLER, 2)
     assert finding.cost_seconds == pytest.approx(0.2 * TOKENS * EACH, rel=0.05)
     assert finding.confidence is Confidence.MEDIUM
+    assert "rank 2's experts take 21 % longer for a token" in finding.summary
+
+
+@pytest.mark.parametrize(("slower", "is_named"), [(1.05, False), (1.2, True)])
+def test_a_token_that_takes_a_little_longer_is_no_slow_device(
+    slower: float, *, is_named: bool
+) -> None:
+    """Of experts that take 60 ms of the step: 5 % are 3 ms, enough to be told."""
+    experts = load(1.0, 1.0, slower=slower, slow_row=0)
+    signals = on_device(replace(experts, seconds=3 * experts.seconds))
+    assert (STRAGGLER in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(0.3, False), (0.8, True)])
+def test_a_device_that_is_slow_for_a_part_of_the_run_is_not_named(
+    first: float, *, is_named: bool
+) -> None:
+    """In the first quarter a token takes ``first`` of the 30 % longer that it takes later."""
+    experts = load(1.0, 1.0)
+    seconds = experts.seconds.copy()
+    seconds[1] += 0.3 * TOKENS * EACH * np.where(np.arange(BATCHES) < BATCHES // 4, first, 1.0)
+    signals = on_device(replace(experts, seconds=seconds))
+    assert (STRAGGLER in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(("waited", "is_named"), [(0.0008, False), (0.004, True)])
+def test_slow_experts_are_named_where_the_others_wait_for_them(
+    waited: float, *, is_named: bool
+) -> None:
+    """A token takes 20 % longer, 4 ms a step; the other compute of the ranks is alike."""
+    signals = quiet(2)
+    experts = load(1.0, 1.0, slower=1.2, slow_row=0)
+    signals = replace(signals, **waiting_for(0, waited, signals), experts=experts)
+    assert (STRAGGLER in found(signals)) is is_named
+
+
+def test_waits_without_blame_are_no_waits_for_a_rank() -> None:
+    signals = replace(quiet(2), blame=None, experts=load(1.4, 0.6))
+    assert found(signals)[UNEVEN].confidence is Confidence.MEDIUM
+
+
+def test_three_samples_are_enough() -> None:
+    experts = load(1.0, 1.0, slower=2.0, slow_row=0)
+    tokens, seconds = experts.tokens[:, :3], experts.seconds[:, :3]
+    signals = on_device(replace(experts, tokens=tokens, seconds=seconds))
+    assert found(signals)[STRAGGLER].rank == 0
 
 
 def test_on_devices_both() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow
 from torchscale.analysis.diagnosis.rules_straggler import _least_shift
-from torchscale.analysis.diagnosis.signals import Signals, Windows
+from torchscale.analysis.diagnosis.signals import Origin, Signals, Windows
 from torchscale.schema.profiles.finding import FindingKind
 
 STEPS, WINDOWS, RUNS = 120, 40, 25
@@ -111,3 +112,35 @@ def test_three_per_cent_without_synchronization_confirm_a_straggler(
     alone = tuple(np.full(BATCHES, seconds if row == 1 else 100.0) for row in range(4))
     signals = slow(1, 0.02, unsynchronized=alone, windows=None)
     assert (FindingKind.STRAGGLER in found(signals)) is named
+
+
+def slower_in_quiet_phases(share: float, **changes: Any) -> Signals:
+    """A rank whose whole step takes 40 % longer, and its phases without a transfer by ``share``."""
+    signals = slow(1, 0.036)
+    windows = signals.windows
+    assert windows is not None
+    assert windows.quiet is not None
+    longer = windows.quiet.copy()
+    longer[1] *= 1 + share
+    changes = {"unsynchronized": None, **changes}
+    return replace(signals, windows=replace(windows, quiet=longer), **changes)
+
+
+@pytest.mark.parametrize(("share", "is_named"), [(0.12, False), (0.25, True)])
+def test_a_rank_is_slower_in_phases_without_a_transfer_by_half_of_its_share(
+    share: float, *, is_named: bool
+) -> None:
+    """Where only these can confirm it."""
+    assert (FindingKind.STRAGGLER in found(slower_in_quiet_phases(share))) is is_named
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        (Origin.LAUNCH, "forward pass and optimizer, while no gradient is in transfer: "),
+        (Origin.JOB, "while no collective is under way: "),
+    ],
+)
+def test_the_evidence_names_what_no_transfer_disturbs(origin: Origin, words: str) -> None:
+    finding = found(slower_in_quiet_phases(0.4, origin=origin))[FindingKind.STRAGGLER]
+    assert any(line.startswith(words) for line in finding.evidence)

@@ -64,7 +64,8 @@ def test_more_buckets_explain_longer_communication_and_not_shorter() -> None:
     assert shorter.basis is Basis.NONE
     same = only_cause(measured(**few), measured({StepPart.COMMUNICATION: 0.01}, **few))
     assert same.basis is Basis.NONE
-    two, three = ({"gradient_bytes": 100, "buckets": count} for count in (2, 3))
+    two: dict[str, Any] = {"gradient_bytes": 100, "buckets": 2}
+    three: dict[str, Any] = {"gradient_bytes": 100, "buckets": 3}
     half_as_many_more = only_cause(
         measured(**two), measured({StepPart.COMMUNICATION: 0.01}, **three)
     )

@@ -28,10 +28,15 @@ def installation_of(nsys: Path) -> Path | None:
 def importer_problem(installation: Path) -> str | None:
     """Why the importer, which makes a report of what was recorded, cannot run; ``None`` where it
     can."""
-    importers = sorted(installation.glob("host-linux*/QdstrmImporter"))
-    if not importers:
+    importer = importer_of(installation)
+    if importer is None:
         return "its importer is not installed"
-    return _start_problem(importers[0])
+    return _start_problem(importer)
+
+
+def importer_of(installation: Path) -> Path | None:
+    """The program that makes a report of what was recorded; ``None`` where it is not installed."""
+    return next(iter(sorted(installation.glob("host-linux*/QdstrmImporter"))), None)
 
 
 def _start_problem(importer: Path) -> str | None:

@@ -247,16 +247,70 @@ def test_an_export_that_hangs_is_ended_and_leaves_nothing_half(
     assert sorted(path.name for path in tmp_path.glob("run*")) == ["run.nsys-rep"]
 
 
+NOWHERE = module.Nsys("/nowhere/bin/nsys", (2024, 2))
+
+
 def test_the_importer_is_told_apart_from_silence(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="its last output: out of luck"):
-        require_report(tmp_path / "a", 1, "first\nout of luck\n")
+        require_report(NOWHERE, tmp_path / "a", 1, "first\nout of luck\n", timeout_seconds=9)
     (tmp_path / "b.qdstrm").write_bytes(b"raw")
     with pytest.raises(MachineError, match="importer is missing") as caught:
-        require_report(tmp_path / "b", 0, "")
+        require_report(NOWHERE, tmp_path / "b", 0, "", timeout_seconds=9)
     assert "QdstrmImporter -i b.qdstrm" in (caught.value.hint or "")
     (tmp_path / "c.nsys-rep").write_bytes(b"")
     with pytest.raises(MachineError, match="no report"):
-        require_report(tmp_path / "c", 0, "")
+        require_report(NOWHERE, tmp_path / "c", 0, "", timeout_seconds=9)
+
+
+@pytest.fixture
+def importing(tmp_path: Path) -> Callable[[str], module.Nsys]:
+    """An installation whose importer is this shell script."""
+
+    def install(script: str) -> module.Nsys:
+        root = tmp_path / "nsight"
+        (root / "target-linux-x64").mkdir(parents=True)
+        (root / "bin").mkdir()
+        (root / "bin" / "nsys").touch()
+        importer = root / "host-linux-x64" / "QdstrmImporter"
+        importer.parent.mkdir()
+        importer.write_text(f"#!/bin/sh\n{script}\n")
+        importer.chmod(0o755)
+        return module.Nsys(str(root / "bin" / "nsys"), (2024, 2))
+
+    return install
+
+
+def test_what_was_recorded_is_imported_once_more(
+    importing: Callable[[str], module.Nsys], tmp_path: Path
+) -> None:
+    """As nsys's own attempt failed: on busy cores that happens."""
+    nsys = importing('cp "$3" "$5"')
+    (tmp_path / "run.qdstrm").write_bytes(b"raw")
+    report = require_report(nsys, tmp_path / "run", 0, "", timeout_seconds=30)
+    assert report == tmp_path / "run.nsys-rep"
+    assert report.read_bytes() == b"raw"
+    assert [path.name for path in tmp_path.glob("run*")] == ["run.nsys-rep"]
+
+
+@pytest.mark.parametrize(
+    ("script", "seconds", "words"),
+    [
+        ('echo half > "$5"; echo Import failed >&2; exit 1', 30, "exited with 1: Import failed"),
+        ("exec sleep 300", 0.5, "did not finish within 0.5 s"),
+    ],
+)
+def test_an_import_that_fails_keeps_what_was_recorded(
+    importing: Callable[[str], module.Nsys],
+    tmp_path: Path,
+    script: str,
+    seconds: float,
+    words: str,
+) -> None:
+    nsys = importing(script)
+    (tmp_path / "run.qdstrm").write_bytes(b"raw")
+    with pytest.raises(MachineError, match=words):
+        require_report(nsys, tmp_path / "run", 0, "", timeout_seconds=seconds)
+    assert [path.name for path in tmp_path.glob("run*")] == ["run.qdstrm"]
 
 
 @pytest.mark.parametrize(

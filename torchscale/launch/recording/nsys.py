@@ -22,7 +22,7 @@ from typing import IO
 from torchscale.errors import MachineError
 from torchscale.schema.profiles.nvtx_names import CAPTURE, NVTX_PACKAGE
 from torchscale.util.interpreter import module_command
-from torchscale.util.nsight import importer_problem, installation_of
+from torchscale.util.nsight import importer_of, importer_problem, installation_of
 from torchscale.util.optional import optional
 from torchscale.util.processes.subprocesses import Finished, ManagedProcess, run_bounded
 from torchscale.util.scratch import scratch_directory
@@ -309,26 +309,51 @@ def failed_to_start(output: str, seconds: float) -> bool:
     return seconds < _START_SECONDS and _OWN_FAILURE.match(output) is not None
 
 
-def require_report(output: Path, exit_code: int | None, said: str) -> Path:
-    """The path of the report that a recording to ``output`` wrote.
+def require_report(
+    nsys: Nsys, output: Path, exit_code: int | None, said: str, *, timeout_seconds: float
+) -> Path:
+    """The path of the report that a recording to ``output`` wrote. What nsys recorded and did not
+    make a report of is imported once more: its importer fails at times on busy cores.
 
     Raises:
         MachineError: there is none; nsys can exit with 0 and write no report.
     """
     raw = output.with_name(output.name + _RAW)
+    if not _has_report(output) and raw.is_file():
+        problem = _import(nsys, raw, _report_of(output), timeout_seconds)
+        if problem:
+            raise MachineError(
+                f"nsys recorded, but could not turn {raw} into a report: {problem}",
+                hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that "
+                f"has it and run QdstrmImporter -i {raw.name}; or use --tool kineto",
+            )
     if _has_report(output):
         return _report_of(output)
-    if raw.is_file():
-        raise MachineError(
-            f"nsys recorded, but could not turn {raw} into a report: its importer is missing "
-            "(incomplete installation)",
-            hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that has "
-            f"it and run QdstrmImporter -i {raw.name}; or use --tool kineto",
-        )
     detail = f"; its last output: {last_line(said)}" if said.strip() else ""
     raise MachineError(
         f"nsys exited with {exit_code} and wrote no report {_report_of(output)}{detail}",
         hint="run the command by hand to see why, or use --tool kineto",
+    )
+
+
+def _import(nsys: Nsys, raw: Path, report: Path, timeout_seconds: float) -> str:
+    """Make the report of what was recorded, and remove that; why it failed, else an empty text."""
+    importer = optional(importer_of, installation_of(Path(nsys.path)))
+    if importer is None:
+        return "its importer is missing (incomplete installation)"
+    partial = report.with_name(f"{report.stem}.part{_REPORT}")
+    argv = [str(importer), "-f", "-i", str(raw), "-o", str(partial)]
+    finished = run_bounded(argv, timeout_seconds=timeout_seconds)
+    if finished.returncode == 0 and partial.is_file() and partial.stat().st_size > 0:
+        partial.replace(report)
+        raw.unlink(missing_ok=True)
+        return ""
+    partial.unlink(missing_ok=True)
+    if finished.timed_out:
+        return f"its importer did not finish within {timeout_seconds:g} s"
+    said = last_line(finished.stderr or finished.stdout)
+    return (
+        f"its importer failed twice; the second time it exited with {finished.returncode}: {said}"
     )
 
 

@@ -131,7 +131,7 @@ def _with_nsys(
             ended = EndedProgram.INTERRUPTED
         program.silence()
         program.end(at_once=stop.at_once)
-        if _has_report(directory) or (
+        if _has_recorded(directory) or (
             ended is EndedProgram.BY_ITSELF and program.seconds > run.delay_seconds + _LATE_SECONDS
         ):
             return program.recording(ended, _judged(session, directory, program.exit_code))
@@ -169,8 +169,13 @@ def _judged(session: Session, directory: Path, exit_code: int | None) -> Recordi
     return RecordingJudgement(*nsys_files(session.nsys, directory, exit_code, said))
 
 
-def _has_report(directory: Path) -> bool:
-    return any(path.stat().st_size > 0 for path in directory.glob(f"{OUTPUT_NAME}.nsys-rep"))
+def _has_recorded(directory: Path) -> bool:
+    """Whether there is a report, or what one can be made of."""
+    return any(
+        path.stat().st_size > 0
+        for suffix in ("nsys-rep", "qdstrm")
+        for path in directory.glob(f"{OUTPUT_NAME}.{suffix}")
+    )
 
 
 def _all_recorded(directory: Path) -> bool:

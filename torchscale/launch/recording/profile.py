@@ -156,7 +156,9 @@ def nsys_files(
         output: The last that it printed.
     """
     try:
-        report = require_report(directory / OUTPUT_NAME, exit_code, output)
+        report = require_report(
+            nsys, directory / OUTPUT_NAME, exit_code, output, timeout_seconds=EXPORT_SECONDS
+        )
     except MachineError as error:
         return State.CRASHED, f"{error.message} ({error.hint})", ()
     exported = report.with_suffix(".sqlite")

@@ -144,6 +144,13 @@ def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(
     assert load_run(tmp_path / "run").experiment == back
 
 
+def test_the_folder_of_a_watched_job_is_told_with_its_command(tmp_path: Path) -> None:
+    (tmp_path / "watch.json").write_text("{}")
+    with pytest.raises(StoreError, match="no experiment") as caught:
+        RunFolder.open(tmp_path)
+    assert caught.value.hint == f"it holds a watched job: torchscale watch {tmp_path}"
+
+
 def test_what_is_no_run_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a directory"):
         load_run(tmp_path / "none")
@@ -363,6 +370,16 @@ def test_what_a_killed_command_left_half_written_goes_with_the_next_launch(tmp_p
     folder.begin_launch(cell, 1)
     assert not unfinished.exists()
     assert (unfinished.parent / "cell.json").exists()
+
+
+def test_what_a_launch_did_not_leave_of_its_watch_is_none(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    assert folder.watched(cell, 0) is None
+    report = folder.launch_directory(cell, 0) / "watch" / "watch.json"
+    report.parent.mkdir()
+    report.write_text("{")
+    assert folder.watched(cell, 0) is None
 
 
 def test_the_steps_of_a_rank_are_those_of_its_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from torchscale.tune.gains import Verdict
 from torchscale.tune.search import Measured, Search
 from torchscale.tune.strategies import choices
 from torchscale.tune.surface import START, Change, Setting, Traits
@@ -312,6 +313,23 @@ def test_buckets_are_tried_where_communication_is_exposed() -> None:
     assert search.winner == (Change("bucket", "100"),)
 
 
+def test_nothing_is_probed_where_no_axis_of_communication_is_searched() -> None:
+    search = run(
+        Search({"fused": AXES["fused"]}, budget_seconds=1e6, probe=PROBE, probed=["bucket"]),
+        machine({"fused=true": 0.1}),
+    )
+    assert PROBE not in search.trials
+    assert search.probe is None
+
+
+def test_every_trial_says_whether_it_gains() -> None:
+    search = searched(gains={"compile=true": 0.2, "bucket=1": -0.1})
+    verdicts = {setting: trial.verdict for setting, trial in search.trials.items()}
+    assert verdicts[Change("compile", "true"),] is Verdict.FASTER
+    assert verdicts[Change("bucket", "1"),] is Verdict.SLOWER
+    assert verdicts[START] is Verdict.OPEN
+
+
 def test_a_prediction_narrows_what_is_tried() -> None:
     """The caller chooses once communication is known to be exposed."""
     gains = {"comm_hook=noop": 0.3, "bucket=100": 0.1}
@@ -518,6 +536,13 @@ def test_a_product_is_launched_where_its_parts_gain_and_not_where_they_lose() ->
     lost = search.over_choice((Change("strategy", "tensor"),))
     assert lost is not None
     assert lost.log == pytest.approx(-0.25, abs=0.03)
+
+
+def test_without_a_bound_of_launches_a_winner_is_verified_once() -> None:
+    axes = {"strategy": STRATEGIES["strategy"][:2]}
+    search = run(Search(axes, budget_seconds=1e6, traits=TRAITS), machine({"strategy=half": 0.3}))
+    assert search.choice == (STRATEGIES["strategy"][0],)
+    assert search.is_verified
 
 
 def test_strategies_that_are_alike_end_at_the_bound_of_launches() -> None:

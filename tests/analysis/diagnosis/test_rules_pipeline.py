@@ -86,6 +86,12 @@ def test_a_stage_with_more_work_is_named_with_its_share(stages: int, copies: int
         assert FindingKind.STRAGGLER not in findings
 
 
+def test_a_rank_that_was_held_up_in_one_step_is_not_slower_than_its_peers() -> None:
+    """Its mean is 17 % above that of the others, and the interval of that holds 0."""
+    held_up = np.where(np.arange(STEPS) == 60, 2.0, 0.0)
+    assert not RANK_KINDS & set(found(pipeline(2, 2, extra=on_rank(4, 3, held_up))))
+
+
 def test_steps_are_enough_where_no_collective_was_counted() -> None:
     """As in a pipeline without copies, or in a launch: it exchanges by sends and receives."""
     findings = found(pipeline(2, 2, extra=on_rank(4, 3, 0.1), collectives=None))

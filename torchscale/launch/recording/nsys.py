@@ -324,8 +324,8 @@ def require_report(
         if problem:
             raise MachineError(
                 f"nsys recorded, but could not turn {raw} into a report: {problem}",
-                hint="install all of Nsight Systems here, or copy the .qdstrm to a machine that "
-                f"has it and run QdstrmImporter -i {raw.name}; or use --tool kineto",
+                hint=f"run QdstrmImporter -i {raw.name}, here or on a machine that has all of "
+                "Nsight Systems; or use --tool kineto",
             )
     if _has_report(output):
         return _report_of(output)

@@ -33,7 +33,7 @@ FEATURES = {
     "history": r"history|trends",
     "tune": r"tune|tuning|setting_launcher",
     "bisect": r"bisect|bisection|program_steps",
-    "nodes": r"nodes|fleet|pairwise",
+    "nodes": r"(?<!rules_)nodes|fleet|pairwise",
     "submit": r"submit|slurm|kubernetes|kubectl|manifests|pod_job|engines",
     "memory": r"(?<!shared_)memory|max_batch|frontier|batch_search",
     "collectives": r"(?<!_)collectives|bus_factor|link_verdict",

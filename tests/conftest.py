@@ -45,6 +45,7 @@ SHARED = {
     "tests/worker/parallel/test_correctness.py": _FORKS,
     "tests/worker/parallel/test_ddp.py": _FORKS,
     "tests/worker/parallel/test_gradients.py": _FORKS,
+    "tests/worker/watch/test_checkpoints.py": _FORKS,
 }
 """Files that share the process that forks their ranks (``tests/worker/forks.py``)."""
 pytest_plugins = ["tests.fake_launches"]

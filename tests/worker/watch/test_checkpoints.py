@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from torchscale.jobs.run import watching_environment
+from tests.worker.forks import Forks
+from tests.worker.watch.watched_forks import run_watched
 from torchscale.schema.watch.attempt import RankCheckpoints
 
 HEAD = """
@@ -27,24 +25,16 @@ def state():
 """
 
 
-def _run(directory: Path, body: str) -> RankCheckpoints:
-    done = subprocess.run(
-        [sys.executable, "-c", HEAD + body],
-        cwd=directory,
-        env=watching_environment(directory / "job", os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    path = directory / "job" / "ranks" / "0.0" / "checkpoints.json"
+def _run(forks: Forks, directory: Path, body: str) -> RankCheckpoints:
+    path = run_watched(forks, directory, HEAD + body) / "checkpoints.json"
     if not path.exists():
         return RankCheckpoints()
     return RankCheckpoints.model_validate_json(path.read_bytes())
 
 
-def test_saves_have_their_step_and_the_last_one_of_a_path_stays(tmp_path: Path) -> None:
+def test_saves_have_their_step_and_the_last_one_of_a_path_stays(
+    forks: Forks, tmp_path: Path
+) -> None:
     body = """
 train(3); torch.save(state(), "last.pt")
 train(4); torch.save(state(), "part"); os.replace("part", "best.pt")
@@ -54,7 +44,7 @@ buffer = io.BytesIO(); torch.save(state(), buffer)
 try: torch.save(state(), "no/such/folder.pt")
 except Exception: pass
 """
-    saves = _run(tmp_path, body).saves
+    saves = _run(forks, tmp_path, body).saves
 
     known = [(Path(save.path).name, save.steps) for save in saves]
     assert known == [("part", 7), ("last.pt", 9), ("open.pt", 9), ("", 9)]
@@ -63,7 +53,7 @@ except Exception: pass
     assert saves[-1].size == (tmp_path / "open.pt").stat().st_size
 
 
-def test_loads_count_before_the_first_step_alone(tmp_path: Path) -> None:
+def test_loads_count_before_the_first_step_alone(forks: Forks, tmp_path: Path) -> None:
     body = """
 torch.save(state(), "data.pt")
 torch.load("data.pt")
@@ -75,18 +65,18 @@ except Exception: pass
 train(1)
 torch.load("data.pt")
 """
-    loads = _run(tmp_path, body).loads
+    loads = _run(forks, tmp_path, body).loads
 
     assert [Path(load.path).name for load in loads] == ["data.pt", "data.pt", ""]
     assert loads[2].size == (tmp_path / "data.pt").stat().st_size
 
 
-def test_distributed_checkpoints_are_one_call_each(tmp_path: Path) -> None:
+def test_distributed_checkpoints_are_one_call_each(forks: Forks, tmp_path: Path) -> None:
     body = """
 train(2); dcp.save(state(), checkpoint_id="step-2")
 train(3); dcp.save(state(), storage_writer=dcp.FileSystemWriter("step-5"))
 """
-    noted = _run(tmp_path, body)
+    noted = _run(forks, tmp_path, body)
 
     assert [(Path(save.path).name, save.steps) for save in noted.saves] == [
         ("step-2", 2),
@@ -95,24 +85,26 @@ train(3); dcp.save(state(), storage_writer=dcp.FileSystemWriter("step-5"))
     assert noted.saves[0].inode == (tmp_path / "step-2" / ".metadata").stat().st_ino
 
 
-def test_a_distributed_checkpoint_is_loaded_by_its_folder(tmp_path: Path) -> None:
+def test_a_distributed_checkpoint_is_loaded_by_its_folder(forks: Forks, tmp_path: Path) -> None:
     body = """
 dcp.save(state(), checkpoint_id="step")
 os.replace("step", "kept")
 dcp.load(state(), checkpoint_id="kept")
 train(1)
 """
-    noted = _run(tmp_path, body)
+    noted = _run(forks, tmp_path, body)
     (save,), (load,) = noted.saves, noted.loads
 
     assert (Path(save.path).name, Path(load.path).name) == ("step", "kept")
     assert (save.inode, save.modified_ns) == (load.inode, load.modified_ns)
 
 
-def test_a_checkpoint_in_the_background_counts_once_it_is_complete(tmp_path: Path) -> None:
+def test_a_checkpoint_in_the_background_counts_once_it_is_complete(
+    forks: Forks, tmp_path: Path
+) -> None:
     body = """
 import torch.distributed as dist
-dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+dist.init_process_group("gloo")
 train(2)
 future = dcp.async_save(state(), checkpoint_id="step-2")
 train(5)
@@ -120,14 +112,14 @@ torch.save(state(), "beside.pt")
 getattr(future, "upload_completion", future).result()
 dist.destroy_process_group()
 """
-    saves = {Path(save.path).name: save for save in _run(tmp_path, body).saves}
+    saves = {Path(save.path).name: save for save in _run(forks, tmp_path, body).saves}
 
     assert set(saves) == {"step-2", "beside.pt"}
     assert (saves["step-2"].steps, saves["beside.pt"].steps) == (2, 7)
     assert saves["step-2"].inode == (tmp_path / "step-2" / ".metadata").stat().st_ino
 
 
-def test_functions_can_be_pickled_as_ever(tmp_path: Path) -> None:
+def test_functions_can_be_pickled_as_ever(forks: Forks, tmp_path: Path) -> None:
     body = """
 import functools, pickle
 import torch.distributed.checkpoint.state_dict_saver as saver
@@ -135,10 +127,10 @@ for function in (torch.load, torch.save, dcp.save, dcp.load, dcp.async_save):
     assert pickle.loads(pickle.dumps(functools.partial(function))).func is function
 assert saver.save is dcp.save
 """
-    _run(tmp_path, body)
+    _run(forks, tmp_path, body)
 
 
-def test_safetensors_files_are_seen(tmp_path: Path) -> None:
+def test_safetensors_files_are_seen(forks: Forks, tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     body = """
 from safetensors.torch import load_file, save_file
@@ -146,14 +138,14 @@ save_file(model.state_dict(), "model.safetensors")
 load_file("model.safetensors")
 train(1)
 """
-    noted = _run(tmp_path, body)
+    noted = _run(forks, tmp_path, body)
 
     assert [Path(save.path).name for save in noted.saves] == ["model.safetensors"]
     assert [Path(load.path).name for load in noted.loads] == ["model.safetensors"]
     assert noted.saves[0].inode == noted.loads[0].inode
 
 
-def test_a_save_in_a_thread_is_no_time_of_the_step(tmp_path: Path) -> None:
+def test_a_save_in_a_thread_is_no_time_of_the_step(forks: Forks, tmp_path: Path) -> None:
     from torchscale.analysis.job.events import Kind
     from torchscale.jobs.stream import Names, RankStream
 
@@ -162,33 +154,35 @@ train(2)
 thread = threading.Thread(target=torch.save, args=(state(), "last.pt"))
 thread.start(); thread.join()
 """
-    (save,) = _run(tmp_path, body).saves
+    (save,) = _run(forks, tmp_path, body).saves
 
     assert save.steps == 2
     moments = RankStream(tmp_path / "job" / "ranks" / "0.0", Names()).read().moments
     assert Kind.SAVE not in moments.kind
 
 
-def test_many_loads_keep_the_first_and_the_last(tmp_path: Path) -> None:
+def test_many_loads_keep_the_first_and_the_last(forks: Forks, tmp_path: Path) -> None:
     body = """
 for number in range(520):
     torch.save(number, f"{number}.pt"); torch.load(f"{number}.pt")
 train(1)
 """
-    noted = _run(tmp_path, body)
+    noted = _run(forks, tmp_path, body)
     names = [Path(load.path).stem for load in noted.loads]
 
     assert names == [*map(str, range(250)), *map(str, range(270, 520))]
     assert len(noted.saves) == 500
 
 
-def test_a_module_that_saves_in_ways_of_its_own_is_noted(tmp_path: Path) -> None:
+def test_a_module_that_saves_in_ways_of_its_own_is_noted(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "tensorizer.py").write_text("")
 
-    assert _run(tmp_path, "import tensorizer; train(1)").unseen == ("tensorizer",)
+    assert _run(forks, tmp_path, "import tensorizer; train(1)").unseen == ("tensorizer",)
 
 
-def test_a_process_that_a_rank_starts_for_itself_is_no_attempt(tmp_path: Path) -> None:
+def test_a_process_that_a_rank_starts_for_itself_is_no_attempt(
+    forks: Forks, tmp_path: Path
+) -> None:
     body = """
 import subprocess, sys
 train(1)
@@ -199,6 +193,6 @@ optimizer.step()
 '''
 subprocess.run([sys.executable, "-c", code], check=True)
 """
-    _run(tmp_path, body)
+    _run(forks, tmp_path, body)
 
     assert [path.name for path in (tmp_path / "job" / "ranks").iterdir()] == ["0.0"]

@@ -112,11 +112,12 @@ def sound_times(program: Program, done: Done) -> str:
 
 
 def ended_by_its_budget(program: Program, done: Done) -> str:
-    """Of a record: the budget is of real time."""
+    """Of a record: the budget is of real time. By a clock that went back by two hours it would
+    last as long; a busy machine takes twenty seconds."""
     (record,) = program.records().values()
     assert record["state"] == "ok"
     assert {rank["stop_rule"] for rank in record["payload"]["ranks"]} == {"budget"}
-    assert 6.0 < record["seconds"] < 15.0
+    assert 6.0 < record["seconds"] < 120.0
     return f"exit {done.returncode}, ok, {record['seconds']:.0f} s"
 
 

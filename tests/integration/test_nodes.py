@@ -303,10 +303,10 @@ def test_a_rank_of_another_node_that_is_stopped_is_named(two_nodes: NodesOfProgr
 def hang(
     nodes: NodesOfProgram, model: dict[str, Any]
 ) -> tuple[Started, Started, Callable[[], list[dict[str, Any]]]]:
-    """A launch of both nodes that makes no progress for ten seconds; the function gives its
-    record's autopsy."""
+    """A launch of both nodes that makes no progress for twenty seconds (on a busy machine imports
+    take more than ten); the function gives its record's autopsy."""
     name = config(
-        nodes.program, models=model, gpu_counts=[2], launch={"stall_timeout_seconds": 10.0}
+        nodes.program, models=model, gpu_counts=[2], launch={"stall_timeout_seconds": 20.0}
     )
     first, second = nodes.start(0, name), nodes.start(1, name)
     return first, second, lambda: [record["autopsy"] for record in nodes.records().values()]

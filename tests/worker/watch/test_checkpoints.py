@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.worker.forks import Forks
 from tests.worker.watch.watched_forks import run_watched
+from torchscale.jobs.run import watching_environment
 from torchscale.schema.watch.attempt import RankCheckpoints
 
 HEAD = """
@@ -26,7 +30,11 @@ def state():
 
 
 def _run(forks: Forks, directory: Path, body: str) -> RankCheckpoints:
-    path = run_watched(forks, directory, HEAD + body) / "checkpoints.json"
+    return _noted(run_watched(forks, directory, HEAD + body))
+
+
+def _noted(folder: Path) -> RankCheckpoints:
+    path = folder / "checkpoints.json"
     if not path.exists():
         return RankCheckpoints()
     return RankCheckpoints.model_validate_json(path.read_bytes())
@@ -130,7 +138,8 @@ assert saver.save is dcp.save
     _run(forks, tmp_path, body)
 
 
-def test_safetensors_files_are_seen(forks: Forks, tmp_path: Path) -> None:
+def test_safetensors_files_are_seen(tmp_path: Path) -> None:
+    """In a process of its own: the one that forks may have imported safetensors before."""
     pytest.importorskip("safetensors")
     body = """
 from safetensors.torch import load_file, save_file
@@ -138,7 +147,17 @@ save_file(model.state_dict(), "model.safetensors")
 load_file("model.safetensors")
 train(1)
 """
-    noted = _run(forks, tmp_path, body)
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + body],
+        cwd=tmp_path,
+        env=watching_environment(tmp_path / "job", os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    noted = _noted(tmp_path / "job" / "ranks" / "0.0")
 
     assert [Path(save.path).name for save in noted.saves] == ["model.safetensors"]
     assert [Path(load.path).name for load in noted.loads] == ["model.safetensors"]

@@ -138,8 +138,10 @@ assert saver.save is dcp.save
     _run(forks, tmp_path, body)
 
 
-def test_safetensors_files_are_seen(tmp_path: Path) -> None:
-    """In a process of its own: the one that forks may have imported safetensors before."""
+@pytest.mark.parametrize("first", ["import torch", "import safetensors.torch"])
+def test_safetensors_files_are_seen(tmp_path: Path, first: str) -> None:
+    """Whatever is imported first. In a process of its own: the one that forks may have imported
+    both."""
     pytest.importorskip("safetensors")
     body = """
 from safetensors.torch import load_file, save_file
@@ -148,7 +150,7 @@ load_file("model.safetensors")
 train(1)
 """
     done = subprocess.run(
-        [sys.executable, "-c", HEAD + body],
+        [sys.executable, "-c", f"{first}\n{HEAD}{body}"],
         cwd=tmp_path,
         env=watching_environment(tmp_path / "job", os.environ),
         capture_output=True,

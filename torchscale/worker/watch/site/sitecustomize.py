@@ -11,6 +11,7 @@ from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes 5 ms at the start of every Python
 _PACKAGE = "torchscale_collector"
+_AFTER_TORCH = "safetensors.torch"
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
@@ -22,8 +23,13 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of torch with a loader that goes on to the collector; nothing of others."""
+        """The spec of torch with a loader that goes on to the collector; nothing of others, but that
+        a module which imports torch itself, and whose functions the collector notes, comes after
+        it."""
         del path, target
+        if fullname == _AFTER_TORCH and "torch" not in sys.modules:
+            _import_torch()
+            return importlib.util.find_spec(fullname)
         if fullname != "torch":
             return None
         sys.meta_path.remove(self)
@@ -54,6 +60,13 @@ class _Loader(importlib.abc.Loader):
             _load_collector()
         except Exception as error:  # noqa: BLE001 - a job runs on whatever fails here
             _tell(error)
+
+
+def _import_torch() -> None:
+    try:  # noqa: SIM105 - contextlib takes time at the start of every Python
+        importlib.import_module("torch")
+    except ImportError:
+        pass  # the module that needs it says so
 
 
 def _load_collector() -> None:

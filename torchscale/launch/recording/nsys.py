@@ -206,16 +206,15 @@ def find_exporter() -> Nsys:
 
 def find_nsys(*, for_cpus: bool = False) -> Nsys:
     """The nsys on PATH, checked by a small recording and its export: parts of it may not be
-    installed.
+    installed. A trial that wrote no report is repeated: on busy cores nsys fails at its start, and
+    its importer in 5 of 576 trials, and the next one succeeds.
 
     Args:
         for_cpus: Check that it records NVTX ranges of this Python, by which CPU ranks are recorded.
 
     Raises:
         MachineError: it is absent, does not start, is too old, or cannot write or export a report,
-            or its recording of this Python holds no range; the message says which. A trial that
-            wrote no report is repeated: on busy cores nsys fails at its start, and its importer
-            in 5 of 576 trials, and the next one succeeds.
+            or its recording of this Python holds no range; the message says which.
     """
     found = find_exporter()
     installation = installation_of(Path(found.path))
@@ -355,6 +354,11 @@ def _import(nsys: Nsys, raw: Path, report: Path, timeout_seconds: float) -> str:
     return (
         f"its importer failed twice; the second time it exited with {finished.returncode}: {said}"
     )
+
+
+def has_recorded(output: Path) -> bool:
+    """Whether a recording to ``output`` left a report, or what one can be made of."""
+    return _has_report(output) or output.with_name(output.name + _RAW).is_file()
 
 
 def _report_of(output: Path) -> Path:

@@ -15,6 +15,7 @@ from torchscale.launch.recording.nsys import (
     cuda_trace,
     delayed_capture,
     failed_to_start,
+    has_recorded,
     open_session,
 )
 from torchscale.launch.recording.profile import (
@@ -131,7 +132,7 @@ def _with_nsys(
             ended = EndedProgram.INTERRUPTED
         program.silence()
         program.end(at_once=stop.at_once)
-        if _has_recorded(directory) or (
+        if has_recorded(directory / OUTPUT_NAME) or (
             ended is EndedProgram.BY_ITSELF and program.seconds > run.delay_seconds + _LATE_SECONDS
         ):
             return program.recording(ended, _judged(session, directory, program.exit_code))
@@ -167,15 +168,6 @@ def _end_recording(program: UserProgram, session: Session, stop: StopRequest) ->
 def _judged(session: Session, directory: Path, exit_code: int | None) -> RecordingJudgement:
     said = tail(directory / OUTPUT_LOG)
     return RecordingJudgement(*nsys_files(session.nsys, directory, exit_code, said))
-
-
-def _has_recorded(directory: Path) -> bool:
-    """Whether there is a report, or what one can be made of."""
-    return any(
-        path.stat().st_size > 0
-        for suffix in ("nsys-rep", "qdstrm")
-        for path in directory.glob(f"{OUTPUT_NAME}.{suffix}")
-    )
 
 
 def _all_recorded(directory: Path) -> bool:

@@ -289,3 +289,19 @@ def test_names_stay_in_one_line() -> None:
     shown = "x\\nrank 1 never called it\\x1b[1m"
     assert (call.operation, call.group) == (shown, shown)
     assert log.groups == {shown: ProcessGroup("d", (0, 1))}
+
+
+RECORDED = Path(__file__).parent.parent / "data" / "nccl"
+"""Dumps of NCCL's recorder on a GPU; its README says how they were made."""
+
+
+def test_what_nccl_wrote_on_a_gpu_is_read_the_same_from_json_and_pickle() -> None:
+    from_json = read_flight_recorder((RECORDED / "timed-rank-0.json").read_bytes())
+    from_pickle = read_flight_recorder((RECORDED / "timed-rank-0.pickle").read_bytes())
+    assert len(from_json.calls) == 58
+    assert from_pickle.calls == from_json.calls
+    assert from_json.groups == {"0": ProcessGroup("default_pg", (0, 1))}
+    assert {call.backend for call in from_json.calls} == {"nccl"}
+    assert all(call.is_done for call in from_json.calls)
+    assert from_json.calls[-1].operation == "send 0->1"
+    assert from_json.calls[-1].is_p2p

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from torchscale.analysis.health.burn_in import BurnInTotals
 from torchscale.analysis.training.telemetry import digest_telemetry
+from torchscale.catalog.backends import is_nccl
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_environment, collective_ranks, first_error
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
@@ -56,10 +57,10 @@ def run_burn_in(
     cores = 1
     if facts.host is not None:
         cores = facts.host.cores
-    if backend != "nccl":
+    if not is_nccl(backend):
         world_size = min(_MAX_CPU_RANKS, max(world_size, cores))
     uuids: tuple[str, ...] = ()
-    if facts.software is not None and backend == "nccl":
+    if facts.software is not None and is_nccl(backend):
         uuids = facts.software.cuda_uuids
     totals = BurnInTotals()
     seen = _Seen(totals)

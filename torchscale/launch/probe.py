@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from torchscale.catalog.backends import NCCL
 from torchscale.errors import MachineError
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
@@ -94,7 +95,7 @@ def collective_ranks(facts: NodeFacts) -> tuple[str, int]:
     # torch's count, not the driver's: CUDA_VISIBLE_DEVICES may leave one of eight.
     devices = software.cuda_devices or 0
     if devices > 0:
-        return "nccl", devices
+        return NCCL, devices
     return "gloo", 2
 
 

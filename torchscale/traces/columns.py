@@ -54,7 +54,7 @@ def direction_of(name: str) -> int:
     return ("send" in flat and "recv" not in flat) - ("recv" in flat and "send" not in flat)
 
 
-def is_nccl(name: str) -> bool:
+def is_nccl_kernel(name: str) -> bool:
     """Whether a kernel is one of NCCL's."""
     return name[:4].lower() == "nccl"
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from torchscale.catalog.backends import NCCL
 from torchscale.config.strategy import Fsdp
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
@@ -124,7 +125,7 @@ def _needs_group_of_one(cell: AnyCell) -> bool:
     return is_sharded or as_kind(cell, CheckpointCell) is not None
 
 
-_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
+_BACKENDS = {"cuda": NCCL, "xpu": "xccl"}
 
 
 def _device(task: LaunchTask, local: int) -> torch.device:

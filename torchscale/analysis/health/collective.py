@@ -12,6 +12,7 @@ from torchscale.analysis.health.rule import (
     not_applicable,
     passed,
 )
+from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.probe import CollectiveFacts, NodeFacts
 
 COLLECTIVE_RULES = HealthRules()
@@ -26,7 +27,7 @@ def collective(allreduce: CollectiveFacts, facts: NodeFacts) -> Outcome:
     if allreduce.error is not None:
         advice = "check the loopback interface and firewall"
         commands: fixes.Fixes = fixes.LOOPBACK
-        if allreduce.backend == "nccl":
+        if is_nccl(allreduce.backend):
             advice, commands = "run with NCCL_DEBUG=INFO", fixes.NCCL_DEBUG
         return failed(
             f"{allreduce.backend}: {allreduce.error}",
@@ -41,7 +42,7 @@ def collective(allreduce: CollectiveFacts, facts: NodeFacts) -> Outcome:
         commands = fixes.wrong_sums(gpus_of(facts))
         return failed(seen, "every element exact", advice, commands)
     what = "CPU rank"
-    if allreduce.backend == "nccl":
+    if is_nccl(allreduce.backend):
         what = "GPU"
     ranks = f"{allreduce.world_size} {what}{'s' * (allreduce.world_size != 1)}"
     seen = f"{allreduce.backend}, {ranks}: {allreduce.elements:,} elements per rank exact"

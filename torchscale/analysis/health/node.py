@@ -18,6 +18,7 @@ from torchscale.analysis.health.required import Requirements, required_checks
 from torchscale.analysis.health.rule import cuda_devices_of, gpus_of
 from torchscale.analysis.health.software import SOFTWARE_RULES
 from torchscale.analysis.health.system import SYSTEM_RULES
+from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status, Validation
@@ -106,7 +107,7 @@ def verdict_of(facts: NodeFacts, checks: Sequence[Check]) -> str:
     devices = cuda_devices_of(facts)
     if devices:
         tested, present = 0, len(gpus_of(facts))
-        if facts.collective is not None and facts.collective.backend == "nccl":
+        if facts.collective is not None and is_nccl(facts.collective.backend):
             tested = facts.collective.world_size
         if tested < devices:
             more = f" The all-reduce ran on {tested or 'none'} of them.{more}"

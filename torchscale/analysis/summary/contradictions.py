@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.summary.machine_contradictions import machine_contradictions
+from torchscale.catalog.backends import is_nccl
 from torchscale.catalog.models import find_model
 from torchscale.schema.cells.kinds import AnyCell, AnyRank, as_kind
 from torchscale.schema.cells.training import TrainingCell
@@ -96,7 +97,7 @@ def _about_ranks(ranks: Sequence[AnyRank], world_size: int) -> Iterator[str]:
             yield f"rank {rank.rank} of {world_size} ranks"
         if rank.world_size != world_size:
             yield f"rank {rank.rank} ran among {rank.world_size} ranks, its cell has {world_size}"
-        if rank.device.kind == "cpu" and "nccl" in (rank.backend or ""):
+        if rank.device.kind == "cpu" and is_nccl(rank.backend):
             yield f"rank {rank.rank} computed on a CPU and communicated by {rank.backend}"
     yield from _about_processes(ranks)
 

@@ -36,6 +36,7 @@ from torchscale.analysis.trace.windows import (
     rank_window,
     step_periods,
 )
+from torchscale.catalog.backends import is_nccl
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
@@ -183,7 +184,7 @@ def _check(trace: Trace) -> None:
     silent = [
         rank
         for rank in trace.ranks
-        if "nccl" in (rank.backend or "") and rank.on_device and not len(rank.collectives)
+        if is_nccl(rank.backend) and rank.on_device and not len(rank.collectives)
     ]
     if silent and (silent[0].world_size or len(trace.ranks)) > 1:
         raise TraceError(

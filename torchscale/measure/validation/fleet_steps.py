@@ -13,6 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torchscale.analysis.health.node import power_limits
+from torchscale.catalog.backends import NCCL, is_nccl
 from torchscale.config.choices import Requirement
 from torchscale.errors import TorchscaleError
 from torchscale.launch.control import StopRequest
@@ -197,7 +198,7 @@ class FleetSteps:
 
     def _rails(self, backend: str, ranks: int) -> list[Rail]:
         """Over NCCL each GPU that every node has, over gloo each network that all nodes are in."""
-        if backend == "nccl":
+        if is_nccl(backend):
             return [Rail(gpu=gpu) for gpu in range(ranks)]
         shared = common_networks(list(self._addresses.values()), self._leader.address)
         if len(shared) < 2:
@@ -296,7 +297,7 @@ class FleetSteps:
         """All pairs with one of the ``rails`` of each node, then those again that are unclear, or
         that a node or link is to be blamed for."""
         gpu, where = None, ""
-        if backend == "nccl":
+        if is_nccl(backend):
             gpu, where = rail.gpu, f" with GPU {rail.gpu} of each"
         if rail.network:
             where = f" in network {rail.network}"
@@ -500,8 +501,8 @@ def _common_ranks(nodes: Sequence[FleetNode]) -> tuple[str, int]:
         collective_ranks(node.validation.facts) for node in nodes if node.validation is not None
     ]
     backends = {backend for backend, _ in checked}
-    if backends == {"nccl"}:
-        return "nccl", min(ranks for _, ranks in checked)
+    if backends == {NCCL}:
+        return NCCL, min(ranks for _, ranks in checked)
     return "gloo", 1
 
 

@@ -17,7 +17,7 @@ from torchscale.traces.columns import (
     NameTable,
     StepRow,
     direction_of,
-    is_nccl,
+    is_nccl_kernel,
     join_spans,
     make_collectives,
     make_steps,
@@ -272,7 +272,7 @@ class ColumnBuilder:
     def _classify(self, category: str, name: str, shapes: str) -> EventClass:
         if category == "kernel":
             self._on_device = True
-            if is_nccl(name):
+            if is_nccl_kernel(name):
                 return Kept.NCCL_KERNEL
             return self._span(SpanKind.COMPUTE, name)
         if category in ("gpu_memcpy", "gpu_memset"):

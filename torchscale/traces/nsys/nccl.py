@@ -25,8 +25,9 @@ RANGES = ("nccl%",)
 """Texts of the ranges that are looked at, as patterns of SQL."""
 ALL_TO_ALL = "all_to_all"
 _API = re.compile(r"nccl([A-Z]\w*)")
-_TORCH_PREFIX = "nccl:"
-_PEER = re.compile(r"nccl:(?:send \d+->|recv \d+<-)(\d{1,6})\b")
+_TORCH = re.compile(r"nccl[\w-]*:")
+"""``nccl2:`` where torch uses its newer backend."""
+_PEER = re.compile(r"nccl[\w-]*:(?:send \d+->|recv \d+<-)(\d{1,6})\b")
 """torch counts the ranks of the group here."""
 _COMMUNICATOR, _PEER_RANK = "NCCL communicator ID", "Peer rank"
 _SIZES = ("Message size [bytes]", "Bytes")
@@ -81,7 +82,7 @@ class NcclCalls:
         self._api: dict[int, _Ordered] = defaultdict(_Ordered)
         self._torch: dict[int, _Ordered] = defaultdict(_Ordered)
         for item in sorted(ranges, key=lambda item: (item.start, -item.end)):
-            if item.text.startswith(_TORCH_PREFIX):
+            if _TORCH.match(item.text):
                 self._torch[item.thread].add(item)
             elif _API.match(item.text):
                 self._api[item.thread].add(item)
@@ -107,7 +108,7 @@ class NcclCalls:
         if place is None:
             return call
         text = self._torch[thread].ranges[place].text
-        name = text.removeprefix(_TORCH_PREFIX).partition(",")[0]
+        name = _TORCH.sub("", text, count=1).partition(",")[0]
         if not is_known_op(name):  # `coalesced`: NCCL's own ranges tell what
             return call
         op = op_of(name)

@@ -27,7 +27,7 @@ from torchscale.traces.columns import (
     NameTable,
     StepRow,
     direction_of,
-    is_nccl,
+    is_nccl_kernel,
     join_spans,
     make_collectives,
     make_steps,
@@ -449,7 +449,7 @@ class _Export:
             5,
         )
         communicates = np.isin(
-            table[:, 4], [number for number, name in self._names.items() if is_nccl(name)]
+            table[:, 4], [number for number, name in self._names.items() if is_nccl_kernel(name)]
         )
         communication = table[communicates]
         communication[:, :2] += self._base

@@ -28,6 +28,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.burn_in import BurnInRound, PartResult, WrongValue
 from torchscale.util.processes.exit import exit_at_once
 from torchscale.worker.measure.clock import make_clock
@@ -92,7 +93,7 @@ def main() -> None:
     seconds, timeout = float(sys.argv[3]), float(sys.argv[4])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
-    if backend == "nccl":
+    if is_nccl(backend):
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -17,6 +17,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
+from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.files import atomic_write_model
 from torchscale.util.processes.exit import exit_at_once
@@ -40,7 +41,7 @@ def main() -> None:
     out, backend, timeout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
-    if backend == "nccl":
+    if is_nccl(backend):
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)

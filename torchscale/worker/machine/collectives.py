@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
+from torchscale.catalog.backends import is_nccl
 from torchscale.config.choices import ElementType, Operation
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
@@ -87,7 +88,7 @@ def measure_collectives(
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue
-        if refusal := _refusal(cell.algorithm if ranks.backend == "nccl" else None, operation):
+        if refusal := _refusal(cell.algorithm if is_nccl(ranks.backend) else None, operation):
             sweep.unsupported[f"{operation} {dtype}"] = refusal
             continue
         try:

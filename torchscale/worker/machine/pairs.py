@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.fleet import PairTask, PairTimes, PartnerTimes
 from torchscale.util.files import atomic_write_model
 from torchscale.util.processes.exit import exit_at_once
@@ -73,7 +74,7 @@ def main() -> None:
 
 def device_of(task: PairTask) -> torch.device:
     """Where this node takes part: on the GPU of the rail that is measured, or on the CPUs."""
-    if task.backend == "nccl":
+    if is_nccl(task.backend):
         return torch.device("cuda", task.gpu)
     return torch.device("cpu")
 
@@ -162,7 +163,7 @@ def leave_group(*, failed: bool, seconds: float) -> None:
     if not dist.is_initialized():
         return
     leave = dist.destroy_process_group
-    if failed and dist.get_backend() == "nccl":
+    if failed and is_nccl(dist.get_backend()):
         leave = getattr(distributed_c10d, "_abort_process_group", leave)
     thread = threading.Thread(target=leave, name="leaving a group", daemon=True)
     thread.start()

@@ -23,7 +23,6 @@ import argparse
 import gc
 import json
 import os
-import pickle
 import random
 import threading
 import time
@@ -42,6 +41,7 @@ from watched_program import Cause, Network, Rows, _optimizer, _passes, _update, 
 
 from torchscale.worker.watch import beats, hooks, marks, recorder
 from torchscale.worker.watch import collector as collectors
+from torchscale.worker.watch.rings import rings
 
 SETTLING = 2
 """Steps after a switch that count for neither side."""
@@ -179,7 +179,9 @@ class Switch:
 
     def attach(self) -> None:
         """The collector goes on where it was; what was called meanwhile is none of its steps'."""
-        self.collector._recorder._next += self._newest_entry() - self._last_entry
+        skipped = self._newest_entry() - self._last_entry
+        for reader in self.collector._recorder._readers.values():
+            reader._next += skipped
         for owner, name, _, replaced in self._both:
             setattr(owner, name, replaced)
         for table, kept in self._steps:
@@ -189,12 +191,10 @@ class Switch:
         self._gate.is_open.set()
 
     def _newest_entry(self) -> int:
-        dump = self.collector._recorder._dump
-        if dump is None:
-            return 0
+        """Of gloo's recorder, the only one with entries on CPUs."""
         with recorder._no_collection():
-            entries = pickle.loads(dump(True, False, False)).get("entries")  # noqa: S301 - of this very process
-            return int(entries[-1]["record_id"]) if entries else 0
+            found = [ring.content().get("entries") for ring in rings()]
+        return max((int(entries[-1]["record_id"]) for entries in found if entries), default=0)
 
 
 class ThreadUse:

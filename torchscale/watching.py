@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def watch(directory: str | os.PathLike[str] | None = None) -> Path:
+def watch(directory: str | os.PathLike[str] | None = None, *, timing: bool = False) -> Path:
     """Watch this process from now on, as ``torchscale watch -- PROGRAM`` does for a whole program.
 
     Call it in every rank before ``init_process_group``. The first rank of a machine starts a
@@ -17,6 +17,8 @@ def watch(directory: str | os.PathLike[str] | None = None) -> Path:
     Args:
         directory: For what is collected, the same on all ranks; by default
             ``results/watch-<script>-<pid of the launcher>``.
+        timing: On GPUs, whether torch is to time each collective, so that the rank which the others
+            wait for is known.
 
     Returns:
         The directory.
@@ -29,6 +31,8 @@ def watch(directory: str | os.PathLike[str] | None = None) -> Path:
     from torchscale.worker.watch.collector import install  # noqa: PLC0415 - it imports torch
 
     folder.mkdir(parents=True, exist_ok=True)
+    if timing:
+        os.environ["TORCH_NCCL_ENABLE_TIMING"] = "1"
     install(str(folder))
     if os.environ.get("LOCAL_RANK", "0") == "0":
         subprocess.Popen(

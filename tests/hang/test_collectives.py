@@ -134,10 +134,10 @@ def test_numbers_that_cannot_be_compared_are_not(numbers: tuple[int, ...]) -> No
     """The recorder has dropped the start, and a number is missing or the ranks are shifted against
     each other."""
     recorded = logs(numbered(101, 102, 103, 104, last_done=False), numbered(*numbers))
-    cut = {rank: replace(log, is_complete=False) for rank, log in recorded.items()}
+    cut = {rank: replace(log, truncated=frozenset({"gloo"})) for rank, log in recorded.items()}
     assert group_logs(cut, (0, 1)) == []
     whole = {
-        rank: replace(log, is_complete=False)
+        rank: replace(log, truncated=frozenset({"gloo"}))
         for rank, log in logs(numbered(101, 102), numbered(101)).items()
     }
     assert len(group_logs(whole, (0, 1))) == 1
@@ -154,7 +154,10 @@ def test_logs_that_begin_alike_are_compared_to_their_end() -> None:
     and no shift of numbers."""
     first = [call(101, "all_reduce"), call(102, "broadcast"), call(103, "all_reduce", done=False)]
     second = [*first[:2], call(103, "broadcast", done=False)]
-    cut = {rank: replace(log, is_complete=False) for rank, log in logs(first, second).items()}
+    cut = {
+        rank: replace(log, truncated=frozenset({"gloo"}))
+        for rank, log in logs(first, second).items()
+    }
     (stall,) = find_stalls(group_logs(cut, (0, 1)))
     assert (stall.number, stall.is_mismatch) == (103, True)
 
@@ -232,3 +235,26 @@ def test_a_rank_that_passes_an_empty_tensor_passes_no_bytes() -> None:
     assert payload_bytes(call(1, "all_reduce", elements=0)) == 0
     damaged = replace(call(1, "all_reduce"), input_sizes=((-4,),))
     assert payload_bytes(damaged) is None
+
+
+def test_backends_of_one_group_number_their_collectives_apart() -> None:
+    """A group of ``cpu:gloo,cuda:nccl``: the second all-reduce over NCCL is missing on rank 1."""
+    gloo = [call(number, "broadcast") for number in (1, 2, 3)]
+    nccl = [replace(call(number, "all_reduce"), backend="nccl") for number in (1, 2)]
+    waits = [*nccl[:1], replace(nccl[1], is_done=False)]
+    recorded = logs([*gloo, *waits], [*gloo, *nccl[:1]])
+    (stall,) = find_stalls(group_logs(recorded, (0, 1)))
+    assert (stall.number, stall.waiting, stall.missing) == (2, (0,), (1,))
+    assert stall.call(0).backend == "nccl"
+
+
+def test_calls_of_a_backend_that_tells_no_end_are_pending_until_all_have_called() -> None:
+    first = [replace(call(number, "all_reduce"), backend="c10d") for number in (1, 2, 3)]
+    recorded = {
+        rank: replace(log, untold=frozenset({"c10d"}))
+        for rank, log in logs(first, first[:2]).items()
+    }
+    (stall,) = find_stalls(group_logs(recorded, (0, 1)))
+    assert (stall.number, stall.waiting, stall.missing) == (3, (0,), (1,))
+    alike = {rank: replace(recorded[0]) for rank in (0, 1)}
+    assert find_stalls(group_logs(alike, (0, 1))) == []

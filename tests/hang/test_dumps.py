@@ -110,7 +110,7 @@ def test_a_launch_directory_has_stacks_and_states_as_well(tmp_path: Path) -> Non
             pid=1,
             time=1.0,
             since=0.0,
-            flight_recorder=dump(DONE, WAITING),
+            flight_recorders={"gloo": dump(DONE, WAITING)},
             groups={"0": (0, 1, 2)},
         ),
         RankDump(
@@ -118,7 +118,7 @@ def test_a_launch_directory_has_stacks_and_states_as_well(tmp_path: Path) -> Non
             pid=2,
             time=1.0,
             since=0.0,
-            flight_recorder=dump(DONE),
+            flight_recorders={"gloo": dump(DONE)},
             groups={"0": (0, 1, 2)},
             threads=(ThreadStack(name="MainThread", is_main=True, frames=frames),),
         ),
@@ -134,7 +134,8 @@ def test_a_launch_directory_has_stacks_and_states_as_well(tmp_path: Path) -> Non
         found.summary
         == "all_reduce #4 (25.0 MiB): rank 1 never called it; it is in dataset.py:88 `read`"
     )
-    assert found.evidence[-1] == "a note"
+    assert found.evidence[-2] == "a note"
+    assert "gloo (1 to 2)" in found.evidence[-1]
     stopped = [*states[:2], RankProcess(rank=2, pid=3, condition=RankCondition.STOPPED)]
     (tmp_path / FACTS_FILE).write_text(HangFacts(processes=tuple(stopped)).model_dump_json())
     assert verdict(tmp_path).cause is HangCause.RANK_STOPPED

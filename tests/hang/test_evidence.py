@@ -218,7 +218,9 @@ def test_the_log_of_a_rank_that_raised_ends_with_a_collective_that_is_not_done()
 
     def calls(error: str, *entries: dict[str, Any]) -> list[bool]:
         content = dump(*entries)
-        answer = RankDump(rank=0, pid=1, time=1.0, since=0.0, flight_recorder=content, error=error)
+        answer = RankDump(
+            rank=0, pid=1, time=1.0, since=0.0, flight_recorders={"gloo": content}, error=error
+        )
         log, problem = log_of(answer)
         assert (log is not None, problem) == (True, "")
         return [] if log is None else [call.is_done for call in log.calls]
@@ -373,7 +375,13 @@ def test_ranks_that_failed_because_their_calls_differ_are_named(tmp_path: Path) 
     group = {"0": (0, 1, 2)}
     for rank, sizes in enumerate(([[10]], [[20]], [[10]])):
         recorded = dump(entry(3), entry(4, input_sizes=sizes))
-        answer(tmp_path, rank, flight_recorder=recorded, groups=group, error="RuntimeError: x")
+        answer(
+            tmp_path,
+            rank,
+            flight_recorders={"gloo": recorded},
+            groups=group,
+            error="RuntimeError: x",
+        )
     found = failure_autopsy(tmp_path, 3)
     assert found is not None
     assert (found.cause, found.ranks) == (HangCause.SIZE_MISMATCH, (1,))
@@ -383,7 +391,7 @@ def test_ranks_that_failed_because_their_calls_differ_are_named(tmp_path: Path) 
 def test_a_rank_that_gloo_ended_says_so_in_its_dump_or_its_log(tmp_path: Path) -> None:
     """And is then the one whose call was too small, though its recorder shows nothing."""
     message = "op.preamble.length <= op.nbytes. 1024 vs 512. Received data"
-    answer(tmp_path, 0, flight_recorder=dump(entry(3), entry(4, retired=False)))
+    answer(tmp_path, 0, flight_recorders={"gloo": dump(entry(3), entry(4, retired=False))})
     states = (RankProcess(rank=0), RankProcess(rank=1, condition=RankCondition.GONE))
     (tmp_path / FACTS_FILE).write_text(HangFacts(processes=states).model_dump_json())
     assert hang_autopsy(tmp_path, 2).cause is HangCause.RANK_GONE

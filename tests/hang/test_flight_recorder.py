@@ -305,3 +305,31 @@ def test_what_nccl_wrote_on_a_gpu_is_read_the_same_from_json_and_pickle() -> Non
     assert all(call.is_done for call in from_json.calls)
     assert from_json.calls[-1].operation == "send 0->1"
     assert from_json.calls[-1].is_p2p
+
+
+def test_hooks_that_retire_at_issue_do_not_say_when_a_call_ended() -> None:
+    """torch 2.14's, of backends without a recorder of their own."""
+    hooked = entry(1, profiling_name="c10d:allreduce", retired=True, state="scheduled")
+    log = read(dump(hooked))
+    assert log.untold == {"c10d"}
+    assert [call.operation for call in log.calls] == ["all_reduce"]
+    told = {**hooked, "record_id": 1, "collective_seq_id": 2, "state": "completed"}
+    log = read(dump(hooked, told))
+    assert log.untold == frozenset()
+    assert [call.is_done for call in log.calls] == [False, True]
+
+
+@pytest.mark.parametrize("backend", ["nccl", "nccl2", "xccl"])
+def test_what_is_retired_without_an_end_is_not_done(backend: str) -> None:
+    done = entry(1, profiling_name=f"{backend}:all_reduce", state="completed")
+    left = entry(2, profiling_name=f"{backend}:all_reduce", state="scheduled", retired=False)
+    timed_out = entry(3, profiling_name=f"{backend}:all_reduce", state="started", retired=True)
+    log = read(dump(done, left, timed_out))
+    assert [call.is_done for call in log.calls] == [True, False, False]
+
+
+def test_a_group_is_the_newest_of_its_backend() -> None:
+    """gloo's group is made later, and has a number of its own."""
+    nccl = entry(1, profiling_name="nccl:all_reduce", pg_id=0, state="completed")
+    gloo = entry(1, record_id=1, pg_id=3)
+    assert len(read(dump(nccl, gloo)).calls) == 2

@@ -45,16 +45,31 @@ STRATEGIES = {
     ),
     "plain": ("", "for value in model.parameters(): dist.all_reduce(value.grad)"),
 }
+NVIDIAS = """
+import json, pickle
+import torch._C._distributed_c10d as c10d
+
+empty = {"version": "2.10", "entries": []}
+c10d._dump_nccl_trace = c10d._dump_fr_trace
+c10d._dump_fr_trace = lambda *_, **__: pickle.dumps(empty)
+c10d._dump_fr_trace_json = lambda *_, **__: json.dumps(empty)
+"""
+"""As on a GPU: two recorders, and the collectives are in the one whose name comes second."""
 BOUND_SECONDS = 150
 
 
 def _watch(
-    directory: Path, strategy: str, *options: str, extra: float = 0.006, hang: str = ""
+    directory: Path,
+    strategy: str,
+    *options: str,
+    extra: float = 0.006,
+    hang: str = "",
+    recorders: str = "",
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     wrap, gradients = STRATEGIES[strategy]
     program = PROGRAM.replace("STRATEGY", wrap).replace("GRADIENTS", gradients or "pass")
     program = program.replace("EXTRA", str(extra)).replace("HANG", hang)
-    (directory / "train.py").write_text(program)
+    (directory / "train.py").write_text(recorders + program)
     command = ["-m", "torchscale", "watch", "--output-dir", "job", *options, "--", sys.executable]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
@@ -90,13 +105,28 @@ def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path, strategy: str
     assert "rank 1 arrives" in done.stderr
 
 
-def test_a_job_that_hangs_is_explained_while_it_hangs(tmp_path: Path) -> None:
+def test_collectives_in_the_recorder_that_comes_second_are_seen(tmp_path: Path) -> None:
+    done, report = _watch(tmp_path, "plain", recorders=NVIDIAS)
+
+    assert done.returncode == 0, done.stderr
+    (found,) = [item for item in report["findings"] if item["finding"]["kind"] == "straggler"]
+    assert found["finding"]["rank"] == 1
+    read = report["per_rank"][0]["recorders"]
+    assert read["gloo"] == 0
+    assert read["nccl"] > 200
+
+
+@pytest.mark.parametrize("recorders", ["", NVIDIAS], ids=["gloo's", "both"])
+def test_a_job_that_hangs_is_explained_while_it_hangs(tmp_path: Path, recorders: str) -> None:
     hang = (
         "if rank == 0:\n    dist.all_reduce(torch.ones(3))\nelse:\n    time.sleep(15)\n"
         "    dist.all_reduce(torch.ones(3))"
     )
-    done, report = _watch(tmp_path, "plain", "--stall", "4s", extra=0, hang=hang)
+    done, report = _watch(
+        tmp_path, "plain", "--stall", "4s", extra=0, hang=hang, recorders=recorders
+    )
 
     assert done.returncode == 0, done.stderr
     assert "No progress for" in done.stderr
     assert report["autopsy"]["ranks"] == [1] or "rank 1" in report["autopsy"]["summary"]
+    assert any("flight recorders read" in text for text in report["autopsy"]["evidence"])

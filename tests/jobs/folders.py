@@ -61,7 +61,14 @@ def write_names(folder: Path, ranks: int) -> None:
     """One group of all ranks, and one collective."""
     names = [
         {"name": "0", "ranks": list(range(ranks))},
-        {"key": 0, "group": "0", "operation": "all_reduce", "bytes": 1 << 20, "p2p": False},
+        {
+            "key": 0,
+            "backend": "gloo",
+            "group": "0",
+            "operation": "all_reduce",
+            "bytes": 1 << 20,
+            "p2p": False,
+        },
     ]
     (folder / "names.jsonl").write_text("".join(json.dumps(line) + "\n" for line in names))
 

@@ -6,18 +6,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from tests.worker.watch.recorders import dumps, entry, has_recorders
 from torchscale.hang.evidence import log_of
 from torchscale.hang.flight_recorder import read_flight_recorder
 from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, dump_file
 from torchscale.worker.hang import answering_requests, write_dump
-from torchscale.worker.watch import dump as module
 
 SECONDS = 20.0
 
@@ -113,37 +112,44 @@ def test_a_failure_is_where_it_was_raised(tmp_path: Path) -> None:
     assert main.frames[-1].function == "fail"
 
 
-@pytest.mark.parametrize(
-    ("functions", "problem"),
-    [
-        ({}, "has no flight recorder"),
-        ({"_dump_fr_trace_json": lambda: b"no JSON"}, "flight recorder failed: JSONDecodeError"),
-    ],
-)
 def test_a_torch_without_a_usable_recorder_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, functions: dict[str, object], problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    private = SimpleNamespace(
-        _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)), __version__="2.6.0"
-    )
-    monkeypatch.setattr(module, "torch", private)
+    has_recorders(monkeypatch)
     write_dump(tmp_path, 0, 0.0)
     dump = dump_of(tmp_path)
-    assert problem in dump.problem
-    assert dump.flight_recorder is None
+    assert "has no flight recorder" in dump.problem
+    assert dump.flight_recorders == {}
     assert dump.threads
 
 
 def test_a_rank_that_called_nothing_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = SimpleNamespace(_dump_nccl_trace_json=lambda: b'{"version": "2.4"}')
-    private = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=recorder), __version__="2.6.0")
-    monkeypatch.setattr(module, "torch", private)
+    has_recorders(monkeypatch, _dump_nccl_trace=dumps(version="2.4"))
     write_dump(tmp_path, 0, 0.0)
     log, problem = log_of(dump_of(tmp_path))
     assert log is not None and log.calls == ()
-    assert problem == "torch's flight recorder is empty"
+    assert problem == "torch's flight recorders are empty (nccl)"
+
+
+def test_what_nccl_and_gloo_recorded_is_one_log_in_the_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both use the default group and count from 1."""
+    has_recorders(
+        monkeypatch,
+        _dump_fr_trace=dumps(entry(1, "broadcast", backend="gloo", time_created_ns=2_000_000_000)),
+        _dump_nccl_trace=dumps(
+            entry(1, "all_reduce", backend="nccl", time_created_ns=1_000_000_000),
+            entry(2, "all_reduce", backend="nccl", time_created_ns=3_000_000_000),
+        ),
+    )
+    write_dump(tmp_path, 0, 0.0)
+    log, problem = log_of(dump_of(tmp_path))
+    assert log is not None and problem == ""
+    called = [(call.backend, call.sequence) for call in log.calls]
+    assert called == [("nccl", 1), ("gloo", 1), ("nccl", 2)]
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:

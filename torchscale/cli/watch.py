@@ -71,6 +71,14 @@ def watch(
             help="Price of a device and hour: what each part of the wall time cost, and findings.",
         ),
     ] = None,
+    timing: Annotated[
+        bool,
+        typer.Option(
+            "--timing",
+            help="On GPUs: have torch time each collective, so that the rank which the others wait "
+            "for is known.",
+        ),
+    ] = False,
     follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,6 +98,8 @@ def watch(
     [bold]Examples[/bold]
 
     [cyan]torchscale watch -- torchrun --standalone --nproc-per-node 4 train.py[/cyan]
+
+    [cyan]torchscale watch --timing -- torchrun --nproc-per-node 8 train.py[/cyan]
 
     [cyan]torchscale watch -o results/tuesday -- python train.py --epochs 3[/cyan]
 
@@ -126,6 +136,7 @@ def watch(
             stall_seconds=parse_seconds("--stall", stall),
             keeps_events=keep_events,
             price=cost,
+            timing=timing,
         )
     )
     report, problem = watched.report, keep_run(watched)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from torchscale.catalog.backends import is_nccl
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
 from torchscale.util.optional import optional, sole
 
@@ -43,7 +44,7 @@ one number."""
 
 @dataclass(frozen=True)
 class GroupLog:
-    """The collectives of one process group.
+    """The collectives of one backend of a process group: each backend numbers its own.
 
     Attributes:
         name: Name of the group.
@@ -127,21 +128,41 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
             descriptions.setdefault(name, group.description)
     result = []
     by_group = {rank: _by_group(log) for rank, log in logs.items()}
+    backends: dict[str, set[str]] = {}
+    for name, backend in {key for of_rank in by_group.values() for key in of_rank}:
+        backends.setdefault(name, set()).add(backend)
     for (name, ranks), users in sorted(keys.items()):
-        calls = {rank: by_group[rank].get(name, {}) for rank in users}
-        if not ranks:
-            calls = {rank: of_rank.get(name, {}) for rank, of_rank in by_group.items()}
-        callers = [rank for rank in calls if calls[rank]]
-        members = ranks
-        if not members and descriptions[name] == "default_pg":
-            members = tuple(world)
-        elif not members:
-            members = tuple(sorted(callers))
-        calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
-        comparable = _comparable(calls, complete=all(logs[rank].is_complete for rank in calls))
-        if callers and comparable is not None:
-            result.append(GroupLog(name, descriptions[name], members, comparable))
+        for backend in sorted(backends.get(name, ())):
+            calls = {rank: by_group[rank].get((name, backend), {}) for rank in users}
+            if not ranks:
+                calls = {rank: found.get((name, backend), {}) for rank, found in by_group.items()}
+            callers = [rank for rank in calls if calls[rank]]
+            members = ranks
+            if not members and descriptions[name] == "default_pg":
+                members = tuple(world)
+            elif not members:
+                members = tuple(sorted(callers))
+            calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
+            if any(backend in logs[rank].untold for rank in calls):
+                calls = _ended_by_numbers(calls)
+            complete = all(backend not in logs[rank].truncated for rank in calls)
+            comparable = _comparable(calls, complete=complete)
+            if callers and comparable is not None:
+                result.append(GroupLog(name, descriptions[name], members, comparable))
     return result
+
+
+def _ended_by_numbers(calls: Mapping[int, _Numbered]) -> dict[int, _Numbered]:
+    """Calls of a backend that does not say when they complete: none has before every rank called
+    it."""
+    called_by_all = min((max(numbered, default=0) for numbered in calls.values()), default=0)
+    return {
+        rank: {
+            number: tuple(replace(call, is_done=number <= called_by_all) for call in of_number)
+            for number, of_number in numbered.items()
+        }
+        for rank, numbered in calls.items()
+    }
 
 
 def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
@@ -349,15 +370,16 @@ def _differ_at_first(calls: Mapping[int, _Numbered]) -> bool:
     return len({_signatures(numbered[min(common)]) for numbered in calls.values()}) > 1
 
 
-def _by_group(log: CollectiveLog) -> dict[str, _Numbered]:
-    """Name of a group → number → collectives; coalesced ones share their number."""
-    found: dict[str, dict[int, list[CollectiveCall]]] = {}
+def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
+    """Name of a group and backend → number → collectives; coalesced ones share their number."""
+    found: dict[tuple[str, str], dict[int, list[CollectiveCall]]] = {}
     for call in log.calls:
         if not call.is_p2p:
-            found.setdefault(call.group, {}).setdefault(call.sequence, []).append(call)
+            numbered = found.setdefault((call.group, call.backend), {})
+            numbered.setdefault(call.sequence, []).append(call)
     return {
-        name: {number: tuple(calls) for number, calls in numbered.items()}
-        for name, numbered in found.items()
+        key: {number: tuple(calls) for number, calls in numbered.items()}
+        for key, numbered in found.items()
     }
 
 
@@ -366,7 +388,7 @@ def _signatures(calls: Sequence[CollectiveCall]) -> Signature:
 
 
 def _signature(call: CollectiveCall) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
-    uneven = call.backend == "nccl" and call.operation in _UNEVEN_OVER_NCCL
+    uneven = is_nccl(call.backend) and call.operation in _UNEVEN_OVER_NCCL
     if uneven or not call.operation.startswith(_SAME_INPUTS):
         return call.operation, (), ()
     elements = tuple(math.prod(shape) for shape in call.input_sizes)

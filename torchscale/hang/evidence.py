@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
 from torchscale.hang.explain import explain_failure, explain_hang
-from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, collective_log
+from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, merged
 from torchscale.hang.job import RankEvidence, size_error
 from torchscale.hang.nccl_ras import nccl_notes
 from torchscale.hang.py_spy import py_spy_stacks
@@ -250,12 +250,16 @@ def condition_of(state: RankProcess, dump: RankDump | None) -> RankCondition:
 def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
     """The collectives in a rank's dump with the groups that the rank itself knows, or why there are
     none."""
-    if dump.flight_recorder is None:
-        return None, dump.problem
-    try:
-        log = collective_log(dump.flight_recorder, dump.since)
-    except TraceError as error:
-        return None, error.message
+    logs, problems = {}, [dump.problem] * bool(dump.problem)
+    for name, content in dump.flight_recorders.items():
+        try:
+            logs[name] = collective_log(content, dump.since)
+        except TraceError as error:
+            problems.append(f"flight recorder of {name}: {error.message}")
+    problem = "; ".join(problems)
+    if not logs:
+        return None, problem
+    log = merged(logs)
     calls = log.calls
     if (
         dump.error and calls and not calls[-1].is_p2p
@@ -265,4 +269,4 @@ def log_of(dump: RankDump) -> tuple[CollectiveLog | None, str]:
         name: ProcessGroup(group.description, dump.groups.get(name, group.ranks))
         for name, group in log.groups.items()
     }
-    return CollectiveLog(calls, groups, log.is_complete), dump.problem
+    return replace(log, calls=calls, groups=groups), problem

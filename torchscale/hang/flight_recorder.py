@@ -1,7 +1,8 @@
-"""Reads what torch's flight recorder dumps: JSON, or pickles that hold nothing but plain values.
+"""Reads what torch's flight recorders dump: JSON, or pickles that hold nothing but plain values.
 
 Format: ``FlightRecorder.hpp`` of torch (versions 2.0 to 2.10 of the format). Differences between
-backends are evened out: gloo never sets ``state`` and lists its groups under an empty name.
+backends are evened out: gloo never sets ``state`` and lists its groups under an empty name, and of
+backends that torch records by hooks some never say when a call completed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import io
 import pickle
 import pickletools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from torchscale.catalog.backends import is_nccl
 from torchscale.errors import TraceError
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import StackFrame
@@ -35,6 +37,10 @@ _MAX_NUMBER = 1 << 62
 """Larger numbers, and negative ones, are of no recorder."""
 _DEFAULT_DESCRIPTION = "default_pg"
 """torch's, of the group that ``init_process_group`` makes."""
+_GLOO = frozenset({"gloo", ""})
+"""Backends that retire what has completed and set no state; also those that give no name."""
+_HOOKED = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
+"""Names of operations that the hooks of torch 2.14 write → those of all others."""
 # fmt: off
 _PLAIN_OPCODES = frozenset({
     "APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINSTRING", "BINUNICODE",
@@ -138,11 +144,37 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
         entry
         for entry in dump.entries
         if entry.time_created_ns >= since * 1e9
-        and newest[entry.process_group[0]] == entry.pg_id
+        and newest[_owner(entry)] == entry.pg_id
         and 0 <= entry.collective_seq_id < _MAX_NUMBER
     ]
     reaches_back = not kept or kept[0] is not dump.entries[0] or kept[0].record_id == 0
-    return CollectiveLog(tuple(map(_call, kept)), _groups(dump), reaches_back)
+    untold = _untold(kept)
+    used = frozenset(_backend(entry) for entry in kept)
+    return CollectiveLog(
+        tuple(_call(entry, is_told=_backend(entry) not in untold) for entry in kept),
+        _groups(dump),
+        truncated=frozenset() if reaches_back else used,
+        untold=untold,
+    )
+
+
+def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:
+    """The logs of all recorders of a rank, by their names, as one in the order of time."""
+    groups: dict[str, ProcessGroup] = {}
+    for log in logs.values():
+        for name, group in log.groups.items():
+            if name not in groups or not groups[name].ranks:
+                groups[name] = group
+    calls = sorted(
+        (call for log in logs.values() for call in log.calls), key=lambda call: call.created_ns
+    )
+    return CollectiveLog(
+        tuple(calls),
+        groups,
+        frozenset().union(*(log.truncated for log in logs.values())),
+        frozenset().union(*(log.untold for log in logs.values())),
+        {name: len(log.calls) for name, log in logs.items()},
+    )
 
 
 def _plain_pickle(data: bytes) -> object:
@@ -210,17 +242,42 @@ def _check_size(content: Mapping[Any, Any]) -> None:
             raise TraceError("more values than a flight recorder keeps")
 
 
-def _newest_groups(entries: list[_Entry]) -> dict[str, int]:
-    """Group name → its latest id: a process that joins a group again under the same name counts
-    from 1 again."""
-    newest: dict[str, int] = {}
+def _backend(entry: _Entry) -> str:
+    """``nccl`` of ``nccl:all_reduce``; empty without."""
+    backend, separator, _ = entry.profiling_name.partition(":")
+    if not separator:
+        return ""
+    return backend
+
+
+def _owner(entry: _Entry) -> tuple[str, str]:
+    """Whose numbers an entry has: each backend of a group counts by itself."""
+    return entry.process_group[0], _backend(entry)
+
+
+def _newest_groups(entries: list[_Entry]) -> dict[tuple[str, str], int]:
+    """Group and backend → its latest id: a process that joins a group again under the same name
+    counts from 1 again."""
+    newest: dict[tuple[str, str], int] = {}
     for entry in entries:
-        name = entry.process_group[0]
-        newest[name] = max(entry.pg_id, newest.get(name, entry.pg_id))
+        owner = _owner(entry)
+        newest[owner] = max(entry.pg_id, newest.get(owner, entry.pg_id))
     return newest
 
 
-def _call(entry: _Entry) -> CollectiveCall:
+def _untold(entries: Sequence[_Entry]) -> frozenset[str]:
+    """Backends of which nobody tells when a call completed: torch's hooks retire each call as it is
+    issued then, and leave its state."""
+    seen = {_backend(entry) for entry in entries}
+    told = {
+        _backend(entry)
+        for entry in entries
+        if not entry.retired or entry.state in ("started", "completed")
+    }
+    return frozenset(name for name in seen - told - _GLOO if not is_nccl(name))
+
+
+def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
     backend, separator, operation = entry.profiling_name.partition(":")
     if not separator:
         backend, operation = "", entry.profiling_name
@@ -230,15 +287,15 @@ def _call(entry: _Entry) -> CollectiveCall:
     return CollectiveCall(
         group=_shown(entry.process_group[0]),
         sequence=sequence,
-        operation=_shown(operation),
+        operation=_shown(_HOOKED.get(operation, operation)),
         is_p2p=entry.is_p2p or re.match(r"(send|recv)\b", operation) is not None,
-        is_done=_is_done(entry, backend),
+        is_done=_is_done(entry, backend) or not is_told,
         created_ns=entry.time_created_ns,
         input_sizes=_shapes(entry.input_sizes),
         input_dtypes=tuple(map(_dtype, entry.input_dtypes)),
         output_sizes=_shapes(entry.output_sizes),
         output_dtypes=tuple(map(_dtype, entry.output_dtypes)),
-        backend=backend,
+        backend=_shown(backend),
         # The recorder has the innermost frame first.
         frames=tuple(
             StackFrame(
@@ -259,9 +316,9 @@ def _shapes(sizes: list[list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_done(entry: _Entry, backend: str) -> bool:
-    """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; NCCL's watchdog retires
-    what timed out too."""
-    return entry.state == "completed" or (entry.retired and backend != "nccl")
+    """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; others retire what timed
+    out, too, and some what has only been issued."""
+    return entry.state == "completed" or (entry.retired and backend in _GLOO)
 
 
 def _dtype(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchscale.hang.activity import Activity, busy_among_idle
@@ -120,7 +120,27 @@ def job_of(ranks: Sequence[RankEvidence], notes: Sequence[str]) -> Job:
     for stall in stalls:
         for rank in stall.waiting:
             waits_in[rank].append(stall)
-    return Job(by_rank, groups, stalls, tuple(notes), waits_in)
+    return Job(by_rank, groups, stalls, (*notes, *_recorders_read(logs.values())), waits_in)
+
+
+def _recorders_read(logs: Iterable[CollectiveLog]) -> list[str]:
+    """A line about which of torch's recorders were read, and how much they had."""
+    counts: dict[str, list[int]] = {}
+    for log in logs:
+        for name, count in log.recorders.items():
+            counts.setdefault(name, []).append(count)
+    if not counts:
+        return []
+    said = ", ".join(f"{name} ({_range(found)})" for name, found in sorted(counts.items()))
+    return [f"flight recorders read, with their collectives of a rank: {said}"]
+
+
+def _range(counts: Sequence[int]) -> str:
+    """``57``, ``40 to 57``, ``none``."""
+    least, most = min(counts), max(counts)
+    if not most:
+        return "none"
+    return f"{least:,} to {most:,}" if least < most else f"{most:,}"
 
 
 def wait_of(frames: Sequence[StackFrame]) -> str:

@@ -61,6 +61,7 @@ class Attempt:
         if self.clock is None:
             self.clock = StepClock(stretch.begin_ns)
         self.log.stages = self.follower.stages
+        self.log.sends = self.follower.sends >= self.follower.steps
         self.clock.add(stretch.spans)
         self.collector += float(steps.collector.mean(axis=0).sum())
         self._note_waits(stretch.waited)

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.job.arrivals import find_arrivals
-from torchscale.analysis.job.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
+from torchscale.analysis.job.events import (
+    Calls,
+    CoreTime,
+    Kind,
+    Lengths,
+    Moments,
+    RankEvents,
+    Times,
+)
+from torchscale.analysis.job.lengths import LEAST_STEPS, Chains, is_compared, waits_by_length
 from torchscale.analysis.job.rounds import Round, find_round
 from torchscale.analysis.job.stages import stages_of
-from torchscale.analysis.job.steps import StepTimes, Waited, step_edges, step_times
+from torchscale.analysis.job.steps import (
+    StepTimes,
+    Waited,
+    WaitsBy,
+    device_step_times,
+    step_edges,
+    step_times,
+)
 from torchscale.analysis.job.wall_time import Spans, find_spans
+from torchscale.catalog.backends import runs_on_device
 from torchscale.jobs.stream import Names, RankStream, rank_folders
 
 _NO_TIMES: Times = np.zeros(0, np.int64)
@@ -75,7 +92,7 @@ class _Held:
 
     def read(self) -> int:
         """Read on; how much there was. Collectives are known up to the last time that the recorder
-        was read."""
+        was read, and their lengths somewhat less far."""
         new = self.stream.read()
         self.events = _joined(self.events, new)
         for times in (new.moments.time, new.calls.time, new.core_time.time):
@@ -88,6 +105,8 @@ class _Held:
         facts, time = self.stream.facts, self.events.moments.time
         if facts.state != "running" or not facts.has_recorder or not facts.backend:
             self.read_until = int(time[-1]) if len(time) else 0
+        if self.stream.settled_ns:  # lengths come later than calls
+            self.read_until = min(self.read_until, self.stream.settled_ns)
         return int((new.moments.kind <= Kind.WAIT_END).sum()) + len(new.calls)
 
     def drop_before(self, time: int) -> None:
@@ -100,6 +119,7 @@ class _Held:
             Moments(moments.time[kept], moments.kind[kept], moments.detail[kept]),
             calls.only(calls.time >= time),
             CoreTime(core.time[first:], core.delayed[first:]),
+            self.events.lengths.of_calls_after(calls.only(calls.time < time)),
         )
 
 
@@ -110,12 +130,13 @@ def _joined(before: RankEvents, new: RankEvents) -> RankEvents:
             (before.moments, new.moments),
             (before.calls, new.calls),
             (before.core_time, new.core_time),
+            (before.lengths, new.lengths),
         )
     ]
-    return RankEvents(Moments(*parts[0]), Calls(*parts[1]), CoreTime(*parts[2]))
+    return RankEvents(Moments(*parts[0]), Calls(*parts[1]), CoreTime(*parts[2]), Lengths(*parts[3]))
 
 
-def _columns(table: Moments | Calls | CoreTime) -> list[NDArray[np.int64]]:
+def _columns(table: Moments | Calls | CoreTime | Lengths) -> list[NDArray[np.int64]]:
     return [getattr(table, column.name) for column in fields(table)]
 
 
@@ -128,6 +149,8 @@ class JobFollower:
         steps: Steps so far.
         moments: Moments and collectives so far, of all ranks.
         round: What steps are counted by in a program without an optimizer of torch.
+        sends: Sends and receives in these steps, of all ranks.
+        compared: Collectives in these steps whose lengths all ranks know, of all ranks.
     """
 
     def __init__(self, directory: Path, attempt: int = 0, *, has_optimizer: bool = False) -> None:
@@ -137,6 +160,9 @@ class JobFollower:
         self.steps = 0
         self.moments = 0
         self.round: Round | None = None
+        self.sends = self.compared = 0
+        self._chains = Chains()
+        self._waits_by: WaitsBy | None = None
         self._held: dict[int, _Held] = {}
         self._is_complete = False
 
@@ -149,6 +175,32 @@ class JobFollower:
     def ranks(self) -> tuple[int, ...]:
         """Global ranks, in the order of rows."""
         return tuple(sorted(self._held))
+
+    @property
+    def backend(self) -> str:
+        """That carries out most collectives, of those that were recorded; else what the ranks say
+        of themselves. Empty before a rank has reported."""
+        if not self._held:
+            return ""
+        first = self._held[min(self._held)]
+        counts = np.bincount(first.events.calls.group, minlength=1)
+        backends: Counter[str] = Counter()
+        for (_, backend, _), number in self.names.groups.items():
+            backends[backend] += int(counts[number]) if number < len(counts) else 0
+        most = backends.most_common(1)
+        return most[0][0] if most and most[0][1] else first.stream.facts.backend
+
+    @property
+    def waits_by(self) -> WaitsBy:
+        """What tells how long ranks wait for each other, as of its first steps."""
+        if self._waits_by is not None:
+            return self._waits_by
+        if not runs_on_device(self.backend):
+            return WaitsBy.CALLS
+        facts = [held.stream.facts for held in self._held.values()]
+        if all(one.is_timed and one.has_recorder for one in facts):
+            return WaitsBy.LENGTHS
+        return WaitsBy.NOTHING
 
     @property
     def stages(self) -> tuple[tuple[int, ...], ...] | None:
@@ -205,17 +257,17 @@ class JobFollower:
         counts = Counter(one.host for one in facts)
         return all(counts[one.host] >= one.local_world_size for one in facts)
 
-    def _comparable_groups(self, held: Sequence[_Held]) -> list[tuple[int, list[int]]]:
-        """Rows of the ranks of each process group, by host: ranks of one host share a clock."""
+    def _groups(self, held: Sequence[_Held], *, by_host: bool) -> list[tuple[int, list[int]]]:
+        """Rows of the ranks of each process group; by host, whose ranks share a clock."""
         rows = {rank: row for row, rank in enumerate(self.ranks)}
         groups = []
         for number, ranks in self.names.members.items():
-            by_host: dict[str, list[int]] = {}
+            together: dict[str, list[int]] = {}
             for rank in ranks:
                 if rank in rows:
-                    host = held[rows[rank]].stream.facts.host
-                    by_host.setdefault(host, []).append(rows[rank])
-            groups += [(number, members) for members in by_host.values()]
+                    host = held[rows[rank]].stream.facts.host if by_host else ""
+                    together.setdefault(host, []).append(rows[rank])
+            groups += [(number, members) for members in together.values()]
         return groups
 
     def _edges(self, held: Sequence[_Held]) -> list[Times]:
@@ -238,15 +290,43 @@ class JobFollower:
             for edge, one in zip(edges, held, strict=True)
         ]
         count = min(usable)
-        if count < 2:
+        if count < 2 or (count <= LEAST_STEPS and self._waits_for_more(held)):
             return None
         edges = [edge[:count] for edge in edges]
-        groups = self._comparable_groups(held)
         events = [one.events for one in held]
-        arrivals = find_arrivals([one.events.calls for one in held], groups)
-        steps, waited = step_times(events, arrivals, edges, self.steps)
+        steps, waited = self._times(held, events, edges)
         spans = find_spans(events, edges[0])
         self.steps += len(steps)
         for one, edge in zip(held, edges, strict=True):
             one.drop_before(int(edge[-1]))
         return Stretch(steps, waited, int(edges[0][0]), spans)
+
+    def _waits_for_more(self, held: Sequence[_Held]) -> bool:
+        """Whether the first steps are too few to tell how their collectives hang together, and
+        there will be more."""
+        facts = [one.stream.facts for one in held]
+        is_learning = not self.steps and self.waits_by is WaitsBy.LENGTHS
+        return is_learning and all(one.state == "running" for one in facts)
+
+    def _times(
+        self, held: Sequence[_Held], events: Sequence[RankEvents], edges: Sequence[Times]
+    ) -> tuple[StepTimes, tuple[Waited, ...]]:
+        """The steps between ``edges``, and all that ranks waited for."""
+        known_by = self._waits_by = self.waits_by
+        if known_by is WaitsBy.CALLS:
+            arrivals = find_arrivals(
+                [one.calls for one in events], self._groups(held, by_host=True)
+            )
+            return step_times(events, arrivals, edges, self.steps)
+        groups: list[tuple[int, list[int]]] = []
+        if known_by is WaitsBy.LENGTHS:
+            groups = self._groups(held, by_host=False)
+        compared = np.array([is_compared(operation) for operation, _ in self.names.calls], np.bool_)
+        found = waits_by_length(events, edges, groups, compared, self._chains)
+        steps, waited = device_step_times(events, found, edges, self.steps)
+        self.compared += sum(len(one.start) for one in waited)
+        direct = [number for (_, _, is_p2p), number in self.names.groups.items() if is_p2p]
+        for one, edge in zip(events, edges, strict=True):
+            inside = (one.calls.time >= edge[0]) & (one.calls.time < edge[-1])
+            self.sends += int(np.isin(one.calls.group[inside], direct).sum())
+        return replace(steps, waits_by=known_by), waited

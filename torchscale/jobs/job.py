@@ -13,7 +13,7 @@ import numpy as np
 
 from torchscale.analysis.job.goodput import with_price
 from torchscale.analysis.job.step_log import StepLog
-from torchscale.analysis.job.steps import StepTimes
+from torchscale.analysis.job.steps import StepTimes, WaitsBy
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
 from torchscale.errors import TorchscaleError
 from torchscale.hang.watched_job import job_autopsy
@@ -25,7 +25,7 @@ from torchscale.jobs.stream import RankStream, failures, rank_folders
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
-from torchscale.schema.watch.rank import ProgramLine
+from torchscale.schema.watch.rank import ProgramLine, RankFacts
 from torchscale.schema.watch.report import (
     JobState,
     WatchedRank,
@@ -232,8 +232,9 @@ class WatchedJob:
             update={
                 "world_size": facts.world_size,
                 "torch": facts.torch,
-                "backend": facts.backend,
+                "backend": attempt.follower.backend,
                 "device": facts.device,
+                "waits_by": table.waits_by.value,
                 "left_out_steps": table.first,
                 "step_seconds": float(table.wall.mean()),
                 "findings": tuple(
@@ -277,18 +278,20 @@ class WatchedJob:
             notes.append(
                 "steps are rounds of collectives: no optimizer of torch stepped in this program"
             )
-        if len(hosts) > 1:
+        if len(hosts) > 1 and self._attempts[-1].follower.waits_by is WaitsBy.CALLS:
             notes.append(
                 "ranks of several hosts have several clocks: ranks are compared within a host, and "
                 "waits for ranks of another one count as transfer"
             )
         if not facts.has_recorder:
             notes.append(f"torch {facts.torch} records no collectives: who waits is not known")
-        if facts.device != "cpu":
-            notes.append(
-                "on a device a collective's call is not its arrival: which rank is late is not "
-                "judged; torchscale profile records it"
-            )
+        notes += _device_notes(self._attempts[-1].follower, facts)
+        failed = {
+            f"torch's flight recorder of {name} failed on rank {rank}: {reason}"
+            for rank, stream in streams.items()
+            for name, reason in stream.use.failed_recorders.items()
+        }
+        notes += sorted(failed)[:_MOST_RANKS]
         lost = sum(stream.use.lost_calls for stream in streams.values())
         if lost:
             notes.append(f"{lost:,} collectives were overwritten before they were read")
@@ -311,6 +314,33 @@ class WatchedJob:
         ]
 
 
+def _device_notes(follower: JobFollower, facts: RankFacts) -> list[str]:
+    """What is not known of a job whose collectives are kernels, or whose gloo copies from a device."""
+    if facts.world_size < 2 or (facts.device == "cpu" and follower.waits_by is WaitsBy.CALLS):
+        return []
+    if follower.waits_by is WaitsBy.CALLS:
+        return [
+            "gloo waits for the device before it sends: a rank is compared by when its host calls a "
+            "collective, and a slow device is not told from a transfer; torchscale profile tells"
+        ]
+    if follower.waits_by is WaitsBy.NOTHING:
+        return [
+            f"over {follower.backend} a call only puts a collective into the device's queue, so "
+            "which rank is late is not known: `torchscale watch --timing` has torch measure how "
+            "long each collective takes on each rank"
+        ]
+    if not follower.steps:
+        return []
+    if follower.sends >= follower.steps:
+        return ["sends and receives on a device are not compared: no rank of a pipeline is named"]
+    if not follower.compared:
+        return [
+            "no collective with a length on all ranks was seen, so which rank is late is not known: "
+            "torch records none that a CUDA graph replays"
+        ]
+    return []
+
+
 def _settled(log: StepLog | None) -> StepLog | None:
     """Without the first steps of a job that has enough."""
     if log is None or log.steps < _SHORTEST_JOB:
@@ -329,20 +359,25 @@ def _table(attempt: Attempt) -> StepTimes | None:
 def _per_rank(attempt: Attempt, table: StepTimes) -> list[WatchedRank]:
     blame = table.blame.sum(axis=1)
     shares = blame / max(float(blame.sum()), 1e-12)
+    by_lengths = table.waits_by is WaitsBy.LENGTHS
+    own = table.calm if by_lengths else table.own
+    knows_waits = table.waits_by is not WaitsBy.NOTHING
+    knows_transfers = knows_waits and not by_lengths
     return [
         WatchedRank(
             rank=rank,
             host=stream.facts.host,
             pid=stream.facts.pid,
-            own_seconds=max(0.0, float(table.own[row].mean())),
+            own_seconds=max(0.0, float(own[row].mean())),
             data_seconds=float(table.data[row].mean()),
-            wait_seconds=float(table.wait[row].mean()),
-            transfer_seconds=float(table.transfer[row].mean()),
+            wait_seconds=float(table.wait[row].mean()) if knows_waits else None,
+            transfer_seconds=float(table.transfer[row].mean()) if knows_transfers else None,
             bubble_seconds=float(table.bubble[row].mean()),
-            blame=float(shares[row]),
+            blame=float(shares[row]) if knows_waits else None,
             cpu_seconds=stream.use.cpu_seconds,
             peak_memory_bytes=stream.use.peak_memory_bytes,
             lost_calls=stream.use.lost_calls,
+            recorders=stream.use.recorders,
             problem=stream.facts.problem,
         )
         for row, (rank, stream) in enumerate(attempt.follower.streams.items())

@@ -27,6 +27,8 @@ from torchscale.util.files import atomic_write_model, make_directory
 
 REPORT = "watch.json"
 _SITE = Path(__file__).parent.parent / "worker" / "watch" / "site"
+TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
+"""Has torch measure the length of NCCL's collectives, by two events for each."""
 _POLL_SECONDS = 0.1
 _READ_SECONDS = 2.0
 """Between two looks at the ranks' files: they are written twice a second, and a look takes
@@ -53,6 +55,7 @@ class WatchRequest:
         stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
         keeps_events: Whether the ranks' moments are kept after the end.
         price: Dollars for a device and hour; ``None`` where no cost is wanted.
+        timing: Whether torch is to measure how long each collective takes on its device.
     """
 
     command: Sequence[str]
@@ -62,6 +65,7 @@ class WatchRequest:
     stall_seconds: float = STALL_SECONDS
     keeps_events: bool = False
     price: float | None = None
+    timing: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,8 @@ def watch_program(request: WatchRequest) -> Watched:
     job = WatchedJob(
         directory, request.command, started, past=past, price=request.price, on_steps=run.take
     )
-    environment = watching_environment(directory, os.environ, past.next_attempt)
+    variables = {**os.environ, **({TIMING_VARIABLE: "1"} if request.timing else {})}
+    environment = watching_environment(directory, variables, past.next_attempt)
     with _forwarding() as forward:
         try:
             process = subprocess.Popen(list(request.command), env=environment)

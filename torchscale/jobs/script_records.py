@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from torchscale.analysis.job.step_log import joined, part_of
-from torchscale.analysis.job.steps import Matrix, StepTimes
+from torchscale.analysis.job.steps import Matrix, StepTimes, WaitsBy
 from torchscale.analysis.training.script_measurement import ScriptMeasurement
 from torchscale.jobs.host_load import HostLoadSamples
 from torchscale.jobs.stream import RankStream
@@ -86,7 +86,8 @@ class MeasuredScript:
         arrival."""
         facts = [stream.facts for stream in self.streams]
         on_host = all(one.device == "cpu" and one.has_recorder for one in facts)
-        return on_host and len(facts) > 1
+        by_calls = all(part.waits_by is WaitsBy.CALLS for part in self.steps)
+        return on_host and by_calls and len(facts) > 1
 
     def _samples(self, table: StepTimes, row: int) -> list[StepSample]:
         waited = float(table.wait.sum() + table.transfer.sum())

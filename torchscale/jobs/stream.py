@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from torchscale.analysis.job.events import Calls, CoreTime, Moments, RankEvents
+from torchscale.analysis.job.events import Calls, CoreTime, Lengths, Moments, RankEvents
 from torchscale.errors import StoreError
 from torchscale.schema.watch.attempt import RankCheckpoints
 from torchscale.schema.watch.rank import RankFacts, RankUse
@@ -27,26 +27,38 @@ _MAX_REASON, _MAX_REASONS = 500, 3
 one."""
 _INTEGER = 8
 _CALL = 3 * _INTEGER
+_SETTLED = -1
+"""In place of a key: until when all lengths are known (``worker/watch/recorder.py``)."""
 _SHARE = 2 * _INTEGER
 
 
 @dataclass
 class Names:
-    """Process groups and collectives of all ranks, numbered.
+    """Process groups and collectives of all ranks, numbered. The backends of a group, and its sends
+    and receives, each count by themselves, and are groups of their own here.
 
     Attributes:
-        groups: Name → number.
-        members: Number of a group → its global ranks.
+        groups: (Name, backend, whether of sends and receives) → number.
+        ranks: Name of a group → its global ranks.
         calls: (operation, bytes) → number.
     """
 
-    groups: dict[str, int] = field(default_factory=dict)
-    members: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    groups: dict[tuple[str, str, bool], int] = field(default_factory=dict)
+    ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     calls: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def group(self, name: str) -> int:
+    def group(self, name: str, backend: str = "", *, is_p2p: bool = False) -> int:
         """The number of a group."""
-        return self.groups.setdefault(name, len(self.groups))
+        return self.groups.setdefault((name, backend, is_p2p), len(self.groups))
+
+    @property
+    def members(self) -> dict[int, tuple[int, ...]]:
+        """Number of a group → its global ranks, of those whose ranks call the same."""
+        return {
+            number: self.ranks[name]
+            for (name, _, is_p2p), number in self.groups.items()
+            if name in self.ranks and not is_p2p
+        }
 
     def call(self, operation: str, size: int) -> int:
         """The number of a collective."""
@@ -60,18 +72,20 @@ class RankStream:
         facts: What the rank says of itself, as of the last :meth:`read`.
         use: What its process has used.
         peers: Ranks that it sends to or receives from.
+        settled_ns: Until when all collectives have the lengths that they ever will.
         has_gap: Whether moments or collectives were removed before they were read.
     """
 
     def __init__(self, folder: Path, names: Names) -> None:
         self._folder, self._names = folder, names
         self._marks, self._calls = _Segments(folder, "marks"), _Segments(folder, "calls")
-        self._shares = _Segments(folder, "shares")
+        self._lengths, self._shares = _Segments(folder, "lengths"), _Segments(folder, "shares")
         self._names_read = 0
         self._keys: dict[int, tuple[int, int]] = {}
         self.facts = self._read_facts()
         self.use = RankUse()
         self.peers: frozenset[int] = frozenset()
+        self.settled_ns = 0
 
     @property
     def has_gap(self) -> bool:
@@ -86,6 +100,7 @@ class RankStream:
         """
         self.facts = self._read_facts()
         calls = np.frombuffer(self._calls.read(_CALL), np.int64).reshape(-1, 3)
+        lengths = np.frombuffer(self._lengths.read(_CALL), np.int64).reshape(-1, 3)
         shares = np.frombuffer(self._shares.read(_SHARE), np.int64).reshape(-1, 2)
         marks = np.frombuffer(self._marks.read(_INTEGER), np.int64)
         self._read_names()
@@ -93,6 +108,7 @@ class RankStream:
             Moments.unpacked(marks, self.facts.start_ns),
             self._numbered(calls),
             CoreTime(shares[:, 0], shares[:, 1]),
+            self._measured(lengths),
         )
 
     def read_checkpoints(self) -> RankCheckpoints:
@@ -150,22 +166,36 @@ class RankStream:
         if "ranks" in content:
             ranks = content["ranks"]
             if isinstance(ranks, list):
-                number = self._names.group(str(content["name"]))
-                self._names.members[number] = tuple(int(rank) for rank in ranks)
+                self._names.ranks[str(content["name"])] = tuple(int(rank) for rank in ranks)
             return
-        group = self._names.group(str(content["group"]))
+        group = self._names.group(
+            str(content["group"]), str(content["backend"]), is_p2p=bool(content["p2p"])
+        )
         what = self._names.call(str(content["operation"]), int(str(content["bytes"])))
         self._keys[int(str(content["key"]))] = (group, what)
 
     def _numbered(self, calls: NDArray[np.int64]) -> Calls:
         """With the numbers that all ranks share. Calls of unknown names are left out."""
-        known = np.full((int(calls[:, 2].max(initial=-1)) + 1, 2), -1, np.int64)
-        for key, numbers in self._keys.items():
-            if key < len(known):
-                known[key] = numbers
-        numbered = known[calls[:, 2]]
+        numbered = self._of_keys(calls[:, 2])
         kept = numbered[:, 0] >= 0
         return Calls(calls[kept, 0], calls[kept, 1], numbered[kept, 0], numbered[kept, 1])
+
+    def _measured(self, rows: NDArray[np.int64]) -> Lengths:
+        """The same for lengths; notes until when all are known."""
+        is_mark = rows[:, 1] == _SETTLED
+        self.settled_ns = max(self.settled_ns, int(rows[is_mark, 0].max(initial=0)))
+        rows = rows[~is_mark]
+        numbered = self._of_keys(rows[:, 1])
+        kept = (numbered[:, 0] >= 0) & (rows[:, 2] >= 0)
+        return Lengths(rows[kept, 0], numbered[kept, 0], rows[kept, 2])
+
+    def _of_keys(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Group and collective of each key; -1 where unknown."""
+        known = np.full((int(keys.max(initial=-1)) + 2, 2), -1, np.int64)
+        for key, numbers in self._keys.items():
+            if key < len(known) - 1:
+                known[key] = numbers
+        return np.asarray(known[np.maximum(keys, -1)])
 
 
 class _Segments:

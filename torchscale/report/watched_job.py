@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchscale.report.document import Column, Document, Section, Table, TableValue
+from torchscale.report.document import (
+    Column,
+    Document,
+    Section,
+    Table,
+    TableValue,
+    optional_text,
+)
 from torchscale.report.exporters.prometheus import Sample
 from torchscale.report.sections.watched import watched_blocks
 from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
@@ -14,7 +21,7 @@ from torchscale.util.units import format_bytes, format_percent, format_seconds
 _HEADINGS = {"wait": "waits for ranks"}
 """As the table on the terminal has them."""
 _OF_A_STEP = {
-    "own": "neither blocked nor waiting for data",
+    "own": "neither blocked nor waiting for data; all but waits where waits are by lengths",
     "data": "waiting for the data loader",
     "wait": "waiting for ranks that came later to a collective",
     "transfer": "blocked in collectives, once all ranks had come",
@@ -62,7 +69,7 @@ def _ranks(report: WatchReport) -> Table:
         (
             TableValue(str(rank.rank), rank.rank),
             *(_cell(_seconds(rank, name)) for name in shown),
-            TableValue(format_percent(rank.blame, 0), rank.blame),
+            TableValue(optional_text(rank.blame, _share), rank.blame),
             TableValue(format_bytes(rank.peak_memory_bytes), rank.peak_memory_bytes),
         )
         for rank in report.per_rank
@@ -71,12 +78,17 @@ def _ranks(report: WatchReport) -> Table:
     return Table("Mean step of each rank", columns, rows)
 
 
-def _cell(seconds: float) -> TableValue:
-    return TableValue(format_seconds(seconds), seconds)
+def _share(value: float) -> str:
+    return format_percent(value, 0)
 
 
-def _seconds(rank: WatchedRank, name: str) -> float:
-    return float(getattr(rank, f"{name}_seconds"))
+def _cell(seconds: float | None) -> TableValue:
+    return TableValue(optional_text(seconds, format_seconds), seconds)
+
+
+def _seconds(rank: WatchedRank, name: str) -> float | None:
+    seconds: float | None = getattr(rank, f"{name}_seconds")
+    return seconds
 
 
 def watched_samples(report: WatchReport, name: str) -> Iterator[Sample]:
@@ -99,14 +111,15 @@ def watched_samples(report: WatchReport, name: str) -> Iterator[Sample]:
         told = "Share of the wall time in productive steps."
         yield "watch_goodput", told, job, report.goodput
     for part in JobTime.model_fields:
-        seconds = float(getattr(report.time, part))
         told = "Where the wall time of the job went. In seconds."
-        yield "watch_time_seconds", told, {**job, "part": part}, seconds
+        yield "watch_time_seconds", told, {**job, "part": part}, float(getattr(report.time, part))
     for rank in report.per_rank:
         for part, meaning in _OF_A_STEP.items():
             labels = {**job, "rank": str(rank.rank)}
             told = f"Mean step of a rank: {meaning}. In seconds."
-            yield f"watch_rank_{part}_seconds", told, labels, _seconds(rank, part)
+            seconds = _seconds(rank, part)
+            if seconds is not None:
+                yield f"watch_rank_{part}_seconds", told, labels, seconds
     for (kind, rank_text, since), seconds in _findings(report).items():
         labels = {**job, "kind": kind, "rank": rank_text, "since_step": since}
         told = "What a finding costs of each step that it is about. In seconds."

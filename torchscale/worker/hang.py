@@ -1,5 +1,5 @@
 """What a rank tells about itself while it hangs: Python stacks, process groups, torch's flight
-recorder.
+recorders.
 
 A thread answers, because Python runs no signal handler while the main thread waits in C++; a
 collective releases the interpreter's lock while it waits. A rank whose main thread keeps that lock
@@ -22,7 +22,7 @@ from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, ThreadStack, d
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.watch.dump import (
     MAX_FRAMES,
-    flight_recorder,
+    flight_recorders,
     frame_of,
     groups,
     stacks,
@@ -74,7 +74,7 @@ def write_dump(
         directory, rank, since: Arguments as for :func:`answering_requests`.
         error: What ended the rank: where it was raised counts as the place of the main thread.
     """
-    recorder, problem = flight_recorder()
+    recorders, problem = flight_recorders()
     threads = [_raised(error)] if error is not None else stacks()
     dump = RankDump(
         rank=rank,
@@ -83,7 +83,7 @@ def write_dump(
         since=since,
         threads=tuple(map(ThreadStack.model_validate, threads)),
         groups={name: tuple(ranks) for name, ranks in groups().items()},
-        flight_recorder=recorder,
+        flight_recorders=recorders,
         problem=problem,
         error="" if error is None else text(f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]),
     )

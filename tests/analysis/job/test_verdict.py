@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.analysis.job.jobs import Extra, job, log_of
+from tests.analysis.job.jobs import Extra, job, log_of, steps_of
+from torchscale.analysis.job.step_log import StepLog
+from torchscale.analysis.job.steps import WaitsBy
 from torchscale.analysis.job.verdict import JobFinding, judge_job
 from torchscale.schema.profiles.finding import FindingKind
 
@@ -97,10 +101,26 @@ def test_all_ranks_equally_slow_is_nobodys_fault() -> None:
     assert all(item.finding.rank is None for item in verdict.findings)
 
 
-def test_on_a_device_no_rank_is_named_by_the_times_of_its_host() -> None:
-    log = log_of(job(2, 200, lambda rank, _: 3.0 * rank))
+def test_where_collectives_are_kernels_no_rank_is_named_by_the_times_of_its_host() -> None:
+    steps = steps_of(job(2, 200, lambda rank, _: 3.0 * rank))
+    log = StepLog((0, 1))
+    log.add(replace(steps, waits_by=WaitsBy.NOTHING))
 
-    assert not _of_kind(judge_job(log, on_device=True).findings, FindingKind.STRAGGLER)
+    verdict = judge_job(log, on_device=True)
+    assert not _of_kind(verdict.findings, FindingKind.STRAGGLER)
+    (reason,) = (item.reason for item in verdict.abstentions if item.kind is FindingKind.STRAGGLER)
+    assert reason.startswith("not measured: each rank's compute time")
+
+
+def test_over_gloo_on_a_device_a_rank_whose_host_is_late_is_named_and_no_transfer_is_judged() -> (
+    None
+):
+    verdict = judge_job(log_of(job(2, 200, lambda rank, _: 3.0 * rank)), on_device=True)
+    (found,) = _of_kind(verdict.findings, FindingKind.STRAGGLER)
+
+    assert found.finding.rank == 1
+    kinds = {item.kind for item in verdict.abstentions}
+    assert FindingKind.EXPOSED_COMMUNICATION in kinds
 
 
 def test_an_empty_log_has_no_verdict() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.worker.watch.recorders import dumps, entry, fails, has_recorders
 from torchscale.worker.watch import beats
 from torchscale.worker.watch import recorder as module
 from torchscale.worker.watch.marks import Marks
-from torchscale.worker.watch.recorder import Recorder
+from torchscale.worker.watch.recorder import SETTLED, Recorder
 
 
 class Ring:
@@ -47,7 +48,7 @@ class Ring:
 def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     """A recorder of eight entries in torch's place."""
     made = Ring(8)
-    monkeypatch.setattr(module, "_find_dump", lambda: made.dump)
+    has_recorders(monkeypatch, _dump_fr_trace=made.dump)
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "8")
     return made
 
@@ -94,12 +95,15 @@ def test_a_key_is_an_operation_in_a_group_with_its_bytes(ring: Ring) -> None:
     calls = recorder.drain()
 
     assert [key for _, _, key in calls] == [0, 0, 1]
-    assert recorder.keys == [("0", "all_reduce", 32, False), ("0", "all_reduce", 12, True)]
+    assert recorder.keys == [
+        ("gloo", "0", "all_reduce", 32, False),
+        ("gloo", "0", "all_reduce", 12, True),
+    ]
     assert calls[2][1] == 7
 
 
 def test_a_torch_without_a_recorder_has_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_find_dump", lambda: None)
+    has_recorders(monkeypatch)
     recorder = Recorder(Marks())
 
     assert not recorder.exists
@@ -167,7 +171,7 @@ def test_a_ring_whose_reading_takes_long_is_read_less_often(
         spent[0] += took
         return ring.dump()
 
-    monkeypatch.setattr(module, "_find_dump", lambda: dump)
+    has_recorders(monkeypatch, _dump_fr_trace=dump)
     recorder = Recorder(Marks())
     assert recorder.is_due()  # nothing is known of it yet
     ring.call()
@@ -206,7 +210,7 @@ def test_reading_begins_no_garbage_collection(
         enabled.append(gc.isenabled())
         return pickle.dumps({"entries": []})
 
-    monkeypatch.setattr(module, "_find_dump", lambda: dump)
+    has_recorders(monkeypatch, _dump_fr_trace=dump)
     (gc.enable if was_enabled else gc.disable)()
     try:
         Recorder(Marks()).drain()
@@ -215,3 +219,136 @@ def test_reading_begins_no_garbage_collection(
         gc.enable()
 
     assert enabled == [False, was_enabled]
+
+
+def test_the_calls_of_all_recorders_are_one_list_in_the_order_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """gloo's ring is empty on most GPUs, and each backend of a group has numbers of its own."""
+    has_recorders(
+        monkeypatch,
+        _dump_fr_trace=dumps(entry(1, "broadcast", backend="gloo", time_created_ns=20)),
+        _dump_nccl_trace=dumps(
+            entry(1, "all_reduce", backend="nccl", time_created_ns=10),
+            entry(2, "all_reduce", backend="nccl", time_created_ns=30),
+        ),
+    )
+    recorder = Recorder(Marks())
+    calls = recorder.drain()
+    assert [(time, sequence) for time, sequence, _ in calls] == [(10, 1), (20, 1), (30, 2)]
+    assert [recorder.keys[key].backend for _, _, key in calls] == ["nccl", "gloo", "nccl"]
+    assert recorder.counts == {"gloo": 1, "nccl": 2}
+    assert recorder.drain() == []
+
+
+def test_a_recorder_that_fails_is_read_no_more_and_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nccl = dumps(entry(1, "all_reduce", backend="nccl"))
+    has_recorders(monkeypatch, _dump_fr_trace=fails, _dump_nccl_trace=nccl)
+    recorder = Recorder(Marks())
+    assert len(recorder.drain()) == 1
+    assert recorder.problems == {"gloo": "RuntimeError: CUDA error"}
+    has_recorders(monkeypatch, _dump_fr_trace=dumps(entry(1, "x", backend="gloo")))
+    assert recorder.drain() == []
+
+
+def test_a_recorder_that_begins_anew_is_read_from_its_start(ring: Ring) -> None:
+    recorder = Recorder(Marks())
+    for _ in range(5):
+        ring.call()
+    recorder.drain()
+    ring.entries.clear()
+    ring.count = 0
+    ring.call()
+    assert len(recorder.drain()) == 1
+    assert recorder.lost == 0
+
+
+class Timed:
+    """A recorder whose lengths come later, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000
+        monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "1")
+        monkeypatch.setattr(module, "time_ns", lambda: self.now)
+        self.entries: list[dict[str, Any]] = []
+        has_recorders(monkeypatch, _dump_nccl_trace=lambda *_: dumps(*self.entries)())
+        self.recorder = Recorder(Marks())
+
+    def call(self, number: int, time: int, **changes: Any) -> None:
+        changes = {"state": "scheduled", "retired": False, **changes}
+        self.entries.append(
+            entry(number, "all_reduce", backend="nccl", time_created_ns=time, **changes)
+        )
+
+    def end(self, number: int, milliseconds: float | None) -> None:
+        ended = {"retired": True, "state": "completed", "duration_ms": milliseconds}
+        self.entries[number - 1].update(ended)
+
+    def rows(self) -> list[tuple[int, int, int]]:
+        """The rows of a reading."""
+        self.recorder.drain()
+        taken = self.recorder.take_lengths()
+        return list(zip(taken[::3], taken[1::3], taken[2::3], strict=True))
+
+
+def test_the_length_of_a_collective_is_read_when_it_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed = Timed(monkeypatch)
+    timed.call(1, time=100)
+    timed.call(2, time=200)
+    assert timed.rows() == [(99, SETTLED, 0)]
+    timed.end(1, 1.5)
+    timed.call(3, time=300)
+    assert timed.rows() == [(1, 0, 1_500_000), (199, SETTLED, 0)]
+    timed.end(2, 0.25)
+    timed.end(3, 2.0)
+    assert timed.rows() == [(2, 0, 250_000), (3, 0, 2_000_000), (1_000, SETTLED, 0)]
+    timed.now = 2_000
+    assert timed.rows() == [(2_000, SETTLED, 0)]
+
+
+def test_what_never_has_a_length_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a coalesced collective has no events, and what timed out has no end. torch retires
+    an entry a moment before it notes the length."""
+    timed = Timed(monkeypatch)
+    timed.call(1, time=100)
+    timed.call(2, time=200)
+    timed.call(3, time=300)
+    timed.end(2, 1.0)
+    timed.end(3, None)
+    assert timed.rows() == [(2, 0, 1_000_000), (99, SETTLED, 0)]
+    timed.end(3, 4.0)
+    assert timed.rows() == [(3, 0, 4_000_000), (1_000, SETTLED, 0)]
+
+
+def test_an_entry_that_is_overwritten_before_its_length_came_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed = Timed(monkeypatch)
+    timed.call(1, time=100)
+    timed.call(2, time=200)
+    timed.rows()
+    del timed.entries[0]
+    assert timed.rows() == [(199, SETTLED, 0)]
+
+
+def test_without_timing_no_lengths_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING", raising=False)
+    has_recorders(
+        monkeypatch, _dump_nccl_trace=dumps(entry(1, "x", backend="nccl", duration_ms=1.0))
+    )
+    recorder = Recorder(Marks())
+    recorder.drain()
+    assert recorder.take_lengths() == []
+
+
+def test_a_ring_with_lengths_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "true")
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "")
+    monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
+    module.enlarge_ring()
+
+    assert os.environ["TORCH_FR_BUFFER_SIZE"] == "2000"

@@ -32,6 +32,7 @@ from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     LengthLoad,
     Matrix,
+    Origin,
     Signals,
     SignalSeries,
 )
@@ -66,34 +67,62 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
     # It cannot exceed the others by more than all its waiting; a single rank exceeds nobody.
     if enough and means[row] > floor:
         mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
-        if mean > floor and half is not None and mean - half > 0:
+        cost = min(mean, _waiting_for(signals, row))
+        is_waited_for = cost == mean or cost >= COST_FLOOR * signals.step_seconds
+        if mean > floor and half is not None and mean - half > 0 and is_waited_for:
             rank = signals.ranks[row]
             return Finding(
                 kind=FindingKind.INPUT_PIPELINE,
                 rank=rank,
-                cost_percent=percent(mean, signals),
-                cost_seconds=mean,
-                confidence=Confidence.HIGH,
+                cost_percent=percent(cost, signals),
+                cost_seconds=cost,
+                confidence=high_if(not _is_hosts_alone(signals), Confidence.LOW),
                 summary=f"rank {rank} waits {format_seconds(float(means[row]))} a step for data, "
                 f"the others {format_seconds(float(np.median(np.delete(means, row))))}; all wait "
                 "for it",
-                evidence=(f"{seconds_with_interval(mean, half)} more, over {signals.steps} steps",),
+                evidence=(
+                    f"{seconds_with_interval(mean, half)} more, over {signals.steps} steps",
+                    *_data_doubt(signals),
+                ),
                 advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",
             )
     if everyone < INPUT_FLOOR * signals.step_seconds:
         return None
+    certain = signals.steps >= MIN_COMPARED and not _is_hosts_alone(signals)
     return Finding(
         kind=FindingKind.INPUT_PIPELINE,
         cost_percent=percent(everyone, signals),
         cost_seconds=everyone,
-        confidence=high_if(signals.steps >= MIN_COMPARED, Confidence.LOW),
+        confidence=high_if(certain, Confidence.LOW),
         summary=f"every rank waits at least {per_step(everyone, signals)} for data",
         evidence=(
             "mean wait by rank: "
             f"{', '.join(format_seconds(float(value)) for value in means[:_MAX_SHOWN_RANKS])}",
+            *_data_doubt(signals),
         ),
         advice=advice,
     )
+
+
+def _waiting_for(signals: Signals, row: int) -> float:
+    """Seconds a step that the others wait for a rank of a watched job on devices; infinite
+    elsewhere, where what a rank waits for data is what it is late."""
+    if signals.origin is not Origin.LENGTHS or signals.wait is None or signals.blame is None:
+        return float("inf")
+    waits = float(signals.mean(signals.wait).sum())
+    return float(signals.blame[row]) * waits / (len(signals.ranks) - 1)
+
+
+def _is_hosts_alone(signals: Signals) -> bool:
+    """Whether it is the host of a device that was seen to wait, and nothing tells whether the device
+    did."""
+    return signals.on_device and signals.origin is Origin.JOB
+
+
+def _data_doubt(signals: Signals) -> list[str]:
+    if not _is_hosts_alone(signals):
+        return []
+    return ["by the host: its device may be busy meanwhile; torchscale profile tells"]
 
 
 @rule(FindingKind.UNEVEN_LENGTHS, LENGTHS, where=(several_ranks, has_lengths))

@@ -116,29 +116,73 @@ def straggler(
     quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
     if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
         return doubt
-    rank, share = signals.ranks[row], format_percent(float(blame[row]), 0)
+    rank = signals.ranks[row]
     slow_rank = SlowRank(row, tuple(np.delete(np.arange(len(compute)), row).tolist()), mean)
-    longer = (
-        f"its {_OWN[signals.origin]} is {format_percent(mean / typical, 0)} longer than the others'"
-    )
-    where = slow_rank.where(signals) or longer
+    late = _Late(row, format_percent(float(blame[row]), 0), mean, half or 0.0)
+    if signals.origin is Origin.LENGTHS:
+        summary, excess_evidence = _by_lengths(signals, late, wait)
+    else:
+        summary, excess_evidence = _by_own_time(signals, late, float(means[row]), typical)
+        summary += slow_rank.where(signals) or late.longer(signals, typical)
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.HIGH,
-        summary=f"rank {rank} arrives {format_seconds(mean)} late at the collective ({share} of "
-        f"waits); {where}",
+        summary=summary,
         evidence=(
-            f"{_OWN[signals.origin]} {format_seconds(float(means[row]))} a step against "
-            f"{format_seconds(typical)} (median of the others): "
-            f"{seconds_with_interval(mean, half or 0.0)} more, over {signals.steps} steps",
+            excess_evidence,
             *_quiet_evidence(signals, quiet),
             *_unsynchronized_evidence(signals, unsynchronized),
             *_host_evidence(signals, row, mean),
         ),
         advice=slow_rank.advice(signals, "the others'") + _record_again(signals),
+    )
+
+
+@dataclass(frozen=True)
+class _Late:
+    """A straggler's row, its share of all waits in words, and by how much it is late: seconds a step
+    and half of their 95 % interval."""
+
+    row: int
+    share: str
+    mean: float
+    half: float
+
+    def measured(self, signals: Signals) -> str:
+        """``6.00 ms (5.80 to 6.20 ms) more, over 400 steps``."""
+        return f"{seconds_with_interval(self.mean, self.half)} more, over {signals.steps} steps"
+
+    def longer(self, signals: Signals, typical: float) -> str:
+        """How much longer its own time is than ``typical`` seconds."""
+        own = _OWN[signals.origin]
+        return f"its {own} is {format_percent(self.mean / typical, 0)} longer than the others'"
+
+
+def _by_lengths(signals: Signals, late: _Late, wait: Matrix) -> tuple[str, str]:
+    """Summary and evidence from how long ranks wait in collectives on their devices."""
+    rank, waits = signals.ranks[late.row], signals.mean(wait)
+    others = float(np.median(np.delete(waits, late.row)))
+    return (
+        f"the others wait {format_seconds(late.mean)} a step for rank {rank} in collectives "
+        f"({late.share} of waits)",
+        f"waits, by the lengths of collectives: {format_seconds(float(waits[late.row]))} a step on "
+        f"rank {rank}, {format_seconds(others)} on the others (median): {late.measured(signals)}; "
+        "what of it compute hides is not known",
+    )
+
+
+def _by_own_time(signals: Signals, late: _Late, mine: float, typical: float) -> tuple[str, str]:
+    """Beginning of the summary and evidence from each rank's own time: seconds a step of the rank,
+    and of the others."""
+    rank, own = signals.ranks[late.row], _OWN[signals.origin]
+    return (
+        f"rank {rank} arrives {format_seconds(late.mean)} late at the collective ({late.share} of "
+        "waits); ",
+        f"{own} {format_seconds(mine)} a step against {format_seconds(typical)} (median of the "
+        f"others): {late.measured(signals)}",
     )
 
 

@@ -26,6 +26,7 @@ class Origin(Enum):
 
     LAUNCH = "always-on signals"
     JOB = "watched job"
+    LENGTHS = "watched job, by the lengths of its collectives"
     TRACE = "recording"
 
 

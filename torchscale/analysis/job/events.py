@@ -12,6 +12,8 @@ from torchscale.analysis.trace.intervals import IntervalSet
 
 Times = NDArray[np.int64]
 """Nanoseconds since the epoch, on the clock of the rank's host."""
+NO_LENGTH = -1
+"""In place of a length that is not known."""
 _KIND_BITS, _SHIFT = 5, 8
 
 
@@ -118,6 +120,47 @@ class Calls:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """How long collectives of a rank took on the device, in the order in which that became known.
+
+    Attributes:
+        sequence: Number of each in its group.
+        group: Place of its group, as in :class:`Calls`.
+        duration: Nanoseconds, from when the stream was ready for it to its end.
+    """
+
+    sequence: NDArray[np.int64]
+    group: NDArray[np.int64]
+    duration: Times
+
+    def of(self, calls: Calls) -> Times:
+        """The length of each call; :data:`NO_LENGTH` where it is not known. Of several entries under
+        one number, the parts of a coalesced collective, the longest."""
+        found = np.full(len(calls), NO_LENGTH, np.int64)
+        if not len(self.sequence) or not len(calls):
+            return found
+        stride = 1 + max(int(self.group.max()), int(calls.group.max()))
+        known = self.sequence * stride + self.group
+        order = np.lexsort((self.duration, known))
+        known, duration = known[order], self.duration[order]
+        asked = calls.sequence * stride + calls.group
+        place = np.searchsorted(known, asked, side="right") - 1
+        has = (place >= 0) & (known[np.maximum(place, 0)] == asked)
+        found[has] = duration[place[has]]
+        return found
+
+    def of_calls_after(self, dropped: Calls) -> Lengths:
+        """Without those of calls that are not held any more."""
+        if not len(self.sequence) or not len(dropped):
+            return self
+        stride = 1 + max(int(self.group.max()), int(dropped.group.max()))
+        gone = np.isin(
+            self.sequence * stride + self.group, dropped.sequence * stride + dropped.group
+        )
+        return Lengths(self.sequence[~gone], self.group[~gone], self.duration[~gone])
+
+
+@dataclass(frozen=True)
 class CoreTime:
     """How long a rank's main thread had been ready to run without a core, read now and then.
 
@@ -137,6 +180,11 @@ class CoreTime:
         return np.asarray(np.interp(finish, self.time, known) - np.interp(begin, self.time, known))
 
 
+_NOTHING = np.zeros(0, np.int64)
+NO_LENGTHS = Lengths(_NOTHING, _NOTHING, _NOTHING)
+"""Of a job whose collectives are not timed."""
+
+
 @dataclass(frozen=True)
 class RankEvents:
     """What one rank noted."""
@@ -144,3 +192,4 @@ class RankEvents:
     moments: Moments
     calls: Calls
     core_time: CoreTime
+    lengths: Lengths = NO_LENGTHS

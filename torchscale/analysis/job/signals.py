@@ -23,7 +23,7 @@ from torchscale.analysis.diagnosis.step_windows import (
     WINDOW_STEPS,
     rare_long_steps,
 )
-from torchscale.analysis.job.steps import StepTimes
+from torchscale.analysis.job.steps import StepTimes, WaitsBy
 
 _BATCHES = 48
 """Samples of each signal: enough for an interval and for quarters of a run, and each a mean over
@@ -32,6 +32,9 @@ _TO_DEVIATION = 1.4826
 """From the median absolute deviation to the standard deviation of normal noise."""
 _PAUSE_DEVIATIONS = 6.0
 """Beyond which no noise of that width reaches a step."""
+_CATCHES_UP = 16
+"""Steps before and after a long one within which a host that runs ahead of its device makes up for
+it: the launches that a device's queue takes, about a thousand, are a few steps of most models."""
 _BUBBLE_SHARE = 0.5
 """Of the time that ranks are blocked: beyond it, sends and receives are what they wait for, and
 they are stages of a pipeline."""
@@ -44,16 +47,17 @@ def job_signals(
     on_device: bool = False,
     per_column: int = 1,
     stages: tuple[tuple[int, ...], ...] | None = None,
+    sends: bool = False,
 ) -> Signals:
     """What the rules judge of these steps.
 
     Args:
         steps: Of a stretch of the job.
         ranks: Global rank of each row.
-        on_device: Whether the work runs on a device beside the host, so that a rank's times are
-            those of its host alone: its compute and its waits are not known then.
+        on_device: Whether the work runs on a device beside the host.
         per_column: Steps that each column is the mean of.
         stages: Rows of the ranks of each stage of a pipeline.
+        sends: Whether ranks send and receive on their devices, where waits for that are not known.
     """
     edges = np.linspace(0, len(steps), min(_BATCHES, len(steps)) + 1).round().astype(int)
     sizes = np.diff(edges).astype(np.float64)
@@ -69,48 +73,56 @@ def job_signals(
         step_seconds=float(steps.wall.mean()),
         steps=len(steps) * per_column,
         weights=sizes,
-        pauses=_pauses(steps),
+        pauses=_pauses(steps, on_device=on_device),
         on_device=on_device,
-        staged=bool(bubble > _BUBBLE_SHARE * (bubble + waited)),
+        staged=sends or bool(bubble > _BUBBLE_SHARE * (bubble + waited)),
         stages=stages,
         micro_batches=max(1, round(float(np.median(steps.passes)))),
         why_no_stages="which ranks share a stage of the pipeline is not recorded",
     )
-    if not on_device:
-        signals = replace(
-            signals,
-            compute=_medians(steps.calm, edges),
-            windows=_windows(steps),
-        )
     if steps.data.any():
         signals = replace(signals, data_wait=by_batch(steps.data))
-    if len(ranks) > 1 and waited and not on_device:
+    if steps.waits_by is WaitsBy.CALLS:
+        signals = replace(signals, compute=_medians(steps.calm, edges), windows=_windows(steps))
+    elif steps.waits_by is WaitsBy.LENGTHS and waited and not sends:
         signals = replace(
             signals,
-            wait=by_batch(steps.wait),
-            blame=_shares(steps.blame.sum(axis=1)),
-            transfer=by_batch(steps.transfer).mean(axis=0),
+            origin=Origin.LENGTHS,
+            compute=by_batch(steps.calm),
+            windows=_windows(steps),
         )
-        if len(steps) >= MIN_COMPARED:
-            exposed = (steps.wait + steps.transfer).mean(axis=0)
-            signals = replace(
-                signals,
-                exposed_p50=float(np.quantile(exposed, 0.5)),
-                exposed_p95=float(np.quantile(exposed, 0.95)),
-            )
+    if signals.compute is None or len(ranks) < 2 or not waited:
+        return signals
+    signals = replace(signals, wait=by_batch(steps.wait), blame=_shares(steps.blame.sum(axis=1)))
+    if on_device:
+        return signals  # how much of the transfers compute hides is not known
+    signals = replace(signals, transfer=by_batch(steps.transfer).mean(axis=0))
+    if len(steps) >= MIN_COMPARED:
+        exposed = (steps.wait + steps.transfer).mean(axis=0)
+        signals = replace(
+            signals,
+            exposed_p50=float(np.quantile(exposed, 0.5)),
+            exposed_p95=float(np.quantile(exposed, 0.95)),
+        )
     return signals
 
 
 def _windows(steps: StepTimes) -> Windows | None:
     """Windows of the steps by medians: on a node that others use too, a step now and then is
-    interrupted, and says nothing of the rank."""
+    interrupted, and says nothing of the rank. By lengths the means: a host that runs ahead of its
+    device issues many steps at once."""
     if len(steps) < MIN_COMPARED:
         return None
     count = min(MAX_WINDOWS, len(steps) // WINDOW_STEPS)
     edges = np.linspace(0, len(steps), count + 1).round().astype(int)
+    sizes = np.diff(edges).astype(np.float64)
+    wall = steps.wall.mean(axis=0)
+    if steps.waits_by is WaitsBy.LENGTHS:
+        means = (np.add.reduceat(values, edges[:-1], axis=-1) for values in (wall, steps.calm))
+        return Windows(sizes, *(np.asarray(values / sizes) for values in means))
     return Windows(
-        np.diff(edges).astype(np.float64),
-        _medians(steps.wall.mean(axis=0)[None], edges)[0],
+        sizes,
+        _medians(wall[None], edges)[0],
         _medians(steps.calm, edges),
         _medians(steps.quiet, edges),
     )
@@ -122,15 +134,28 @@ def _medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
     return np.stack(parts, axis=1)
 
 
-def _pauses(steps: StepTimes) -> Pauses | None:
+def _pauses(steps: StepTimes, *, on_device: bool) -> Pauses | None:
     """Rare long steps, where they are longer than the scatter of a busy host makes them."""
     if len(steps) < MIN_COMPARED:
         return None
-    seconds = steps.calm + steps.data
+    seconds = steps.host_calm + steps.data
     typical = np.median(seconds, axis=1, keepdims=True)
     scatter = _TO_DEVIATION * np.median(np.abs(seconds - typical), axis=1, keepdims=True)
     floor = np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * scatter)
-    return rare_long_steps(np.where(seconds > floor, seconds, typical), _collections(steps))
+    long = seconds > floor
+    if on_device:
+        long &= _sums_around(seconds - typical) > floor - typical
+    return rare_long_steps(np.where(long, seconds, typical), _collections(steps))
+
+
+def _sums_around(values: Matrix) -> Matrix:
+    """Over each step and its neighbours: a host that waited for its device, as where a loss is read,
+    issues its next steps at once, so that the device lost nothing."""
+    count = values.shape[1]
+    total = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+    begin = np.maximum(np.arange(count) - _CATCHES_UP, 0)
+    end = np.minimum(np.arange(count) + _CATCHES_UP + 1, count)
+    return np.asarray(total[:, end] - total[:, begin])
 
 
 def _collections(steps: StepTimes) -> float:

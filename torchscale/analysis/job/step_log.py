@@ -19,7 +19,9 @@ _MAX_LONG_STEPS = 10_000
 _TYPICAL_OVER = 200
 """Steps over which the typical step of a rank is taken: a median that follows a job whose steps
 change."""
-_TIMES = tuple(item.name for item in fields(StepTimes) if item.name not in ("first", "end_ns"))
+_TIMES = tuple(
+    item.name for item in fields(StepTimes) if item.name not in ("first", "end_ns", "waits_by")
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class StepLog:
     Attributes:
         ranks: Global rank of each row.
         stages: Rows of the ranks of each stage of a pipeline, where the job is one.
+        sends: Whether ranks send to and receive from each other on their devices.
         per_column: Steps that each column is the mean of.
         steps: Number of steps in all.
         long_steps: In order.
@@ -51,6 +54,7 @@ class StepLog:
 
     ranks: tuple[int, ...]
     stages: tuple[tuple[int, ...], ...] | None = None
+    sends: bool = False
     per_column: int = 1
     steps: int = 0
     long_steps: list[LongStep] = field(default_factory=list)
@@ -112,7 +116,7 @@ class StepLog:
     def _find_long(self, steps: StepTimes) -> None:
         """Steps that took a rank 1.5 times its median of the steps before. More of them than a
         tenth are no interruptions: that is how the rank works."""
-        own = steps.calm + steps.data
+        own = steps.host_calm + steps.data
         known = own if self._recent is None else np.concatenate([self._recent, own], axis=1)
         typical = np.median(known[:, -_TYPICAL_OVER:], axis=1)
         long = own > LONG_STEP_FACTOR * typical[:, None]
@@ -127,7 +131,12 @@ class StepLog:
 def part_of(steps: StepTimes, begin: int, end: int) -> StepTimes:
     """Columns ``begin`` to ``end``, the latter not included."""
     cut = {name: getattr(steps, name)[:, begin:end] for name in _TIMES}
-    return StepTimes(first=steps.first + begin, end_ns=steps.end_ns[begin:end], **cut)
+    return StepTimes(
+        first=steps.first + begin,
+        end_ns=steps.end_ns[begin:end],
+        waits_by=steps.waits_by,
+        **cut,
+    )
 
 
 def joined(parts: Sequence[StepTimes]) -> StepTimes:
@@ -138,7 +147,10 @@ def joined(parts: Sequence[StepTimes]) -> StepTimes:
         name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _TIMES
     }
     return StepTimes(
-        first=parts[0].first, end_ns=np.concatenate([part.end_ns for part in parts]), **times
+        first=parts[0].first,
+        end_ns=np.concatenate([part.end_ns for part in parts]),
+        waits_by=parts[0].waits_by,
+        **times,
     )
 
 
@@ -150,9 +162,11 @@ def _averaged(steps: StepTimes, count: int) -> StepTimes:
     for name in _TIMES:
         values = getattr(steps, name)
         times[name] = values.reshape(len(values), -1, count).mean(axis=2)
-    return StepTimes(first=steps.first, end_ns=steps.end_ns[count - 1 :: count], **times)
+    end_ns = steps.end_ns[count - 1 :: count]
+    return StepTimes(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)
 
 
 def _repeated(steps: StepTimes, count: int) -> StepTimes:
     times = {name: np.repeat(getattr(steps, name), count, axis=1) for name in _TIMES}
-    return StepTimes(first=steps.first, end_ns=np.repeat(steps.end_ns, count), **times)
+    end_ns = np.repeat(steps.end_ns, count)
+    return StepTimes(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)

@@ -1,25 +1,33 @@
 """The steps of a job: of each rank and step, what it did by itself, what it waited for, and for
 whom.
 
-A rank is *blocked* while it waits for a collective: in a wait that the collector noted, or under
+Where the host carries out the collectives, or waits for them (gloo), a call is an arrival:
+
+a rank is *blocked* while it waits for a collective: in a wait that the collector noted, or under
 DistributedDataParallel, whose waits pass no Python, from its last call in a backward pass to the
 end of that pass. Of this it *waits* for other ranks until the last of them has called the
 collective, and the rest is *transfer*; blocked for what was not recorded (gloo's sends and
 receives), it is a *bubble*. What is left of a step without waits for data is its *own* time; it is
 *quiet* while no collective of the rank is under way.
+
+Where collectives are kernels of a device (NCCL), the host runs ahead and its calls tell nothing. The
+lengths of the kernels tell who waited, where torch measures them; what compute hides of a transfer
+is not known then, and it counts as the rank's own time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.job.arrivals import Arrivals
-from torchscale.analysis.job.events import Kind, Moments, RankEvents, Times
+from torchscale.analysis.job.events import Calls, Kind, Moments, RankEvents, Times
+from torchscale.analysis.job.lengths import LengthWaits
 from torchscale.analysis.trace.intervals import IntervalSet, union
 
 Matrix = NDArray[np.float64]
@@ -27,6 +35,22 @@ _NS = 1e-9
 _WAKE_NS = 200_000
 """A rank that was woken runs at once, or a scheduler's tick later: a collective whose last rank
 came within this of a wait's end may be what it waited for."""
+
+
+_AROUND = 8
+"""Steps before and after one over which its length on the device is taken: a host that runs ahead
+issues some steps at once and then waits."""
+
+
+class WaitsBy(Enum):
+    """What tells how long ranks wait for each other."""
+
+    CALLS = "calls"
+    """When each rank calls a collective: its host carries it out or waits for it."""
+    LENGTHS = "lengths"
+    """How long each rank's kernel of a collective takes."""
+    NOTHING = "nothing"
+    """Neither: collectives are kernels, and their lengths are not measured."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +74,8 @@ class StepTimes:
         passes: Backward passes; a count, not seconds.
         collector: What the collector did in the main thread; not in ``own``.
         blame: The others' waiting for this rank.
+        waits_by: What ``wait`` and ``blame`` are from. By lengths, ``transfer`` is what collectives
+            take on the device once all have come, hidden by compute or not.
     """
 
     first: int
@@ -68,15 +94,25 @@ class StepTimes:
     passes: Matrix
     collector: Matrix
     blame: Matrix
+    waits_by: WaitsBy
 
     def __len__(self) -> int:
         return int(self.wall.shape[1])
 
     @cached_property
     def calm(self) -> Matrix:
-        """Of ``own``, what the rank did: without the time in which it was ready and had no core,
-        but for what of that no collective disturbed. The threads that transfer, and other programs,
-        take cores from a rank by chance."""
+        """What the rank did by itself. By calls: its ``own`` time without that in which it was ready
+        and had no core, but for what of that no collective disturbed. The threads that transfer,
+        and other programs, take cores from a rank by chance. By lengths: the step of all ranks
+        without its waits."""
+        if self.waits_by is not WaitsBy.LENGTHS:
+            return self.host_calm
+        step = _moving_mean(self.wall.mean(axis=0))
+        return np.asarray(np.maximum(0.0, step - self.wait - self.data))
+
+    @cached_property
+    def host_calm(self) -> Matrix:
+        """The same of the rank's host, whatever its device does."""
         return np.asarray(np.maximum(self.quiet, self.own - self.delayed))
 
 
@@ -118,6 +154,45 @@ def step_times(
         _blocked(row, rank, arrival)
         for row, (rank, arrival) in enumerate(zip(ranks, arrivals, strict=True))
     ]
+    table = _host_steps(ranks, blocked, edges)
+    for waits, edge in zip(blocked, edges, strict=True):
+        _add_blame(table["blame"], waits, edge)
+    steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.CALLS, **table)
+    return steps, tuple(blocked)
+
+
+def device_step_times(
+    ranks: Sequence[RankEvents],
+    found: Sequence[LengthWaits],
+    edges: Sequence[Times],
+    first: int,
+) -> tuple[StepTimes, tuple[Waited, ...]]:
+    """The same where collectives are kernels of a device. A collective belongs to the step in which
+    its rank called it.
+
+    Args:
+        ranks, edges, first: Arguments as for :func:`step_times`.
+        found: What each rank waited in its calls, by their lengths.
+    """
+    nobody = [_not_blocked(row) for row in range(len(ranks))]
+    table = _host_steps(ranks, nobody, edges)
+    waited = []
+    for row, (rank, mine, edge) in enumerate(zip(ranks, found, edges, strict=True)):
+        _add_lengths(table, row, rank.calls, mine, edge)
+        known = mine.last >= 0
+        start = rank.calls.time[known]
+        until = start + mine.wait[known]
+        end = until + mine.length[known]
+        what = rank.calls.what[known]
+        waited.append(Waited(row, start, end, until, mine.last[known], what))
+    steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.LENGTHS, **table)
+    return steps, tuple(waited)
+
+
+def _host_steps(
+    ranks: Sequence[RankEvents], blocked: Sequence[Waited], edges: Sequence[Times]
+) -> dict[str, Matrix]:
+    """What the hosts noted, by the names of :class:`StepTimes`; nobody is blamed."""
     shape = (len(ranks), len(edges[0]) - 1)
     names = (
         "wall own quiet data wait transfer bubble collection saving evaluating delayed passes collector blame".split()  # noqa: SIM905 - reads as a list
@@ -126,8 +201,42 @@ def step_times(
     for row, (rank, waits, edge) in enumerate(zip(ranks, blocked, edges, strict=True)):
         for name, values in _rank_steps(rank, waits, edge).items():
             table[name][row] = values
-        _add_blame(table["blame"], waits, edge)
-    return StepTimes(first=first, end_ns=edges[0][1:], **table), tuple(blocked)
+    return table
+
+
+def _add_lengths(
+    table: dict[str, Matrix], row: int, calls: Calls, found: LengthWaits, edge: Times
+) -> None:
+    """Add what a rank waited in each step, and for whom. Waits for one rank in several process
+    groups count once, by the group in which they are longest: their kernels may run at once."""
+    count = table["wait"].shape[1]
+    step = np.searchsorted(edge, calls.time, side="right") - 1
+    known = (found.last >= 0) & (step >= 0) & (step < count)
+    step, last, group = step[known], found.last[known], calls.group[known]
+    seconds = found.wait[known] * _NS
+    np.add.at(table["transfer"][row], step, found.length[known] * _NS)
+    keys, place = np.unique(np.stack([step, last, group]), axis=1, return_inverse=True)
+    in_group = np.bincount(np.ravel(place), weights=seconds, minlength=keys.shape[1])
+    pairs, place = np.unique(keys[:2], axis=1, return_inverse=True)
+    longest = np.zeros(pairs.shape[1])
+    np.maximum.at(longest, np.ravel(place), in_group)
+    np.add.at(table["wait"][row], pairs[0], longest)
+    others = pairs[1] != row
+    np.add.at(table["blame"], (pairs[1][others], pairs[0][others]), longest[others])
+
+
+def _not_blocked(row: int) -> Waited:
+    nothing = np.zeros(0, np.int64)
+    return Waited(row, nothing, nothing, nothing, nothing, nothing)
+
+
+def _moving_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over the neighbours of each value."""
+    count = len(values)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    begin = np.maximum(np.arange(count) - _AROUND, 0)
+    end = np.minimum(np.arange(count) + _AROUND + 1, count)
+    return np.asarray((total[end] - total[begin]) / (end - begin))
 
 
 def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matrix]:

@@ -23,7 +23,7 @@ from torchscale.analysis.diagnosis.shared import (
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
 from torchscale.analysis.job.signals import job_signals
 from torchscale.analysis.job.step_log import LongStep, StepLog
-from torchscale.analysis.job.steps import Matrix, StepTimes
+from torchscale.analysis.job.steps import Matrix, StepTimes, WaitsBy
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.schema.profiles.finding import (
     Abstention,
@@ -125,7 +125,9 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
     whole = _diagnose(table, log, on_device=on_device)
     findings = [JobFinding(finding) for finding in whole.findings]
     findings += [JobFinding(finding) for finding in _labelled_pauses(table, log)]
-    growing = None if on_device else _growing(table, log)
+    growing = None
+    if table.waits_by is not WaitsBy.NOTHING:
+        growing = _growing(table, log)
     changes: tuple[int, ...] = ()
     if growing is not None:
         findings = [item for item in findings if item.finding.rank != growing.rank]
@@ -144,20 +146,21 @@ def _diagnose(table: StepTimes, log: StepLog, *, on_device: bool) -> Diagnosis:
     """By each rank's own time; where that names no slow rank, by what of it no collective disturbs:
     the threads of gloo share the cores of a rank, and make its own time scatter."""
     diagnosis = diagnose(_signals(table, log, on_device=on_device))
-    if on_device:
+    if table.waits_by is not WaitsBy.CALLS:
         return _with_periods(diagnosis, table, log)
     if not _names_slow_rank(diagnosis):
         calm = replace(table, own=table.quiet, delayed=np.zeros_like(table.delayed))
-        quiet = diagnose(_signals(calm, log))
+        quiet = diagnose(_signals(calm, log, on_device=on_device))
         if _names_slow_rank(quiet):
             diagnosis = quiet
-    return _with_periods(_with_stage_spells(diagnosis, table, log), table, log)
+    return _with_periods(
+        _with_stage_spells(diagnosis, _signals(table, log, on_device=on_device), log), table, log
+    )
 
 
-def _with_stage_spells(diagnosis: Diagnosis, table: StepTimes, log: StepLog) -> Diagnosis:
+def _with_stage_spells(diagnosis: Diagnosis, signals: Signals, log: StepLog) -> Diagnosis:
     """In a pipeline, with a rank that is slow for a while, again and again. Stages hold different
     work, so that each rank is compared with its own fast level."""
-    signals = _signals(table, log)
     if not signals.staged or signals.windows is None:
         return diagnosis
     compute = signals.windows.compute
@@ -178,9 +181,14 @@ def _with_stage_spells(diagnosis: Diagnosis, table: StepTimes, log: StepLog) -> 
     return diagnosis.model_copy(update={"findings": (found, *kept)})
 
 
-def _signals(table: StepTimes, log: StepLog, *, on_device: bool = False) -> Signals:
+def _signals(table: StepTimes, log: StepLog, *, on_device: bool) -> Signals:
     return job_signals(
-        table, log.ranks, on_device=on_device, per_column=log.per_column, stages=log.stages
+        table,
+        log.ranks,
+        on_device=on_device,
+        per_column=log.per_column,
+        stages=log.stages,
+        sends=log.sends,
     )
 
 

@@ -8,7 +8,7 @@ both before a stall.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,4 +207,4 @@ def _closed(rank: RankEvents, begin: int, finish: int) -> RankEvents:
         np.append(moments.kind, kinds),
         np.append(moments.detail, np.zeros_like(kinds)),
     )
-    return RankEvents(longer, rank.calls, rank.core_time)
+    return replace(rank, moments=longer)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from torchscale.report.document import optional_text
 from torchscale.report.terminal.failures import print_autopsy
 from torchscale.report.terminal.profile import titled_table
 from torchscale.report.text.labels import plural
@@ -105,8 +106,8 @@ def _ranks_table(report: WatchReport) -> Table:
         times += [rank.bubble_seconds] * has_bubble
         table.add_row(
             str(rank.rank),
-            *map(format_seconds, times),
-            format_percent(rank.blame, 0),
+            *(optional_text(seconds, format_seconds) for seconds in times),
+            optional_text(rank.blame, lambda share: format_percent(share, 0)),
             format_bytes(rank.peak_memory_bytes),
         )
     return table

@@ -1,4 +1,4 @@
-"""What a rank's flight recorder holds, in one form for all backends and versions of torch."""
+"""What a rank's flight recorders hold, in one form for all backends and versions of torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class CollectiveCall:
 
     Attributes:
         group: Name of the process group.
-        sequence: Number of the call in the group; the same on every rank that calls it.
+        sequence: Number of the call in the group, counted by each backend; the same on every rank
+            that calls it.
         operation: Name without the backend's prefix: ``all_reduce``, ``recv 0<-1``.
         is_p2p: Whether it is a send or a receive.
         is_done: Whether it has completed on this rank.
@@ -52,10 +53,19 @@ class ProcessGroup:
 class CollectiveLog:
     """The latest collectives of a rank, oldest first, and its process groups by name.
 
-    ``is_complete``: whether none since the groups were made is missing; the recorder keeps the
-    latest alone.
+    Attributes:
+        calls: Of all recorders.
+        groups: By name; backends of one group share it.
+        truncated: Backends whose recorder has no longer all calls since the groups were made: each
+            keeps its latest alone.
+        untold: Backends whose recorder does not say when a call has completed; all of their calls
+            count as done here.
+        recorders: Name of each recorder that was read → number of calls that it had; empty where
+            that is not known.
     """
 
     calls: tuple[CollectiveCall, ...] = ()
     groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
-    is_complete: bool = True
+    truncated: frozenset[str] = frozenset()
+    untold: frozenset[str] = frozenset()
+    recorders: Mapping[str, int] = field(default_factory=dict)

@@ -54,8 +54,8 @@ class RankDump(Frozen):
             launches before.
         threads: Python stacks.
         groups: Name of each process group that the rank is in → its global ranks.
-        flight_recorder: What torch's flight recorder holds, as torch writes it; ``None`` without a
-            recorder.
+        flight_recorders: Name of each of torch's flight recorders (``nccl``, ``gloo``) → what it
+            holds, as torch writes it.
         problem: Why no collectives are in it; empty where some are.
         error: Message of what the rank raised, if that is why it wrote this.
     """
@@ -67,7 +67,7 @@ class RankDump(Frozen):
     since: NotNegative
     threads: tuple[ThreadStack, ...] = ()
     groups: dict[str, tuple[Count, ...]] = Field(default_factory=dict)
-    flight_recorder: dict[str, JsonValue] | None = None
+    flight_recorders: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     problem: str = ""
     error: str = ""
 

@@ -28,6 +28,7 @@ class RankFacts(Frozen):
         backend: Of torch.distributed; empty without.
         device: ``cpu`` or ``cuda``.
         has_recorder: Whether this torch has a flight recorder.
+        is_timed: Whether torch measures the length of collectives on the device.
         threads: Of torch, as the rank started; ``None`` in files of earlier versions.
         cpus: Logical CPUs that it may use.
         state: ``ended`` where the program left it behind in order.
@@ -49,6 +50,7 @@ class RankFacts(Frozen):
     backend: str
     device: str
     has_recorder: bool
+    is_timed: bool = False
     threads: Count | None = None
     cpus: tuple[Count, ...] = ()
     state: Literal["running", "ended", "failed"]
@@ -80,7 +82,9 @@ class RankUse(Frozen):
         cpu_seconds: Of the process, all threads.
         peak_memory_bytes: Resident.
         major_faults, minor_faults: Page faults.
-        lost_calls: Collectives that the flight recorder had overwritten before they were read.
+        lost_calls: Collectives that the flight recorders had overwritten before they were read.
+        recorders: Name of each flight recorder → its collectives that were read.
+        failed_recorders: Name of each that failed → how.
         peak_allocated_bytes, peak_reserved_bytes: Of the CUDA allocator; ``None`` without CUDA.
         device_index, device_name, device_uuid: The CUDA device in use.
     """
@@ -92,6 +96,8 @@ class RankUse(Frozen):
     major_faults: Count = 0
     minor_faults: Count = 0
     lost_calls: Count = 0
+    recorders: dict[str, Count] = Field(default_factory=dict)
+    failed_recorders: dict[str, str] = Field(default_factory=dict)
     peak_allocated_bytes: Count | None = None
     peak_reserved_bytes: Count | None = None
     device_index: Count | None = None

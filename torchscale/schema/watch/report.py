@@ -59,15 +59,18 @@ class WatchedRank(Frozen):
 
     Attributes:
         rank, host, pid: Which.
-        own_seconds: Neither blocked nor waiting for data.
+        own_seconds: Neither blocked nor waiting for data; where ``waits_by`` of the report is
+            ``lengths``, all but waits, since what compute hides of transfers is not known.
         data_seconds: Waiting for the data loader.
-        wait_seconds: For ranks that came later to a collective.
-        transfer_seconds: Blocked, once all had come.
+        wait_seconds: For ranks that came later to a collective; ``None`` where that is not measured.
+        transfer_seconds: Blocked, once all had come; ``None`` where that is not measured.
         bubble_seconds: Blocked for sends and receives.
-        blame: Share of all waiting for which this rank came last.
+        blame: Share of all waiting for which this rank came last; ``None`` where that is not
+            measured.
         cpu_seconds: Of the process, since its start.
         peak_memory_bytes: Resident.
         lost_calls: Collectives that were not seen.
+        recorders: Name of each of torch's flight recorders → collectives that were read from it.
         problem: What its collector could not do.
     """
 
@@ -76,13 +79,14 @@ class WatchedRank(Frozen):
     pid: Count
     own_seconds: NotNegative
     data_seconds: NotNegative
-    wait_seconds: NotNegative
-    transfer_seconds: NotNegative
+    wait_seconds: NotNegative | None
+    transfer_seconds: NotNegative | None
     bubble_seconds: NotNegative
-    blame: NotNegative
+    blame: NotNegative | None
     cpu_seconds: NotNegative
     peak_memory_bytes: Count
     lost_calls: Count
+    recorders: dict[str, Count] = Field(default_factory=dict)
     problem: str = ""
 
 
@@ -197,6 +201,8 @@ class WatchReport(Frozen):
         world_size: Ranks of the job.
         restarts: Attempts before the last.
         torch, backend, device: Of its ranks.
+        waits_by: What tells how long ranks wait for each other: ``calls`` of collectives, their
+            ``lengths`` on the device, or ``nothing``.
         steps: Optimizer steps of all attempts.
         left_out_steps: First steps that no figure counts.
         step_seconds: Mean.
@@ -230,6 +236,7 @@ class WatchReport(Frozen):
     torch: str = ""
     backend: str = ""
     device: str = ""
+    waits_by: str = ""
     steps: Count = 0
     left_out_steps: Count = 0
     step_seconds: NotNegative | None = None

@@ -83,9 +83,7 @@ class ExchangeMeter:
             start_ns=self._marks.start_ns,
             marks=tuple(marks),
             calls=tuple(calls),
-            names=tuple(
-                (group, operation, size) for group, operation, size, _ in self._recorder.keys
-            ),
+            names=tuple((key.group, key.operation, key.size) for key in self._recorder.keys),
             groups={name: tuple(ranks) for name, ranks in groups().items()},
             lost=self._recorder.lost - lost_before,
             includes_sync=self._includes_sync,

@@ -5,9 +5,10 @@ reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and att
 
 ``rank.json``
     Who it is, the clock that marks count from, and at last how it ended.
-``marks-N.bin``, ``calls-N.bin``, ``shares-N.bin``
-    Moments (int64, ``marks.py``), collectives (three int64 each, ``recorder.py``), time without a
-    core (two int64 each, ``sampler.py``), in segments of 2 MB; the last four are kept.
+``marks-N.bin``, ``calls-N.bin``, ``lengths-N.bin``, ``shares-N.bin``
+    Moments (int64, ``marks.py``), collectives and their lengths on the device (three int64 each,
+    ``recorder.py``), time without a core (two int64 each, ``sampler.py``), in segments of 2 MB; the
+    last four are kept.
 ``names.jsonl``
     The keys of the collectives, and process groups with their ranks.
 ``lines.json``
@@ -15,7 +16,7 @@ reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and att
 ``checkpoints.json``
     The files that it saved, and those that it loaded before its first step (``checkpoints.py``).
 
-A request in ``hang/`` is answered there with the stacks of this process and its flight recorder.
+A request in ``hang/`` is answered there with the stacks of this process and its flight recorders.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import torch
 from . import facts
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
-from .dump import flight_recorder, groups, stacks
+from .dump import flight_recorders, groups, stacks
 from .files import Segments, append_whole, claim, overwrite
 from .hooks import (
     Peers,
@@ -50,7 +51,7 @@ from .hooks import (
     watch_waits,
 )
 from .marks import Marks
-from .recorder import Call, Recorder, enlarge_ring
+from .recorder import Call, Recorder, enable_timing, enlarge_ring
 from .sampler import Sampler
 
 FORMAT = 1
@@ -127,6 +128,8 @@ class Collector:
 
         def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
             result = original(*args, **options)
+            if self._recorder.is_timed:
+                enable_timing()
             self._start()
             return result
 
@@ -193,6 +196,7 @@ class Collector:
             "backend": facts.backend(),
             "device": facts.device(),
             "has_recorder": self._recorder.exists,
+            "is_timed": self._recorder.is_timed,
             "threads": torch.get_num_threads(),
             "cpus": facts.cpus(),
         }
@@ -234,7 +238,9 @@ class Collector:
         end before the last of them were read."""
         with self._lock:
             calls, self._calls = self._calls, []
+            lengths = self._recorder.take_lengths()
         self._add("calls", [value for call in calls for value in call])
+        self._add("lengths", lengths)
         self._add("shares", self._sampler.take_shares())
         self._add("marks", self.marks.take())
         self._write_names()
@@ -258,7 +264,7 @@ class Collector:
         if asked == self._answered:
             return
         self._answered = asked
-        recorder, problem = flight_recorder()
+        recorders, problem = flight_recorders()
         rank = self._facts["rank"]
         dump = {
             "schema_version": DUMP_VERSION,
@@ -268,7 +274,7 @@ class Collector:
             "since": 0.0,
             "threads": stacks(),
             "groups": groups(),
-            "flight_recorder": recorder,
+            "flight_recorders": recorders,
             "problem": problem,
         }
         part = request.with_name(f"autopsy-rank-{rank}.part")
@@ -283,12 +289,21 @@ class Collector:
 
     def _write_names(self) -> None:
         lines = [
-            {"key": number, "group": group, "operation": operation, "bytes": size, "p2p": is_p2p}
-            for number, (group, operation, size, is_p2p) in enumerate(
+            {
+                "key": number,
+                "backend": key.backend,
+                "group": key.group,
+                "operation": key.operation,
+                "bytes": key.size,
+                "p2p": key.is_p2p,
+            }
+            for number, key in enumerate(
                 self._recorder.keys[self._keys_written :], start=self._keys_written
             )
         ]
         new = {name: ranks for name, ranks in groups().items() if name not in self._groups_written}
+        if new and self._recorder.is_timed:
+            enable_timing()
         content = [*({"name": name, "ranks": ranks} for name, ranks in new.items()), *lines]
         partners = len(self.peers.sends) + len(self.peers.receives)
         if partners > self._peers_written:
@@ -322,6 +337,8 @@ class Collector:
             "major_faults": usage.ru_majflt,
             "minor_faults": usage.ru_minflt,
             "lost_calls": self._recorder.lost,
+            "recorders": self._recorder.counts,
+            "failed_recorders": self._recorder.problems,
             **facts.of_cuda(),
         }
         self._replace("lines.json", content)

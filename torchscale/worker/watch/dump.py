@@ -1,5 +1,5 @@
 """What a process of a job says of itself while it hangs: Python stacks, process groups, torch's
-flight recorder. Plain values, since a watched job's Python need not have pydantic."""
+flight recorders. Plain values, since a watched job's Python need not have pydantic."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .rings import rings
+
 MAX_FRAMES = 200
 """Maximum number of frames of one thread, the innermost; recursion would fill the file."""
-_RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""Private functions of torch that return the flight recorder as JSON: of every backend since 2.8,
-of NCCL before."""
 
 
 def stacks() -> list[dict[str, Any]]:
@@ -60,21 +59,23 @@ def groups() -> dict[str, list[int]]:
     return found
 
 
-def flight_recorder() -> tuple[dict[str, Any] | None, str]:
-    """The recorder's content, or why there is none."""
-    for name in _RECORDERS:
-        function = getattr(torch._C._distributed_c10d, name, None) if dist.is_available() else None
-        if function is None:
-            continue
+def flight_recorders() -> tuple[dict[str, dict[str, Any]], str]:
+    """The content of each flight recorder by its name, as torch writes it to JSON; and which failed,
+    or why there are no collectives. One that fails leaves the others."""
+    found: dict[str, dict[str, Any]] = {}
+    problems = []
+    for ring in rings():
         try:
-            content = json.loads(function())
-        except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises, the stacks are still of use
-            return None, f"torch's flight recorder failed: {type(error).__name__}"
-        if isinstance(content, dict):
-            if content.get("entries"):
-                return content, ""
-            return content, "torch's flight recorder is empty"
-    return None, f"torch {torch.__version__} has no flight recorder for this backend"
+            found[ring.name] = json.loads(json.dumps(ring.content()))
+        except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises, the others and the stacks are of use
+            problems.append(
+                f"torch's flight recorder of {ring.name} failed: {type(error).__name__}"
+            )
+    if not problems and not found:
+        problems = [f"torch {torch.__version__} has no flight recorder"]
+    elif not problems and not any(content.get("entries") for content in found.values()):
+        problems = [f"torch's flight recorders are empty ({', '.join(sorted(found))})"]
+    return found, "; ".join(problems)
 
 
 def _frames(innermost: FrameType | None) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from .rings import backends
+
 FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
 """Variable with the number of the first attempt of this run of the command."""
 RANK_VARIABLE = "TORCHSCALE_WATCH_RANK"
@@ -60,10 +62,14 @@ def world_size() -> int:
 
 
 def backend() -> str:
-    """Of torch.distributed; empty without."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    """The backend of torch.distributed, as it names itself: the device's where that has one of its
+    own; empty without."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return ""
+    names = backends()
+    if not names:
         return torch.distributed.get_backend()
-    return ""
+    return ",".join(sorted(names - {"gloo"} or names))
 
 
 def cpus() -> list[int]:

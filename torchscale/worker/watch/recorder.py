@@ -1,31 +1,40 @@
-"""Reads what torch's flight recorder of this process holds, each collective once.
+"""Reads what torch's flight recorders of this process hold, each collective once.
 
-The recorder is a ring that always is read as a whole: 4 µs for an entry, and 1 µs to unpack it. It
-is read when it is nearly full of new entries, so that each is read little more than once.
+A recorder is a ring that always is read as a whole: 4 µs for an entry, and 1 µs to unpack it. It is
+read when it is nearly full of new entries, so that each is read little more than once.
+
+The length of a collective on the device comes later than its call: torch's watchdog looks ten times
+a second for what has ended (``nccl2`` once a second). It is taken at the first reading after that.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, thread_time
-from typing import Any
+from time import monotonic, thread_time, time_ns
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from .beats import beat
 from .marks import DRAIN, DRAIN_END, Marks
+from .rings import rings
 
 DEFAULT_ENTRIES = 2_000
 """Of torch, where nothing else is asked for."""
 RING_ENTRIES = 512
 """Collectives that the recorder keeps, unless the job's environment says how many. Reading them
 takes 4 ms."""
+TIMED_RING_ENTRIES = 2_000
+"""The same where lengths are asked for: an entry has to be there still when its length has come."""
 _SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Of this torch, and of those before 2.9."""
+TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
+"""Has torch measure the length of NCCL's collectives."""
+_TRUE = ("1", "y", "yes", "t", "true", "on")
 _MOST_KEYS = 1_000
 """Different collectives that are told apart by their exact size; where sequences of any length make
 more, sizes are rounded up to powers of two."""
@@ -47,101 +56,239 @@ to the most seconds."""
 
 Call = tuple[int, int, int]
 """When it was called (nanoseconds since the epoch), its number in its group, its key."""
+SETTLED = -1
+"""In place of a key: all collectives until then have their lengths, or never will."""
+
+
+class Key(NamedTuple):
+    """What was called.
+
+    Attributes:
+        backend: That carries it out, as its recorder names it: ``nccl``.
+        group: Name of the process group.
+        operation: ``all_reduce``.
+        size: Bytes of the tensors that go in.
+        is_p2p: Whether it is a send or receive.
+    """
+
+    backend: str
+    group: str
+    operation: str
+    size: int
+    is_p2p: bool
 
 
 class Recorder:
-    """The flight recorder of this process.
+    """The flight recorders of this process.
 
     Attributes:
-        lost: Collectives that were overwritten before they were read.
-        keys: What was called, by number: process group, operation, bytes, whether it is a send or
-            receive.
-        exists: Whether this torch has a recorder for these collectives.
+        keys: What was called, by number.
+        exists: Whether this torch has a recorder.
+        is_timed: Whether lengths are asked for.
+        problems: Name of each recorder that failed → how; it is not read any more.
     """
 
     def __init__(self, marks: Marks) -> None:
-        self._dump = _find_dump()
-        self.exists = self._dump is not None
-        self.lost = 0
-        self.keys: list[tuple[str, str, int, bool]] = []
-        self._numbers: dict[tuple[str, str, int, bool], int] = {}
+        self.exists = bool(rings())
+        self.is_timed = timing_asked()
+        self.keys: list[Key] = []
+        self.problems: dict[str, str] = {}
+        self._numbers: dict[Key, int] = {}
+        self._lengths: list[int] = []
+        self._readers: dict[str, _Reader] = {}
         self._marks = marks
-        self._next = 0
-        self._capacity = _capacity()
         self._read_at = monotonic()
-        self._per_second = self._per_step = 0.0
         self._interval = _LONGEST_SECONDS
         self._beat = beat(self._interval)
         self._is_known = False
         self._steps = 0
+
+    @property
+    def lost(self) -> int:
+        """Collectives that were overwritten before they were read."""
+        return sum(reader.lost for reader in self._readers.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Name of each recorder → its collectives that were read."""
+        return {name: reader.read for name, reader in self._readers.items()}
 
     def is_due(self) -> bool:
         """Whether to read between two steps; called once after each."""
         self._steps += 1
         if not self._is_known:
             return True
-        expected = self._steps * self._per_step
-        is_nearly_full = expected + self._per_step > _FULL_SHARE * self._capacity
+        is_nearly_full = any(
+            (self._steps + 1) * reader.per_step > _FULL_SHARE * reader.room
+            for reader in self._readers.values()
+        )
         return is_nearly_full or beat(self._interval) != self._beat
 
     def is_urgent(self) -> bool:
         """Whether to read at once: within a step, or in a job without steps."""
         waited = monotonic() - self._read_at
-        return waited > 2 * self._interval or (
-            waited * self._per_second > _URGENT_SHARE * self._capacity
+        return waited > 2 * self._interval or any(
+            waited * reader.per_second > _URGENT_SHARE * reader.room
+            for reader in self._readers.values()
         )
 
     def drain(self) -> list[Call]:
-        """The collectives since the last call."""
-        if self._dump is None:
+        """The collectives since the last call, in the order of time."""
+        if not self.exists:
             return []
         self._marks.note(DRAIN)
-        began = thread_time()
+        began, looked_ns, now = thread_time(), time_ns(), monotonic()
+        calls: list[Call] = []
         with _no_collection():
-            content = pickle.loads(self._dump(True, False, False))  # noqa: S301 - of this very process
-            calls = self._new_calls(content.get("entries") or [])
-            del content
+            for name, entries in self._contents():
+                reader = self._readers.setdefault(name, _Reader(_capacity()))
+                new = reader.take(entries)
+                reader.note_rates(len(new), self._steps, now - self._read_at)
+                calls += [
+                    (entry["time_created_ns"], _number(entry), self._key(entry)) for entry in new
+                ]
+                if self.is_timed:
+                    self._note_lengths(reader, entries, new)
+                del entries, new
+        if self.is_timed:
+            pending = [reader.pending_since(looked_ns) for reader in self._readers.values()]
+            self._lengths += (min(pending, default=looked_ns), SETTLED, 0)
+        self._is_known |= bool(self._steps)
+        self._read_at, self._steps = now, 0
         wanted = round((thread_time() - began) / _READING_SHARE)
         self._interval = min(max(wanted, _LONGEST_SECONDS), _MOST_SECONDS)
         self._beat = beat(self._interval)
         self._marks.note(DRAIN_END)
-        return calls
+        return sorted(calls)
 
-    def _new_calls(self, entries: list[dict[str, Any]]) -> list[Call]:
-        now = monotonic()
-        new = [entry for entry in entries if entry["record_id"] >= self._next]
-        calls = [
-            (
-                entry["time_created_ns"],
-                entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"],
-                self._key(entry),
-            )
-            for entry in new
-        ]
-        if entries:
-            self.lost += max(0, entries[0]["record_id"] - self._next)
-            self._next = entries[-1]["record_id"] + 1
-            self._capacity = max(self._capacity, len(entries))
-            if self.lost:
-                self._capacity = len(entries)
-        if self._steps:
-            self._is_known = True
-            self._per_step = len(new) / self._steps
-        self._per_second = len(new) / max(now - self._read_at, 1e-3)
-        self._read_at, self._steps = now, 0
-        return calls
+    def take_lengths(self) -> list[int]:
+        """Rows of three since the last call: number in its group, key, nanoseconds on the device.
+        Where the key is :data:`SETTLED`, the first is a time, in nanoseconds since the epoch."""
+        taken, self._lengths = self._lengths, []
+        return taken
+
+    def _contents(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Name of each recorder and what it holds. One that fails leaves the others."""
+        for ring in rings():
+            if ring.name in self.problems:
+                continue
+            try:
+                entries = ring.content().get("entries") or []
+            except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises
+                self.problems[ring.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+                continue
+            yield ring.name, entries
+
+    def _note_lengths(
+        self, reader: _Reader, entries: list[dict[str, Any]], new: list[dict[str, Any]]
+    ) -> None:
+        reader.await_lengths(new)
+        for entry in reader.with_lengths(entries):
+            length = round(entry["duration_ms"] * 1e6)
+            self._lengths += (_number(entry), self._key(entry), length)
 
     def _key(self, entry: dict[str, Any]) -> int:
         size = _bytes(entry["input_sizes"], entry["input_dtypes"])
-        if len(self.keys) >= _MOST_KEYS:
-            size = 1 << size.bit_length()
-        _, _, operation = entry["profiling_name"].rpartition(":")
-        key = (entry["process_group"][0], operation, size, bool(entry["is_p2p"]))
+        backend, _, operation = entry["profiling_name"].rpartition(":")
+        group, is_p2p = entry["process_group"][0], bool(entry["is_p2p"])
+        key = Key(backend, group, operation, size, is_p2p)
+        if key not in self._numbers and len(self.keys) >= _MOST_KEYS:
+            key = key._replace(size=1 << size.bit_length())
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.keys)
             self.keys.append(key)
         return number
+
+
+class _Reader:
+    """Reads one ring.
+
+    Attributes:
+        read: Collectives so far.
+        lost: Those that were overwritten before.
+        per_step, per_second: New ones, as of the last readings.
+        room: New ones that it takes until one is lost.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.read = self.lost = 0
+        self.per_step = self.per_second = 0.0
+        self._capacity = capacity
+        self._next = 0
+        self._pending: dict[int, dict[str, Any]] = {}
+        self._ended: set[int] = set()
+
+    @property
+    def room(self) -> int:
+        """What awaits its length stays, too."""
+        return max(1, self._capacity - len(self._pending))
+
+    def take(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The entries that are new."""
+        if not entries:
+            return []
+        first, last = entries[0]["record_id"], entries[-1]["record_id"]
+        if last + 1 < self._next:  # torch was told to begin anew
+            self._next, self._pending = first, {}
+        self.lost += max(0, first - self._next)
+        new = [entry for entry in entries if entry["record_id"] >= self._next]
+        self._next = last + 1
+        self._capacity = max(self._capacity, len(entries))
+        if self.lost:
+            self._capacity = len(entries)
+        self.read += len(new)
+        return new
+
+    def note_rates(self, count: int, steps: int, seconds: float) -> None:
+        """Of new entries, over so many steps and seconds."""
+        if steps:
+            self.per_step = count / steps
+        self.per_second = count / max(seconds, 1e-3)
+
+    def await_lengths(self, new: list[dict[str, Any]]) -> None:
+        """Look for the lengths of these from now on."""
+        self._pending.update((entry["record_id"], entry) for entry in new)
+
+    def with_lengths(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The awaited ones that have their lengths now. Those that will never have one are awaited
+        no longer: they are gone, or have been retired without, or a later one of their group has
+        been, since torch's watchdog goes by their order. It retires an entry a moment before it
+        notes the length, so that this must be so twice."""
+        found, left = [], {}
+        latest = _latest_retired(entries)
+        over = set()
+        for entry in entries:
+            number = entry["record_id"]
+            if number not in self._pending:
+                continue
+            if entry.get("duration_ms") is not None:
+                found.append(entry)
+                continue
+            if entry["retired"] or number < latest.get(entry["pg_id"], -1):
+                over.add(number)
+            if number not in self._ended:
+                left[number] = entry
+        self._pending, self._ended = left, over
+        return found
+
+    def pending_since(self, now: int) -> int:
+        """When the first collective was called that awaits its length, less one; ``now`` where none
+        does. Nanoseconds since the epoch."""
+        called = (entry["time_created_ns"] - 1 for entry in self._pending.values())
+        return min(called, default=now)
+
+
+def _latest_retired(entries: list[dict[str, Any]]) -> dict[int, int]:
+    """Process group → its last entry that has been retired."""
+    return {entry["pg_id"]: entry["record_id"] for entry in entries if entry["retired"]}
+
+
+def _number(entry: dict[str, Any]) -> int:
+    """In its group; sends and receives have numbers of their own."""
+    if entry["is_p2p"]:
+        return int(entry["p2p_seq_id"])
+    return int(entry["collective_seq_id"])
 
 
 _WIDTHS = {
@@ -185,17 +332,37 @@ def _no_collection() -> Iterator[None]:
 
 
 def enlarge_ring() -> None:
-    """Have the recorder keep :data:`RING_ENTRIES`, where nothing or less is asked for. To be called
+    """Have the recorders keep :data:`RING_ENTRIES`, where nothing or less is asked for. To be called
     before the first process group is made."""
+    least = TIMED_RING_ENTRIES if timing_asked() else RING_ENTRIES
     for name in _SIZE_VARIABLES:
         value = os.environ.get(name, "")
-        if value.isdigit() and int(value) < RING_ENTRIES:
-            os.environ[name] = str(RING_ENTRIES)
+        if value.isdigit() and int(value) < least:
+            os.environ[name] = str(least)
     if not any(os.environ.get(name) for name in _SIZE_VARIABLES):
         newer, earlier = _SIZE_VARIABLES
-        os.environ[newer] = str(RING_ENTRIES)
+        os.environ[newer] = str(least)
         if _version() < _RENAMED_IN:
-            os.environ[earlier] = str(RING_ENTRIES)
+            os.environ[earlier] = str(least)
+
+
+def timing_asked() -> bool:
+    """Whether torch is to measure the length of collectives, by its variable."""
+    return os.environ.get(TIMING_VARIABLE, "").lower() in _TRUE
+
+
+def enable_timing() -> None:
+    """Have backends measure the length of their collectives that take no notice of the variable, as
+    ``nccl2``. Of groups that exist."""
+    if not dist.is_available():
+        return
+    for group in list(dist.distributed_c10d._world.pg_map):
+        try:
+            for kind in group._device_types:
+                if kind.type != "cpu":
+                    group._get_backend(kind)._enable_collectives_timing()  # type: ignore[attr-defined]
+        except Exception:  # noqa: BLE001, S112 - private to torch, and not every backend can
+            continue
 
 
 def _version() -> tuple[int, ...]:
@@ -204,20 +371,9 @@ def _version() -> tuple[int, ...]:
 
 
 def _capacity() -> int:
-    """Entries that the recorder keeps, by the variables that torch reads."""
+    """Entries that a recorder keeps, by the variables that torch reads."""
     for name in _SIZE_VARIABLES:
         value = os.environ.get(name, "")
         if value.isdigit():
             return int(value)
     return DEFAULT_ENTRIES
-
-
-def _find_dump() -> Callable[[bool, bool, bool], bytes] | None:
-    """The function that returns the ring as a pickle without stacks; ``None`` in a torch that has
-    none. It is private to torch: of every backend since 2.8, of NCCL alone before."""
-    module = getattr(torch._C, "_distributed_c10d", None)
-    for name in ("_dump_fr_trace", "_dump_nccl_trace"):
-        function = getattr(module, name, None)
-        if function is not None:
-            return function  # type: ignore[no-any-return]
-    return None

@@ -1,0 +1,113 @@
+"""Jobs whose collectives are kernels of a device, from what torch's flight recorder holds of them to
+the rank that is named. More of them in ``benchmarks/watch_device.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.analysis.job.jobs import Extra
+from tests.jobs.device_jobs import DeviceJob, named, watched
+from torchscale.jobs.job import WatchedJob
+from torchscale.schema.watch.report import WatchReport
+
+
+def slow(odd: int, milliseconds: float) -> Extra:
+    """A rank that takes longer in every step."""
+    return lambda rank, _: milliseconds * (rank == odd)
+
+
+def job_of(directory: Path, ranks: int, **settings: Any) -> WatchedJob:
+    job = watched(DeviceJob(ranks, **settings).write(directory))
+    assert job.problem == ""
+    return job
+
+
+def report_of(job: WatchedJob) -> WatchReport:
+    return job.report(1_700_000_100.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "settings"),
+    [
+        pytest.param(2, {"slow": slow(1, 4.0)}, id="buckets"),
+        pytest.param(4, {"slow": slow(3, 5.0), "strategy": "fsdp"}, id="fsdp"),
+        pytest.param(4, {"slow": slow(3, 6.0), "strategy": "tensor"}, id="tensor"),
+        pytest.param(2, {"late": slow(1, 60.0)}, id="host"),
+        pytest.param(4, {"slow": slow(3, 4.0), "hosts": 2}, id="hosts"),
+    ],
+)
+def test_the_rank_that_the_others_wait_for_is_named(
+    tmp_path: Path, ranks: int, settings: dict[str, Any]
+) -> None:
+    assert list(named(job_of(tmp_path, ranks, **settings))) == [("straggler", ranks - 1)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="equal"),
+        pytest.param({"late": slow(1, 15.0)}, id="late within what the host is ahead"),
+        pytest.param({"transfer": 12.0}, id="slow links"),
+    ],
+)
+def test_without_a_cause_nobody_is_named(tmp_path: Path, settings: dict[str, Any]) -> None:
+    assert not list(named(job_of(tmp_path, 2, **settings)))
+
+
+def test_what_is_said_is_what_was_measured(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, slow=slow(1, 4.0))
+    report = report_of(job)
+    (item,) = report.findings
+    assert item.finding.cost_seconds == pytest.approx(4e-3, rel=0.1)
+    assert item.finding.summary.startswith("the others wait 4.0")
+    assert item.collective == "all_reduce of 4.00 MiB"
+    first, second = report.per_rank
+    assert report.waits_by == "lengths"
+    assert first.wait_seconds == pytest.approx(4e-3, rel=0.1)
+    assert (first.blame, second.blame) == (0.0, 1.0)
+    assert first.transfer_seconds is None
+    assert first.own_seconds + 4e-3 == pytest.approx(second.own_seconds, rel=0.01)
+
+
+def test_a_rank_that_becomes_slow_is_named_with_the_step(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, slow=lambda rank, step: 5.0 * (rank == 1 and step >= 120))
+    (item,) = job.verdict.findings
+    assert item.finding.rank == 1
+    assert item.first == pytest.approx(120, abs=6)
+
+
+def test_a_pipeline_names_nobody_and_says_so(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, slow=slow(1, 8.0), sends=True)
+    assert not list(named(job))
+    assert any("sends and receives" in note for note in report_of(job).notes)
+
+
+def test_collectives_of_graphs_are_not_recorded_and_that_is_said(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, slow=slow(1, 8.0), captured=True)
+    assert not list(named(job))
+    assert any("CUDA graph" in note for note in report_of(job).notes)
+
+
+def test_without_lengths_nobody_is_named_and_the_option_is(tmp_path: Path) -> None:
+    made = DeviceJob(2, slow=slow(1, 8.0))
+    made.is_timed = False
+    job = watched(made.write(tmp_path))
+    report = report_of(job)
+    assert not list(named(job))
+    assert report.waits_by == "nothing"
+    assert report.per_rank[0].wait_seconds is None
+    assert any("watch --timing" in note for note in report.notes)
+
+
+def test_a_loss_that_is_read_now_and_then_is_no_pause(tmp_path: Path) -> None:
+    """The host waits for its device there, and issues its next steps at once."""
+    assert not job_of(tmp_path, 2, sync_every=40).verdict.findings
+
+
+def test_a_host_that_stops_for_a_second_is_a_pause(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, late=lambda rank, step: 1_000.0 * (rank == 1 and step % 40 == 20))
+    kinds = {item.finding.kind.value: item.finding for item in job.verdict.findings}
+    assert kinds["pauses"].confidence.value == "low"

@@ -11,13 +11,15 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +30,8 @@ WHEELS = ROOT / "build" / "gpu-check"
 MOST_WHEEL_BYTES = 60 << 20
 ALL_SECONDS = 480.0
 """For all checks together."""
+MOST_BESIDE, CORES_OF_A_CHECK = 4, 4
+"""Checks that run side by side where they judge no time, and cores for each."""
 END_SECONDS = 15.0
 """A command that is interrupted ends its ranks within seconds."""
 NEEDED = (
@@ -71,26 +75,12 @@ PREDICTION_ERROR = 0.15
 """CPU predictions were within 6 % (docs/tested-on.md); kernels on GPUs keep other things."""
 SAME_LOSS = 0.01
 """First losses of a compiled and an uncompiled model in fp32 differ in the order of sums alone."""
+JOB = "gpu_check_job"
+"""The program that is watched, and the model that is late."""
 WATCHED_STEPS = 200
-WATCHED = f"""
-import os
-import torch
-import torch.distributed as dist
-
-on_device = torch.cuda.is_available()
-device = torch.device("cuda" if on_device else "cpu", int(os.environ["LOCAL_RANK"]) * on_device)
-if on_device:
-    torch.cuda.set_device(device)
-dist.init_process_group("nccl" if on_device else "gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512).to(device))
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range({WATCHED_STEPS}):
-    model(torch.randn(64, 512, device=device)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-dist.destroy_process_group()
-"""
-"""A program of a user's own; it prints nothing, since the report goes to standard output."""
+BROUGHT = "brought-back"
+MOST_BYTES = 4 << 20
+"""Of a file that is brought back."""
 WATTS = (10.0, 1500.0)
 CELSIUS = (5.0, 110.0)
 
@@ -155,9 +145,13 @@ class Session:
     def run(self, *arguments: str, seconds: float) -> Ran:
         """Run a command of torchscale within ``seconds`` and the time left. Its JSON is read from
         standard output."""
+        return self.python("-m", "torchscale", *arguments, seconds=seconds)
+
+    def python(self, *arguments: str, seconds: float) -> Ran:
+        """The same for Python."""
         limit = max(1.0, min(seconds, self.ends - time.monotonic()))
         process = subprocess.Popen(
-            [sys.executable, "-m", "torchscale", *arguments],
+            [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -199,24 +193,40 @@ class Check:
         seconds: At most this long.
         run: The check.
         on_cpu: Whether it runs on a machine without a GPU as well, to prove the script.
+        beside: Whether it judges no time, and runs beside its neighbours of which that holds too,
+            as far as there are cores.
     """
 
     name: str
     seconds: float
     run: Callable[[Session, float], Outcome]
     on_cpu: bool = False
+    beside: bool = False
 
 
 def perform(
     checks: Sequence[Check], session: Session, on_outcome: Callable[[Check, Outcome], None]
 ) -> bool:
-    """Run the checks one after the other. Returns whether none failed."""
+    """Run the checks; ``on_outcome`` gets them in their order. Returns whether none failed."""
     sound = True
-    for check in checks:
-        outcome = _perform(check, session)
+    for check, outcome in _outcomes(checks, session):
         sound = sound and outcome.result != FAIL
         on_outcome(check, outcome)
     return sound
+
+
+def _outcomes(checks: Sequence[Check], session: Session) -> Iterator[tuple[Check, Outcome]]:
+    workers = min(MOST_BESIDE, (os.cpu_count() or 1) // CORES_OF_A_CHECK)
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        running: list[tuple[Check, Future[Outcome]]] = []
+        for check in checks:
+            if check.beside:
+                running.append((check, pool.submit(_perform, check, session)))
+                continue
+            yield from ((one, future.result()) for one, future in running)
+            running = []
+            yield check, _perform(check, session)
+        yield from ((one, future.result()) for one, future in running)
 
 
 def _perform(check: Check, session: Session) -> Outcome:
@@ -575,29 +585,149 @@ def recorded(tool: str) -> Callable[[Session, float], Outcome]:
 
 def watched(session: Session, seconds: float) -> Outcome:
     """A program that knows nothing of torchscale is watched: all its steps and collectives are
-    seen, and its device."""
-    program = session.directory / "watched.py"
-    program.write_text(WATCHED)
-    ranks = str(max(1, session.facts["software"].get("cuda_devices") or 1))
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks)
-    folder = ("-o", str(session.directory / "watched"))
-    ran = session.run(
-        "watch", *folder, "--json", "--", sys.executable, *launcher, str(program), seconds=seconds
-    )
+    seen, their lengths, and its device. They are in NCCL's recorder."""
+    ranks = max(1, session.facts["software"].get("cuda_devices") or 1)
+    ran = _watch(session, "watched", ranks, "--timing", seconds=seconds)
     if ran.document is None or ran.code != 0:
         return Outcome(FAIL, ran.problem())
     found = ran.document
-    device = "cuda" if session.cuda else "cpu"
+    device, recorder = ("cuda", "nccl") if session.cuda else ("cpu", "gloo")
     lost = sum(rank["lost_calls"] for rank in found["per_rank"])
+    recorded = min(rank["recorders"].get(recorder, 0) for rank in found["per_rank"])
     right = found["steps"] == WATCHED_STEPS and found["device"] == device and not lost
+    right = right and recorded >= WATCHED_STEPS
     figure = (
         f"{found['steps']} of {WATCHED_STEPS} steps on {found['device']} over {found['backend']}, "
+        f"{recorded} collectives in the recorder of {recorder}, waits by {found['waits_by']}, "
         f"{found['collector_share']:.2%} of a step for the collector"
     )
     problems = [rank["problem"] for rank in found["per_rank"] if rank["problem"]]
     if lost or problems:
         figure += "; " + "; ".join([f"{lost} collectives lost", *problems])
     return Outcome(PASS if right and not problems else FAIL, figure[:300])
+
+
+def _watch(
+    session: Session, name: str, ranks: int, *options: str, job: Sequence[str] = (), seconds: float
+) -> Ran:
+    """The program under ``watch``, in a folder of this name."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    program = str(session.directory / f"{JOB}.py")
+    folder = ("-o", str(session.directory / name))
+    command = (sys.executable, *launcher, program, "--steps", str(WATCHED_STEPS), *job)
+    return session.run("watch", *folder, *options, "--json", "--", *command, seconds=seconds)
+
+
+def late_rank_watched(backend: str, strategy: str) -> Callable[[Session, float], Outcome]:
+    """Of two ranks on one GPU the one that sleeps before each step is named: over gloo by its calls,
+    over NCCL, between which NCCL's sockets carry, by the lengths of collectives."""
+    late = "0.02" if backend == "nccl" else "0.006"
+    options = ("--timing",) if backend == "nccl" else ()
+    apart = ("--apart", "--read-loss") if backend == "nccl" else ()
+
+    def check(session: Session, seconds: float) -> Outcome:
+        job = ("--backend", backend, "--strategy", strategy, "--late", late, *apart)
+        name = f"late-{backend}-{strategy}"
+        ran = _watch(session, name, 2, *options, job=job, seconds=seconds)
+        if ran.document is None or ran.code != 0:
+            return Outcome(FAIL, ran.problem())
+        findings = [item["finding"] for item in ran.document["findings"]]
+        return _late_rank(findings, f"{ran.document['backend']}, by {ran.document['waits_by']}")
+
+    return check
+
+
+def late_rank_launched(session: Session, seconds: float) -> Outcome:
+    """The same as cells of a benchmark, with DistributedDataParallel and FSDP2."""
+    folder = ("-o", str(session.directory / "late-launches"))
+    ranks = ("--gpus", "2", "--launch.oversubscribe=true", "--strategy", "ddp,fsdp")
+    measure = ("--benchmark.preset=quick", "--benchmark.measure_steps=150")
+    model = ("--model", f"{JOB}:build", "--batch-size", "64")
+    ran = session.run("benchmark", *model, *ranks, *measure, *folder, "--json", seconds=seconds)
+    if ran.document is None:
+        return Outcome(FAIL, ran.problem())
+    outcomes = []
+    for cell in ran.document["cells"]:
+        if cell["state"] != "ok":
+            return Outcome(FAIL, f"{cell['state']}: {cell['reason']}"[:300])
+        findings = (cell["diagnosis"] or {}).get("findings", ())
+        outcomes.append(_late_rank(findings, str(cell["cell"]["strategy"])))
+    result = FAIL if any(one.result == FAIL for one in outcomes) else PASS
+    return Outcome(result, "; ".join(one.figure for one in outcomes))
+
+
+def late_rank_recorded(strategy: str) -> Callable[[Session, float], Outcome]:
+    """The same in a recording by torch.profiler."""
+
+    def check(session: Session, seconds: float) -> Outcome:
+        folder = ("-o", str(session.directory / f"late-recording-{strategy}"))
+        ranks = ("--gpus", "2", "--launch.oversubscribe=true", "--strategy", strategy)
+        bounds = ("--duration", "4s", "--max-steps", "60", "--tool", "kineto")
+        model = ("--model", f"{JOB}:build", "--batch-size", "64")
+        ran = session.run("profile", *model, *ranks, *bounds, *folder, "--json", seconds=seconds)
+        if ran.document is None:
+            return Outcome(FAIL, ran.problem())
+        return _late_rank(ran.document["findings"], strategy)
+
+    return check
+
+
+def _late_rank(findings: Sequence[Mapping[str, Any]], what: str) -> Outcome:
+    """Whether rank 1 alone is named as late; by how much is in the figure."""
+    named = [item for item in findings if item["kind"] == "straggler"]
+    told = "; ".join(item["summary"].partition(";")[0] for item in named)
+    right = [item["rank"] for item in named] == [1]
+    return Outcome(PASS if right else FAIL, f"{what}: {told or 'nobody is named'}"[:200])
+
+
+def hang_explained(session: Session, seconds: float) -> Outcome:
+    """Of two ranks over NCCL the one that does not call a collective is named while the other one
+    waits in it."""
+    job = ("--apart", "--hang", "16")
+    ran = _watch(session, "hang", 2, "--stall", "5s", job=job, seconds=seconds)
+    if ran.document is None:
+        return Outcome(FAIL, ran.problem())
+    verdict = ran.document["autopsy"]
+    if verdict is None:
+        return Outcome(FAIL, f"not seen; exit code {ran.code}")
+    read = next((text for text in verdict["evidence"] if "recorders read" in text), "")
+    right = verdict["ranks"] == [1] and verdict["collective"] is not None
+    return Outcome(PASS if right else FAIL, f"{verdict['summary']}; {read}"[:300])
+
+
+def graphs_beside_watch(session: Session, seconds: float) -> Outcome:
+    """The collector's readings of the flight recorders leave the capture of CUDA graphs alone."""
+    ran = _watch(session, "graphs", 1, job=("--capture",), seconds=seconds)
+    if ran.code != 0 or ran.document is None:
+        return Outcome(FAIL, ran.problem())
+    read = ran.document["per_rank"][0]["recorders"]
+    return Outcome(PASS, f"two graphs captured beside readings; {read}")
+
+
+def timing_cost(session: Session, seconds: float) -> Outcome:
+    """What timing costs; no limit is judged."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
+    ran = session.python(*launcher, str(session.directory / f"{JOB}.py"), "--cost", seconds=seconds)
+    return Outcome(PASS if ran.code == 0 else FAIL, ran.said if ran.code == 0 else ran.problem())
+
+
+def brought_back(session: Session, seconds: float) -> Outcome:
+    """Small files for who develops this: dumps of the recorders, a recording, facts, records."""
+    folder = session.directory / BROUGHT
+    folder.mkdir(exist_ok=True)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
+    program = (str(session.directory / f"{JOB}.py"), "--steps", "20", "--dump", str(folder))
+    ran = session.python(*launcher, *program, seconds=seconds)
+    facts = json.dumps(session.facts, indent=1)
+    (folder / "facts.json").write_text(facts, encoding="utf-8")
+    wanted = ("**/record.json", "**/watch.json", "**/*trace*.json*", "hang/hang/*.json")
+    for path in sorted(found for pattern in wanted for found in session.directory.glob(pattern)):
+        if BROUGHT not in path.parts and path.stat().st_size <= MOST_BYTES:
+            name = "-".join(path.relative_to(session.directory).parts)
+            shutil.copy(path, folder / name)
+    sizes = [path.stat().st_size for path in folder.iterdir()]
+    figure = f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB in {BROUGHT}/"
+    return Outcome(PASS, figure) if ran.code == 0 else Outcome(FAIL, ran.problem())
 
 
 def report(session: Session, seconds: float) -> Outcome:
@@ -618,6 +748,7 @@ CHECKS = (
     Check("device in the catalogue", 5, device_known),
     Check("driver (NVML)", 5, driver),
     Check("NCCL all-reduce", 5, nccl),
+    Check("watch and NCCL's recorder", 60, watched, on_cpu=True),
     Check("training in fp32", 150, training("fp32"), on_cpu=True),
     Check("training in bf16", 5, training("bf16")),
     Check("training in fp8", 5, training("fp8")),
@@ -626,19 +757,28 @@ CHECKS = (
     Check("telemetry", 5, telemetry),
     Check("report", 30, report, on_cpu=True),
     Check("peak rates", 60, peak_rates),
-    Check("memory predicted", 60, memory_prediction),
-    Check("out of memory", 45, out_of_memory),
-    Check("torch.profiler", 60, recorded("kineto")),
-    Check("nsys", 90, recorded("nsys")),
-    Check("FSDP over NCCL", 60, sharded),
-    Check("watch", 60, watched, on_cpu=True),
+    Check("late rank over NCCL, watch", 60, late_rank_watched("nccl", "ddp")),
+    Check("late rank over gloo, DDP, watch", 60, late_rank_watched("gloo", "ddp")),
+    Check("late rank over gloo, FSDP2, watch", 80, late_rank_watched("gloo", "fsdp")),
+    Check("late rank over gloo, launches", 100, late_rank_launched),
+    Check("late rank over gloo, DDP, recording", 80, late_rank_recorded("ddp")),
+    Check("late rank over gloo, FSDP2, recording", 80, late_rank_recorded("fsdp")),
+    Check("cost of timing", 60, timing_cost),
+    Check("hang over NCCL", 80, hang_explained, beside=True),
+    Check("graphs beside watch", 60, graphs_beside_watch, beside=True),
+    Check("memory predicted", 60, memory_prediction, beside=True),
+    Check("out of memory", 45, out_of_memory, beside=True),
+    Check("torch.profiler", 60, recorded("kineto"), beside=True),
+    Check("nsys", 90, recorded("nsys"), beside=True),
+    Check("FSDP over NCCL", 60, sharded, beside=True),
     Check("collectives", 90, collectives),
-    Check("compile", 100, compiled("default")),
-    Check("compile reduce-overhead", 100, compiled("reduce-overhead")),
-    Check("compile max-autotune", 150, compiled("max-autotune")),
-    Check("largest batch", 120, max_batch),
+    Check("compile", 100, compiled("default"), beside=True),
+    Check("compile reduce-overhead", 100, compiled("reduce-overhead"), beside=True),
+    Check("compile max-autotune", 150, compiled("max-autotune"), beside=True),
+    Check("largest batch", 120, max_batch, beside=True),
+    Check("brought back", 60, brought_back, on_cpu=True),
 )
-"""In the order of what they tell in the time that is there."""
+"""In the order of what they tell in the time that is there; those that judge times run alone."""
 
 
 def _measured(session: Session) -> dict[str, Any]:
@@ -760,6 +900,7 @@ def run_checks(directory: Path, wheels: Path, only: Sequence[str]) -> int:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).strip(":"),
     }
+    shutil.copy(ROOT / "scripts" / f"{JOB}.py", directory)
     session = Session(directory, environment, time.monotonic() + ALL_SECONDS)
     rows: list[tuple[str, Outcome]] = []
 

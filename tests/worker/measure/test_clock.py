@@ -7,10 +7,11 @@ import ast
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import torchscale.worker
-from torchscale.worker.measure.clock import HostClock
+from torchscale.worker.measure.clock import CudaEventClock, HostClock
 
 NAMES = {"perf_counter", "monotonic", "time", "process_time", "sleep"}
 
@@ -37,3 +38,28 @@ def test_no_module_of_the_worker_looks_a_clock_up_when_it_is_called() -> None:
         and node.attr in NAMES
     ]
     assert found == []
+
+
+class Event:
+    """A device's event: the time to another one is a float of 32 bits, in milliseconds."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self.milliseconds = milliseconds
+
+    def elapsed_time(self, other: Event) -> float:
+        return float(np.float32(other.milliseconds - self.milliseconds))
+
+    def synchronize(self) -> None:
+        """It has passed."""
+
+
+def test_a_step_is_exact_to_a_microsecond_after_ten_minutes() -> None:
+    """Times since the first mark alone would be exact to 60 µs there."""
+    clock = CudaEventClock()
+    step = 7.1234
+    marks = [step * number for number in range(100_000)]
+    clock._marks = [Event(mark) for mark in marks]  # type: ignore[misc]
+    seconds = np.array(clock.read())
+    assert seconds[0] == 0.0
+    assert seconds[-1] == pytest.approx(marks[-1] / 1e3, rel=1e-7)
+    assert np.abs(np.diff(seconds) * 1e3 - step).max() < 1e-3

@@ -11,6 +11,10 @@ from typing import Protocol
 
 import torch
 
+_ANCHOR_MS = 1_000.0
+"""CUDA gives the time between two events as a float of milliseconds: over a second it is exact to
+60 ns, over ten minutes to 60 µs."""
+
 
 class Clock(Protocol):
     """Takes marks during a batch of steps, which are read after it."""
@@ -61,7 +65,12 @@ class CudaEventClock:
         if not marks:
             return []
         marks[-1].synchronize()
-        seconds = [marks[0].elapsed_time(event) / 1e3 for event in marks]
+        seconds, before, anchor = [], 0.0, marks[0]
+        for event in marks:
+            since = anchor.elapsed_time(event)
+            seconds.append((before + since) / 1e3)
+            if since >= _ANCHOR_MS:
+                before, anchor = before + since, event
         self._free.extend(marks)
         return seconds
 

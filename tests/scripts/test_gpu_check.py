@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -136,7 +137,9 @@ def test_without_a_gpu_nothing_of_cuda_is_judged_and_the_script_is_proven(tmp_pa
 def test_a_check_that_is_late_or_misses_something_fails(tmp_path: Path) -> None:
     late = session(tmp_path)
     late.ends = time.monotonic() - 1
-    assert outcome(checks("pass")[0], late) == script.Outcome("fail", "not begun: 480 s were over")
+    assert outcome(checks("pass")[0], late) == script.Outcome(
+        "fail", "not begun: the time for all checks was over"
+    )
 
     def lacking(session: Any, seconds: float) -> Any:
         return session.facts["nothing"]
@@ -333,10 +336,14 @@ def test_recordings(tmp_path: Path) -> None:
     )
 
 
+def watched_rank(**changes: Any) -> dict[str, Any]:
+    return {"lost_calls": 0, "problem": "", "recorders": {"gloo": 0, "nccl": 404}, **changes}
+
+
 def watch_report(**changes: Any) -> dict[str, Any]:
-    rank = {"lost_calls": 0, "problem": ""}
     whole = {
-        "steps": 200, "device": "cuda", "backend": "nccl", "collector_share": 0.0021, "per_rank": [rank],
+        "steps": 200, "device": "cuda", "backend": "nccl", "waits_by": "lengths", "collector_share": 0.0021,
+        "per_rank": [watched_rank()], "findings": [], "autopsy": None,
     }  # fmt: skip
     return {**whole, **changes}
 
@@ -344,11 +351,12 @@ def watch_report(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "result", "figure"),
     [
-        ({}, "pass", "200 of 200 steps on cuda over nccl, 0.21% of a step"),
+        ({}, "pass", "200 of 200 steps on cuda over nccl, 404 collectives in"),
         ({"steps": 140}, "fail", "140 of 200 steps"),
         ({"device": "cpu"}, "fail", "on cpu over nccl"),
-        ({"per_rank": [{"lost_calls": 7, "problem": ""}]}, "fail", "7 collectives lost"),
-        ({"per_rank": [{"lost_calls": 0, "problem": "KeyError: 'x'"}]}, "fail", "KeyError"),
+        ({"per_rank": [watched_rank(lost_calls=7)]}, "fail", "7 collectives lost"),
+        ({"per_rank": [watched_rank(problem="KeyError: 'x'")]}, "fail", "KeyError"),
+        ({"per_rank": [watched_rank(recorders={"gloo": 404, "nccl": 0})]}, "fail", "0 collectives"),
     ],
 )
 def test_a_watched_program_is_seen_whole(
@@ -357,7 +365,6 @@ def test_a_watched_program_is_seen_whole(
     outcome = script.watched(session(tmp_path, document=watch_report(**changes)), 5)
     assert outcome.result == result
     assert figure in outcome.figure
-    compile((tmp_path / "watched.py").read_text(), "watched.py", "exec")
 
 
 def test_a_watched_program_that_fails_is_no_pass(tmp_path: Path) -> None:
@@ -488,3 +495,75 @@ def test_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
     assert results["MFU below 100 %"][2] == "no CUDA device"
     assert "report.md" in results["report"][2]
     assert (tmp_path / "out" / "gpu_check.txt").read_text() == done.stdout
+
+
+def straggler(rank: int = 1, kind: str = "straggler") -> dict[str, Any]:
+    return {"kind": kind, "rank": rank, "summary": f"rank {rank} is 6 ms late; look there"}
+
+
+@pytest.mark.parametrize(
+    ("findings", "result", "figure"),
+    [
+        ([straggler()], "pass", "rank 1 is 6 ms late"),
+        ([straggler(), straggler(0, "pauses")], "pass", "rank 1 is 6 ms late"),
+        ([straggler(0)], "fail", "rank 0 is 6 ms late"),
+        ([straggler(), straggler(0)], "fail", "rank 0 is 6 ms late"),
+        ([], "fail", "nobody is named"),
+    ],
+)
+def test_the_late_rank_alone_is_to_be_named(
+    findings: list[dict[str, Any]], result: str, figure: str, tmp_path: Path
+) -> None:
+    watched = watch_report(findings=[{"finding": item} for item in findings])
+    launched = {"cells": [{**cell(), "diagnosis": {"findings": findings}}]}
+    for check, document in (
+        (script.late_rank_watched("nccl", "ddp"), watched),
+        (script.late_rank_launched("fsdp"), launched),
+        (script.late_rank_recorded("ddp"), {"findings": findings}),
+    ):
+        found = check(session(tmp_path, document=document), 5)
+        assert (found.result, figure in found.figure) == (result, True)
+        assert check(session(tmp_path, code=1), 5).result == "fail"
+
+
+def test_a_hang_is_to_be_explained_by_the_recorders(tmp_path: Path) -> None:
+    verdict = {
+        "ranks": [1], "collective": {"operation": "all_reduce"}, "summary": "rank 1 never called it",
+        "evidence": ["flight recorders read: nccl (404)"],
+    }  # fmt: skip
+    found = script.hang_explained(session(tmp_path, document=watch_report(autopsy=verdict)), 5)
+    assert found == script.Outcome(
+        "pass", "rank 1 never called it; flight recorders read: nccl (404)"
+    )
+    for wrong in ({**verdict, "ranks": [0]}, {**verdict, "collective": None}, None):
+        report = watch_report(autopsy=wrong)
+        assert script.hang_explained(session(tmp_path, document=report), 5).result == "fail"
+
+
+def test_graphs_that_cannot_be_captured_beside_watch_fail(tmp_path: Path) -> None:
+    check = script.graphs_beside_watch
+    assert check(session(tmp_path, document=watch_report()), 5).result == "pass"
+    assert check(session(tmp_path, document=watch_report(), code=1), 5).result == "fail"
+
+
+def test_checks_that_judge_no_time_run_side_by_side_and_are_told_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    both = threading.Barrier(2, timeout=30)
+
+    def waits(made: Any, seconds: float) -> Any:
+        both.wait()
+        return script.Outcome("pass", "")
+
+    def alone(made: Any, seconds: float) -> Any:
+        return script.Outcome("pass", "")
+
+    chosen = (
+        script.Check("first", 30, waits, beside=True),
+        script.Check("second", 30, waits, beside=True),
+        script.Check("third", 30, alone),
+    )
+    seen: list[str] = []
+    assert script.perform(chosen, session(tmp_path), lambda check, _: seen.append(check.name))
+    assert seen == ["first", "second", "third"]

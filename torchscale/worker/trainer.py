@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from torchscale.catalog.backends import runs_on_device
 from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.documents import DocumentStep
@@ -529,8 +530,10 @@ class GradientSyncWatch:
 
 
 def _passes_python(cell: TrainingCell, ranks: Ranks) -> bool:
-    """Whether waits of eager code block the host, so that they can be timed there."""
-    return ranks.device.type == "cpu" and ranks.world_size > 1 and not cell.compile
+    """Whether waits of eager code block the host, so that they can be timed there: those of gloo,
+    also where ranks share a GPU."""
+    blocks = not runs_on_device(ranks.backend)
+    return blocks and ranks.world_size > 1 and not cell.compile
 
 
 def _with_experts(

@@ -25,7 +25,7 @@ from torchscale.schema.profiles.finding import Confidence, CostBasis, FindingKin
 from torchscale.schema.profiles.span import RankTrace, Trace
 from torchscale.traces.columns import CollectiveRow, make_collectives, make_steps, no_spans
 from torchscale.traces.kineto.reader import read_kineto
-from torchscale.traces.recordings import read_recordings
+from torchscale.traces.recordings import find_recordings, read_recordings
 
 STEPS = 25
 PERIOD = 1000.0
@@ -478,3 +478,16 @@ def test_of_very_many_ranks_the_late_one_is_in_the_picture() -> None:
     assert timeline is not None
     assert len(timeline.ranks) <= 64
     assert 77 in [rank.rank for rank in timeline.ranks]
+
+
+def test_ranks_that_share_a_gpu_over_gloo_are_compared_by_its_collectives() -> None:
+    """What two real ranks on one GPU left: kernels, and gloo's threads on the host."""
+    recorded = Path(__file__).parents[2] / "data" / "gloo_on_gpu"
+    found = analyze_trace(read_recordings(find_recordings([recorded])))
+    assert found.window.steps == 25
+    (straggler,) = (item for item in found.findings if item.kind is FindingKind.STRAGGLER)
+    assert straggler.rank == 1
+    first, second = found.per_rank
+    assert (first.blame_percent, second.blame_percent) == pytest.approx((0.0, 100.0), abs=1.0)
+    (collective,) = found.collectives
+    assert (collective.op, collective.count) == ("all_reduce", 25)

@@ -210,17 +210,17 @@ class ColumnBuilder:
         spans = join_spans(self._parts)
         spans.start[:] += base
         spans.end[:] += base
-        if self._kernels or self._on_device:
-            rows = nccl_rows(self._kernels, base)
-        else:
+        # gloo runs on the host, also where it carries what a device computed.
+        by_gloo = bool(self._completions) and not self._kernels
+        if by_gloo or not self._on_device:
             rows = gloo_rows(self._calls, self._completions, base)
+        else:
+            rows = nccl_rows(self._kernels, base)
         peak = self._peaks[_CUDA if self._on_device else _CPU]
         return EventColumns(
             spans=spans,
             names=self._names.names,
-            collectives=make_collectives(
-                rows, peers_within_group=not (self._kernels or self._on_device)
-            ),
+            collectives=make_collectives(rows, peers_within_group=by_gloo or not self._on_device),
             steps=make_steps(
                 StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps
             ),

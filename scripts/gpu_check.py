@@ -663,7 +663,7 @@ def late_rank_recorded(strategy: str) -> Callable[[Session, float], Outcome]:
     def check(session: Session, seconds: float) -> Outcome:
         folder = ("-o", str(session.directory / f"late-recording-{strategy}"))
         ranks = ("--gpus", "2", "--launch.oversubscribe=true", "--strategy", strategy)
-        bounds = ("--duration", "4s", "--max-steps", "60", "--tool", "kineto")
+        bounds = ("--duration", "15s", "--max-steps", "40", "--tool", "kineto")
         model = ("--model", f"{JOB}:build", "--batch-size", "64")
         ran = session.run("profile", *model, *ranks, *bounds, *folder, "--json", seconds=seconds)
         if ran.document is None:
@@ -758,15 +758,16 @@ CHECKS = (
     Check("report", 30, report, on_cpu=True),
     Check("peak rates", 60, peak_rates),
     Check("cost of timing", 60, timing_cost),
+    Check("late rank over gloo, DDP, recording", 80, late_rank_recorded("ddp")),
+    Check("late rank over gloo, FSDP2, recording", 80, late_rank_recorded("fsdp")),
     Check("collectives", 90, collectives),
+    Check("compile max-autotune", 240, compiled("max-autotune"), beside=True),
     Check("watch and NCCL's recorder", 80, watched, on_cpu=True, beside=True),
     Check("late rank over NCCL, watch", 80, late_rank_watched("nccl", "ddp"), beside=True),
     Check("late rank over gloo, DDP, watch", 80, late_rank_watched("gloo", "ddp"), beside=True),
     Check("late rank over gloo, FSDP2, watch", 80, late_rank_watched("gloo", "fsdp"), beside=True),
     Check("late rank over gloo, DDP, launch", 80, late_rank_launched("ddp"), beside=True),
     Check("late rank over gloo, FSDP2, launch", 80, late_rank_launched("fsdp"), beside=True),
-    Check("late rank over gloo, DDP, recording", 80, late_rank_recorded("ddp"), beside=True),
-    Check("late rank over gloo, FSDP2, recording", 80, late_rank_recorded("fsdp"), beside=True),
     Check("hang over NCCL", 80, hang_explained, beside=True),
     Check("graphs beside watch", 80, graphs_beside_watch, beside=True),
     Check("memory predicted", 60, memory_prediction, beside=True),
@@ -776,7 +777,6 @@ CHECKS = (
     Check("FSDP over NCCL", 60, sharded, beside=True),
     Check("compile", 120, compiled("default"), beside=True),
     Check("compile reduce-overhead", 120, compiled("reduce-overhead"), beside=True),
-    Check("compile max-autotune", 150, compiled("max-autotune"), beside=True),
     Check("largest batch", 120, max_batch, beside=True),
     Check("brought back", 60, brought_back, on_cpu=True),
 )

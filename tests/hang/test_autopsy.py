@@ -41,3 +41,13 @@ def test_processes_are_judged_like_dumps_with_what_was_noted_of_them(
     found = autopsy_of_process(4711)
     assert (found.cause, found.ranks) == (HangCause.RANK_MISSING, (1,))
     assert any("py-spy is not installed" in line for line in found.evidence)
+
+
+def test_what_two_real_ranks_over_nccl_left_while_they_hung_is_explained() -> None:
+    """gloo's recorder was empty there, and NCCL's full."""
+    recorded = Path(__file__).parent.parent / "data" / "nccl" / "hang"
+    found = autopsy_of_dumps(recorded)
+    assert (found.cause, found.ranks) == (HangCause.RANK_MISSING, (1,))
+    assert found.collective is not None
+    assert (found.collective.operation, found.collective.sequence) == ("all_reduce", 405)
+    assert found.evidence[-1].endswith("gloo (none), nccl (25)")

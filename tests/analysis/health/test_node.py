@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -539,3 +540,12 @@ def test_settings_that_were_not_read_are_no_pass() -> None:
             Status.WARN,
             "could not be checked: PermissionError: /proc",
         )
+
+
+def test_a_real_node_with_one_gpu_is_fit() -> None:
+    """Its driver tells no NVLinks, and it has no nsys."""
+    recorded = Path(__file__).parents[2] / "data" / "h200" / "facts.json"
+    facts = NodeFacts.model_validate_json(recorded.read_bytes())
+    found = validate_facts(facts, Requirements())
+    assert found.verdict == "Fit for training on 1 GPU. 1 warning: Nsight Systems."
+    assert [check.title for check in found.checks if check.status is Status.FAIL] == []

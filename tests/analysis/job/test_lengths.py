@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,3 +187,20 @@ def test_waits_for_one_rank_in_two_groups_at_once_count_once() -> None:
     assert steps.wait[0, 0] * 1e3 == pytest.approx(6.0 + 3.0)
     assert steps.blame[1, 0] * 1e3 == pytest.approx(6.0 + 3.0)
     assert steps.blame[2, 0] * 1e3 == pytest.approx(3.0 + 3.0)
+
+
+def test_two_real_ranks_over_nccl_of_which_one_slept() -> None:
+    """20 ms before each step, which is seen in those steps before which the device had nothing left
+    to do. Both used one GPU, which gives each process slices of time."""
+    recorded = Path(__file__).parents[2] / "data" / "nccl"
+    events = []
+    for number in (0, 1):
+        dump = json.loads((recorded / f"timed-rank-{number}.json").read_text())
+        reduced = [one for one in dump["entries"] if one["profiling_name"] == "nccl:all_reduce"]
+        events.append(rank(*((0, one["collective_seq_id"], one["duration_ms"]) for one in reduced)))
+    first, second = waits(events)
+    seconds = dict(zip(events[0].calls.sequence.tolist(), first.wait.tolist(), strict=True))
+    assert {number for number, wait in seconds.items() if wait > 15 * MS} == {4, 7, 19, 35}
+    longest = int(np.argmax(first.wait))
+    assert first.last[longest] == 1
+    assert second.wait[longest] == 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import pickle
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -352,3 +354,25 @@ def test_a_ring_with_lengths_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     module.enlarge_ring()
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == "2000"
+
+
+def test_what_nccl_wrote_on_a_gpu_has_the_length_of_each_collective(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A real dump; another of the same rank, at the end of its last step, lacks the last lengths."""
+    recorded = Path(__file__).parents[2] / "data" / "nccl"
+    whole = (recorded / "timed-rank-0.pickle").read_bytes()
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "1")
+    has_recorders(monkeypatch, _dump_fr_trace=dumps(), _dump_nccl_trace=lambda *_: whole)
+    recorder = Recorder(Marks())
+    calls = recorder.drain()
+    rows = recorder.take_lengths()
+    assert (len(calls), len(rows) // 3 - 1) == (58, 58)
+    assert rows[-2] == SETTLED
+    operations = {recorder.keys[key].operation for _, _, key in calls}
+    assert {"all_reduce", "_all_gather_base", "allreduce_coalesced", "send 0->1"} <= operations
+    running = pickle.dumps(json.loads((recorded / "running-rank-0.json").read_text()))
+    has_recorders(monkeypatch, _dump_nccl_trace=lambda *_: running)
+    recorder = Recorder(Marks())
+    assert len(recorder.drain()) == 50
+    assert len(recorder.take_lengths()) // 3 - 1 == 44

@@ -96,11 +96,11 @@ class Chains:
 
     def ends(self, group: int, count: int) -> NDArray[np.bool_]:
         """Of the places of a step with so many collectives: whether its lateness is not that of the
-        next place."""
+        next place. So it is where nothing is known yet, or nothing ever changes."""
         ends = np.ones(count, np.bool_)
         if (group, count) in self._sums and count > 1:
             both, one = self._sums[group, count]
-            ends[:-1] = both < _LINKED * one
+            ends[:-1] = (both < _LINKED * one) | (one == 0)
         return ends
 
 

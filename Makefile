@@ -3,6 +3,7 @@
 # make fast     lint, types, import contracts and the tests that start no process and need no torch
 # make fix      apply the fixes that ruff knows, and format the code
 # make pythons  tests of the core on the oldest and the newest further Python of this machine
+# make torches  tests that a version of torch can break, on other versions; one alone: make torches TORCH=newest
 # make mutants  change modules at random and list the changes that no test notices
 # make install  set up alone: .venv/bin/torchscale works afterwards
 # make site     the documentation as a site in build/site
@@ -21,7 +22,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons mutants campaign faults site clean
+.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons torches mutants campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -83,6 +84,10 @@ unit-quiet: $(VENV)/.installed-dev
 pythons: $(VENV)/.installed-dev
 	$(BIN)/python scripts/pythons.py
 
+# Each takes 5 GB and three to five minutes. TORCH names one, as newest or 2.10.0.
+torches: $(VENV)/.installed-dev
+	$(BIN)/python scripts/torches.py $(TORCH)
+
 # Of the modules that judge and that must not lose or reveal anything; more with SAMPLE=40, all with 0.
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python scripts/mutants.py --sample $(SAMPLE)
@@ -114,6 +119,7 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/hang_autopsy.py
 	$(BIN)/python benchmarks/watch.py
 	$(BIN)/python benchmarks/watch.py --cost
+	PYTHONPATH=. $(BIN)/python benchmarks/watch_device.py
 	PYTHONPATH=. $(BIN)/python benchmarks/strangers.py
 	$(BIN)/python benchmarks/tuning.py
 	$(BIN)/python benchmarks/prediction_nodes.py

@@ -22,12 +22,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # comes with pytest
+from environments import ROOT, environment, project, requirements, run, run_tests
 
-ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build" / "pythons"
 TESTS = (
     "tests/cli/test_history.py",
@@ -60,8 +56,6 @@ LEFT_OUT = (
     "--ignore=tests/store/test_damaged_files.py",
     "--ignore=tests/traces/test_soundness.py",
 )
-TOOLS = ("hypothesis", "jsonschema", "junitparser", "pytest", "pytest-timeout", "pytest-xdist")
-"""Of the extra ``dev``."""
 _INSTALL_SECONDS = 300
 _TEST_SECONDS = 480
 _ASK_SECONDS = 10
@@ -91,91 +85,34 @@ def ends(minors: Sequence[int]) -> list[int]:
     return sorted({min(minors), max(minors)}) if minors else []
 
 
-def requirements(project: dict[str, object]) -> list[str]:
-    """What the core and its tests need.
-
-    Args:
-        project: The table ``project`` of pyproject.toml.
-    """
-    core, extras = project["dependencies"], project["optional-dependencies"]
-    if not isinstance(core, list) or not isinstance(extras, dict):
-        raise TypeError(f"expected a list and a table, found {type(core)} and {type(extras)}")
-    tools = [line for line in extras["dev"] if re.split(r"[^\w-]", line)[0] in TOOLS]
-    return [*core, *tools, "tomli; python_version < '3.11'"]
-
-
-def environment(python: Path, directory: Path, needed: Sequence[str]) -> Path:
-    """The interpreter of an environment with ``needed``; one that is complete is taken as it is."""
-    inside, stamp = directory / "bin" / "python", directory / ".installed"
-    wanted = "\n".join([str(python), *needed])
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
-        return inside
-    shutil.rmtree(directory, ignore_errors=True)
-    _run([str(python), "-m", "venv", str(directory)], _INSTALL_SECONDS)
-    options = [
-        "--quiet",
-        "--no-compile",
-        "--disable-pip-version-check",
-        "-c",
-        str(ROOT / "constraints.txt"),
-    ]
-    _run([str(inside), "-m", "pip", "install", *options, *needed], _INSTALL_SECONDS)
-    stamp.write_text(wanted, encoding="utf-8")
-    return inside
-
-
 def tests_on(minor: int, python: Path, needed: Sequence[str]) -> tuple[int, str]:
     """Exit code and the last lines of the tests on this interpreter."""
+    pins = ("-c", str(ROOT / "constraints.txt"))
+    arguments = ("-m", "not slow and not quiet", *LEFT_OUT, *TESTS)
     try:
-        inside = environment(python, ENVIRONMENTS / f"3.{minor}", needed)
-        options = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not quiet"]
-        done = _run(
-            [str(inside), "-m", "pytest", *options, *LEFT_OUT, *TESTS], _TEST_SECONDS, check=False
+        inside = environment(
+            python, ENVIRONMENTS / f"3.{minor}", needed, pins, seconds=_INSTALL_SECONDS
         )
+        return run_tests(inside, arguments, ENVIRONMENTS / f"3.{minor}.log", _TEST_SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         return 1, f"{error}\n{error.stdout or ''}\n{error.stderr or ''}"
-    (ENVIRONMENTS / f"3.{minor}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    shown = (
-        done.stdout.splitlines()[-1:] if done.returncode == 0 else done.stdout.splitlines()[-60:]
-    )
-    return done.returncode, "\n".join(shown)
 
 
 def _minor(python: Path) -> int | None:
     """``None`` for what does not run, as shims of pyenv whose version is not chosen."""
     command = [str(python), "-c", "import ensurepip, sys; print(sys.version_info.minor)"]
     try:
-        done = _run(command, _ASK_SECONDS)
+        done = run(command, _ASK_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return None
     return int(done.stdout)
 
 
-def _run(
-    command: Sequence[str], seconds: float, *, check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST", "PYTHON", "COV"))
-    }
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=variables,
-        check=check,
-        timeout=seconds,
-        capture_output=True,
-        text=True,
-    )
-
-
 def main() -> int:
     """Test on the versions that are named, else on the oldest and the newest further one."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    supported = [
-        int(minor) for minor in re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))
-    ]
+    table = project()
+    classifiers = " ".join(map(str, table["classifiers"]))  # type: ignore[call-overload]
+    supported = [int(minor) for minor in re.findall(r"Python :: 3\.(\d+)", classifiers)]
     asked = [int(version.partition(".")[2]) for version in sys.argv[1:]]
     further = asked or [minor for minor in supported if minor != sys.version_info.minor]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -188,7 +125,7 @@ def main() -> int:
         return 0
     chosen = asked or ends(list(found))
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
-    needed = requirements(project)
+    needed = requirements(table)
     with ThreadPoolExecutor() as pool:
         ended = list(pool.map(lambda minor: tests_on(minor, found[minor], needed), chosen))
     for minor, (code, text) in zip(chosen, ended, strict=True):

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import torchscale, time
-print(torchscale.watch("job"))
+import os, torchscale, time
+print(torchscale.watch("job", timing=True))
+print(os.environ["TORCH_NCCL_ENABLE_TIMING"])
 import torch
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -36,7 +37,7 @@ def test_a_program_with_the_line_is_followed_to_its_end(tmp_path: Path) -> None:
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip() == str(tmp_path / "job")
+    assert done.stdout.split() == [str(tmp_path / "job"), "1"]
     report = tmp_path / "job" / "watch.json"
     deadline = time.monotonic() + 60
     while not report.exists() and time.monotonic() < deadline:

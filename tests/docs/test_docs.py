@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,7 @@ PLACEHOLDER = "--key.sub"
     ("script", "page"), [("config_reference", "configuration"), ("cli_reference", "cli-reference")]
 )
 def test_a_generated_page_is_current(script: str, page: str) -> None:
-    spec = importlib.util.spec_from_file_location(script, ROOT / "scripts" / f"{script}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = importlib.import_module(script)
     assert (ROOT / "docs" / f"{page}.md").read_text() == module.page(), f"run scripts/{script}.py"
 
 

@@ -97,6 +97,14 @@ def test_what_ranks_could_not_do_and_lost_is_noted(tmp_path: Path) -> None:
     assert not any("overwritten" in note for note in notes) or "7 collectives" in " ".join(notes)
 
 
+@pytest.mark.parametrize(("torch", "times"), [("2.13.0+cpu", 0), ("2.99.0", 1)])
+def test_an_untested_torch_is_noted_once(tmp_path: Path, torch: str, times: int) -> None:
+    write_job(tmp_path, job(2, 60), torch=torch)
+    notes = _job(tmp_path).report(STARTED + 60).notes
+
+    assert sum("was tested with PyTorch" in note for note in notes) == times
+
+
 def test_secrets_of_the_command_are_hidden(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 20))
     report = _job(tmp_path, ("python", "train.py", "--api-key", "s3cr3tvalue")).report(STARTED)

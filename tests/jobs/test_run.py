@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from torchscale.jobs.read import read_watch
-from torchscale.jobs.run import REPORT, WatchRequest, watch_program, watching_environment
+from torchscale.jobs.run import (
+    REPORT,
+    TIMING_VARIABLE,
+    WatchRequest,
+    watch_program,
+    watching_environment,
+)
 from torchscale.schema.watch.report import JobState, WatchReport
 
 pytestmark = pytest.mark.slow
@@ -27,6 +33,19 @@ def _watch(directory: Path, code: str) -> int | None:
 def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
     assert _watch(tmp_path, code) == expected
     assert read_watch(tmp_path / "job").state is JobState.ENDED
+
+
+@pytest.mark.parametrize(("timing", "expected"), [(True, "1"), (False, "None")])
+def test_torch_is_asked_to_time_collectives_where_the_user_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: bool, expected: str
+) -> None:
+    monkeypatch.delenv(TIMING_VARIABLE, raising=False)
+    code = (
+        f"import os; open('{tmp_path}/seen', 'w').write(str(os.environ.get('{TIMING_VARIABLE}')))"
+    )
+    watch_program(WatchRequest([sys.executable, "-c", code], tmp_path / "job", timing=timing))
+
+    assert (tmp_path / "seen").read_text() == expected
 
 
 def test_a_program_that_a_signal_ended_has_128_and_its_number(tmp_path: Path) -> None:

@@ -69,6 +69,37 @@ def test_names_are_shared_by_ranks(tmp_path: Path) -> None:
     assert names.calls == {("all_reduce", 1 << 20): 0}
 
 
+def test_the_backends_of_a_group_and_its_sends_are_groups_of_their_own() -> None:
+    names = Names(ranks={"0": (0, 1)})
+    numbers = [
+        names.group("0", "gloo"),
+        names.group("0", "nccl"),
+        names.group("0", "nccl", is_p2p=True),
+    ]
+
+    assert len(set(numbers)) == 3
+    assert names.members == {numbers[0]: (0, 1), numbers[1]: (0, 1)}
+
+
+def test_lengths_are_read_until_when_all_are_known(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 5))
+    folder = tmp_path / "ranks" / "0.0"
+    unknown, key, until_ns = 7, 0, START_NS + 30
+    rows = [
+        (1, key, 250),
+        (2, unknown, 99),
+        (3, key, -1),
+        (until_ns, -1, 0),
+    ]
+    (folder / "lengths-000001.bin").write_bytes(np.array(rows, np.int64).tobytes())
+    stream = RankStream(folder, Names())
+    lengths = stream.read().lengths
+
+    assert lengths.sequence.tolist() == [1]
+    assert lengths.duration.tolist() == [250]
+    assert stream.settled_ns == until_ns
+
+
 def test_a_call_of_an_unknown_key_is_left_out(tmp_path: Path) -> None:
     write_job(tmp_path, job(1, 5))
     folder = tmp_path / "ranks" / "0.0"

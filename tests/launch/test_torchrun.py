@@ -383,40 +383,6 @@ def test_the_ranks_environment() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("device", "inherited", "extra", "kept"),
-    [
-        ("cuda", {}, {}, ("2000", "2000")),
-        ("cpu", {}, {}, (None, None)),
-        ("cuda", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, {}, (None, "0")),
-        ("cuda", {"TORCH_FR_BUFFER_SIZE": "50"}, {}, ("50", None)),
-        ("cuda", {}, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "9"}, (None, "9")),
-    ],
-)
-def test_ranks_on_cuda_have_a_flight_recorder_unless_the_user_decides(
-    device: str,
-    inherited: dict[str, str],
-    extra: dict[str, str],
-    kept: tuple[str | None, str | None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    names = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in inherited.items():
-        monkeypatch.setenv(name, value)
-    task = LaunchTask(
-        cell=make_plan(experiment(), machine()).to_run[0],
-        launch=0,
-        device=device,
-        threads_per_rank=3,
-        started_at=0.0,
-        collective_timeout_seconds=1,
-    )
-    found = worker_environment(task, extra)
-    assert (found.get(names[0]), found.get(names[1])) == kept
-
-
 def test_nothing_has_to_be_resolved_to_start_ranks() -> None:
     """Not every container has an /etc/hosts with ``localhost``."""
     command = torchrun_command(2, Path("here"), "task.json")

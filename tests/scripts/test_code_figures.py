@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -29,13 +28,7 @@ def counted(values: list[int]) -> int:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("code_figures", ROOT / "scripts/code_figures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["code_figures"] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("code_figures")
 
 
 @pytest.fixture

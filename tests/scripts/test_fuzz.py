@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from scripts.fuzz import READERS, read
+from fuzz import READERS, read
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 

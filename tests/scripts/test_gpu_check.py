@@ -3,7 +3,7 @@ table, its bounds."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -24,18 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-def load() -> ModuleType:
-    """The script as a module."""
-    spec = importlib.util.spec_from_file_location("gpu_check", ROOT / "scripts" / "gpu_check.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_check"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-script: Any = load()
+script: Any = importlib.import_module("gpu_check")
 GPU: dict[str, Any] = {
     "index": 0, "name": H100, "uuid": "GPU-1", "memory_bytes": 85 * 10**9, "temperature_celsius": 34,
     "ecc_enabled": True, "throttle_reasons": [], "pcie_width": 16, "foreign_processes": [],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,17 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load() -> ModuleType:
-    """The script as a module."""
-    spec = importlib.util.spec_from_file_location("pythons", ROOT / "scripts" / "pythons.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-script: Any = load()
+script: Any = importlib.import_module("pythons")
 
 
 def program(path: Path, answer: str) -> Path:

@@ -15,7 +15,8 @@ import torch
 from torchscale.worker.compiler import import_compiler
 import_compiler()
 torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
-print(os.listdir(os.environ["TMPDIR"]), os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+made = [name for name in os.listdir(os.environ["TMPDIR"]) if "inductor" in name]
+print(made, os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 print(cache_dir())
 """

@@ -15,6 +15,7 @@ from torchscale.analysis.job.goodput import with_price
 from torchscale.analysis.job.step_log import StepLog
 from torchscale.analysis.job.steps import StepTimes, WaitsBy
 from torchscale.analysis.job.verdict import JobFinding, JobVerdict, judge_job
+from torchscale.catalog.torch_versions import untested
 from torchscale.errors import TorchscaleError
 from torchscale.hang.watched_job import job_autopsy
 from torchscale.jobs.attempt_log import AttemptLog
@@ -285,6 +286,7 @@ class WatchedJob:
             )
         if not facts.has_recorder:
             notes.append(f"torch {facts.torch} records no collectives: who waits is not known")
+        notes += filter(None, [untested(facts.torch)])
         notes += _device_notes(self._attempts[-1].follower, facts)
         failed = {
             f"torch's flight recorder of {name} failed on rank {rank}: {reason}"

@@ -37,12 +37,6 @@ _SLOW_SECONDS, _SLOW_STEPS = 10.0, 3.0
 """A launch that runs out of its time is taken for slow and not for hanging if it made progress
 within ten seconds, which is twenty times the interval of its progress lines, or within three times
 the longest interval seen."""
-_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""How many collectives torch's flight recorder keeps: the name of current versions of torch, and
-the earlier one."""
-_RECORDER_ENTRIES = "2000"
-"""torch's own where it is on by default; for NCCL some versions leave it off, and an autopsy would
-have Python stacks alone."""
 _FINISHING_POLL_SECONDS = 0.01
 """The ranks have measured and write their records: a short interval slows nothing."""
 
@@ -183,15 +177,10 @@ def worker_environment(
     task: LaunchTask, extra: Mapping[str, str], place: NodePlace | None = None
 ) -> dict[str, str]:
     """Environment of the ranks: this process's variables, thread counts, no network for model hubs,
-    those of the cell, then ``extra`` (the user's). On CUDA torch's flight recorder is on, unless
-    a variable of the user's says otherwise."""
+    those of the cell, then ``extra`` (the user's)."""
     network = None if place is None else place.environment
     common = common_environment(task.threads_per_rank, network)
-    environment = {**common, **cell_environment(task.cell), **extra}
-    if task.device == "cuda" and not any(name in environment for name in _RECORDER_SIZES):
-        # One alone would be read before what the user gave under the other name.
-        environment.update(dict.fromkeys(_RECORDER_SIZES, _RECORDER_ENTRIES))
-    return environment
+    return {**common, **cell_environment(task.cell), **extra}
 
 
 def cell_environment(cell: AnyCell) -> Mapping[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from torchscale.catalog.devices import BLOCK_SCALED, MIN_CAPABILITY, TORCHAO
@@ -19,6 +18,7 @@ from torchscale.config.strategy import (
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import WIDTH_MULTIPLE, TrainingCell
 from torchscale.schema.node.environment import DeviceInfo
+from torchscale.util.versions import version_numbers
 
 _HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
 """Options whose width is split evenly over attention heads."""
@@ -387,10 +387,9 @@ def _device_obstacle(cell: TrainingCell, device: DeviceKind) -> str | None:
 
 def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
     """Strategies that an older torch does not support on CPUs."""
-    version = re.match(r"(\d+)\.(\d+)", target.torch)
-    if target.device != "cpu" or version is None:
+    installed = version_numbers(target.torch)
+    if target.device != "cpu" or not installed:
         return None
-    installed = tuple(map(int, version.groups()))
     degrees = cell.degrees
     needs = []
     if sharding(cell.strategy, degrees) is not None:
@@ -445,7 +444,7 @@ def _torchao_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
     )
     if target.torchao is None:
         return f"{needs}, which is not installed: {install}"
-    version = re.match(r"(\d+)\.(\d+)", target.torchao)
-    if version is not None and tuple(map(int, version.groups())) < _LEAST_TORCHAO:
+    installed = version_numbers(target.torchao)
+    if installed and installed < _LEAST_TORCHAO:
         return f"{needs}; this is {target.torchao}: {install}"
     return None

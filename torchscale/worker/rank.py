@@ -27,6 +27,7 @@ from torchscale.worker.models import import_model
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
+from torchscale.worker.watch.recorder import ask_for_ring
 
 
 def import_for_training() -> None:
@@ -64,6 +65,7 @@ def run_rank(
         is_last: Whether the process ends after it, which then frees nothing that its end frees.
     """
     rank = int(os.environ["RANK"])
+    ask_for_ring()
     files = RankFiles(directory, rank)
     since = time()  # by this node's clock, as are the times of the flight recorder
     with answering_requests(directory, rank, since):

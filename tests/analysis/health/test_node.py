@@ -176,6 +176,7 @@ def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> No
             "also of torchscale 0.3.0, in",
         ),
         (changed("software", torch="2.5.1"), "torch", Status.FAIL, "2.5.1"),
+        (changed("software", torch="2.12.0"), "torch", Status.PASS, "not with this version"),
         (
             changed("software", torch=None, torch_error="OSError: libcudart"),
             "torch",

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.analysis.job.jobs import START_NS, job
+from tests.jobs.device_jobs import DeviceJob, watched
 from tests.jobs.folders import write_job
 from torchscale.analysis.job.goodput import with_price
 from torchscale.jobs.job import WatchedJob
@@ -41,6 +42,22 @@ def test_a_job_is_shown_with_what_limits_it_and_each_ranks_step(tmp_path: Path) 
     assert "goodput" in text
     assert "Where the wall time went" in text
     assert "productive steps" in text
+
+
+def test_a_job_on_devices_has_no_waits_unless_their_lengths_are_known(tmp_path: Path) -> None:
+    texts = []
+    for is_timed in (True, False):
+        made = DeviceJob(2, slow=lambda rank, _: 4.0 * (rank == 1))
+        made.is_timed = is_timed
+        job = watched(made.write(tmp_path / str(is_timed)))
+        texts.append(_text(job.report(START_NS * 1e-9 + 60)))
+    told, untold = texts
+
+    assert "the others wait 4.0" in told
+    assert "torchscale watch --timing" in untold
+    for text in (told, untold):
+        assert "None" not in text
+        assert "nan" not in text
 
 
 def test_a_sound_job_has_no_bottleneck_of_a_rank(tmp_path: Path) -> None:

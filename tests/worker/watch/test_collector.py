@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torchscale.jobs.run import watching_environment
+import pytest
+
+from torchscale.jobs.run import TIMING_VARIABLE, watching_environment
 from torchscale.jobs.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
+from torchscale.worker.watch import recorder
 from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT
 
 PROGRAM = """
@@ -30,12 +33,37 @@ EXTRA
 """
 
 
-def _run(directory: Path, extra: str = "", *, code: int = 0) -> Path:
+OF_A_DEVICE = """
+import pickle, sys
+import torch
+import torch.distributed as dist
+import torch._C._distributed_c10d as c10d
+
+gloos = c10d._dump_fr_trace
+
+def timed(*arguments):
+    content = pickle.loads(gloos(*arguments))
+    for entry in content.get("entries", []):
+        name = entry["profiling_name"].replace("gloo", "nccl")
+        entry.update(profiling_name=name, state="completed", duration_ms=0.25)
+    return pickle.dumps(content)
+
+c10d._dump_nccl_trace = timed
+c10d._dump_fr_trace = lambda *_: pickle.dumps({"version": "2.10", "entries": []})
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+for _ in range(50):
+    dist.all_reduce(torch.ones(256))
+dist.destroy_process_group()
+"""
+"""Its collectives are in NCCL's recorder, with the times that they took on a device."""
+
+
+def _run(directory: Path, extra: str = "", *, code: int = 0, program: str = PROGRAM) -> Path:
     import os
 
     environment = watching_environment(directory / "job", os.environ)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("EXTRA", extra), str(directory)],
+        [sys.executable, "-c", program.replace("EXTRA", extra), str(directory)],
         env=environment,
         capture_output=True,
         text=True,
@@ -86,6 +114,25 @@ assert is_writing.wait(10)
 """
     moments = RankStream(_run(tmp_path, extra), Names()).read().moments
     assert int((moments.kind == Kind.STEP).sum()) == 32 + 3
+
+
+def test_lengths_of_collectives_are_left_and_what_each_recorder_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TIMING_VARIABLE, "1")
+    folder = _run(tmp_path, program=OF_A_DEVICE)
+    facts = RankFacts.model_validate_json((folder / "rank.json").read_bytes())
+    use = RankUse.model_validate_json((folder / "lines.json").read_bytes())
+    names = Names()
+    stream = RankStream(folder, names)
+    read = stream.read()
+
+    assert facts.is_timed
+    assert use.recorders == {"gloo": 0, "nccl": 50}
+    assert use.failed_recorders == {}
+    assert names.groups == {("0", "nccl", False): 0}
+    assert read.lengths.duration.tolist() == [250_000] * 50
+    assert read.lengths.sequence.tolist() == read.calls.sequence.tolist()
 
 
 def test_what_a_killed_process_wrote_stays(tmp_path: Path) -> None:
@@ -141,3 +188,4 @@ def test_a_request_is_answered_with_stacks(tmp_path: Path) -> None:
 def test_versions_are_those_that_the_reader_expects() -> None:
     assert FORMAT == COLLECTOR_FORMAT
     assert DUMP_VERSION == SCHEMA_VERSION
+    assert TIMING_VARIABLE == recorder.TIMING_VARIABLE

@@ -135,7 +135,7 @@ def test_a_small_ring_is_enlarged(monkeypatch: pytest.MonkeyPatch, asked: str, k
 
 
 @pytest.mark.parametrize(
-    ("version", "earlier"), [("2.7.1+cu126", "512"), ("2.9.0", None), ("2.13.0+cpu", None)]
+    ("version", "earlier"), [("2.7.1+cu126", "512"), ("2.8.0", None), ("2.13.0+cpu", None)]
 )
 def test_a_ring_is_made_under_the_name_that_torch_knows(
     monkeypatch: pytest.MonkeyPatch, version: str, earlier: str | None
@@ -149,6 +149,17 @@ def test_a_ring_is_made_under_the_name_that_torch_knows(
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == "512"
     assert os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE") == earlier
+
+
+@pytest.mark.parametrize(("asked", "kept"), [("", "2000"), ("50", "50"), ("0", "0")])
+def test_ranks_of_a_launch_have_a_recorder_unless_the_user_decides(
+    monkeypatch: pytest.MonkeyPatch, asked: str, kept: str
+) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", asked)
+    monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
+    module.ask_for_ring()
+
+    assert os.environ["TORCH_FR_BUFFER_SIZE"] == kept
 
 
 def test_a_size_under_the_earlier_name_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

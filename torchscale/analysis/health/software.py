@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from torchscale.analysis.health import fixes
 from torchscale.analysis.health.rule import (
     DRIVER,
@@ -17,13 +15,13 @@ from torchscale.analysis.health.rule import (
     unknown,
     warned,
 )
+from torchscale.catalog.torch_versions import OLDEST_TORCH, untested
 from torchscale.schema.node.probe import DriverFacts, NodeFacts, SoftwareFacts
+from torchscale.util.versions import version_numbers
 from torchscale.version import DISTRIBUTION
 
 OLDEST_PYTHON = (3, 10)
 """Oldest supported Python, as requires-python in pyproject.toml."""
-OLDEST_TORCH = (2, 6)
-"""fully_shard (FSDP2) became public in this release."""
 _FABRIC_ADVICE = (
     "GPUs on NVSwitch need the fabric manager, in the driver's version: systemctl status "
     "nvidia-fabricmanager; "
@@ -98,7 +96,8 @@ def torch_version(software: SoftwareFacts) -> Outcome:
         return failed(
             software.torch, "2.6 or newer", "pip install --upgrade torch", fixes.TORCH_OLD
         )
-    return passed(software.torch)
+    note = untested(software.torch)
+    return passed(software.torch if note is None else f"{software.torch} ({note})")
 
 
 @SOFTWARE_RULES.rule("cuda_runtime", "software", "CUDA runtime", NODE)
@@ -185,11 +184,3 @@ def nccl_version(facts: NodeFacts) -> Outcome:
     if software.rocm_built is None:
         return passed(software.nccl)
     return passed(f"RCCL {software.nccl}")
-
-
-def version_numbers(version: str) -> tuple[int, ...]:
-    """``2.13.0+cpu`` → ``(2, 13, 0)``."""
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    if match is None:
-        return ()
-    return tuple(int(part) for part in match[0].split("."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from torchscale.worker.memory.heap import prepare_for_profiler
 
 WARMUP_STEPS = 2
 """Steps that are profiled but not kept: the profiler's start is slow, and differs between ranks."""
+_NEEDLESS = "Warning: Profiler clears events"
+"""Printed by torch 2.10 at the start of every recording, which has one cycle alone."""
 
 
 class StepProfiler:
@@ -57,7 +60,9 @@ class StepProfiler:
         )
         cpus = {"threads": torch.get_num_threads(), "cpus": usable_cpus()}
         self._profile.preset_metadata_json(CPU_INFO_KEY, json.dumps(cpus))
-        self._profile.start()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_NEEDLESS)
+            self._profile.start()
         with record_function(
             "torchscale: warm-up"
         ):  # what it imports, it must not import inside a collection:

@@ -31,16 +31,16 @@ takes 4 ms."""
 TIMED_RING_ENTRIES = 2_000
 """The same where lengths are asked for: an entry has to be there still when its length has come."""
 _SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""Of this torch, and of those before 2.9."""
+"""Of this torch, and of those before 2.8."""
 TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
 """Has torch measure the length of NCCL's collectives."""
 _TRUE = ("1", "y", "yes", "t", "true", "on")
 _MOST_KEYS = 1_000
 """Different collectives that are told apart by their exact size; where sequences of any length make
 more, sizes are rounded up to powers of two."""
-_RENAMED_IN = (2, 9)
+_RENAMED_IN = (2, 8)
 """From this version of torch on a warning is printed where the earlier name is set; before, the later
-name is not known, and up to 2.7 no ring is kept unless asked for."""
+name is not known."""
 _FULL_SHARE = 0.85
 """New entries at which the ring is read between steps. The rest is for the next step, whose
 collectives are not counted before it has ended."""
@@ -339,11 +339,18 @@ def enlarge_ring() -> None:
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) < least:
             os.environ[name] = str(least)
-    if not any(os.environ.get(name) for name in _SIZE_VARIABLES):
-        newer, earlier = _SIZE_VARIABLES
-        os.environ[newer] = str(least)
-        if _version() < _RENAMED_IN:
-            os.environ[earlier] = str(least)
+    ask_for_ring(least)
+
+
+def ask_for_ring(entries: int = DEFAULT_ENTRIES) -> None:
+    """Have the recorders keep so many entries, unless a variable says how many: up to torch 2.10 they
+    keep none by themselves. To be called before the first process group is made."""
+    if any(os.environ.get(name) for name in _SIZE_VARIABLES):
+        return
+    newer, earlier = _SIZE_VARIABLES
+    os.environ[newer] = str(entries)
+    if _version() < _RENAMED_IN:
+        os.environ[earlier] = str(entries)
 
 
 def timing_asked() -> bool:

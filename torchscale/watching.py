@@ -29,10 +29,11 @@ def watch(directory: str | os.PathLike[str] | None = None, *, timing: bool = Fal
     folder = Path(directory or Path("results") / f"watch-{name}-{os.getppid()}").absolute()
     from torchscale.util.interpreter import module_command  # noqa: PLC0415 - the root is imported alone
     from torchscale.worker.watch.collector import install  # noqa: PLC0415 - it imports torch
+    from torchscale.worker.watch.recorder import TIMING_VARIABLE  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
     if timing:
-        os.environ["TORCH_NCCL_ENABLE_TIMING"] = "1"
+        os.environ[TIMING_VARIABLE] = "1"
     install(str(folder))
     if os.environ.get("LOCAL_RANK", "0") == "0":
         subprocess.Popen(

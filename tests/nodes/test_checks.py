@@ -150,8 +150,17 @@ def test_a_program_that_fails_or_hangs_is_ended_and_says_why(
         == "ValueError: no such device"
     )
     commands.put([sys.executable, "-c", "import time; time.sleep(600)"])
-    monkeypatch.setattr(checks, "_START_SECONDS", 0.2)
     pairs = order.model_copy(update={"kind": "pairs", "partners": (), "gpu": 3})
-    problem = checks.run_pairs(pairs, place, tmp_path, timeout_seconds=0.1, is_over=lambda: False)
+    with monkeypatch.context() as short:
+        short.setattr(checks, "_START_SECONDS", 0.2)
+        problem = checks.run_pairs(
+            pairs, place, tmp_path, timeout_seconds=0.1, is_over=lambda: False
+        )
     assert problem == "no end within 0.3 s"
     assert json.loads((tmp_path / "task.json").read_text())["gpu"] == 3
+    shows = "import os; raise ValueError([os.environ[name] for name in %r])"
+    commands.put([sys.executable, "-c", shows % sorted(checks.PAIR_VARIABLES)])
+    monkeypatch.setenv("TORCH_NCCL_BLOCKING_WAIT", "of the user")
+    monkeypatch.delenv("TORCH_DIST_USE_NCCL2", raising=False)
+    problem = checks.run_pairs(pairs, place, tmp_path, timeout_seconds=SOON, is_over=lambda: False)
+    assert problem == "ValueError: ['0', 'of the user']"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from torchscale.errors import MachineError
 from torchscale.launch.control import StopRequest
@@ -28,6 +29,9 @@ RESULT = "result.json"
 PAIR_BYTES = {"gloo": 4 << 20, "nccl": 64 << 20}
 """Size of a pair's all-reduce: large enough that the link's rate counts and not its latency. 64 MiB
 take a few milliseconds at 200 Gbit/s, 4 MiB about as long at 10 Gbit/s."""
+PAIR_VARIABLES = MappingProxyType({"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_DIST_USE_NCCL2": "0"})
+"""A partner that is late is an exception then, and not the end of the process; torch's newer backend
+over NCCL does not know the first variable, and the second has torch take the earlier backend."""
 _START_SECONDS = 120.0
 """Time limit for a process to import torch from a cold network file system, beside the work that it
 is given."""
@@ -182,7 +186,7 @@ def run_pairs(
         "torchscale.worker.machine.pairs", str(directory / "task.json"), str(directory / RESULT)
     )
     bound = pairs_seconds(len(step.partners), timeout_seconds)
-    return _run(command, place, directory, seconds=bound, is_over=is_over)
+    return _run(command, place, directory, PAIR_VARIABLES, seconds=bound, is_over=is_over)
 
 
 def pairs_seconds(rounds: int, timeout_seconds: float) -> float:
@@ -191,16 +195,22 @@ def pairs_seconds(rounds: int, timeout_seconds: float) -> float:
 
 
 def _run(
-    command: list[str], place: NodePlace, directory: Path, *, seconds: float, is_over: IsOver
+    command: list[str],
+    place: NodePlace,
+    directory: Path,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    *,
+    seconds: float,
+    is_over: IsOver,
 ) -> str:
-    """Run a program until it ends, ``is_over`` or ``seconds`` have passed. Returns why it
-    failed."""
+    """Run a program until it ends, ``is_over`` or ``seconds`` have passed, with ``variables`` that
+    the environment does not set. Returns why it failed."""
     log = directory / "output.log"
     with log.open("wb") as output:
         try:
             process = ManagedProcess(
                 command,
-                env={**collective_environment(), **place.environment},
+                env={**variables, **collective_environment(), **place.environment},
                 stdout=output,
                 stderr=output,
             )

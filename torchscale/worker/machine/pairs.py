@@ -9,7 +9,6 @@ no others.
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -44,9 +43,6 @@ def main() -> None:
     """Measure with one partner a round; write the times of pairs in which this node has the lower
     place."""
     task, out = PairTask.model_validate_json(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
-    os.environ.setdefault(
-        "TORCH_NCCL_BLOCKING_WAIT", "1"
-    )  # a late partner is then an exception, not the end of us
     device = device_of(task)
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -1,7 +1,7 @@
 """When a rank called each collective, and when it waited for those that its program waits for in
 Python: those of FSDP2, tensor parallelism, ZeRO's optimizer and gradient clipping.
 
-With the parts of the collector of watched jobs. On a CPU alone: on a device such a wait returns at
+With the parts of the collector of watched jobs. Over gloo alone: over NCCL such a wait returns at
 once, and the stream waits. DistributedDataParallel waits in C++, and regions that were compiled
 wait within their own code; neither is seen. Who knows when the former waits can say so.
 """

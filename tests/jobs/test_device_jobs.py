@@ -3,6 +3,7 @@ the rank that is named. More of them in ``benchmarks/watch_device.py``."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,20 @@ def test_collectives_of_graphs_are_not_recorded_and_that_is_said(tmp_path: Path)
     job = job_of(tmp_path, 2, slow=slow(1, 8.0), captured=True)
     assert not list(named(job))
     assert any("CUDA graph" in note for note in report_of(job).notes)
+
+
+def test_recorders_without_a_collective_are_told_and_no_option_that_would_not_help(
+    tmp_path: Path,
+) -> None:
+    made = DeviceJob(2, slow=slow(1, 8.0))
+    made.is_timed = False
+    folder = made.write(tmp_path)
+    for path in folder.glob("ranks/*/lines.json"):
+        use = json.loads(path.read_text())
+        path.write_text(json.dumps({**use, "recorders": {"gloo": 0, "nccl": 0}}))
+    notes = " ".join(report_of(watched(folder)).notes)
+    assert "(gloo, nccl: none)" in notes
+    assert "--timing" not in notes
 
 
 def test_without_lengths_nobody_is_named_and_the_option_is(tmp_path: Path) -> None:

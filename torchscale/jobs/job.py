@@ -219,14 +219,16 @@ class WatchedJob:
         )
         timed = [report]
         self.guarded(lambda: timed.append(self._log.with_time(report, self._attempts[-1], now)))
+        attempt = self._judged
+        last = self._attempts[-1]
+        for one in [last] if attempt is None or attempt is last else [attempt, last]:
+            for stream in one.follower.streams.values():
+                self.guarded(stream.read_use)
         notes = (*self._notes(), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
-        attempt = self._judged
         table = None if attempt is None else _table(attempt)
         if attempt is None or table is None:
             return with_price(report, self._price)
-        for stream in attempt.follower.streams.values():
-            self.guarded(stream.read_use)
         facts = next(iter(attempt.follower.streams.values())).facts
         steps = max(1, attempt.follower.steps)
         judged = report.model_copy(
@@ -287,7 +289,10 @@ class WatchedJob:
         if not facts.has_recorder:
             notes.append(f"torch {facts.torch} records no collectives: who waits is not known")
         notes += filter(None, [untested(facts.torch)])
-        notes += _device_notes(self._attempts[-1].follower, facts)
+        recorded = Counter[str]()
+        for stream in streams.values():
+            recorded.update(stream.use.recorders)
+        notes += _device_notes(self._attempts[-1].follower, facts, recorded)
         failed = {
             f"torch's flight recorder of {name} failed on rank {rank}: {reason}"
             for rank, stream in streams.items()
@@ -316,10 +321,24 @@ class WatchedJob:
         ]
 
 
-def _device_notes(follower: JobFollower, facts: RankFacts) -> list[str]:
-    """What is not known of a job whose collectives are kernels, or whose gloo copies from a device."""
+def _device_notes(
+    follower: JobFollower, facts: RankFacts, recorded: Mapping[str, int]
+) -> list[str]:
+    """What is not known of a job whose collectives are kernels, or whose gloo copies from a device.
+
+    Args:
+        follower: Of the job.
+        facts: Of one rank.
+        recorded: Name of each flight recorder → the collectives of all ranks in it.
+    """
     if facts.world_size < 2 or (facts.device == "cpu" and follower.waits_by is WaitsBy.CALLS):
         return []
+    if recorded and not any(recorded.values()):
+        return [
+            f"no flight recorder of torch holds a collective ({', '.join(sorted(recorded))}: none), "
+            f"so which rank is late is not known: {follower.backend or 'the backend'} writes to "
+            "none, as nccl2 of torch 2.14, or CUDA graphs replay all of them"
+        ]
     if follower.waits_by is WaitsBy.CALLS:
         return [
             "gloo waits for the device before it sends: a rank is compared by when its host calls a "

@@ -301,7 +301,9 @@ class WatchedJob:
         notes += sorted(failed)[:_MOST_RANKS]
         lost = sum(stream.use.lost_calls for stream in streams.values())
         if lost:
-            notes.append(f"{lost:,} collectives were overwritten before they were read")
+            notes.append(
+                f"{lost:,} collectives were not read: overwritten before, or of an unknown form"
+            )
         if any(stream.has_gap for stream in streams.values()):
             notes.append("some steps were removed before they were read")
         return notes

@@ -186,7 +186,7 @@ class RankStream:
         self.settled_ns = max(self.settled_ns, int(rows[is_mark, 0].max(initial=0)))
         rows = rows[~is_mark]
         numbered = self._of_keys(rows[:, 1])
-        kept = (numbered[:, 0] >= 0) & (rows[:, 2] >= 0)
+        kept = (numbered[:, 0] >= 0) & (rows[:, 2] > 0)
         return Lengths(rows[kept, 0], numbered[kept, 0], rows[kept, 2])
 
     def _of_keys(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:

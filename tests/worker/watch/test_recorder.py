@@ -387,3 +387,94 @@ def test_what_nccl_wrote_on_a_gpu_has_the_length_of_each_collective(
     recorder = Recorder(Marks())
     assert len(recorder.drain()) == 50
     assert len(recorder.take_lengths()) // 3 - 1 == 44
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({"time_created_ns": None}, id="no time"),
+        pytest.param({"time_created_ns": float("nan")}, id="a time that is no number"),
+        pytest.param({"time_created_ns": 1 << 70}, id="a time that no file holds"),
+        pytest.param({"collective_seq_id": float("inf")}, id="an infinite number"),
+        pytest.param({"collective_seq_id": -1}, id="a negative number"),
+        pytest.param({"profiling_name": None}, id="no name"),
+        pytest.param({"process_group": ()}, id="no group"),
+        pytest.param({"input_sizes": [["?"]]}, id="no size"),
+        pytest.param({"input_sizes": [[1 << 40, 1 << 40]]}, id="a size that no memory has"),
+    ],
+)
+def test_an_entry_of_an_unknown_form_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, odd: dict[str, Any]
+) -> None:
+    timed = Timed(monkeypatch)
+    for number in (1, 2, 3):
+        timed.call(number, time=100 * number)
+        timed.end(number, 1.5)
+    timed.entries[1].update(odd)
+    assert timed.rows() == [(1, 0, 1_500_000), (3, 0, 1_500_000), (1_000, SETTLED, 0)]
+    assert timed.recorder.problems == {}
+    assert timed.recorder.counts == {"nccl": 2}
+    assert timed.recorder.lost == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "record_id",
+        "pg_id",
+        "process_group",
+        "collective_seq_id",
+        "p2p_seq_id",
+        "profiling_name",
+        "time_created_ns",
+        "input_sizes",
+        "input_dtypes",
+        "state",
+        "retired",
+        "is_p2p",
+        "duration_ms",
+    ],
+)
+def test_an_entry_that_lacks_something_ends_no_reading(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    timed = Timed(monkeypatch)
+    for number in (1, 2, 3):
+        timed.call(number, time=100 * number)
+        timed.end(number, 1.5)
+    del timed.entries[1][key]
+    assert {(1, 0, 1_500_000), (3, 0, 1_500_000)} <= set(timed.rows())
+    assert timed.recorder.problems == {}
+    timed.now = 2_000
+    timed.rows()
+    assert timed.rows() == [(2_000, SETTLED, 0)]
+
+
+@pytest.mark.parametrize(
+    "length", [0.0, -1.0, float("nan"), float("inf"), 1e13, "1.5", [1.5], None]
+)
+def test_a_length_that_cannot_be_is_none(monkeypatch: pytest.MonkeyPatch, length: object) -> None:
+    """Of zero another rank would have waited for this one."""
+    timed = Timed(monkeypatch)
+    timed.call(1, time=100)
+    timed.call(2, time=200)
+    timed.entries[0].update(retired=True, state="completed", duration_ms=length)
+    timed.end(2, 1.5)
+    timed.rows()
+    timed.now = 2_000
+    assert timed.rows() == [(2_000, SETTLED, 0)]
+    assert timed.recorder.problems == {}
+
+
+@pytest.mark.parametrize("entries", [None, {}, "none", [None, 1, {"record_id": "1"}]])
+def test_a_ring_of_an_unknown_form_is_empty(
+    monkeypatch: pytest.MonkeyPatch, entries: object
+) -> None:
+    has_recorders(
+        monkeypatch,
+        _dump_fr_trace=lambda *_: pickle.dumps({"entries": entries}),
+        _dump_nccl_trace=dumps(entry(1, "all_reduce", backend="nccl")),
+    )
+    recorder = Recorder(Marks())
+    assert len(recorder.drain()) == 1
+    assert recorder.counts == {"gloo": 0, "nccl": 1}

@@ -82,7 +82,8 @@ class RankUse(Frozen):
         cpu_seconds: Of the process, all threads.
         peak_memory_bytes: Resident.
         major_faults, minor_faults: Page faults.
-        lost_calls: Collectives that the flight recorders had overwritten before they were read.
+        lost_calls: Collectives that the flight recorders had overwritten before they were read, or
+            held in an unknown form.
         recorders: Name of each flight recorder → its collectives that were read.
         failed_recorders: Name of each that failed → how.
         peak_allocated_bytes, peak_reserved_bytes: Of the CUDA allocator; ``None`` without CUDA.

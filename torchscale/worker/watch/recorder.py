@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from .beats import beat
 from .marks import DRAIN, DRAIN_END, Marks
-from .rings import rings
+from .rings import Ring, rings
 
 DEFAULT_ENTRIES = 2_000
 """Of torch, where nothing else is asked for."""
@@ -53,6 +53,11 @@ of it. Whole seconds, so that ranks read at the same moments."""
 _READING_SHARE = 0.004
 """Of the main thread's time for these readings: where one takes longer, they are made less often, up
 to the most seconds."""
+
+_DAY_MS = 86_400_000
+"""A collective that took longer was not measured: torch gives up after ten minutes."""
+_LARGEST = 1 << 62
+"""Beyond times, numbers and sizes of any collective; files hold them in 64 bits."""
 
 Call = tuple[int, int, int]
 """When it was called (nanoseconds since the epoch), its number in its group, its key."""
@@ -105,8 +110,8 @@ class Recorder:
 
     @property
     def lost(self) -> int:
-        """Collectives that were overwritten before they were read."""
-        return sum(reader.lost for reader in self._readers.values())
+        """Collectives that were overwritten before they were read, or are of an unknown form."""
+        return sum(reader.lost + reader.unknown for reader in self._readers.values())
 
     @property
     def counts(self) -> dict[str, int]:
@@ -140,18 +145,20 @@ class Recorder:
         began, looked_ns, now = thread_time(), time_ns(), monotonic()
         calls: list[Call] = []
         with _no_collection():
-            for name, entries in self._contents():
-                reader = self._readers.setdefault(name, _Reader(_capacity()))
-                new = reader.take(entries)
-                reader.note_rates(len(new), self._steps, now - self._read_at)
-                calls += [
-                    (entry["time_created_ns"], _number(entry), self._key(entry)) for entry in new
-                ]
-                if self.is_timed:
-                    self._note_lengths(reader, entries, new)
-                del entries, new
+            for ring in rings():
+                if ring.name in self.problems:
+                    continue
+                try:
+                    calls += self._new_calls(ring, now)
+                except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises
+                    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+                    self.problems[ring.name] = text
         if self.is_timed:
-            pending = [reader.pending_since(looked_ns) for reader in self._readers.values()]
+            pending = [
+                reader.pending_since(looked_ns)
+                for name, reader in self._readers.items()
+                if name not in self.problems
+            ]
             self._lengths += (min(pending, default=looked_ns), SETTLED, 0)
         self._is_known |= bool(self._steps)
         self._read_at, self._steps = now, 0
@@ -167,33 +174,46 @@ class Recorder:
         taken, self._lengths = self._lengths, []
         return taken
 
-    def _contents(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Name of each recorder and what it holds. One that fails leaves the others."""
-        for ring in rings():
-            if ring.name in self.problems:
-                continue
-            try:
-                entries = ring.content().get("entries") or []
-            except Exception as error:  # noqa: BLE001 - private to torch: whatever it raises
-                self.problems[ring.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
-                continue
-            yield ring.name, entries
+    def _new_calls(self, ring: Ring, now: float) -> list[Call]:
+        """The collectives that a recorder has got since the last call; notes the lengths that have
+        come. An entry of an unknown form leaves the others.
 
-    def _note_lengths(
-        self, reader: _Reader, entries: list[dict[str, Any]], new: list[dict[str, Any]]
-    ) -> None:
+        Raises:
+            Exception: whatever torch raises.
+        """
+        entries = _numbered(ring.content().get("entries"))
+        reader = self._readers.setdefault(ring.name, _Reader(_capacity()))
+        new = reader.take(entries)
+        reader.note_rates(len(new), self._steps, now - self._read_at)
+        calls = [call for call in map(self._call, new) if call is not None]
+        reader.read += len(calls)
+        reader.unknown += len(new) - len(calls)
+        if not self.is_timed:
+            return calls
         reader.await_lengths(new)
-        for entry in reader.with_lengths(entries):
-            length = round(entry["duration_ms"] * 1e6)
-            self._lengths += (_number(entry), self._key(entry), length)
+        for entry, length in reader.with_lengths(entries):
+            call = self._call(entry)
+            if call is not None:
+                _, number, key = call
+                self._lengths += (number, key, length)
+        return calls
 
-    def _key(self, entry: dict[str, Any]) -> int:
-        size = _bytes(entry["input_sizes"], entry["input_dtypes"])
-        backend, _, operation = entry["profiling_name"].rpartition(":")
-        group, is_p2p = entry["process_group"][0], bool(entry["is_p2p"])
-        key = Key(backend, group, operation, size, is_p2p)
+    def _call(self, entry: dict[str, Any]) -> Call | None:
+        """``None`` for an entry of an unknown form."""
+        try:
+            called, number = int(entry["time_created_ns"]), _number(entry)
+            size = _bytes(entry["input_sizes"], entry["input_dtypes"])
+            backend, _, operation = entry["profiling_name"].rpartition(":")
+            group, is_p2p = str(entry["process_group"][0]), bool(entry["is_p2p"])
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return None
+        if not all(0 <= value < _LARGEST for value in (called, number, size)):
+            return None
+        return called, number, self._key(Key(backend, group, operation, size, is_p2p))
+
+    def _key(self, key: Key) -> int:
         if key not in self._numbers and len(self.keys) >= _MOST_KEYS:
-            key = key._replace(size=1 << size.bit_length())
+            key = key._replace(size=1 << key.size.bit_length())
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.keys)
@@ -207,12 +227,13 @@ class _Reader:
     Attributes:
         read: Collectives so far.
         lost: Those that were overwritten before.
+        unknown: Those of an unknown form.
         per_step, per_second: New ones, as of the last readings.
         room: New ones that it takes until one is lost.
     """
 
     def __init__(self, capacity: int) -> None:
-        self.read = self.lost = 0
+        self.read = self.lost = self.unknown = 0
         self.per_step = self.per_second = 0.0
         self._capacity = capacity
         self._next = 0
@@ -237,7 +258,6 @@ class _Reader:
         self._capacity = max(self._capacity, len(entries))
         if self.lost:
             self._capacity = len(entries)
-        self.read += len(new)
         return new
 
     def note_rates(self, count: int, steps: int, seconds: float) -> None:
@@ -250,11 +270,12 @@ class _Reader:
         """Look for the lengths of these from now on."""
         self._pending.update((entry["record_id"], entry) for entry in new)
 
-    def with_lengths(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The awaited ones that have their lengths now. Those that will never have one are awaited
-        no longer: they are gone, or have been retired without, or a later one of their group has
-        been, since torch's watchdog goes by their order. It retires an entry a moment before it
-        notes the length, so that this must be so twice."""
+    def with_lengths(self, entries: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+        """The awaited ones that have their lengths now, in nanoseconds. Those that will never have
+        one are awaited no longer: they are gone, or have got one that cannot be, or have been
+        retired without, or a later one of their group has been, since torch's watchdog goes by their
+        order. It retires an entry a moment before it notes the length, so that this must be so
+        twice."""
         found, left = [], {}
         latest = _latest_retired(entries)
         over = set()
@@ -262,10 +283,12 @@ class _Reader:
             number = entry["record_id"]
             if number not in self._pending:
                 continue
-            if entry.get("duration_ms") is not None:
-                found.append(entry)
+            took = entry.get("duration_ms")
+            if took is not None:
+                if isinstance(took, (int, float)) and 0 < took < _DAY_MS:
+                    found.append((entry, round(took * 1e6)))
                 continue
-            if entry["retired"] or number < latest.get(entry["pg_id"], -1):
+            if entry.get("retired") or number < latest.get(entry.get("pg_id"), -1):
                 over.add(number)
             if number not in self._ended:
                 left[number] = entry
@@ -275,13 +298,20 @@ class _Reader:
     def pending_since(self, now: int) -> int:
         """When the first collective was called that awaits its length, less one; ``now`` where none
         does. Nanoseconds since the epoch."""
-        called = (entry["time_created_ns"] - 1 for entry in self._pending.values())
-        return min(called, default=now)
+        called = (entry.get("time_created_ns") for entry in self._pending.values())
+        return min((time - 1 for time in called if type(time) is int), default=now)
 
 
-def _latest_retired(entries: list[dict[str, Any]]) -> dict[int, int]:
+def _numbered(entries: object) -> list[dict[str, Any]]:
+    """The entries that can be told from each other."""
+    if not isinstance(entries, list):
+        return []
+    return [one for one in entries if isinstance(one, dict) and type(one.get("record_id")) is int]
+
+
+def _latest_retired(entries: list[dict[str, Any]]) -> dict[object, int]:
     """Process group → its last entry that has been retired."""
-    return {entry["pg_id"]: entry["record_id"] for entry in entries if entry["retired"]}
+    return {entry.get("pg_id"): entry["record_id"] for entry in entries if entry.get("retired")}
 
 
 def _number(entry: dict[str, Any]) -> int:
@@ -313,7 +343,7 @@ def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int:
     for shape, dtype in zip(sizes, dtypes, strict=False):
         width = _WIDTHS.get(dtype, 1 if dtype.startswith("Float8") else 0)
         for length in shape:
-            width *= length
+            width *= int(length)
         total += width
     return total
 

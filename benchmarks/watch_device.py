@@ -77,12 +77,17 @@ CAUSES = (
     Cause("slow links, FSDP", always(6.0, strategy="fsdp", transfer=6.0)),
     Cause("a small model", always(0.6, compute=6.0, host=2.5, transfer=0.2)),
     Cause("24 layers", always(4.0, layers=24, transfer=0.3), seeds=1),
+    Cause("shards and replicas", always(5.0, strategy="hybrid"), least_ranks=4),
+    Cause("host 80 ms later, shards", always(80.0, "late", strategy="hybrid"), least_ranks=4),
+    Cause("data 60 ms later, tensor", always(60.0, "data", strategy="tensor"), DATA, least_ranks=4),
+    Cause("24 layers, FSDP", always(6.0, strategy="fsdp", layers=24, transfer=0.3), seeds=1),
     Cause("three buckets that take as long as the layers", always(5.0, layers=3, transfer=9.0)),
 )
 NOBODY: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("buckets", {}),
     ("FSDP", {"strategy": "fsdp"}),
     ("tensor", {"strategy": "tensor"}),
+    ("shards and replicas", {"strategy": "hybrid"}),
     ("two hosts", {"hosts": 2}),
     ("slow links", {"transfer": 12.0}),
     ("hosts ten steps ahead", {"ahead": 10}),
@@ -141,7 +146,7 @@ def _judge_cause(cause: Cause, ranks: int, count: Count) -> str:
 
 
 def _judge_clean(name: str, settings: Mapping[str, Any], ranks: int, count: Count) -> str:
-    if settings.get("strategy") == "tensor" and ranks < 4:
+    if settings.get("strategy") in ("tensor", "hybrid") and ranks < 4:
         return "–"
     right = 0
     for seed in range(CLEAN_SEEDS):

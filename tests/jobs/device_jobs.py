@@ -54,7 +54,8 @@ class DeviceJob:
     Attributes:
         ranks, steps: How many.
         strategy: ``ddp`` (gradients in buckets under the backward pass), ``fsdp`` (parameters are
-            gathered before each layer), ``tensor`` (pairs of ranks exchange activations, and
+            gathered before each layer), ``hybrid`` (the same within each half of the ranks, and
+            gradients are averaged over both), ``tensor`` (pairs of ranks exchange activations, and
             gradients are averaged over all others).
         slow: What a rank's device takes longer in its backward pass.
         forward: The same in its forward pass.
@@ -106,8 +107,17 @@ class DeviceJob:
 
     @property
     def groups(self) -> list[Group]:
-        """Of all ranks; with tensor parallelism of pairs, and of all first and second ones."""
+        """Of all ranks; with ``hybrid`` of shards and replicas; with ``tensor`` of pairs, and of all
+        first and second ones."""
         everyone = Group("0", tuple(range(self.ranks)))
+        if self.strategy == "hybrid":
+            half = self.ranks // 2
+            shards = [
+                Group("sh0", tuple(range(half))),
+                Group("sh1", tuple(range(half, self.ranks))),
+            ]
+            replicas = [Group(f"re{k}", (k, k + half), stream=1) for k in range(half)]
+            return [everyone, *shards, *replicas]
         if self.strategy != "tensor":
             return [everyone]
         pairs = [Group(f"tp{first}", (first, first + 1)) for first in range(0, self.ranks, 2)]
@@ -133,19 +143,20 @@ class DeviceJob:
         forward = np.array([self.forward(rank, step) for rank in everyone])
         slow = np.array([self.slow(rank, step) for rank in everyone])
         for _ in range(self.layers):
-            if self.strategy == "fsdp":
-                self._collective("_all_gather_base", waits=True)
+            self._gather()
             self._work(self.compute / 3 / self.layers, forward / self.layers)
             if self.strategy == "tensor":
                 self._collective("all_reduce", waits=True, prefix="tp")
         self._note(Kind.BACKWARD)
         for _ in range(self.layers):
-            if self.strategy == "fsdp":
-                self._collective("_all_gather_base", waits=True)
+            self._gather()
             self._work(self.compute * 2 / 3 / self.layers, slow / self.layers)
             if self.strategy == "tensor":
                 self._collective("all_reduce", waits=True, prefix="tp")
                 self._collective("all_reduce", waits=False, prefix="dp")
+            elif self.strategy == "hybrid":
+                self._collective("_reduce_scatter_base", waits=False, prefix="sh")
+                self._collective("all_reduce", waits=False, prefix="re")
             else:
                 operation = "_reduce_scatter_base" if self.strategy == "fsdp" else "all_reduce"
                 self._collective(operation, waits=False)
@@ -161,6 +172,11 @@ class DeviceJob:
             self._host = np.maximum(self._host, self._ends[step - self.ahead])
         if self.sync_every and step % self.sync_every == self.sync_every - 1:
             self._host = np.maximum(self._host, self._device)
+
+    def _gather(self) -> None:
+        if self.strategy in ("fsdp", "hybrid"):
+            prefix = "sh" if self.strategy == "hybrid" else ""
+            self._collective("_all_gather_base", waits=True, prefix=prefix)
 
     def _work(self, milliseconds: float, extra: Times) -> None:
         scatter = 1 + self.noise * self._random.standard_normal(self.ranks)
@@ -318,7 +334,9 @@ def watched(directory: Path) -> WatchedJob:
 
 
 def named(job: WatchedJob) -> Iterator[tuple[str, int]]:
-    """Kind and rank of the findings that name a rank."""
+    """Kind and rank of the findings that name a rank; of one that names a host, its number."""
     for item in job.verdict.findings:
         if item.finding.rank is not None:
             yield item.finding.kind.value, item.finding.rank
+        for host in item.finding.hosts:
+            yield item.finding.kind.value, int(host.removeprefix("n"))

@@ -13,6 +13,7 @@ from tests.analysis.job.jobs import Extra
 from tests.jobs.device_jobs import DeviceJob, named, watched
 from torchscale.jobs.job import WatchedJob
 from torchscale.schema.watch.report import WatchReport
+from torchscale.util.units import format_seconds
 
 
 def slow(odd: int, milliseconds: float) -> Extra:
@@ -36,6 +37,12 @@ def report_of(job: WatchedJob) -> WatchReport:
         pytest.param(2, {"slow": slow(1, 4.0)}, id="buckets"),
         pytest.param(4, {"slow": slow(3, 5.0), "strategy": "fsdp"}, id="fsdp"),
         pytest.param(4, {"slow": slow(3, 6.0), "strategy": "tensor"}, id="tensor"),
+        pytest.param(4, {"slow": slow(3, 6.0), "strategy": "hybrid"}, id="hybrid"),
+        pytest.param(
+            8,
+            {"slow": slow(7, 6.0), "strategy": "fsdp", "layers": 24, "transfer": 0.3},
+            id="fsdp of many layers",
+        ),
         pytest.param(2, {"late": slow(1, 60.0)}, id="host"),
         pytest.param(4, {"slow": slow(3, 4.0), "hosts": 2}, id="hosts"),
     ],
@@ -56,6 +63,38 @@ def test_the_rank_that_the_others_wait_for_is_named(
 )
 def test_without_a_cause_nobody_is_named(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert not list(named(job_of(tmp_path, 2, **settings)))
+
+
+def test_late_data_is_told_from_a_slow_rank(tmp_path: Path) -> None:
+    """Its partner in the pair arrives late with it at the others, and is not named."""
+    job = job_of(tmp_path, 8, data=slow(1, 60.0), strategy="tensor")
+    assert list(named(job)) == [("input_pipeline", 1)]
+
+
+def test_a_host_all_of_whose_ranks_are_slow_is_named(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 8, hosts=2, slow=lambda rank, _: 5.0 * (rank >= 4))
+    (item,) = job.verdict.findings
+    assert item.finding.hosts == ("n1",)
+    assert item.finding.summary == (
+        "all 4 ranks of n1 (ranks 4 to 7) are late at the collective: the others wait "
+        f"{format_seconds(item.finding.cost_seconds)} a step for them"
+    )
+    assert item.finding.cost_seconds == pytest.approx(5e-3, rel=0.1)
+
+
+def test_what_is_estimated_is_said(tmp_path: Path) -> None:
+    """Later collectives hide how late a rank is at the end."""
+    job = job_of(tmp_path, 8, layers=24, transfer=0.3, slow=slow(7, 9.0))
+    (item,) = job.verdict.findings
+    assert item.finding.cost_seconds == pytest.approx(9e-3, rel=0.1)
+    assert item.finding.summary.startswith("the others wait about ")
+    (waits,) = item.finding.evidence
+    assert "of it are seen, the rest is estimated: later collectives hide it" in waits
+
+
+def test_rare_evaluations_of_one_rank_make_it_no_straggler(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 8, late=lambda rank, step: 2_000.0 * (rank == 0 and step % 50 == 49))
+    assert "straggler" not in [kind for kind, _ in named(job)]
 
 
 def test_what_is_said_is_what_was_measured(tmp_path: Path) -> None:

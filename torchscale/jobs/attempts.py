@@ -57,7 +57,8 @@ class Attempt:
     def _add(self, stretch: Stretch) -> None:
         steps = stretch.steps
         if self.log is None:
-            self.log = StepLog(self.follower.ranks)
+            hosts = tuple(stream.facts.host for stream in self.follower.streams.values())
+            self.log = StepLog(self.follower.ranks, hosts)
         if self.clock is None:
             self.clock = StepClock(stretch.begin_ns)
         self.log.stages = self.follower.stages

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.job.arrivals import find_arrivals
+from torchscale.analysis.job.chains import LEAST_STEPS, Chains
 from torchscale.analysis.job.events import (
     Calls,
     CoreTime,
@@ -20,7 +21,7 @@ from torchscale.analysis.job.events import (
     RankEvents,
     Times,
 )
-from torchscale.analysis.job.lengths import LEAST_STEPS, Chains, is_compared, waits_by_length
+from torchscale.analysis.job.lengths import is_compared, waits_by_length
 from torchscale.analysis.job.rounds import Round, find_round
 from torchscale.analysis.job.stages import stages_of
 from torchscale.analysis.job.steps import (

@@ -383,7 +383,7 @@ def _per_rank(attempt: Attempt, table: StepTimes) -> list[WatchedRank]:
     blame = table.blame.sum(axis=1)
     shares = blame / max(float(blame.sum()), 1e-12)
     by_lengths = table.waits_by is WaitsBy.LENGTHS
-    own = table.calm if by_lengths else table.own
+    own = table.calm - table.data if by_lengths else table.own
     knows_waits = table.waits_by is not WaitsBy.NOTHING
     knows_transfers = knows_waits and not by_lengths
     return [

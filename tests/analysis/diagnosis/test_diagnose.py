@@ -501,6 +501,7 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "overlap",
         "busy",
         "fetched_memory",
+        "estimated_share",
     }
     always |= {
         "staged",

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from torchscale.analysis.job.arrivals import NOBODY
+from torchscale.analysis.job.chains import LEAST_STEPS, Chains
 from torchscale.analysis.job.events import Calls, CoreTime, Lengths, Moments, RankEvents
 from torchscale.analysis.job.lengths import (
-    LEAST_STEPS,
-    Chains,
     LengthWaits,
     is_compared,
     waits_by_length,
@@ -113,48 +112,62 @@ def test_the_parts_of_a_coalesced_collective_count_once() -> None:
     assert list(found.last) == [NOBODY, NOBODY, 1]
 
 
-def steps_of(lateness: np.ndarray, *, hidden: bool) -> list[RankEvents]:
-    """Two ranks; how late the second is at each place of each step by its own work. ``hidden``: its
-    collectives run under its work, so that it is late by all of that at the last one."""
-    late = lateness.cumsum(axis=1) if hidden else lateness
-    count = late.shape[1]
-    numbered = [
-        (step, 1 + step * count + place, float(late[step, place]))
-        for step in range(len(late))
-        for place in range(count)
-    ]
-    return [
-        rank(*((step, number, 1.0 + max(0.0, late)) for step, number, late in numbered)),
-        rank(*((step, number, 1.0 + max(0.0, -late)) for step, number, late in numbered)),
-    ]
-
-
-@pytest.mark.parametrize("hidden", [True, False])
-def test_a_step_costs_what_its_rank_is_late_whether_its_collectives_are_hidden_or_not(
-    *, hidden: bool
-) -> None:
+def test_the_waits_of_a_step_add_up_to_what_its_rank_is_late() -> None:
     random = np.random.default_rng(1)
-    lateness = 1.5 + 0.1 * random.standard_normal((LEAST_STEPS, 4))
-    events = steps_of(lateness, hidden=hidden)
-    around = edges(len(lateness), 2)
+    late = 1.5 + 0.1 * random.standard_normal((LEAST_STEPS, 4))
+    numbered = [
+        (step, 1 + step * 4 + place, float(late[step, place]))
+        for step in range(LEAST_STEPS)
+        for place in range(4)
+    ]
+    events = [
+        rank(*((step, number, 1.0 + late) for step, number, late in numbered)),
+        rank(*((step, number, 1.0) for step, number, late in numbered)),
+    ]
+    around = edges(LEAST_STEPS, 2)
     found = waits_by_length(events, around, [(0, (0, 1))], COMPARED, Chains())
     steps, waited = device_step_times(events, found, around, 0)
     assert steps.waits_by is WaitsBy.LENGTHS
-    np.testing.assert_allclose(steps.wait[0] * 1e3, lateness.sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(steps.wait[0] * 1e3, late.sum(axis=1), atol=1e-5)
     np.testing.assert_allclose(steps.blame[1], steps.wait[0])
-    assert not steps.wait[1].any()
-    assert {len(one.start) for one in waited} == {len(lateness) * (1 if hidden else 4)}
+    assert not steps.wait[1].any() and not steps.estimated.any()
+    assert {len(one.start) for one in waited} == {LEAST_STEPS * 4}
 
 
-def test_chains_are_learned_over_several_readings() -> None:
-    random = np.random.default_rng(2)
-    chains = Chains()
-    lateness = (1 + 0.1 * random.standard_normal((LEAST_STEPS, 2, 3))).cumsum(axis=2)
-    assert chains.ends(0, 3).all()
-    for part in np.array_split(lateness, 10):
-        chains.learn(0, part)
-    assert chains.ends(0, 3).tolist() == [False, False, True]
-    assert chains.ends(1, 3).all() and chains.ends(0, 4).all()
+def joined(*parts: RankEvents) -> RankEvents:
+    """The events of a rank in several process groups."""
+    return replace(
+        parts[0],
+        calls=Calls(
+            *(
+                np.concatenate([getattr(one.calls, name) for one in parts])
+                for name in ("time", "sequence", "group", "what")
+            )
+        ),
+        lengths=Lengths(
+            *(
+                np.concatenate([getattr(one.lengths, name) for one in parts])
+                for name in ("sequence", "group", "duration")
+            )
+        ),
+    )
+
+
+def test_lateness_is_passed_on_to_the_rank_that_was_waited_for_first() -> None:
+    """Of two shards, with their replicas: rank 1 makes rank 0 late, for which rank 2 then waits."""
+    shards = [rank((0, 1, took)) for took in (6.0, 1.0)] + [
+        rank((0, 1, 1.0), group=1) for _ in range(2)
+    ]
+    replicas = [
+        rank((0, 1, took), group=group) for took, group in ((1.0, 2), (1.0, 3), (5.0, 2), (6.0, 3))
+    ]
+    events = [joined(*parts) for parts in zip(shards, replicas, strict=True)]
+    around = edges(1, 4)
+    groups = [(0, (0, 1)), (1, (2, 3)), (2, (0, 2)), (3, (1, 3))]
+    found = waits_by_length(events, around, groups, COMPARED, Chains())
+    steps, _ = device_step_times(events, found, around, 0)
+    assert (steps.wait[:, 0] * 1e3).tolist() == pytest.approx([5, 0, 4, 5])
+    assert (steps.blame[:, 0] * 1e3).tolist() == pytest.approx([0, 14, 0, 0])
 
 
 def test_waits_for_one_rank_in_two_groups_at_once_count_once() -> None:
@@ -162,24 +175,7 @@ def test_waits_for_one_rank_in_two_groups_at_once_count_once() -> None:
     both = [rank((0, 1, 5.0)), rank((0, 1, 1.0)), rank((0, 1, 4.0))]
     other = [rank((0, 1, 7.0), group=1), rank((0, 1, 1.0), group=1), rank((0, 1, 1.5), group=1)]
     third = [rank((0, 1, 4.0), group=2), rank((0, 1, 4.0), group=2), rank((0, 1, 1.0), group=2)]
-    events = [
-        replace(
-            first,
-            calls=Calls(
-                *(
-                    np.concatenate([getattr(one.calls, name) for one in (first, second, last)])
-                    for name in ("time", "sequence", "group", "what")
-                )
-            ),
-            lengths=Lengths(
-                *(
-                    np.concatenate([getattr(one.lengths, name) for one in (first, second, last)])
-                    for name in ("sequence", "group", "duration")
-                )
-            ),
-        )
-        for first, second, last in zip(both, other, third, strict=True)
-    ]
+    events = [joined(*parts) for parts in zip(both, other, third, strict=True)]
     around = edges(1, 3)
     groups = [(number, (0, 1, 2)) for number in range(3)]
     found = waits_by_length(events, around, groups, COMPARED, Chains())
@@ -197,8 +193,9 @@ def test_two_real_ranks_over_nccl_of_which_one_slept() -> None:
     for number in (0, 1):
         dump = json.loads((recorded / f"timed-rank-{number}.json").read_text())
         reduced = [one for one in dump["entries"] if one["profiling_name"] == "nccl:all_reduce"]
-        events.append(rank(*((0, one["collective_seq_id"], one["duration_ms"]) for one in reduced)))
-    first, second = waits(events)
+        numbered = [(one["collective_seq_id"], one["duration_ms"]) for one in reduced]
+        events.append(rank(*((step, *call) for step, call in enumerate(numbered))))
+    first, second = waits(events, len(numbered))
     seconds = dict(zip(events[0].calls.sequence.tolist(), first.wait.tolist(), strict=True))
     assert {number for number, wait in seconds.items() if wait > 15 * MS} == {4, 7, 19, 35}
     longest = int(np.argmax(first.wait))

@@ -16,8 +16,12 @@ from torchscale.analysis.diagnosis.rule import (
     rule,
     several_ranks,
 )
-from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS, straggler
-from torchscale.analysis.diagnosis.signals import Matrix, Signals, SignalSeries
+from torchscale.analysis.diagnosis.rules_straggler import (
+    COMPUTE_EXCESS,
+    ESTIMATED_FLOOR,
+    straggler,
+)
+from torchscale.analysis.diagnosis.signals import Matrix, Origin, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_seconds
 
@@ -51,14 +55,20 @@ def straggling_node(signals: Signals, compute: Matrix) -> Judgement:
     if not isinstance(judgement, Finding) or judgement.rank != slowest:
         return None  # the rule for ranks says what there is to say
     host, ranks = machines[slowest], [signals.ranks[row] for row in rows[slowest]]
+    how = (
+        f"their compute takes {format_seconds(float(mine.mean()))} a step, that of the others "
+        f"{format_seconds(others)}"
+    )
+    if signals.origin is Origin.LENGTHS:
+        about = "about " if signals.estimated_share >= ESTIMATED_FLOOR else ""
+        how = f"the others wait {about}{format_seconds(judgement.cost_seconds)} a step for them"
     return judgement.model_copy(
         update={
             "kind": FindingKind.STRAGGLING_NODE,
             "rank": None,
             "hosts": (host,),
             "summary": f"all {len(ranks)} ranks of {host} ({_ranks(ranks)}) are late at the "
-            f"collective: their compute takes {format_seconds(float(mine.mean()))} a step, that of "
-            f"the others {format_seconds(others)}",
+            f"collective: {how}",
             "advice": f"look at what the ranks of {host} share: power and cooling, clocks, the "
             "driver, memory, other processes; leave the node out to see whether the slowness goes "
             "with it",

@@ -66,6 +66,8 @@ processes) showed nothing."""
 BLOCKS = 12
 """Parts that windows of steps are joined to, for the interval of a rank's mean: neighbouring
 windows are not independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
+ESTIMATED_FLOOR = 0.1
+"""Share of waits that is an estimate, from which on it is told: less is within their interval."""
 _OWN = {
     Origin.LAUNCH: "compute time",
     Origin.JOB: "own time (all but waits, transfers and loading)",
@@ -111,7 +113,7 @@ def straggler(
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
     to_blame = _has_blame(_blame_beside_experts(signals, blame, wait), row)
     waited_for = cost >= COST_FLOOR * signals.step_seconds and to_blame
-    if not slow or not waited_for or mean < EXPLAINED_SHARE * late_data:
+    if not slow or not waited_for or _is_explained(signals, mean, cost, late_data):
         return None
     quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
     if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
@@ -165,12 +167,17 @@ def _by_lengths(signals: Signals, late: _Late, wait: Matrix) -> tuple[str, str]:
     """Summary and evidence from how long ranks wait in collectives on their devices."""
     rank, waits = signals.ranks[late.row], signals.mean(wait)
     others = float(np.median(np.delete(waits, late.row)))
+    about, how = "", "what of it compute hides is not known"
+    if signals.estimated_share >= ESTIMATED_FLOOR:
+        least = format_seconds(late.mean * (1 - signals.estimated_share))
+        about = "about "
+        how = f"{least} of it are seen, the rest is estimated: later collectives hide it"
     return (
-        f"the others wait {format_seconds(late.mean)} a step for rank {rank} in collectives "
+        f"the others wait {about}{format_seconds(late.mean)} a step for rank {rank} in collectives "
         f"({late.share} of waits)",
         f"waits, by the lengths of collectives: {format_seconds(float(waits[late.row]))} a step on "
         f"rank {rank}, {format_seconds(others)} on the others (median): {late.measured(signals)}; "
-        "what of it compute hides is not known",
+        f"{how}",
     )
 
 
@@ -184,6 +191,14 @@ def _by_own_time(signals: Signals, late: _Late, mine: float, typical: float) -> 
         f"{own} {format_seconds(mine)} a step against {format_seconds(typical)} (median of the "
         f"others): {late.measured(signals)}",
     )
+
+
+def _is_explained(signals: Signals, late: float, cost: float, late_data: float) -> bool:
+    """Whether late data is why a rank is late; seconds a step. By lengths it is late for whatever
+    reason, and elsewhere by what it does beside loading."""
+    if signals.origin is Origin.LENGTHS:
+        return late_data >= EXPLAINED_SHARE * cost
+    return late < EXPLAINED_SHARE * late_data
 
 
 def _own_samples(signals: Signals, compute: Matrix) -> tuple[Matrix, SignalSeries]:

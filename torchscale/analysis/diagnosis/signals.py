@@ -231,6 +231,7 @@ class Signals:
             Recordings on CPUs: ``compute`` without what ran during a transfer; on devices ``None``.
         data_wait: Waiting for data.
         wait: Waiting for ranks that arrive later at the gradient synchronization.
+        estimated_share: Of all ``wait``: what is an estimate.
         blame: Share of all waiting for which each rank was the last to arrive; sums to 1, or all 0.
         transfer: Gradient synchronization that no compute hides, once all have arrived; mean over
             ranks.
@@ -285,6 +286,7 @@ class Signals:
     unsynchronized: tuple[SignalSeries, ...] | None = None
     data_wait: Matrix | None = None
     wait: Matrix | None = None
+    estimated_share: float = 0.0
     blame: SignalSeries | None = None
     transfer: SignalSeries | None = None
     exposed_p50: float | None = None

@@ -45,6 +45,7 @@ def job_signals(
     ranks: tuple[int, ...],
     *,
     on_device: bool = False,
+    hosts: tuple[str, ...] | None = None,
     per_column: int = 1,
     stages: tuple[tuple[int, ...], ...] | None = None,
     sends: bool = False,
@@ -55,6 +56,7 @@ def job_signals(
         steps: Of a stretch of the job.
         ranks: Global rank of each row.
         on_device: Whether the work runs on a device beside the host.
+        hosts: Host of each rank.
         per_column: Steps that each column is the mean of.
         stages: Rows of the ranks of each stage of a pipeline.
         sends: Whether ranks send and receive on their devices, where waits for that are not known.
@@ -88,6 +90,8 @@ def job_signals(
         signals = replace(
             signals,
             origin=Origin.LENGTHS,
+            hosts=hosts,
+            estimated_share=float(steps.estimated.sum() / steps.wait.sum()),
             compute=by_batch(steps.calm),
             windows=_windows(steps),
         )
@@ -110,7 +114,8 @@ def job_signals(
 def _windows(steps: StepTimes) -> Windows | None:
     """Windows of the steps by medians: on a node that others use too, a step now and then is
     interrupted, and says nothing of the rank. By lengths the means: a host that runs ahead of its
-    device issues many steps at once."""
+    device issues many steps at once, and one that reads a loss now and then is late at those steps
+    only."""
     if len(steps) < MIN_COMPARED:
         return None
     count = min(MAX_WINDOWS, len(steps) // WINDOW_STEPS)

@@ -4,13 +4,13 @@ of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.step_windows import LONG_STEP_FACTOR, RARE_SHARE
-from torchscale.analysis.job.steps import Matrix, StepTimes
+from torchscale.analysis.job.steps import TIMES, Matrix, StepTimes
 
 MAX_COLUMNS = 16_384
 """Columns of a log: a job of less than so many steps is kept step by step. With 8 ranks 10 MB."""
@@ -19,9 +19,6 @@ _MAX_LONG_STEPS = 10_000
 _TYPICAL_OVER = 200
 """Steps over which the typical step of a rank is taken: a median that follows a job whose steps
 change."""
-_TIMES = tuple(
-    item.name for item in fields(StepTimes) if item.name not in ("first", "end_ns", "waits_by")
-)
 
 
 @dataclass(frozen=True)
@@ -45,6 +42,7 @@ class StepLog:
 
     Attributes:
         ranks: Global rank of each row.
+        hosts: And its host, where it is known.
         stages: Rows of the ranks of each stage of a pipeline, where the job is one.
         sends: Whether ranks send to and receive from each other on their devices.
         per_column: Steps that each column is the mean of.
@@ -53,6 +51,7 @@ class StepLog:
     """
 
     ranks: tuple[int, ...]
+    hosts: tuple[str, ...] | None = None
     stages: tuple[tuple[int, ...], ...] | None = None
     sends: bool = False
     per_column: int = 1
@@ -130,7 +129,7 @@ class StepLog:
 
 def part_of(steps: StepTimes, begin: int, end: int) -> StepTimes:
     """Columns ``begin`` to ``end``, the latter not included."""
-    cut = {name: getattr(steps, name)[:, begin:end] for name in _TIMES}
+    cut = {name: getattr(steps, name)[:, begin:end] for name in TIMES}
     return StepTimes(
         first=steps.first + begin,
         end_ns=steps.end_ns[begin:end],
@@ -144,7 +143,7 @@ def joined(parts: Sequence[StepTimes]) -> StepTimes:
     if len(parts) == 1:
         return parts[0]
     times = {
-        name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _TIMES
+        name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in TIMES
     }
     return StepTimes(
         first=parts[0].first,
@@ -159,7 +158,7 @@ def _averaged(steps: StepTimes, count: int) -> StepTimes:
     if count == 1:
         return steps
     times: dict[str, NDArray[np.float64]] = {}
-    for name in _TIMES:
+    for name in TIMES:
         values = getattr(steps, name)
         times[name] = values.reshape(len(values), -1, count).mean(axis=2)
     end_ns = steps.end_ns[count - 1 :: count]
@@ -167,6 +166,6 @@ def _averaged(steps: StepTimes, count: int) -> StepTimes:
 
 
 def _repeated(steps: StepTimes, count: int) -> StepTimes:
-    times = {name: np.repeat(getattr(steps, name), count, axis=1) for name in _TIMES}
+    times = {name: np.repeat(getattr(steps, name), count, axis=1) for name in TIMES}
     end_ns = np.repeat(steps.end_ns, count)
     return StepTimes(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)

@@ -18,19 +18,21 @@ is not known then, and it counts as the rank's own time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.diagnosis.step_windows import RARE_SHARE
 from torchscale.analysis.job.arrivals import Arrivals
 from torchscale.analysis.job.events import Calls, Kind, Moments, RankEvents, Times
 from torchscale.analysis.job.lengths import LengthWaits
 from torchscale.analysis.trace.intervals import IntervalSet, union
 
 Matrix = NDArray[np.float64]
+SignalSeries = NDArray[np.float64]
 _NS = 1e-9
 _WAKE_NS = 200_000
 """A rank that was woken runs at once, or a scheduler's tick later: a collective whose last rank
@@ -53,6 +55,11 @@ class WaitsBy(Enum):
     """Neither: collectives are kernels, and their lengths are not measured."""
 
 
+_PASSED_ON = 2
+"""Times that lateness goes from one process group to another within a step: groups of tensors,
+shards and replicas are three."""
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """Steps of all ranks; seconds, a row a rank and a column a step.
@@ -65,6 +72,7 @@ class StepTimes:
         quiet: Of ``own``, while no collective is under way.
         data: Waiting for the data loader.
         wait: For ranks that came later to a collective.
+        estimated: Of ``wait``, what was not seen: by lengths, later collectives can hide it.
         transfer: Blocked, once all had come.
         bubble: Blocked for what was not recorded.
         collection: Garbage collection.
@@ -85,6 +93,7 @@ class StepTimes:
     quiet: Matrix
     data: Matrix
     wait: Matrix
+    estimated: Matrix
     transfer: Matrix
     bubble: Matrix
     collection: Matrix
@@ -104,16 +113,33 @@ class StepTimes:
         """What the rank did by itself. By calls: its ``own`` time without that in which it was ready
         and had no core, but for what of that no collective disturbed. The threads that transfer,
         and other programs, take cores from a rank by chance. By lengths: the step of all ranks
-        without its waits."""
+        without its waits; what a host waits for data is in it, since its device may be busy
+        meanwhile. Rare waits that are longer than a step are left out: they are for a rank that did
+        something else, and not for a slow one."""
         if self.waits_by is not WaitsBy.LENGTHS:
             return self.host_calm
         step = _moving_mean(self.wall.mean(axis=0))
-        return np.asarray(np.maximum(0.0, step - self.wait - self.data))
+        long = self.wait > step
+        long &= long.mean(axis=1, keepdims=True) <= RARE_SHARE
+        return np.asarray(np.maximum(0.0, step - np.where(long, 0.0, self.wait)))
+
+    @cached_property
+    def busy(self) -> Matrix:
+        """What the rank did by itself, and its waiting for data."""
+        if self.waits_by is WaitsBy.LENGTHS:
+            return self.calm
+        return np.asarray(self.calm + self.data)
 
     @cached_property
     def host_calm(self) -> Matrix:
         """The same of the rank's host, whatever its device does."""
         return np.asarray(np.maximum(self.quiet, self.own - self.delayed))
+
+
+TIMES = tuple(
+    item.name for item in fields(StepTimes) if item.name not in ("first", "end_ns", "waits_by")
+)
+"""Names of the matrices."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +202,9 @@ def device_step_times(
     """
     nobody = [_not_blocked(row) for row in range(len(ranks))]
     table = _host_steps(ranks, nobody, edges)
+    _add_lengths(table, [rank.calls for rank in ranks], found, edges)
     waited = []
-    for row, (rank, mine, edge) in enumerate(zip(ranks, found, edges, strict=True)):
-        _add_lengths(table, row, rank.calls, mine, edge)
+    for row, (rank, mine) in enumerate(zip(ranks, found, strict=True)):
         known = mine.last >= 0
         start = rank.calls.time[known]
         until = start + mine.wait[known]
@@ -194,10 +220,7 @@ def _host_steps(
 ) -> dict[str, Matrix]:
     """What the hosts noted, by the names of :class:`StepTimes`; nobody is blamed."""
     shape = (len(ranks), len(edges[0]) - 1)
-    names = (
-        "wall own quiet data wait transfer bubble collection saving evaluating delayed passes collector blame".split()  # noqa: SIM905 - reads as a list
-    )
-    table = {name: np.zeros(shape) for name in names}
+    table = {name: np.zeros(shape) for name in TIMES}
     for row, (rank, waits, edge) in enumerate(zip(ranks, blocked, edges, strict=True)):
         for name, values in _rank_steps(rank, waits, edge).items():
             table[name][row] = values
@@ -205,24 +228,64 @@ def _host_steps(
 
 
 def _add_lengths(
-    table: dict[str, Matrix], row: int, calls: Calls, found: LengthWaits, edge: Times
+    table: dict[str, Matrix],
+    calls: Sequence[Calls],
+    found: Sequence[LengthWaits],
+    edges: Sequence[Times],
 ) -> None:
-    """Add what a rank waited in each step, and for whom. Waits for one rank in several process
-    groups count once, by the group in which they are longest: their kernels may run at once."""
+    """Add what ranks waited in each step, and for whom. Waits for one rank in several process groups
+    count once, by the group in which they are longest: their kernels may run at once."""
     count = table["wait"].shape[1]
-    step = np.searchsorted(edge, calls.time, side="right") - 1
-    known = (found.last >= 0) & (step >= 0) & (step < count)
-    step, last, group = step[known], found.last[known], calls.group[known]
-    seconds = found.wait[known] * _NS
-    np.add.at(table["transfer"][row], step, found.length[known] * _NS)
-    keys, place = np.unique(np.stack([step, last, group]), axis=1, return_inverse=True)
-    in_group = np.bincount(np.ravel(place), weights=seconds, minlength=keys.shape[1])
-    pairs, place = np.unique(keys[:2], axis=1, return_inverse=True)
-    longest = np.zeros(pairs.shape[1])
-    np.maximum.at(longest, np.ravel(place), in_group)
-    np.add.at(table["wait"][row], pairs[0], longest)
-    others = pairs[1] != row
-    np.add.at(table["blame"], (pairs[1][others], pairs[0][others]), longest[others])
+    keys, seconds, seen = [], [], []
+    for row, (called, mine, edge) in enumerate(zip(calls, found, edges, strict=True)):
+        step = np.searchsorted(edge, called.time, side="right") - 1
+        known = (mine.last >= 0) & (step >= 0) & (step < count)
+        step = step[known]
+        np.add.at(table["transfer"][row], step, mine.length[known] * _NS)
+        same = np.full(len(step), row)
+        keys.append(np.stack([step, same, mine.last[known], called.group[known]]))
+        seconds.append(mine.wait[known] * _NS)
+        seen.append(mine.seen[known] * _NS)
+    waits, place = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)
+    place = np.ravel(place)
+    in_group, of_it_seen = (
+        np.bincount(place, weights=np.concatenate(values), minlength=waits.shape[1])
+        for values in (seconds, seen)
+    )
+    longest_first = np.lexsort([-in_group, waits[2], waits[1], waits[0]])
+    _, chosen = np.unique(waits[:3, longest_first], axis=1, return_index=True)
+    chosen = longest_first[chosen]
+    chosen = chosen[waits[1, chosen] != waits[2, chosen]]
+    waits, longest = waits[:, chosen], in_group[chosen]
+    np.add.at(table["wait"], (waits[1], waits[0]), longest)
+    np.add.at(table["estimated"], (waits[1], waits[0]), longest - of_it_seen[chosen])
+    _add_device_blame(table["blame"], waits, longest)
+
+
+def _add_device_blame(blame: Matrix, waits: NDArray[np.int64], seconds: SignalSeries) -> None:
+    """Add each wait to the blame of the rank that it was for. What that rank itself waited in
+    another process group of the step made it late, and is passed on to the rank that it waited for
+    most: where parameters are sharded in some groups and replicated in others, the ranks of one
+    shard make those of all others late.
+
+    Args:
+        blame: By rank and step.
+        waits: Of each wait: its step, the rank that waited, the one that was last, the group.
+        seconds: How long.
+    """
+    step, waiting, last, group = waits
+    by_length = np.lexsort([-seconds, waiting, step])
+    _, first = np.unique(waits[:2, by_length], axis=1, return_index=True)
+    longest = np.full((blame.shape[0], blame.shape[1]), -1)
+    longest[waiting[by_length[first]], step[by_length[first]]] = by_length[first]
+    left, late, within = seconds, last, group
+    for _ in range(_PASSED_ON):
+        place = longest[late, step]
+        is_other = (place >= 0) & (group[place] != within) & (last[place] != waiting)
+        passed = np.where(is_other, np.minimum(left, seconds[place]), 0.0)
+        np.add.at(blame, (late, step), left - passed)
+        left, late, within = passed, last[place], group[place]
+    np.add.at(blame, (late, step), left)
 
 
 def _not_blocked(row: int) -> Waited:

@@ -186,6 +186,7 @@ def _signals(table: StepTimes, log: StepLog, *, on_device: bool) -> Signals:
         table,
         log.ranks,
         on_device=on_device,
+        hosts=log.hosts,
         per_column=log.per_column,
         stages=log.stages,
         sends=log.sends,
@@ -257,8 +258,7 @@ def _changes(table: StepTimes, log: StepLog) -> tuple[int, ...]:
     edges = np.linspace(0, len(table), count + 1).round().astype(int)
     logs = [_block_medians(np.log(np.maximum(table.wall.mean(axis=0), 1e-9))[None], edges)[0]]
     if len(log.ranks) > 1:
-        busy = np.maximum(table.calm + table.data, 1e-9)
-        relative = _block_medians(np.log(busy), edges)
+        relative = _block_medians(np.log(np.maximum(table.busy, 1e-9)), edges)
         relative = relative - medians_of_others(relative)
         peaks = relative.max(axis=1)
         logs += list(relative[np.argsort(-peaks)[:_MAX_SERIES]])

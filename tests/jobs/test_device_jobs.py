@@ -12,6 +12,7 @@ import pytest
 from tests.analysis.job.jobs import Extra
 from tests.jobs.device_jobs import DeviceJob, named, watched
 from torchscale.jobs.job import WatchedJob
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.units import format_seconds
 
@@ -95,6 +96,32 @@ def test_what_is_estimated_is_said(tmp_path: Path) -> None:
 def test_rare_evaluations_of_one_rank_make_it_no_straggler(tmp_path: Path) -> None:
     job = job_of(tmp_path, 8, late=lambda rank, step: 2_000.0 * (rank == 0 and step % 50 == 49))
     assert "straggler" not in [kind for kind, _ in named(job)]
+
+
+def pauses_of(job: WatchedJob) -> list[Finding]:
+    findings = [item.finding for item in job.verdict.findings]
+    return [one for one in findings if one.kind is FindingKind.PAUSES]
+
+
+@pytest.mark.parametrize("sync_every", [8, 10, 25])
+def test_a_host_that_waits_for_its_device_does_not_pause(tmp_path: Path, sync_every: int) -> None:
+    """It reads a loss now and then, and is ahead again after it; the devices become slower."""
+    job = job_of(
+        tmp_path,
+        2,
+        steps=300,
+        ahead=4,
+        sync_every=sync_every,
+        slow=lambda _, step: step / 10,
+    )
+    assert pauses_of(job) == []
+
+
+def test_a_host_that_pauses_does(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, steps=300, late=lambda _, step: 900.0 * (step % 40 == 39))
+    (found,) = pauses_of(job)
+    assert found.cost_percent == pytest.approx(22, abs=5)
+    assert found.confidence is Confidence.LOW
 
 
 def test_what_is_said_is_what_was_measured(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
@@ -35,6 +36,8 @@ _PAUSE_DEVIATIONS = 6.0
 _CATCHES_UP = 16
 """Steps before and after a long one within which a host that runs ahead of its device makes up for
 it: the launches that a device's queue takes, about a thousand, are a few steps of most models."""
+_COMPARED_WITH = 64
+"""Steps before and after a long one whose mean is the pace there."""
 _BUBBLE_SHARE = 0.5
 """Of the time that ranks are blocked: beyond it, sends and receives are what they wait for, and
 they are stages of a pipeline."""
@@ -149,18 +152,31 @@ def _pauses(steps: StepTimes, *, on_device: bool) -> Pauses | None:
     floor = np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * scatter)
     long = seconds > floor
     if on_device:
-        long &= _sums_around(seconds - typical) > floor - typical
+        known = steps.data + steps.collection + steps.saving + steps.evaluating
+        is_known = known >= EXPLAINED_SHARE * (seconds - typical)
+        long &= is_known | ~_made_up(seconds, long, floor - typical)
     return rare_long_steps(np.where(long, seconds, typical), _collections(steps))
 
 
-def _sums_around(values: Matrix) -> Matrix:
-    """Over each step and its neighbours: a host that waited for its device, as where a loss is read,
-    issues its next steps at once, so that the device lost nothing."""
-    count = values.shape[1]
-    total = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
-    begin = np.maximum(np.arange(count) - _CATCHES_UP, 0)
-    end = np.minimum(np.arange(count) + _CATCHES_UP + 1, count)
-    return np.asarray(total[:, end] - total[:, begin])
+def _made_up(seconds: Matrix, long: NDArray[np.bool_], least: Matrix) -> NDArray[np.bool_]:
+    """Which ``long`` steps the shorter ones just before and after make up for, to less than
+    ``least`` seconds: a host that waited for its device, as where a loss is read, issues other
+    steps at once, so that the device lost nothing. Steps are compared with the mean around, at which
+    the device goes on; a job may become slower."""
+    found = np.zeros_like(long)
+    around = np.arange(-_COMPARED_WITH, _COMPARED_WITH + 1)
+    for row, mine in enumerate(long):
+        places = np.flatnonzero(mine)
+        padded = np.pad(seconds[row], _COMPARED_WITH, constant_values=np.nan)
+        values = padded[places[:, None] + _COMPARED_WITH + around]
+        beyond = np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True))
+        before, after = beyond[:, :_COMPARED_WITH][:, ::-1], beyond[:, _COMPARED_WITH + 1 :]
+        lost = beyond[:, _COMPARED_WITH]
+        for side in (before, after):
+            made_up = np.cumsum(side[:, :_CATCHES_UP], axis=1).min(axis=1)
+            lost += np.minimum(made_up, 0.0)
+        found[row, places] = lost <= least[row]
+    return found
 
 
 def _collections(steps: StepTimes) -> float:

@@ -18,6 +18,7 @@ that can be seen, over the time at which hosts issue them.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,6 +51,9 @@ _TIED_RANKS = 4
 """From which on several ranks wait that can be compared."""
 _FULL = 0.5
 """The latter share where they cannot."""
+_GROWTH = 0.5
+"""Share of the growth before by which lateness goes on growing where it can be seen; where ranks had
+queued a collective, it is the length of what another rank does in between."""
 _LEAST_SPREAD = 0.05
 """Of the points of a line: from the first to the last, as a share of the time from the first to the
 end, times their number less one. What some tens of steps scatter by adds less than a tenth to its
@@ -143,13 +147,11 @@ class _Learned:
             scales[int(places.wait.argmax())] = 1.0
             return scales
         heads = [*np.flatnonzero(~self._linked(places)).tolist(), len(scales)]
-        before = 0.0
         for begin, end in itertools.pairwise(heads):
             chain = places.between(begin, end)
             if chain.wait.max() > 0:
                 place = begin + chain.counted
-                scales[place] = chain.lateness(before) / places.wait[place]
-            before = float(chain.elapsed[-1])
+                scales[place] = chain.lateness / places.wait[place]
         return scales
 
     def _places(self) -> _Places:
@@ -184,6 +186,7 @@ class _Places:
         offset: By how much later the host of the last rank called it.
         low: Whether nobody waits in it.
         saturated: Whether the ranks that wait had queued it.
+        begins: Share of the time after which the first place's work began.
     """
 
     wait: Values
@@ -191,6 +194,7 @@ class _Places:
     offset: Values
     low: NDArray[np.bool_]
     saturated: NDArray[np.bool_]
+    begins: float = 0.0
 
     def between(self, begin: int, end: int) -> _Places:
         part = slice(begin, end)
@@ -200,30 +204,44 @@ class _Places:
             self.offset[part],
             self.low[part],
             self.saturated[part],
+            float(self.elapsed[begin - 1]) if begin else 0.0,
         )
 
     @cached_property
     def _visible(self) -> NDArray[np.int64]:
-        """Places at the beginning in which lateness can be seen, up to the first saturated one. Behind
-        that one, ranks that had to wait for it may have lost time that no place shows."""
-        places = np.arange(len(self.wait))
-        end = int(places[self.saturated].min(initial=len(places)))
-        visible = places[:end][~self.low[:end]]
-        return visible if len(visible) else places[[int(self.wait.argmax())]]
+        """Places at the beginning in which lateness can be seen, up to the first saturated one in
+        which it grows no more. Behind that one, ranks that had to wait for it may have lost time that
+        no place shows."""
+        visible: list[int] = []
+        for place in np.flatnonzero(~self.low).tolist():
+            if visible and self.saturated[place] and not self._grows(visible, place):
+                break
+            visible.append(place)
+        return np.array(visible or [int(self.wait.argmax())])
+
+    def _grows(self, before: Sequence[int], place: int) -> bool:
+        """Whether lateness grows to a place by at least half as much as ``before``."""
+        first, last = before[0], before[-1]
+        work, wait = self.elapsed[last] - self.begins, self.wait[last]
+        if last > first:
+            work, wait = self.elapsed[last] - self.elapsed[first], wait - self.wait[first]
+        expected = wait * (self.elapsed[place] - self.elapsed[last]) / max(work, 1e-9)
+        return bool(self.wait[place] - self.wait[last] >= _GROWTH * expected > 0)
 
     @property
     def counted(self) -> int:
         """The place whose waits count."""
         return int(self._visible[self.wait[self._visible].argmax()])
 
-    def lateness(self, before: float) -> float:
-        """At the end of this chain; ``before``: the share of the step at which it began."""
+    @property
+    def lateness(self) -> float:
+        """At the end of this chain."""
         late = float(self.wait[self.counted])
-        if self.saturated.any():
-            late = self._continued(before)
+        if self.saturated[self._visible[-1] + 1 :].any():
+            late = self._continued()
         return float(np.clip(late, self.wait.max(), self.wait.sum()))
 
-    def _continued(self, before: float) -> float:
+    def _continued(self) -> float:
         """Lateness at the end by the line through what is seen; through the origin where there is
         one point only, whose host was not late."""
         work, wait = self.elapsed[self._visible], self.wait[self._visible]
@@ -233,8 +251,8 @@ class _Places:
             slope, start = np.polyfit(work, wait, 1)
             return float(start + max(slope, 0.0) * end)
         place = self.counted
-        reach = float(self.elapsed[place]) - before
+        reach = float(self.elapsed[place]) - self.begins
         late = float(self.wait[place])
         if reach < _LEAST_REACH or self.offset[place] >= _HOSTS_SHARE * late:
             return late
-        return late * (end - before) / reach
+        return late * (end - self.begins) / reach

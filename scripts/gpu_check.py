@@ -855,6 +855,20 @@ def wheels_to_unpack(wheels: Sequence[Path], installed: Callable[[str], str | No
     return chosen
 
 
+def is_for(wheel: Path, python: tuple[int, int]) -> bool:
+    """Whether the wheel runs with this version of Python, by its name."""
+    versions, abi, _ = wheel.stem.split("-")[-3:]
+    for version in versions.split("."):
+        kind, number = version[:2], version[2:]
+        if kind == "py" and number.startswith("3"):
+            return True
+        if kind == "cp" and number[1:].isdigit():
+            least = int(number[0]), int(number[1:])
+            if least == python or (abi == "abi3" and least <= python):
+                return True
+    return False
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
 
@@ -891,9 +905,20 @@ def pack(directory: Path, python: str | None) -> int:
 
 def run_checks(directory: Path, wheels: Path, only: Sequence[str], seconds: float) -> int:
     """Run the checks, or ``validate`` and those named in ``only``, with their files in
-    ``directory``, within ``seconds``. Returns the exit code: 1 if any failed."""
-    packages = directory / "packages"
-    for wheel in wheels_to_unpack(sorted(wheels.glob("*.whl")), _installed):
+    ``directory``, within ``seconds``. Returns the exit code: 1 if any failed, 2 where wheels are
+    for another Python."""
+    chosen_wheels = wheels_to_unpack(sorted(wheels.glob("*.whl")), _installed)
+    python = sys.version_info[:2]
+    version = ".".join(map(str, python))
+    packages = directory / f"packages-{version}"
+    other = [wheel.name for wheel in chosen_wheels if not is_for(wheel, python)]
+    if other:
+        sys.stderr.write(
+            f"error: {wheels / other[0]} is not for Python {version}, which runs the checks; fetch "
+            f"those for it: scripts/gpu_check.sh pack --python {version}\n"
+        )
+        return 2
+    for wheel in chosen_wheels:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
     paths = [str(ROOT), str(packages)]

@@ -380,6 +380,32 @@ def test_wheels_that_a_machine_has_in_newer_versions_stay_packed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("tags", "python", "fits"),
+    [
+        ("py3-none-any", (3, 10), True),
+        ("py2.py3-none-any", (3, 13), True),
+        ("cp312-cp312-manylinux_2_28_x86_64", (3, 12), True),
+        ("cp312-cp312-manylinux_2_28_x86_64", (3, 11), False),
+        ("cp36-abi3-manylinux2010_x86_64", (3, 12), True),
+        ("cp313-abi3-manylinux2010_x86_64", (3, 12), False),
+        ("py2-none-any", (3, 12), False),
+    ],
+)
+def test_a_wheel_says_for_which_python_it_is(
+    tags: str, python: tuple[int, int], *, fits: bool
+) -> None:
+    assert script.is_for(Path(f"wheels/some_name-1.2.3-{tags}.whl"), python) == fits
+
+
+def test_wheels_for_another_python_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "no_such_package-1.0-cp36-cp36-any.whl").touch()
+    assert script.run_checks(tmp_path, tmp_path, [], 10.0) == 2
+    assert "is not for Python 3." in capsys.readouterr().err
+
+
 FAKE_PIP = """
 import pathlib, sys
 directory = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])

@@ -10,9 +10,9 @@ and each chain counts once. A collective is linked to those before it where
 - it is *saturated*: the ranks that wait had queued it behind the one before. Its length is the time
   since then, the same on all of them, and how late the last rank is cannot be seen any more.
 
-Of a chain the collective counts that is waited for most, of those whose lateness can be seen. Where
-saturated ones follow, the lateness is continued to the end of the chain: by the line through those
-that can be seen, over the time at which hosts issue them.
+Of a chain the collective counts that is waited for most, of those up to the first saturated one in
+which lateness grows no more. Where there is one, lateness is continued to the end of the chain: by
+the line through those before, over the time at which hosts issue them.
 """
 
 from __future__ import annotations

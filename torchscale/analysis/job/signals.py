@@ -94,7 +94,7 @@ def job_signals(
             signals,
             origin=Origin.LENGTHS,
             hosts=hosts,
-            estimated_share=float(steps.estimated.sum() / steps.wait.sum()),
+            estimated_share=float(steps.estimated.sum() / max(steps.wait.sum(), 1e-12)),
             compute=by_batch(steps.calm),
             windows=_windows(steps),
         )

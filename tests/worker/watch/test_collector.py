@@ -152,6 +152,19 @@ def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
     _run(tmp_path)
 
 
+def test_what_fails_is_told_whatever_is_written_after_it(tmp_path: Path) -> None:
+    breaks = """
+import torchscale_collector.collector as collector
+import torchscale_collector.sampler as sampler
+collector.beat = lambda _: time.monotonic()  # written in every round
+sampler.frames = lambda _: 1 / 0
+time.sleep(0.5)
+"""
+    folder = _run(tmp_path, breaks)
+    facts = RankFacts.model_validate_json((folder / "rank.json").read_text())
+    assert (facts.state, facts.problem) == ("failed", "ZeroDivisionError: division by zero")
+
+
 def test_a_second_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
     _run(tmp_path)
     _run(tmp_path)

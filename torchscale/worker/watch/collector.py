@@ -112,6 +112,7 @@ class Collector:
         self._groups_written: set[str] = set()
         self._written: dict[str, Segments] = {}
         self._problem = ""
+        self._has_failed = False
         self._flushes = 0
         self._facts: dict[str, Any] = {}
         self._answered = 0.0
@@ -148,7 +149,7 @@ class Collector:
             return
         if not self._has_stepped:
             self._has_stepped = True
-            self._sampler.counts.clear()  # what came before is no part of a step
+            self._sampler.begin()  # what came before is no part of a step
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
 
@@ -207,8 +208,7 @@ class Collector:
         flushed = beat(_FLUSH_SECONDS)
         while not self._is_over.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
             self._guarded(self._sampler.sample)
-            if self._recorder.exists and self._recorder.is_urgent():
-                self._guarded(self._drain)
+            self._guarded(self._drain_if_urgent)
             if beat(_FLUSH_SECONDS) != flushed:
                 flushed = beat(_FLUSH_SECONDS)
                 self._guarded(self._flush)
@@ -232,6 +232,10 @@ class Collector:
         with self._lock:
             if self._recorder.exists:
                 self._calls += self._recorder.drain()
+
+    def _drain_if_urgent(self) -> None:
+        if self._recorder.exists and self._recorder.is_urgent():
+            self._drain()
 
     def _flush(self) -> None:
         """Write what was collected since the last time. Calls first: a reader takes the steps that
@@ -364,7 +368,9 @@ class Collector:
 
     def _guarded(self, action: Any) -> None:  # noqa: ANN401 - a function without arguments
         """Do it. A full disk loses what could not be written; whatever else fails ends the
-        collection."""
+        collection, and nothing is done after that."""
+        if self._has_failed:
+            return
         try:
             action()
         except OSError as error:
@@ -374,6 +380,7 @@ class Collector:
                 with contextlib.suppress(OSError):
                     self._write_facts("running")
         except Exception as error:  # noqa: BLE001 - a job runs on whatever fails here
+            self._has_failed = True
             self._problem = f"{type(error).__name__}: {error}"
             self._stop()
             with contextlib.suppress(OSError):

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from types import FrameType
+from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -26,7 +27,9 @@ def stacks() -> list[dict[str, Any]]:
         {
             "name": text(names.get(ident, f"thread {ident}")),
             "is_main": ident == main,
-            "frames": _frames(frame),
+            "frames": [
+                frame_of(code.co_filename, line, code.co_name) for code, line in frames(frame)
+            ][::-1],
         }
         for ident, frame in sys._current_frames().items()
         if ident != threading.get_ident() or ident == main
@@ -78,11 +81,14 @@ def flight_recorders() -> tuple[dict[str, dict[str, Any]], str]:
     return found, "; ".join(problems)
 
 
-def _frames(innermost: FrameType | None) -> list[dict[str, Any]]:
-    frames: list[dict[str, Any]] = []
+def frames(innermost: FrameType | None, most: int = MAX_FRAMES) -> Iterator[tuple[CodeType, int]]:
+    """Code and line of a thread's frames, the innermost first. The thread runs on meanwhile: a frame
+    that it has just left has no code."""
     frame = innermost
-    while frame is not None and len(frames) < MAX_FRAMES:
-        code = frame.f_code
-        frames.append(frame_of(code.co_filename, frame.f_lineno, code.co_name))
+    for _ in range(most):
+        if frame is None:
+            return
+        code: CodeType | None = frame.f_code
+        if code is not None:
+            yield code, frame.f_lineno or 0
         frame = frame.f_back
-    return frames[::-1]

@@ -182,7 +182,9 @@ class Recorder:
             Exception: whatever torch raises.
         """
         entries = _numbered(ring.content().get("entries"))
-        reader = self._readers.setdefault(ring.name, _Reader(_capacity()))
+        if ring.name not in self._readers:  # another thread may look through the ones before
+            self._readers = {**self._readers, ring.name: _Reader(_capacity())}
+        reader = self._readers[ring.name]
         new = reader.take(entries)
         reader.note_rates(len(new), self._steps, now - self._read_at)
         calls = [call for call in map(self._call, new) if call is not None]

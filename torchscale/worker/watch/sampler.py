@@ -14,9 +14,10 @@ from types import FrameType
 
 import torch
 
+from .dump import frames
+
 _MAX_LINES = 2_000
 """Different places that are counted; a program has some tens."""
-_MAX_DEPTH = 200
 _OWN = str(Path(__file__).parent)
 _SCHEDSTAT_BYTES = 128
 """More than three numbers take."""
@@ -39,6 +40,10 @@ class Sampler:
         paths = sysconfig.get_paths()
         libraries = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
         self._libraries = (*sorted(libraries), str(Path(torch.__file__).parent), _OWN, "<frozen")
+
+    def begin(self) -> None:
+        """Forget the counts, whichever thread looks through them now."""
+        self.counts = Counter()
 
     def sample(self) -> None:
         """Look once."""
@@ -65,16 +70,12 @@ class Sampler:
 
     def _place(self, innermost: FrameType | None) -> tuple[str, int, str, str] | None:
         """The user's line, and the function of a library that it called, if it did."""
-        frame, called = innermost, ""
-        for _ in range(_MAX_DEPTH):
-            if frame is None:
-                return None
-            code = frame.f_code
+        called = ""
+        for code, line in frames(innermost):
             if not code.co_filename.startswith(self._libraries):
-                return code.co_filename, frame.f_lineno or 0, code.co_name, called
+                return code.co_filename, line, code.co_name, called
             if not code.co_filename.startswith(_OWN):
                 called = code.co_name
-            frame = frame.f_back
         return None
 
 

@@ -2,7 +2,8 @@
 
 Jobs by simple physics (``tests/jobs/device_jobs.py``): hosts run ahead of their devices, kernels wait
 for each other, every layer scatters by 3 %, and torch's ring is read as it is in a job. With known
-causes, and without one. A cause is right where its kind and rank are found, and no other rank.
+causes, and without one. A cause is right where its kind and rank are found, and no other rank. What
+a straggler is said to cost is compared with the step of the same job without it.
 
     PYTHONPATH=. python benchmarks/watch_device.py --ranks 2,8,64
 """
@@ -12,14 +13,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.jobs.device_jobs import DeviceJob, named, watched
 
 STRAGGLER, SPELLS, DATA = "straggler", "intermittent_straggler", "input_pipeline"
+ON_A_RANK = ("slow", "forward", "late", "data")
 OnRank = Callable[[int], Mapping[str, Any]]
 
 
@@ -105,6 +109,8 @@ class Count:
 
     right: int = 0
     wrong: list[str] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    """Of the cost that was found, to the true one."""
 
 
 def main() -> int:
@@ -126,6 +132,11 @@ def main() -> int:
             f"\n{ranks} ranks: {causes.right} of {causes.right + len(causes.wrong)} causes, nobody "
             f"named in {clean.right} of {clean.right + len(clean.wrong)} without one\n"
         )
+        low, middle, high = np.quantile(causes.ratios, [0.1, 0.5, 0.9])
+        sys.stdout.write(
+            f"cost found ÷ true cost: median {middle:.2f}, 10 % {low:.2f}, 90 % {high:.2f} "
+            f"(least {min(causes.ratios):.2f}, most {max(causes.ratios):.2f})\n"
+        )
         sys.stdout.writelines(f"  {text}\n" for text in (*causes.wrong, *clean.wrong))
     return int(any(len(causes.wrong) > 2 or clean.wrong for causes, clean in counts.values()))
 
@@ -136,9 +147,12 @@ def _judge_cause(cause: Cause, ranks: int, count: Count) -> str:
     right = 0
     for seed in range(cause.seeds):
         odd = (1, ranks - 1)[seed % 2]
-        found = _found(DeviceJob(ranks, seed=seed, **cause.job(odd)))
-        if found == {(cause.kind, odd)}:
+        settings = cause.job(odd)
+        found = _found(DeviceJob(ranks, seed=seed, **settings))
+        if set(found) == {(cause.kind, odd)}:
             right += 1
+            if cause.kind == STRAGGLER and (cost := found[STRAGGLER, odd]) is not None:
+                count.ratios.append(cost / _true_cost(ranks, seed, settings))
         else:
             count.wrong.append(f"{cause.name}, rank {odd}: {sorted(found) or 'nobody'}")
     count.right += right
@@ -162,16 +176,26 @@ def _judge_clean(name: str, settings: Mapping[str, Any], ranks: int, count: Coun
     return f"{right} of {CLEAN_SEEDS}"
 
 
-def _found(job: DeviceJob) -> set[tuple[str, int]]:
+def _true_cost(ranks: int, seed: int, settings: Mapping[str, Any]) -> float:
+    """Milliseconds of a step."""
+    without = {name: value for name, value in settings.items() if name not in ON_A_RANK}
+    slow, fast = (DeviceJob(ranks, seed=seed, **chosen) for chosen in (settings, without))
+    return slow.run() - fast.run()
+
+
+def _found(job: DeviceJob) -> dict[tuple[str, int], float | None]:
+    """Kind and rank of each finding → milliseconds that it costs a step; ``None`` where it is about
+    a part of the job."""
     with tempfile.TemporaryDirectory() as scratch:
-        return set(_of_ranks(job.write(Path(scratch))))
-
-
-def _of_ranks(directory: Path) -> Iterator[tuple[str, int]]:
-    job = watched(directory)
-    if job.problem:
-        raise RuntimeError(job.problem)
-    yield from named(job)
+        judged = watched(job.write(Path(scratch)))
+    if judged.problem:
+        raise RuntimeError(judged.problem)
+    costs = {
+        (item.finding.kind.value, item.finding.rank): item.finding.cost_seconds * 1e3
+        for item in judged.verdict.findings
+        if not item.span
+    }
+    return {found: costs.get(found) for found in named(judged)}
 
 
 def _print_row(name: str, cells: list[str]) -> None:

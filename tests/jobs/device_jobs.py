@@ -34,6 +34,8 @@ Times = NDArray[np.float64]
 _RING = 2_000
 _DRAIN_MS = 1_000.0
 """Between two readings of the ring."""
+_WARM_UP = 10
+"""Steps."""
 _WATCHDOG_MS = 100.0
 """torch looks so often for what has ended."""
 
@@ -124,10 +126,16 @@ class DeviceJob:
         across = [Group(f"dp{k}", tuple(range(k, self.ranks, 2)), stream=1) for k in (0, 1)]
         return [everyone, *pairs, *across]
 
-    def write(self, directory: Path) -> Path:
-        """Run it, and write the folder of each rank."""
+    def run(self) -> float:
+        """Run it; the mean step on the devices."""
         for step in range(self.steps):
             self._step(step)
+        ends = np.array(self._ends).mean(axis=1)
+        return float(np.diff(ends[_WARM_UP:]).mean())
+
+    def write(self, directory: Path) -> Path:
+        """Run it, and write the folder of each rank."""
+        self.run()
         for rank in range(self.ranks):
             self._write_rank(directory, rank)
         return directory

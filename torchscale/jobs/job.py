@@ -271,7 +271,10 @@ class WatchedJob:
         hosts = {stream.facts.host for stream in streams.values()}
         facts = next(iter(streams.values())).facts
         if attempt is None:
-            notes.append("no step was seen: neither an optimizer of torch nor repeated collectives")
+            reason = ": neither an optimizer of torch nor repeated collectives"
+            if any(stream.facts.problem for stream in streams.values()):
+                reason = " on all ranks"
+            notes.append(f"no step was seen{reason}")
         if len(streams) < facts.world_size:
             notes.append(
                 f"{len(streams)} of {facts.world_size} ranks write here; waits for the others count "

@@ -93,6 +93,8 @@ NOBODY: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("tensor", {"strategy": "tensor"}),
     ("shards and replicas", {"strategy": "hybrid"}),
     ("two hosts", {"hosts": 2}),
+    ("24 layers, FSDP", {"strategy": "fsdp", "layers": 24, "transfer": 0.3}),
+    ("loss read in every step", {"sync_every": 1}),
     ("slow links", {"transfer": 12.0}),
     ("hosts ten steps ahead", {"ahead": 10}),
     ("a host that is late within what it is ahead", {"late": lambda rank, _: 15.0 * (rank == 1)}),

@@ -254,7 +254,8 @@ def process(
         started.stdout.readline()
         yield started
     finally:
-        os.killpg(started.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended before its sleep began
+            os.killpg(started.pid, signal.SIGKILL)
         started.communicate()
 
 

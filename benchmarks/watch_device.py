@@ -134,11 +134,12 @@ def main() -> int:
             f"\n{ranks} ranks: {causes.right} of {causes.right + len(causes.wrong)} causes, nobody "
             f"named in {clean.right} of {clean.right + len(clean.wrong)} without one\n"
         )
-        low, middle, high = np.quantile(causes.ratios, [0.1, 0.5, 0.9])
-        sys.stdout.write(
-            f"cost found ÷ true cost: median {middle:.2f}, 10 % {low:.2f}, 90 % {high:.2f} "
-            f"(least {min(causes.ratios):.2f}, most {max(causes.ratios):.2f})\n"
-        )
+        if causes.ratios:
+            low, middle, high = np.quantile(causes.ratios, [0.1, 0.5, 0.9])
+            sys.stdout.write(
+                f"cost found ÷ true cost: median {middle:.2f}, 10 % {low:.2f}, 90 % {high:.2f} "
+                f"(least {min(causes.ratios):.2f}, most {max(causes.ratios):.2f})\n"
+            )
         sys.stdout.writelines(f"  {text}\n" for text in (*causes.wrong, *clean.wrong))
     return int(any(len(causes.wrong) > 2 or clean.wrong for causes, clean in counts.values()))
 

@@ -32,7 +32,6 @@ from torchscale.analysis.job.lengths import LengthWaits
 from torchscale.analysis.trace.intervals import IntervalSet, union
 
 Matrix = NDArray[np.float64]
-SignalSeries = NDArray[np.float64]
 _NS = 1e-9
 _WAKE_NS = 200_000
 """A rank that was woken runs at once, or a scheduler's tick later: a collective whose last rank
@@ -42,6 +41,9 @@ came within this of a wait's end may be what it waited for."""
 _AROUND = 8
 """Steps before and after one over which its length on the device is taken: a host that runs ahead
 issues some steps at once and then waits."""
+_PASSED_ON = 2
+"""Times that lateness goes from one process group to another within a step: groups of tensors,
+shards and replicas are three."""
 
 
 class WaitsBy(Enum):
@@ -53,11 +55,6 @@ class WaitsBy(Enum):
     """How long each rank's kernel of a collective takes."""
     NOTHING = "nothing"
     """Neither: collectives are kernels, and their lengths are not measured."""
-
-
-_PASSED_ON = 2
-"""Times that lateness goes from one process group to another within a step: groups of tensors,
-shards and replicas are three."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +259,9 @@ def _add_lengths(
     _add_device_blame(table["blame"], waits, longest)
 
 
-def _add_device_blame(blame: Matrix, waits: NDArray[np.int64], seconds: SignalSeries) -> None:
+def _add_device_blame(
+    blame: Matrix, waits: NDArray[np.int64], seconds: NDArray[np.float64]
+) -> None:
     """Add each wait to the blame of the rank that it was for. What that rank itself waited in
     another process group of the step made it late, and is passed on to the rank that it waited for
     most: where parameters are sharded in some groups and replicated in others, the ranks of one

@@ -81,11 +81,11 @@ def flight_recorders() -> tuple[dict[str, dict[str, Any]], str]:
     return found, "; ".join(problems)
 
 
-def frames(innermost: FrameType | None, most: int = MAX_FRAMES) -> Iterator[tuple[CodeType, int]]:
+def frames(innermost: FrameType | None) -> Iterator[tuple[CodeType, int]]:
     """Code and line of a thread's frames, the innermost first. The thread runs on meanwhile: a frame
     that it has just left has no code."""
     frame = innermost
-    for _ in range(most):
+    for _ in range(MAX_FRAMES):
         if frame is None:
             return
         code: CodeType | None = frame.f_code

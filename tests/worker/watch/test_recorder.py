@@ -323,6 +323,15 @@ def test_the_length_of_a_collective_is_read_when_it_has_come(
     assert timed.rows() == [(2_000, SETTLED, 0)]
 
 
+def test_no_length_of_gloo_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps would be held back, also those of NCCL beside it."""
+    timed = Timed(monkeypatch)
+    gloos = dumps(entry(1, "all_reduce", backend="gloo", retired=False, time_created_ns=100))
+    has_recorders(monkeypatch, _dump_fr_trace=gloos)
+    assert timed.rows() == [(1_000, SETTLED, 0)]
+    assert timed.recorder.counts == {"gloo": 1}
+
+
 def test_what_never_has_a_length_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a coalesced collective has no events, and what timed out has no end. torch retires
     an entry a moment before it notes the length."""

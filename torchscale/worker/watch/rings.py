@@ -25,7 +25,8 @@ import torch.distributed as dist
 _FUNCTION = re.compile(r"_dump_([a-z0-9]+)_trace")
 _GENERIC = "fr"
 """The function of the ring that gloo writes to, and of those that are asked for by name."""
-_GLOO = "gloo"
+GLOO = "gloo"
+"""Whose collectives its host carries out: torch measures no length of them."""
 _RELAXED = 2
 """``CU_STREAM_CAPTURE_MODE_RELAXED``, and HIP's."""
 _EXCHANGES = (
@@ -63,7 +64,7 @@ def rings() -> list[Ring]:
     found = []
     for kind, function in _functions().items():
         dump = partial(function, True, False, False)
-        found.append(Ring(_GLOO if kind == _GENERIC else kind, dump))
+        found.append(Ring(GLOO if kind == _GENERIC else kind, dump))
         if kind == _GENERIC and "backend" in (function.__doc__ or ""):
             found += [
                 Ring(name, partial(function, True, False, False, backend=name))
@@ -117,7 +118,7 @@ def _functions() -> dict[str, Callable[..., bytes]]:
 
 def _native() -> set[str]:
     """Backends that write to a ring of their own kind, and not to one that is asked for by name."""
-    return {_GLOO, *_functions()}
+    return {GLOO, *_functions()}
 
 
 def _uses_device() -> bool:

@@ -149,6 +149,7 @@ save_file(model.state_dict(), "model.safetensors")
 load_file("model.safetensors")
 train(1)
 """
+    (tmp_path / "job").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", f"{first}\n{HEAD}{body}"],
         cwd=tmp_path,

@@ -61,6 +61,8 @@ dist.destroy_process_group()
 def _run(directory: Path, extra: str = "", *, code: int = 0, program: str = PROGRAM) -> Path:
     import os
 
+    if not (directory / "job").exists():
+        (directory / "job").mkdir()
     environment = watching_environment(directory / "job", os.environ)
     done = subprocess.run(
         [sys.executable, "-c", program.replace("EXTRA", extra), str(directory)],

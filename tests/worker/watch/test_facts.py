@@ -29,6 +29,20 @@ def test_the_start_of_the_process_is_known() -> None:
 
 def test_a_process_that_a_rank_starts_belongs_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    for noted, belongs in (("", False), (f"{os.getpid()}:3", False), ("1:3", True), ("1:2", False)):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    for noted, belongs in (
+        ("", False),
+        (f"{os.getpid()}:3:8", False),
+        ("1:3:8", True),
+        ("1:2:8", False),
+        ("1:3:1", False),  # it trained alone before it started the ranks
+    ):
         monkeypatch.setenv(facts.RANK_VARIABLE, noted)
         assert facts.belongs_to_a_rank() is belongs
+
+
+@pytest.mark.parametrize("text", ["worker-3", "-1", "1000000000", "3.0", "\u0663", " 3"])
+def test_a_rank_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("RANK", text)
+    with pytest.raises(ValueError, match="^RANK=.*: expected a number from 0 to 9,999,999$"):
+        facts.rank()

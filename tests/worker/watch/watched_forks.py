@@ -17,7 +17,7 @@ spec = importlib.util.spec_from_file_location("watch_site", {site!r})
 site = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(site)
 os.environ.update({variables!r})
-site._load_collector()  # as it does when a program has imported torch
+site._begin(os.environ["TORCHSCALE_WATCH"])  # as it does; torch is imported
 {body}
 atexit._run_exitfuncs()
 """
@@ -31,6 +31,7 @@ def run_watched(forks: Forks, directory: Path, body: str) -> Path:
     """
     variables = watching_environment(directory / "job", os.environ)
     added = {name: value for name, value in variables.items() if os.environ.get(name) != value}
+    (directory / "job").mkdir()
     script = directory / "script.py"
     script.write_text(_SCRIPT.format(site=str(_SITE), variables=added, body=body))
     forks.run(script, ranks=1)

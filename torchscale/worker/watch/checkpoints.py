@@ -9,16 +9,19 @@ them. A save counts once it is complete; one that failed does not.
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from time import time_ns
 from typing import Any
 
 import torch
 
+from .guard import guarded, unseen
 from .imports import after_import
 from .marks import SAVE, SAVE_END, Marks
 
@@ -32,6 +35,8 @@ _UNSEEN = ("torchsnapshot", "tensorizer", "tensorstore", "zarr", "megatron.core.
 
 File = dict[str, Any]
 """What is known of a file: path, bytes, inode, when it was changed; ``None`` where not."""
+_NOWHERE: File = {"path": "", "size": None, "inode": None, "modified_ns": None}
+_FILES = (io.FileIO, io.BufferedWriter, io.BufferedReader, io.BufferedRandom)
 Arguments = Sequence[Any]
 Options = Mapping[str, Any]
 FindFile = Callable[[Arguments, Options], File]
@@ -46,9 +51,14 @@ class Checkpoints:
     """
 
     def __init__(self, marks: Marks) -> None:
-        self.steps = 0
         self._marks = marks
-        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew, as in a process that has been forked."""
+        self.steps = 0
+        # A handler of a signal may save while this thread notes another save.
+        self._lock = threading.RLock()
         self._thread = threading.local()
         self._writing = 0
         self._saves: OrderedDict[tuple[str, int], File] = OrderedDict()
@@ -112,20 +122,24 @@ class Checkpoints:
 
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
-            if not self._enters():
-                return original(*args, **options)
+            is_noted = guarded(self._enters)
             began, steps = time_ns(), self.steps
-            is_main = _is_main_thread()
+            is_main = is_noted and _is_main_thread()
             if is_main:
                 self._marks.note(SAVE)
             try:
                 result = original(*args, **options)
+            except BaseException as error:
+                unseen(error)
+                raise
             finally:
                 if is_main:
                     self._marks.note(SAVE_END)
-                self._leaves()
-                self._has_written()
-            self._note_save(call, steps, began, _guarded(file, args, options))
+                if is_noted:
+                    self._leaves()
+                    self._has_written()
+            if is_noted:
+                guarded(self._note_save, call, steps, began, _found(file, args, options))
             return result
 
         _replace(owner, name, original, noting)
@@ -138,30 +152,37 @@ class Checkpoints:
 
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
-            if not self._enters():
-                return original(*args, **options)
+            is_noted = guarded(self._enters)
             began, steps = time_ns(), self.steps
-            path = _guarded(_folder, args, options)["path"]  # what is saved is not kept until then
-            self._marks.note(SAVE)
+            path = _found(_folder, args, options)["path"]  # what is saved is not kept until then
+            if is_noted:
+                self._marks.note(SAVE)
             try:
                 result = original(*args, **options)
-            except BaseException:
-                self._has_written()
+            except BaseException as error:
+                if is_noted:
+                    self._has_written()
+                unseen(error)
                 raise
             finally:
-                self._marks.note(SAVE_END)
-                self._leaves()
+                if is_noted:
+                    self._marks.note(SAVE_END)
+                    self._leaves()
 
             def complete(future: Any) -> None:  # noqa: ANN401 - a future
                 self._has_written()
                 if not future.cancelled() and future.exception() is None:
                     self._note_save(call, steps, began, _of_folder(path))
 
-            future = getattr(result, "upload_completion", result)
-            if hasattr(future, "add_done_callback"):
-                future.add_done_callback(complete)
-            else:
-                self._has_written()
+            def await_end() -> None:
+                future = getattr(result, "upload_completion", result)
+                if hasattr(future, "add_done_callback"):
+                    future.add_done_callback(functools.partial(guarded, complete))
+                else:
+                    self._has_written()
+
+            if is_noted:
+                guarded(await_end)
             return result
 
         _replace(owner, name, original, noting)
@@ -174,16 +195,21 @@ class Checkpoints:
 
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
-            if self.steps or self._is_over or self._is_inside:
-                return original(*args, **options)
+            is_noted = not (self.steps or self._is_over or self._is_inside)
             began = time_ns()
-            found = _guarded(file, args, options)
-            self._thread.is_inside = True
+            found = _found(file, args, options) if is_noted else _NOWHERE
+            if is_noted:
+                self._thread.is_inside = True
             try:
                 result = original(*args, **options)
+            except BaseException as error:
+                unseen(error)
+                raise
             finally:
-                self._leaves()
-            self._note_load({"call": call, "steps": 0, "began_ns": began, **found})
+                if is_noted:
+                    self._leaves()
+            if is_noted:
+                guarded(self._note_load, {"call": call, "steps": 0, "began_ns": began, **found})
             return result
 
         _replace(owner, name, original, noting)
@@ -245,11 +271,11 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _guarded(file: FindFile, args: Arguments, options: Options) -> File:
+def _found(file: FindFile, args: Arguments, options: Options) -> File:
     try:
         return file(args, options)
-    except Exception:  # noqa: BLE001 - a job runs on whatever fails here
-        return _of_path("")
+    except Exception:  # noqa: BLE001 - a program saves to whatever it likes
+        return _NOWHERE
 
 
 def _target(args: Arguments, options: Options) -> File:
@@ -265,11 +291,9 @@ def _source(args: Arguments, options: Options) -> File:
 def _folder(args: Arguments, options: Options) -> File:
     """Of a distributed checkpoint: a folder whose ``.metadata`` is written last, or a key."""
     target = options.get("checkpoint_id")
-    for name in ("storage_writer", "storage_reader"):
-        target = target or getattr(options.get(name), "path", None)
-    if target is None and len(args) > 1:
-        target = getattr(args[1], "path", None)
-    return _of_folder(os.fspath(target or ""))
+    stores = [options.get("storage_writer"), options.get("storage_reader"), *args[1:2]]
+    targets = [target, *(_attribute(store, "path") for store in stores)]
+    return _of_folder(next((text for text in map(_path_text, targets) if text), ""))
 
 
 def _argument(args: Arguments, options: Options, place: int, names: tuple[str, ...]) -> Any:  # noqa: ANN401 - a path or a file
@@ -278,15 +302,32 @@ def _argument(args: Arguments, options: Options, place: int, names: tuple[str, .
     return next((options[name] for name in names if name in options), None)
 
 
-def _of_target(target: Any) -> File:  # noqa: ANN401 - a path or an open file
-    if isinstance(target, (str, os.PathLike)):
-        return _of_path(os.fspath(target))
-    name = getattr(target, "name", "")
-    if isinstance(name, str) and name:
-        return _of_path(name)
-    if hasattr(target, "getbuffer"):
-        return {**_of_path(""), "size": target.getbuffer().nbytes}
-    return _of_path("")
+def _of_target(target: object) -> File:
+    if isinstance(target, io.BytesIO):
+        return {**_NOWHERE, "size": io.BytesIO.getbuffer(target).nbytes}
+    return _of_path(_path_text(target) or _path_text(_attribute(target, "name")))
+
+
+def _path_text(target: object) -> str:
+    """Of a path as Python has them; empty for others, which would run code of the program."""
+    return str(target) if isinstance(target, (str, PurePath)) else ""
+
+
+def _attribute(owner: object, name: str) -> object:
+    """What ``owner`` holds under this name, without running code of the program; files of Python
+    itself hold their name in C."""
+    if type(owner) in _FILES:
+        return getattr(_raw(owner), name, None)
+    try:
+        return vars(owner).get(name)
+    except TypeError:
+        return None
+
+
+def _raw(file: object) -> object:
+    """The file below one that is buffered; ``None`` where that is the program's own."""
+    raw = getattr(file, "raw", file)
+    return raw if type(raw) is io.FileIO else None
 
 
 def _of_folder(path: str) -> File:
@@ -296,7 +337,7 @@ def _of_folder(path: str) -> File:
 
 def _of_path(path: str) -> File:
     """A file by its path; a key of a store has no more than that."""
-    unknown = {"path": path, "size": None, "inode": None, "modified_ns": None}
+    unknown = {**_NOWHERE, "path": path}
     if not path or "://" in path:
         return unknown
     path = os.path.realpath(path)

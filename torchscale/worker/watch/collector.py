@@ -1,7 +1,8 @@
 """Collects in a rank of a watched job what its diagnosis needs, and writes it every half second.
 
-Nothing here stops the device or raises into the job: what fails ends the collection and leaves the
-reason in the rank's folder. Files of a rank, below ``ranks/R.A/`` (rank and attempt):
+Nothing here stops the device, waits for a disk in a thread of the program or raises into it: what
+fails ends the collection and leaves the reason. A thread writes, which takes no signals. Files of a
+rank, below ``ranks/R.A/`` (rank and attempt):
 
 ``rank.json``
     Who it is, the clock that marks count from, and at last how it ended.
@@ -24,23 +25,28 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import functools
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from time import time as wall_clock
 from typing import Any
 
 import torch
 
-from . import facts
+from . import facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .dump import flight_recorders, groups, stacks
-from .files import Segments, append_whole, claim, overwrite
+from .files import Segments, append_whole, claim, overwrite, replace_whole
+from .guard import guarded, tell, unseen
 from .hooks import (
     Peers,
     watch_collections,
@@ -51,7 +57,8 @@ from .hooks import (
     watch_waits,
 )
 from .marks import Marks
-from .recorder import Call, Recorder, enable_timing, enlarge_ring
+from .recorder import Call, Recorder, enable_timing, enlarge_ring, timing_asked
+from .rings import rings
 from .sampler import Sampler
 
 FORMAT = 1
@@ -63,9 +70,14 @@ _SAMPLES_A_FLUSH = 10
 """20 samples a second: 1,200 in a minute, for 0.15 % of a core."""
 _LEAST_BYTES = 1024
 """Of a file that is replaced: room for a reason that a full disk would not take."""
-_LAST_FLUSH_SECONDS = 10.0
-"""For what the thread is writing as the process ends. A disk takes milliseconds; a mount that does
-not answer must not keep the process."""
+_LAST_FLUSH_SECONDS = 3.0
+"""For what the thread writes as the process ends. A disk takes milliseconds; a mount that does not
+answer must not keep the process."""
+_FORK_SECONDS = 0.1
+"""For what the thread does as the process forks: a lock that it holds then stays locked in the
+child. It works for milliseconds at a time."""
+_MOST_CALLS = 1 << 19
+"""Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
 _LINES_EVERY = 10
 """Flushes between two writes of the lines: 5 s."""
 
@@ -84,7 +96,11 @@ def install(directory: str) -> None:
     watch_modes(collector.marks)
     watch_collections(collector.marks)
     collector.start_with_groups()
-    os.register_at_fork(after_in_child=collector.leave)
+    os.register_at_fork(
+        before=lambda: guarded(collector.pause),
+        after_in_parent=lambda: guarded(collector.go_on),
+        after_in_child=lambda: guarded(collector.begin),
+    )
 
 
 class Collector:
@@ -100,24 +116,42 @@ class Collector:
         self.marks = Marks()
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
-        self._peers_written = 0
         self._root = directory
-        self._recorder = Recorder(self.marks)
+        self._forked_ns = 0
+        self._begin()
+
+    def begin(self) -> None:
+        """Begin anew in a process that was forked, which may be a rank of its own: with nothing of
+        the one that forked it, whose thread is not here and may have held any lock."""
+        self.marks.begin()
+        self.peers.begin()
+        self.checkpoints.begin()
+        self._forked_ns = self.marks.start_ns
+        self._begin()
+
+    def _begin(self) -> None:
+        self._starts = count()
+        self._is_over = False
+        self._ends = threading.Event()
+        self._busy = threading.Lock()
+        self._is_paused = False
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._recorder: Recorder | None = None
         self._sampler = Sampler()
         self._folder: Path | None = None
-        self._is_over = threading.Event()
-        self._lock = threading.Lock()
+        self._attempt = 0
+        self._peers_written = 0
         self._calls: list[Call] = []
         self._keys_written = 0
         self._groups_written: set[str] = set()
         self._written: dict[str, Segments] = {}
-        self._problem = ""
+        self._problem = self._shown_problem = ""
         self._has_failed = False
         self._flushes = 0
         self._facts: dict[str, Any] = {}
         self._answered = 0.0
         self._has_stepped = False
-        self._thread = threading.Thread(target=self._run, name="torchscale-watch", daemon=True)
 
     def start_with_groups(self) -> None:
         """Start as soon as the job makes its first process group."""
@@ -127,25 +161,30 @@ class Collector:
 
         original = distributed_c10d.init_process_group
 
+        @functools.wraps(original)
         def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
-            result = original(*args, **options)
-            if self._recorder.is_timed:
-                enable_timing()
-            self._start()
+            try:
+                result = original(*args, **options)
+            except BaseException as error:
+                unseen(error)
+                raise
+            guarded(self._on_group)
             return result
 
-        starting.__doc__, starting.__name__ = original.__doc__, original.__name__
-        starting.__wrapped__ = original  # type: ignore[attr-defined]
         distributed_c10d.init_process_group = starting
         torch.distributed.init_process_group = starting
 
+    def _on_group(self) -> None:
+        if timing_asked():
+            enable_timing()
+        self._start()
+
     def on_step(self, optimizer: int) -> None:
-        """After a step of an optimizer, the first one being 0, in the main thread."""
+        """After a step of an optimizer, the first one being 0, in the thread that makes it."""
         if optimizer == 0:
             self.checkpoints.on_step()
-        if self._folder is None:
-            self._start()
-        if self._is_over.is_set():
+        self._start()
+        if self._is_over or self._recorder is None:
             return
         if not self._has_stepped:
             self._has_stepped = True
@@ -153,39 +192,49 @@ class Collector:
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
 
-    def leave(self) -> None:
-        """In a process that this one forked: collect nothing."""
-        self._stop()
-        self._folder = self._folder or Path()
+    def pause(self) -> None:
+        """Before a fork: have the thread hold no lock."""
+        if self._thread is not None:
+            self._is_paused = self._busy.acquire(timeout=_FORK_SECONDS)
+
+    def go_on(self) -> None:
+        """After it."""
+        if self._is_paused:
+            self._is_paused = False
+            self._busy.release()
 
     def _stop(self) -> None:
-        self._is_over.set()
+        self._is_over = True
         self.marks.stop()
         self.checkpoints.stop()
 
     def _start(self) -> None:
-        if self._folder is not None:
+        """Begin to collect, unless this was tried before."""
+        if next(self._starts):
             return
-        if facts.belongs_to_a_rank():
-            self.leave()
-            return
-        self._guarded(self._open)
-        if not self._facts:
+        try:
+            imports.settle()
+            if facts.belongs_to_a_rank():
+                self._stop()
+                return
+            self._collect()
+        except Exception as error:  # noqa: BLE001 - a program runs on whatever fails here
             self._stop()
-            return
-        self.marks.start()
-        self._thread.start()
-        atexit.register(self._finish)
+            tell(error)
 
-    def _open(self) -> None:
-        rank = facts.rank()
-        self._folder = claim(self._root / "ranks", rank, facts.attempt())
-        os.environ[facts.RANK_VARIABLE] = f"{os.getpid()}:{rank}"
+    def _collect(self) -> None:
+        """Begin to collect.
+
+        Raises:
+            ValueError: a variable is not what a launcher sets.
+            RuntimeError: the process may have no further thread.
+        """
+        self._attempt = facts.attempt()
         self._facts = {
             "format": FORMAT,
-            "rank": rank,
+            "rank": facts.rank(),
             "world_size": facts.world_size(),
-            "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE") or facts.world_size()),
+            "local_world_size": facts.local_world_size(),
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "start_ns": self.marks.start_ns,
@@ -196,50 +245,89 @@ class Collector:
             "python": sys.version.split()[0],
             "backend": facts.backend(),
             "device": facts.device(),
-            "has_recorder": self._recorder.exists,
-            "is_timed": self._recorder.is_timed,
+            "has_recorder": bool(rings()),
+            "is_timed": timing_asked(),
             "threads": torch.get_num_threads(),
             "cpus": facts.cpus(),
         }
+        self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
+        facts.claim_rank()
+        self.marks.start()
+        self._thread = threading.Thread(target=self._run, name="torchscale-watch", daemon=True)
+        with _no_signals():
+            self._thread.start()
+        _at_exit(self._finish)
+
+    def _open(self) -> None:
+        """Make the rank's folder.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self._folder = claim(self._root / "ranks", self._facts["rank"], self._attempt)
         self._write_facts("running")
 
     def _run(self) -> None:
         """The thread: samples, reads what is urgent, writes."""
+        self._guarded(self._open)
         flushed = beat(_FLUSH_SECONDS)
-        while not self._is_over.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
-            self._guarded(self._sampler.sample)
-            self._guarded(self._drain_if_urgent)
-            if beat(_FLUSH_SECONDS) != flushed:
-                flushed = beat(_FLUSH_SECONDS)
-                self._guarded(self._flush)
-                self._guarded(self._answer)
+        while not self._has_failed:
+            if self._ends.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
+                break
+            with self._busy:
+                self._guarded(self._sampler.sample)
+                self._guarded(self._drain_if_urgent)
+                if beat(_FLUSH_SECONDS) != flushed:
+                    flushed = beat(_FLUSH_SECONDS)
+                    self._guarded(self._flush)
+                    self._guarded(self._answer)
+                self._show_problem()
+        self._end()
 
-    def _finish(self) -> None:
-        """As the process ends, and once the thread has ended: of two that write, both would write
-        the same moments."""
-        if self._is_over.is_set():
-            return
-        self._is_over.set()
-        self._thread.join(_LAST_FLUSH_SECONDS)
-        if self._thread.is_alive():
-            return
+    def _end(self) -> None:
+        """Write the last of it."""
+        self._sampler.close()  # of a process without descriptors this leaves one
         self._guarded(self._drain)
         self._guarded(self._flush)
         self._guarded(self._write_lines)
         self._guarded(lambda: self._write_facts("ended"))
+        self._show_problem()
+        if self._folder is None:
+            tell(OSError(self._problem))
+
+    def _finish(self) -> None:
+        """As the process ends: have the thread write the last of it."""
+        if self._is_over or self._thread is None:
+            return
+        self._ends.set()
+        self._thread.join(_LAST_FLUSH_SECONDS)
+        self._stop()
 
     def _drain(self) -> None:
-        with self._lock:
-            if self._recorder.exists:
+        """Read the recorders, unless another thread does, or a handler of a signal has come here
+        while this one did."""
+        if self._recorder is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._recorder.exists and len(self._calls) < _MOST_CALLS:
                 self._calls += self._recorder.drain()
+        finally:
+            self._lock.release()
 
     def _drain_if_urgent(self) -> None:
-        if self._recorder.exists and self._recorder.is_urgent():
+        if self._recorder is not None and self._recorder.exists and self._recorder.is_urgent():
             self._drain()
 
     def _flush(self) -> None:
         """Write what was collected since the last time. Calls first: a reader takes the steps that
-        end before the last of them were read."""
+        end before the last of them were read.
+
+        Raises:
+            OSError: it cannot be written; what there is stays for the next time.
+        """
+        assert self._recorder is not None  # noqa: S101 - the thread begins after it is there
+        if self._folder is None:
+            self._open()
         with self._lock:
             calls, self._calls = self._calls, []
             lengths = self._recorder.take_lengths()
@@ -247,16 +335,23 @@ class Collector:
         self._add("lengths", lengths)
         self._add("shares", self._sampler.take_shares())
         self._add("marks", self.marks.take())
-        self._write_names()
+        self._write_names(self._recorder)
         for segments in self._written.values():
             segments.write()
         self._write_checkpoints()
         if self._problem and not any(segments.has_lost for segments in self._written.values()):
             self._problem = ""  # there is room again, and nothing is missing
-            self._write_facts("running")
+        self._refresh_facts()
         self._flushes += 1
         if self._flushes % _LINES_EVERY == 1:
             self._write_lines()
+
+    def _refresh_facts(self) -> None:
+        """What a program does after its first step or group: it uses a device, makes groups."""
+        now = {"device": facts.device(), "backend": facts.backend()}
+        if not now.items() <= self._facts.items():
+            self._facts |= now
+            self._write_facts("running")
 
     def _answer(self) -> None:
         """Leave a dump where one was asked for."""
@@ -281,9 +376,7 @@ class Collector:
             "flight_recorders": recorders,
             "problem": problem,
         }
-        part = request.with_name(f"autopsy-rank-{rank}.part")
-        part.write_text(json.dumps(dump))
-        part.replace(request.with_name(f"autopsy-rank-{rank}.json"))
+        replace_whole(request.with_name(f"autopsy-rank-{rank}.json"), json.dumps(dump))
 
     def _add(self, name: str, values: list[int]) -> None:
         if self._folder is None or not values:
@@ -291,7 +384,7 @@ class Collector:
         segments = self._written.setdefault(name, Segments(self._folder, name))
         segments.add(array.array("q", values).tobytes())
 
-    def _write_names(self) -> None:
+    def _write_names(self, recorder: Recorder) -> None:
         lines = [
             {
                 "key": number,
@@ -302,11 +395,11 @@ class Collector:
                 "p2p": key.is_p2p,
             }
             for number, key in enumerate(
-                self._recorder.keys[self._keys_written :], start=self._keys_written
+                recorder.keys[self._keys_written :], start=self._keys_written
             )
         ]
         new = {name: ranks for name, ranks in groups().items() if name not in self._groups_written}
-        if new and self._recorder.is_timed:
+        if new and recorder.is_timed:
             enable_timing()
         content = [*({"name": name, "ranks": ranks} for name, ranks in new.items()), *lines]
         partners = len(self.peers.sends) + len(self.peers.receives)
@@ -316,7 +409,7 @@ class Collector:
         if not content or self._folder is None:
             return
         text = "".join(json.dumps(line) + "\n" for line in content)
-        append_whole(self._folder / "names.jsonl", text.encode())
+        append_whole(self._folder / "names.jsonl", text.encode(errors="replace"))
         self._keys_written += len(lines)
         self._groups_written |= set(new)
         self._peers_written = partners
@@ -332,6 +425,7 @@ class Collector:
             raise
 
     def _write_lines(self) -> None:
+        assert self._recorder is not None  # noqa: S101 - as above
         usage = resource.getrusage(resource.RUSAGE_SELF)
         content = {
             "lines": [[*place, count] for place, count in self._sampler.counts.most_common(200)],
@@ -356,17 +450,18 @@ class Collector:
                 overwrite(self._folder / "rank.json", json.dumps(content))
 
     def _replace(self, name: str, content: dict[str, Any]) -> None:
-        if self._folder is None:
-            return
-        part = self._folder / f"{name}.part"
-        try:
-            part.write_text(json.dumps(content).ljust(_LEAST_BYTES))
-            part.replace(self._folder / name)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        if self._folder is not None:
+            replace_whole(self._folder / name, json.dumps(content).ljust(_LEAST_BYTES))
 
-    def _guarded(self, action: Any) -> None:  # noqa: ANN401 - a function without arguments
+    def _show_problem(self) -> None:
+        """Write down what has failed, or no longer does."""
+        if self._problem == self._shown_problem:
+            return
+        with contextlib.suppress(OSError):
+            self._write_facts("failed" if self._has_failed else "running")
+            self._shown_problem = self._problem
+
+    def _guarded(self, action: Callable[[], object]) -> None:
         """Do it. A full disk loses what could not be written; whatever else fails ends the
         collection, and nothing is done after that."""
         if self._has_failed:
@@ -374,14 +469,46 @@ class Collector:
         try:
             action()
         except OSError as error:
-            is_new = not self._problem
             self._problem = f"{type(error).__name__}: {error}"
-            if is_new and self._facts:
-                with contextlib.suppress(OSError):
-                    self._write_facts("running")
         except Exception as error:  # noqa: BLE001 - a job runs on whatever fails here
             self._has_failed = True
             self._problem = f"{type(error).__name__}: {error}"
             self._stop()
-            with contextlib.suppress(OSError):
-                self._write_facts("failed")
+
+
+_OF_A_FAULT = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+}
+"""Signals that a thread raises for itself."""
+
+
+@contextlib.contextmanager
+def _no_signals() -> Iterator[None]:
+    """A thread that is started meanwhile takes no signals: they are for threads of the program. A
+    write beyond the limit of a file's size is an error in it and no signal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OF_A_FAULT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _at_exit(action: Callable[[], None]) -> None:
+    """Call it as the process ends: a process that ``multiprocessing`` has forked passes by
+    ``atexit``."""
+    atexit.register(guarded, action)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing.util import Finalize  # noqa: PLC0415 - such a process has it
+
+        Finalize(None, guarded, args=(action,), exitpriority=_LAST)
+
+
+_LAST = -1
+"""Of what such a process does at its end: first come the program's own, from 0 on."""

@@ -15,7 +15,11 @@ from .rings import backends
 FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
 """Variable with the number of the first attempt of this run of the command."""
 RANK_VARIABLE = "TORCHSCALE_WATCH_RANK"
-"""Variable with ``pid:rank`` of the rank's process, for those that it starts."""
+"""Variable with ``pid:rank:world size`` of the rank's process, for those that it starts."""
+_MOST_DIGITS = 7
+"""Of the number of a rank: ten million."""
+_SHOWN = 50
+"""Characters of a variable in a reason."""
 _STARTTIME = 19
 """Field of ``/proc/PID/stat`` after the name in parentheses, in ticks since the boot."""
 
@@ -24,17 +28,22 @@ def belongs_to_a_rank() -> bool:
     """Whether this process was started by the rank that it stands for, such as the one that writes
     its checkpoints."""
     pid, _, noted = os.environ.get(RANK_VARIABLE, "").partition(":")
-    return pid not in ("", str(os.getpid())) and noted == str(rank())
+    return pid not in ("", str(os.getpid())) and noted == f"{rank()}:{world_size()}"
+
+
+def claim_rank() -> None:
+    """Have processes that this one starts know which rank it is."""
+    os.environ[RANK_VARIABLE] = f"{os.getpid()}:{rank()}:{world_size()}"
 
 
 def restart() -> int:
     """How often torchrun has restarted the job."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0)
+    return _number("TORCHELASTIC_RESTART_COUNT", 0)
 
 
 def attempt() -> int:
     """Which attempt of the job this is: after those of earlier runs of the command."""
-    return int(os.environ.get(FIRST_ATTEMPT, "0") or 0) + restart()
+    return _number(FIRST_ATTEMPT, 0) + restart()
 
 
 def process_began() -> float:
@@ -48,17 +57,41 @@ def process_began() -> float:
 
 
 def rank() -> int:
-    """As torch.distributed numbers it, and before it does, the launcher."""
+    """As torch.distributed numbers it, and before it does, the launcher.
+
+    Raises:
+        ValueError: the variable is no such number.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
-    return int(os.environ.get("RANK", "0") or 0)
+    return _number("RANK", 0)
 
 
 def world_size() -> int:
-    """Ranks of the job."""
+    """Ranks of the job.
+
+    Raises:
+        ValueError: the variable is no such number.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1") or 1)
+    return _number("WORLD_SIZE", 1)
+
+
+def local_world_size() -> int:
+    """Ranks on this host.
+
+    Raises:
+        ValueError: the variable is no such number.
+    """
+    return _number("LOCAL_WORLD_SIZE", world_size())
+
+
+def _number(variable: str, otherwise: int) -> int:
+    text = os.environ.get(variable) or str(otherwise)
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise ValueError(f"{variable}={text[:_SHOWN]!r}: expected a number from 0 to 9,999,999")
+    return int(text)
 
 
 def backend() -> str:
@@ -81,7 +114,7 @@ def cpus() -> list[int]:
 
 def of_cuda() -> dict[str, Any]:
     """The device and the allocator's peaks, once the program has started CUDA; does not start it."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {}
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
@@ -95,7 +128,8 @@ def of_cuda() -> dict[str, Any]:
 
 
 def device() -> str:
-    """``cuda`` where torch has one, else ``cpu``."""
-    if torch.cuda.is_available():
+    """``cuda`` once the program uses it, else ``cpu``. Not asked is whether there is one: torch notes
+    that in a way which keeps processes that are forked later from using it."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return "cuda"
     return "cpu"

@@ -1,6 +1,7 @@
 """Where a rank notes its moments: around functions of torch that its program calls anyway.
 
-Each replaced function does what it did. None is seen by torch's compiler as a function to trace.
+Each replaced function does what it did, and is not in the tracebacks of what it raises. None is seen
+by torch's compiler as a function to trace.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from .guard import guarded, unseen
 from .marks import (
     BACKWARD,
     BACKWARD_END,
@@ -40,27 +44,38 @@ _MAX_OPTIMIZERS = 7
 
 def watch_optimizers(marks: Marks, on_step: Callable[[int], None]) -> None:
     """Note the steps of all optimizers; ``on_step`` is called with its number after each. An optimizer that steps
-    within the step of another one (ZeRO's) is a part of it."""
+    within the step of another one (ZeRO's) is a part of it. A step that raises has not been made."""
     numbers: dict[int, int] = {}
-    depth = 0
+
+    def number_of(optimizer: torch.optim.Optimizer) -> int:
+        number = numbers.get(id(optimizer), len(numbers))
+        if number < _MAX_OPTIMIZERS:
+            numbers[id(optimizer)] = number
+        return number
 
     def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        nonlocal depth
-        depth += 1
-        if depth == 1:
-            number = numbers.setdefault(id(optimizer), min(len(numbers), _MAX_OPTIMIZERS))
-            marks.note(OPTIMIZER, number)
+        if not _is_within_itself(sys._getframe(1)):
+            marks.note(OPTIMIZER, number_of(optimizer))
 
     def after(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        nonlocal depth
-        depth = max(0, depth - 1)
-        if depth == 0:
-            number = numbers.get(id(optimizer), 0)
+        if not _is_within_itself(sys._getframe(1)):
+            number = number_of(optimizer)
             marks.note(STEP, number)
-            on_step(number)
+            guarded(on_step, number)
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
+
+
+def _is_within_itself(frame: FrameType) -> bool:
+    """Whether a call of the same function is further up the stack. Of an optimizer's hooks this is
+    the function that torch puts around every ``step``."""
+    outer = frame.f_back
+    while outer is not None:
+        if outer.f_code is frame.f_code:
+            return True
+        outer = outer.f_back
+    return False
 
 
 def watch_passes(marks: Marks) -> None:
@@ -73,7 +88,11 @@ def watch_passes(marks: Marks) -> None:
         @functools.wraps(forward)
         def noting(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
             marks.note(REPLICATED)
-            return forward(self, *args, **options)  # type: ignore[no-untyped-call]
+            try:
+                return forward(self, *args, **options)  # type: ignore[no-untyped-call]
+            except BaseException as error:
+                unseen(error)
+                raise
 
         replicated.forward = noting  # type: ignore[method-assign]
 
@@ -106,6 +125,10 @@ class Peers:
     """
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew, as in a process that has been forked."""
         self.sends: set[int] = set()
         self.receives: set[int] = set()
 
@@ -118,28 +141,34 @@ class Peers:
 
         @functools.wraps(original)
         def noting(made: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as torch's
-            original(made, *args, **options)
-            (self.sends if "send" in made.op.__name__ else self.receives).add(made.peer)
+            try:
+                original(made, *args, **options)
+            except BaseException as error:
+                unseen(error)
+                raise
+            guarded(self._note, made)
 
         operation.__init__ = noting  # type: ignore[assignment, method-assign]
+
+    def _note(self, made: Any) -> None:  # noqa: ANN401 - a P2POp
+        partners = self.sends if "send" in getattr(made.op, "__name__", "") else self.receives
+        partners.add(int(made.peer))
 
 
 def watch_modes(marks: Marks) -> None:
     """Note when a module is switched to evaluation, and back: only that of the outermost call, since
     a module switches its parts."""
     original = torch.nn.Module.train
-    depth = 0
 
     @functools.wraps(original)
     def noting(self: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
-        nonlocal depth
-        if depth == 0:
-            marks.note(TRAINING if mode else EVALUATION)
-        depth += 1
+        if not _is_within_itself(sys._getframe()):
+            marks.note(EVALUATION if mode is False else TRAINING)
         try:
             return original(self, mode)
-        finally:
-            depth -= 1
+        except BaseException as error:
+            unseen(error)
+            raise
 
     torch.nn.Module.train = noting  # type: ignore[assignment, method-assign]
 
@@ -162,6 +191,9 @@ def _surround(owner: Any, name: str, marks: Marks, begin: int, end: int) -> Call
         marks.note(begin)
         try:
             return original(*args, **options)
+        except BaseException as error:
+            unseen(error)
+            raise
         finally:
             marks.note(end)
 

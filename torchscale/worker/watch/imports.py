@@ -1,4 +1,9 @@
-"""Changes modules of others once a program has imported them."""
+"""Changes modules of others once a program has imported them, whichever way it does so.
+
+A program may ask for a module long before it imports it (``importlib.util.find_spec``), have finders
+of its own before this one or around it, or import it past all finders. So the finder stays until the
+module is there, and looks for it at every import.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,30 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from .guard import guarded, unseen
 
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls ``action`` with a module after its import."""
+Action = Callable[[Any], None]
+"""Is called with a module."""
 
-    def __init__(self, name: str, action: Callable[[Any], None]) -> None:
-        self._name, self._action = name, action
+
+class _AfterImports(importlib.abc.MetaPathFinder):
+    """Finds modules as all other finders do, and calls an action once one is imported."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, list[Action]] = {}
+        self._searches: set[tuple[int, str]] = set()
+
+    def add(self, name: str, action: Action) -> None:
+        """Call ``action`` with the module of this name, now or as soon as it is imported."""
+        self._pending.setdefault(name, []).append(action)
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+        self.settle()
 
     def find_spec(
         self,
@@ -23,29 +42,77 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module's own spec, whose loader goes on to the action."""
+        """What the other finders find, with a loader that goes on to the action; nothing for other
+        modules."""
         del path, target
-        if fullname != self._name:
+        guarded(self.settle)
+        if fullname not in self._pending:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, action = spec.loader, self._action
-        execute = loader.exec_module
+        return guarded(self._search, fullname)
 
-        def executing(module: Any) -> None:  # noqa: ANN401 - a module
-            execute(module)
-            action(module)
+    def settle(self) -> None:
+        """Call the actions of modules that have been imported past this finder."""
+        for name in list(self._pending):
+            module = sys.modules.get(name)
+            if module is not None and not _is_begun(module):
+                self._act(name, module)
 
-        loader.exec_module = executing  # type: ignore[method-assign]
+    def _search(self, name: str) -> importlib.machinery.ModuleSpec | None:
+        search = get_ident(), name
+        if search in self._searches:  # the other finders lead back here
+            return None
+        self._searches.add(search)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searches.discard(search)
+        if spec is not None:
+            self._lead_on(name, spec.loader)
         return spec
 
+    def _lead_on(self, name: str, loader: Any) -> None:  # noqa: ANN401 - any loader
+        """Have ``loader`` go on to the action. A loader of all modules (a class), or one that
+        cannot be changed, is left as it is: :meth:`settle` finds the module."""
+        execute = getattr(loader, "exec_module", None)
+        if execute is None or isinstance(loader, type) or hasattr(execute, "leads_on"):
+            return
 
-def after_import(name: str, action: Callable[[Any], None]) -> None:
+        def executing(module: Any) -> None:  # noqa: ANN401 - a module
+            try:
+                execute(module)
+            except BaseException as error:
+                unseen(error)
+                raise
+            if module.__name__ == name:  # the loader of an archive has all its modules
+                vars(loader).pop("exec_module", None)
+                self._act(name, module)
+
+        executing.leads_on = True  # type: ignore[attr-defined]
+        try:
+            loader.exec_module = executing
+        except AttributeError:
+            return
+
+    def _act(self, name: str, module: Any) -> None:  # noqa: ANN401 - a module
+        for action in self._pending.pop(name, ()):
+            guarded(action, module)
+        if not self._pending and self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def _is_begun(module: object) -> bool:
+    """Whether an import of it has not ended."""
+    return getattr(getattr(module, "__spec__", None), "_initializing", False) is True
+
+
+_finder = _AfterImports()
+
+
+def after_import(name: str, action: Action) -> None:
     """Call ``action`` with a module once it is imported: at once where it is."""
-    module = sys.modules.get(name)
-    if module is not None:
-        action(module)
-    else:
-        sys.meta_path.insert(0, _AfterImport(name, action))
+    _finder.add(name, action)
+
+
+def settle() -> None:
+    """Look for modules that were imported past all finders."""
+    _finder.settle()

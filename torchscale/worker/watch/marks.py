@@ -22,6 +22,8 @@ DETAIL_BITS = 3
 """A mark is ``nanoseconds since the start << 8 | detail << 5 | kind``; the detail of STEP and
 OPTIMIZER is the number of the optimizer, at most 7."""
 _SHIFT = KIND_BITS + DETAIL_BITS
+_MOST = 1 << 20
+"""Moments that are held, 40 MB: a disk that does not answer takes none of them."""
 _BEFORE_START = 10_000
 """Moments that are kept of a process that may never train, such as a launcher."""
 
@@ -34,12 +36,22 @@ class Marks:
     """
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew, as in a process that has been forked."""
         self.start_ns = time_ns()
         self._noted: list[int] | deque[int] = deque(maxlen=_BEFORE_START)
 
     def note(self, kind: int, detail: int = 0) -> None:
-        """Note that ``kind`` is now."""
-        self._noted.append((time_ns() - self.start_ns) << _SHIFT | detail << KIND_BITS | kind)
+        """Note that ``kind`` is now. Without memory for it, or where nothing has been taken for long,
+        it is not noted."""
+        try:
+            if len(self._noted) < _MOST:
+                since = time_ns() - self.start_ns
+                self._noted.append(since << _SHIFT | detail << KIND_BITS | kind)
+        except MemoryError:
+            return
 
     def start(self) -> None:
         """Keep all moments from now on, and the last ones before."""

@@ -93,7 +93,13 @@ class Recorder:
         problems: Name of each recorder that failed → how; it is not read any more.
     """
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: Marks, *, since_ns: int = 0) -> None:
+        """
+        Args:
+            marks: Where its readings are noted.
+            since_ns: When the process was forked, in nanoseconds since the epoch: collectives
+                before were those of the other one.
+        """
         self.exists = bool(rings())
         self.is_timed = timing_asked()
         self.keys: list[Key] = []
@@ -101,7 +107,7 @@ class Recorder:
         self._numbers: dict[Key, int] = {}
         self._lengths: list[int] = []
         self._readers: dict[str, _Reader] = {}
-        self._marks = marks
+        self._marks, self._since_ns = marks, since_ns
         self._read_at = monotonic()
         self._interval = _LONGEST_SECONDS
         self._beat = beat(self._interval)
@@ -187,9 +193,10 @@ class Recorder:
         reader = self._readers[ring.name]
         new = reader.take(entries)
         reader.note_rates(len(new), self._steps, now - self._read_at)
-        calls = [call for call in map(self._call, new) if call is not None]
-        reader.read += len(calls)
-        reader.unknown += len(new) - len(calls)
+        known = [call for call in map(self._call, new) if call is not None]
+        reader.read += len(known)
+        reader.unknown += len(new) - len(known)
+        calls = [call for call in known if call[0] >= self._since_ns]
         if not self.is_timed or ring.name == GLOO:
             return calls
         reader.await_lengths(new)

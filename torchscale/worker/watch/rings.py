@@ -123,7 +123,7 @@ def _native() -> set[str]:
 
 def _uses_device() -> bool:
     """Whether this process has begun to use a GPU; does not begin it."""
-    return torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 @lru_cache(maxsize=1)

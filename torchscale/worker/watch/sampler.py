@@ -36,7 +36,7 @@ class Sampler:
         self.counts: Counter[tuple[str, int, str, str]] = Counter()
         self.shares: list[int] = []
         self._main = threading.main_thread().ident
-        self._schedstat = _open_schedstat()
+        self._schedstat = _Schedstat()
         paths = sysconfig.get_paths()
         libraries = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
         self._libraries = (*sorted(libraries), str(Path(torch.__file__).parent), _OWN, "<frozen")
@@ -55,13 +55,13 @@ class Sampler:
 
     def _read_shares(self) -> None:
         """The kernel's count; nothing where it keeps none."""
-        if self._schedstat is None:
-            return
-        try:
-            _, waited, _ = os.pread(self._schedstat, _SCHEDSTAT_BYTES, 0).split()
-        except (OSError, ValueError):  # a program may close files that it did not open
-            return
-        self.shares += (time_ns(), int(waited))
+        waited = self._schedstat.read()
+        if waited is not None:
+            self.shares += (time_ns(), waited)
+
+    def close(self) -> None:
+        """Leave the descriptor to others."""
+        self._schedstat.close()
 
     def take_shares(self) -> list[int]:
         """The rows since the last call."""
@@ -79,10 +79,40 @@ class Sampler:
         return None
 
 
-def _open_schedstat() -> int | None:
+class _Schedstat:
     """The main thread's file, kept open: to open it at each sample takes ten times as long as to read
-    it. The main thread has the number of the process."""
-    try:
-        return os.open(f"/proc/self/task/{os.getpid()}/schedstat", os.O_RDONLY)
-    except OSError:
-        return None
+    it. The main thread has the number of the process.
+
+    A program may close files that it did not open, and then get the descriptor for one of its own.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        try:
+            path = f"/proc/self/task/{os.getpid()}/schedstat"
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.fstat(self._descriptor)
+        except OSError:
+            return
+
+    def read(self) -> int | None:
+        """Nanoseconds that the thread was ready and had no core; ``None`` where nothing says."""
+        if self._descriptor is None or not self._is_own():
+            return None
+        try:
+            _, waited, _ = os.pread(self._descriptor, _SCHEDSTAT_BYTES, 0).split()
+            return int(waited)
+        except (OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """Close it, unless it is another file by now."""
+        if self._descriptor is not None and self._is_own():
+            os.close(self._descriptor)
+        self._descriptor = None
+
+    def _is_own(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor or 0), self._file)
+        except OSError:
+            return False

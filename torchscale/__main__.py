@@ -13,7 +13,8 @@ import threading
 def run() -> None:
     """Run the program. Ctrl-C ends it also while its modules are imported, and without a
     traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell has it in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Until a command begins (``cli/main.py`` enables it then): what is imported stays, and the
     # collector would go over it again and again.
     gc.disable()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
-from torchscale.errors import MachineError
+from torchscale.errors import MachineError, TorchscaleError
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.liveness import give_sign
-from torchscale.jobs.runs import Past, begin_run, end_run
+from torchscale.jobs.relay import Relay
+from torchscale.jobs.runs import Past, begin_run, check_addable, end_run
+from torchscale.jobs.stream import remove_moments
 from torchscale.jobs.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
@@ -39,8 +39,10 @@ _JUDGE_SHARE = 0.01
 """Of the time that judgements may take: with many ranks they are further apart."""
 STALL_SECONDS = 120.0
 """A checkpoint or an evaluation takes as long now and then; to look changes nothing."""
-_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""What reaches this command alone and is meant for the program; Ctrl-C reaches both."""
+_MOST_PLACES = 9
+"""Folders that are tried beside one that nothing can be added to."""
+_LONGEST_NAME = 200
+"""Characters of its name that are kept: a name has 255 at most."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,10 @@ class WatchRequest:
 
     Attributes:
         command: argv.
-        directory: Folder for what is collected; with a job in it, this is another run of it.
+        directory: Folder for what is collected.
+        appends: Whether to add to the job in it. The program is started whatever is there: where
+            nothing can be added to it, a folder beside it is taken.
+        on_note: Called with what the user should know at once.
         on_finding: Called with each finding when it first appears.
         on_hang: Called with why the job makes no progress, and for how many seconds.
         stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
@@ -60,6 +65,8 @@ class WatchRequest:
 
     command: Sequence[str]
     directory: Path
+    appends: bool = False
+    on_note: Callable[[str], None] = field(default=lambda _: None)
     on_finding: Callable[[str], None] = field(default=lambda _: None)
     on_hang: Callable[[Autopsy, float], None] = field(default=lambda *_: None)
     stall_seconds: float = STALL_SECONDS
@@ -85,37 +92,111 @@ class Watched:
     run: WatchedRun
 
 
-def watch_program(request: WatchRequest) -> Watched:
-    """Run the program with its own input and output, and return what was seen of it; the report is
-    also in ``watch.json``.
+@dataclass(frozen=True)
+class _Watching:
+    """A program that is watched: its job, and where that is kept."""
+
+    request: WatchRequest
+    directory: Path
+    past: Past
+    job: WatchedJob
+    run: WatchedRun
+
+
+@dataclass(frozen=True)
+class EndedProgram:
+    """A program that has ended.
+
+    Attributes:
+        exit_code: Its own; of one that a signal ended, 128 and the number of the signal.
+    """
+
+    exit_code: int
+    _watching: _Watching | None
+
+    def watched(self) -> Watched | None:
+        """Judge it a last time, and write what is known of it into its folder; ``None`` where no
+        folder could be written, and nothing was collected."""
+        return None if self._watching is None else _finished(self._watching, self.exit_code)
+
+
+def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
+    """Run the program with its own input and output, and follow it to its end.
 
     Raises:
         MachineError: the program cannot be started.
         OutputError: the folder cannot be written.
-        StoreError, UsageError: the folder has a job that no run can be added to.
     """
     if shutil.which(request.command[0]) is None:
         raise MachineError(f"cannot start {request.command[0]}: no such program")
-    directory = request.directory.absolute()
-    make_directory(directory)
+    watching = _begin(request)
+    environment = dict(os.environ)
+    if watching is not None:
+        variables = {**os.environ, **({TIMING_VARIABLE: "1"} if request.timing else {})}
+        first = watching.past.next_attempt
+        environment = watching_environment(watching.directory, variables, first)
+    process = relay.start(request.command, environment)
+    try:
+        _follow(watching, lambda seconds: _ends(process, seconds))
+    finally:
+        relay.end()
+    status = process.returncode
+    return EndedProgram(128 - status if status < 0 else status, watching)
+
+
+def _begin(request: WatchRequest) -> _Watching | None:
+    """A folder for what is collected; ``None`` where a program that is to be added to a job has none.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
     started = time.time()
-    past = begin_run(directory, started)
+    found = _place(request, started)
+    if found is None:
+        return None
+    directory, past = found
     run = WatchedRun(request.command)
     job = WatchedJob(
-        directory, request.command, started, past=past, price=request.price, on_steps=run.take
+        directory,
+        request.command,
+        started,
+        past=past,
+        price=request.price,
+        on_steps=run.take,
     )
-    variables = {**os.environ, **({TIMING_VARIABLE: "1"} if request.timing else {})}
-    environment = watching_environment(directory, variables, past.next_attempt)
-    with _forwarding() as forward:
+    return _Watching(request, directory, past, job, run)
+
+
+def _place(request: WatchRequest, started: float) -> tuple[Path, Past] | None:
+    directory = request.directory.absolute()
+    if not request.appends:
+        make_directory(directory)
+        return directory, begin_run(directory, started)
+    reason = ""
+    for make_place in _places(directory):
         try:
-            process = subprocess.Popen(list(request.command), env=environment)
-        except OSError as error:
-            reason = error.strerror or error
-            raise MachineError(f"cannot start {request.command[0]}: {reason}") from error
-        forward.append(process)
-        _follow(job, run, lambda seconds: _ends(process, seconds), request, directory)
-    report = _finished(job, process.returncode, request, past)
-    return Watched(directory, job, report, run)
+            place = make_place()
+            check_addable(place)
+            make_directory(place)
+            past = begin_run(place, started)
+        except (TorchscaleError, OSError) as error:
+            reason = reason or getattr(error, "message", str(error))
+            continue
+        if reason:
+            past = replace(past, notes=(f"{reason}; this run is in {place}", *past.notes))
+        for note in past.notes:
+            request.on_note(note)
+        return place, past
+    request.on_note(f"{reason}; the program runs without being watched")
+    return None
+
+
+def _places(directory: Path) -> Iterator[Callable[[], Path]]:
+    """Where a run may go: into the folder that was named, one beside it, a temporary one."""
+    yield lambda: directory
+    for number in range(2, _MOST_PLACES + 1):
+        yield partial(directory.with_name, f"{directory.name[:_LONGEST_NAME]}.{number}")
+    yield lambda: Path(tempfile.mkdtemp(prefix="torchscale-watch-"))
 
 
 def follow_job(directory: Path, pid: int) -> Watched:
@@ -129,8 +210,9 @@ def follow_job(directory: Path, pid: int) -> Watched:
     past = begin_run(directory, started, starts_program=False)
     run = WatchedRun(request.command)
     job = WatchedJob(directory, request.command, started, past=past, on_steps=run.take)
-    _follow(job, run, lambda seconds: _has_ended(pid, seconds), request, directory)
-    return Watched(directory, job, _finished(job, None, request, past), run)
+    watching = _Watching(request, directory.absolute(), past, job, run)
+    _follow(watching, lambda seconds: _has_ended(pid, seconds))
+    return _finished(watching, None)
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
@@ -168,14 +250,14 @@ def watching_environment(
     }
 
 
-def _follow(
-    job: WatchedJob,
-    run: WatchedRun,
-    ends: Callable[[float], bool],
-    request: WatchRequest,
-    directory: Path,
-) -> None:
+def _follow(watching: _Watching | None, ends: Callable[[float], bool]) -> None:
     """Read and judge until the program has ended. Nothing that fails here ends the program."""
+    if watching is None:
+        while not ends(_READ_SECONDS):
+            pass
+        return
+    job, run, directory = watching.job, watching.run, watching.directory
+    request = watching.request
     seen: set[tuple[str, int | None, int | None]] = set()
     read_at = judged_at = moved_at = time.monotonic()
     pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
@@ -229,55 +311,28 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
-def _finished(
-    job: WatchedJob, status: int | None, request: WatchRequest, past: Past
-) -> WatchReport:
-    """The last judgement; ``status`` is ``None`` where the program is not ours."""
-    directory, ended = request.directory.absolute(), time.time()
-    exit_code = status
-    if status is not None and status < 0:
-        exit_code = 128 - status
+def _finished(watching: _Watching, exit_code: int | None) -> Watched:
+    """The last judgement; ``exit_code`` is ``None`` where the program is not ours."""
+    job, directory, ended = watching.job, watching.directory, time.time()
     job.guarded(job.advance)
     job.guarded(job.judge)
-    kept = partial(_keep, job, past, directory, ended, exit_code)
+    kept = partial(_keep, watching, ended, exit_code)
     is_kept = job.guarded(kept)
-    if not request.keeps_events:
-        with contextlib.suppress(OSError):
-            for path in directory.glob("ranks/*/*.bin"):
-                path.unlink(missing_ok=True)
+    if not watching.request.keeps_events:
+        job.guarded(partial(remove_moments, directory))
         if not is_kept:
             job.guarded(kept)  # a full disk has room now
-    return job.report(ended, exit_code, is_over=True)
+    report = job.report(ended, exit_code, is_over=True)
+    return Watched(directory, job, report, watching.run)
 
 
-def _keep(
-    job: WatchedJob, past: Past, directory: Path, ended: float, exit_code: int | None
-) -> None:
+def _keep(watching: _Watching, ended: float, exit_code: int | None) -> None:
     """Write what stays of a job that has ended.
 
     Raises:
         OutputError: the folder cannot be written.
     """
+    job, directory = watching.job, watching.directory
     job.close(ended)
-    end_run(directory, past, ended)
+    end_run(directory, watching.past, ended)
     atomic_write_model(directory / REPORT, job.report(ended, exit_code, is_over=True))
-
-
-@contextlib.contextmanager
-def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """While open, signals that are meant for the program are passed on to it, and Ctrl-C, which the
-    terminal sends it too, does not end this command."""
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        del frame
-        for process in processes:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield processes
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,6 +7,7 @@ requeued, or started again, the files of its ranks are gone when the next run be
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,18 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from torchscale.errors import StoreError, UsageError
+from torchscale.errors import StoreError, TorchscaleError, UsageError
 from torchscale.jobs.attempts import Attempt
 from torchscale.jobs.follow import JobFollower
 from torchscale.jobs.liveness import RUNS, is_followed, this_run
-from torchscale.jobs.stream import rank_folders
+from torchscale.jobs.stream import MOST_ATTEMPTS, claimed_folders, rank_folders
 from torchscale.schema.watch.attempt import AttemptRecord, CommandRun, JobRuns
 from torchscale.util.files import atomic_write_model, make_directory, read_bounded
 
 M = TypeVar("M", bound=BaseModel)
 
 _ATTEMPTS = "attempts"
+_RECORD = re.compile(r"(\d{1,7})\.json")
 _MAX_BYTES = 8 << 20
 """Of a file here; an attempt with all the checkpoints that are kept has 300 kB."""
 
@@ -36,15 +38,14 @@ class Past:
     Attributes:
         runs: All runs; the last one is that which begins.
         records: Attempts that are over.
+        next_attempt: Number of the first attempt of this run.
+        notes: What was left out, and why.
     """
 
     runs: tuple[CommandRun, ...]
     records: tuple[AttemptRecord, ...] = ()
-
-    @property
-    def next_attempt(self) -> int:
-        """Number of the first attempt of this run."""
-        return max((record.attempt.number + 1 for record in self.records), default=0)
+    next_attempt: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def is_job(directory: Path) -> bool:
@@ -52,8 +53,21 @@ def is_job(directory: Path) -> bool:
     return (directory / RUNS).is_file()
 
 
+def check_addable(directory: Path) -> None:
+    """That a run can be added here: to a job, or as the first one of a new folder.
+
+    Raises:
+        StoreError: something else is there.
+        OSError: it cannot be looked at.
+    """
+    if is_job(directory) or not directory.exists() or not any(directory.iterdir()):
+        return
+    raise StoreError(f"{directory} is not empty and holds no watched job that a run can be added to")
+
+
 def begin_run(directory: Path, now: float, *, starts_program: bool = True) -> Past:
-    """Note that a run of the command begins, after those that are there.
+    """Note that a run of the command begins, after those that are there. An attempt whose files are
+    damaged is left out, with a note.
 
     Args:
         directory: Of the job.
@@ -62,22 +76,27 @@ def begin_run(directory: Path, now: float, *, starts_program: bool = True) -> Pa
             to a run that was killed, and is read.
 
     Raises:
-        StoreError: what is there is damaged.
+        StoreError: the list of its runs is damaged.
         UsageError: a run of the job has not ended.
         OutputError: the folder cannot be written.
     """
     runs: tuple[CommandRun, ...] = ()
     records: list[AttemptRecord] = []
+    notes: list[str] = []
+    number = 0
     if is_job(directory):
-        runs, records = read_runs(directory), _records(directory)
+        runs = read_runs(directory)
+        records = _records(directory, len(runs), notes)
+        number = max((record.attempt.number + 1 for record in records), default=0)
         if starts_program:
             _check_ended(runs[-1], directory)
-            records += _killed(directory, runs, records, now)
+            records += _killed(directory, runs, records, now, notes)
+            number = _free_number(directory)
         ends = [record.attempt.last_seen for record in records]
         runs = tuple(_ended(run, ends, limit) for run, limit in _with_limits(runs, now))
     this = this_run(now)
     atomic_write_model(directory / RUNS, JobRuns(runs=(*runs, this)))
-    return Past((*runs, this), tuple(records))
+    return Past((*runs, this), tuple(records), number, tuple(notes))
 
 
 def end_run(directory: Path, past: Past, now: float) -> None:
@@ -114,9 +133,44 @@ def write_record(directory: Path, record: AttemptRecord) -> None:
     atomic_write_model(path, record)
 
 
-def _records(directory: Path) -> list[AttemptRecord]:
+def _records(directory: Path, runs: int, notes: list[str]) -> list[AttemptRecord]:
+    """Of all attempts that were kept, in their order.
+
+    Args:
+        directory: Of the job.
+        runs: How many there are.
+        notes: What is left out is added.
+    """
+    found: dict[int, AttemptRecord] = {}
+    for path in _numbered_records(directory).values():
+        try:
+            record = _read(path, AttemptRecord)
+            if record.attempt.run >= runs:
+                raise StoreError(f"{path}: of run {record.attempt.run}, and there are {runs}")
+        except StoreError as error:
+            notes.append(f"an attempt is left out: {error.message}")
+            continue
+        found[record.attempt.number] = record
+    return [found[number] for number in sorted(found)]
+
+
+def _numbered_records(directory: Path) -> dict[int, Path]:
+    """Number of an attempt → its record."""
     paths = sorted((directory / _ATTEMPTS).glob("*.json"))
-    return [_read(path, AttemptRecord) for path in paths]
+    return {int(match[1]): path for path in paths if (match := _RECORD.fullmatch(path.name))}
+
+
+def _free_number(directory: Path) -> int:
+    """Number of an attempt that nothing of is here, whether it can be read or not.
+
+    Raises:
+        StoreError: there is none.
+    """
+    taken = [*_numbered_records(directory), *(number for _, number in claimed_folders(directory))]
+    number = max(taken, default=-1) + 1
+    if number > MOST_ATTEMPTS:
+        raise StoreError(f"{directory} has an attempt {number - 1}, and numbers end there")
+    return number
 
 
 def _read(path: Path, model: type[M]) -> M:
@@ -140,16 +194,28 @@ def _check_ended(run: CommandRun, directory: Path) -> None:
 
 
 def _killed(
-    directory: Path, runs: Sequence[CommandRun], records: Sequence[AttemptRecord], now: float
+    directory: Path,
+    runs: Sequence[CommandRun],
+    records: Sequence[AttemptRecord],
+    now: float,
+    notes: list[str],
 ) -> list[AttemptRecord]:
-    """The attempts of the last run that nobody has written a record of."""
-    known = {record.attempt.number for record in records}
+    """The attempts of the last run that nobody has written a record of; of what is left out, why is
+    added to ``notes``."""
+    known = {record.attempt.number for record in records} | set(_numbered_records(directory))
     numbers = sorted({attempt for _, attempt in rank_folders(directory)} - known)
     run, found = len(runs) - 1, list(records)
     for number in numbers:
         attempt = Attempt(number, JobFollower(directory, number))
-        attempt.advance()
-        record = attempt.record(run, begin_of(attempt, run, runs, found), now, found)
+        try:
+            attempt.advance()
+            record = attempt.record(run, begin_of(attempt, run, runs, found), now, found)
+        except TorchscaleError as error:
+            notes.append(f"attempt {number} is left out: {error.message}")
+            continue
+        except (ArithmeticError, LookupError, ValueError, MemoryError, TypeError) as error:
+            notes.append(f"attempt {number} is left out: its files are damaged ({error})")
+            continue
         write_record(directory, record)
         found.append(record)
     return found[len(records) :]

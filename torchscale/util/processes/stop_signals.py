@@ -7,7 +7,7 @@ import signal
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Signals by which a user ends a command: Ctrl-C, TERM, and HUP unless it is ignored, as
-    ``nohup`` has it."""
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
+    """Signals by which a user ends a command: Ctrl-C, TERM and HUP, but those that are ignored, as
+    ``nohup`` has HUP, and a shell Ctrl-C for what it starts in the background."""
+    all_of_them = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return tuple(one for one in all_of_them if signal.getsignal(one) is not signal.SIG_IGN)

@@ -1,0 +1,159 @@
+"""Passes signals on to a watched program, which gets those that it would get without this command
+in between, and each once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from torchscale.errors import MachineError
+
+_OTHERS = {
+    *(signal.SIGKILL, signal.SIGSTOP),  # nobody sees them
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),  # a terminal's, to the group
+    *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH),  # they end nothing
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL),  # a fault of this process
+    *(signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS, signal.SIGPIPE, signal.SIGXFSZ),
+}
+_WITNESS = Path(__file__).with_name("group_witness.py")
+_SENDING_SECONDS = 0.05
+"""In which who sends a signal to each process of a job by itself, as Slurm and systemd do, comes from
+one to the next."""
+_ANSWER_SECONDS = 1.0
+"""For the witness, on a machine that is busy; it takes microseconds."""
+
+
+_ANSWER_BYTES = 4096
+"""More than all signals."""
+
+
+class ProgramOverError(BaseException):
+    """A signal that would have ended the program came after its end: what is left is not waited
+    for. No ``Exception``: a library would take it for one of its own."""
+
+
+class Relay:
+    """Starts a program, and passes signals on to it.
+
+    Signals that are ignored stay so, here and in the program. What was sent to the process group, as
+    Ctrl-C, has reached the program already.
+    """
+
+    def __init__(self) -> None:
+        self._program: subprocess.Popen[bytes] | None = None
+        self._witness: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+        self._of_group: list[int] = []
+        self._is_over = self._is_closed = False
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Relay]:
+        """While open, signals are the program's, and :class:`ProgramOverError` is raised once it has
+        ended. Afterwards they do nothing: the exit code of this process is the program's."""
+        taken = [
+            number
+            for number in sorted(signal.valid_signals() - _OTHERS)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ]
+        for number in taken:
+            signal.signal(number, self._take)
+        try:
+            yield self
+        finally:
+            self._is_closed = True
+            self._end_witness()
+
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start the program, with the input, output and signals of this process.
+
+        Raises:
+            MachineError: it cannot be started.
+        """
+        self._start_witness(command)
+        try:
+            program = subprocess.Popen(list(command), env=environment)
+        except OSError as error:
+            reason = error.strerror or error
+            raise MachineError(f"cannot start {command[0]}: {reason}") from error
+        self._program = program
+        while self._waiting:  # they came before it could take them
+            program.send_signal(self._waiting.pop(0))
+        return program
+
+    def end(self) -> None:
+        """The program has ended: a signal from now on is a wish not to wait for what is left."""
+        self._is_over = True
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._is_closed:
+            return
+        if self._is_over:
+            raise ProgramOverError
+        if self._program is None:
+            self._waiting.append(number)
+        elif not self._reached_the_group(number):
+            self._program.send_signal(number)
+
+    def _reached_the_group(self, number: int) -> bool:
+        """Whether a signal was sent to other processes of the group as well. Without a witness only
+        Ctrl-C and Ctrl-\\ are taken for such."""
+        if self._witness is None:
+            return number in (signal.SIGINT, signal.SIGQUIT)
+        self._ask(self._witness)
+        if number not in self._of_group:
+            time.sleep(_SENDING_SECONDS)
+            self._ask(self._witness)
+        if number not in self._of_group:
+            return False
+        self._of_group.remove(number)
+        return True
+
+    def _start_witness(self, command: Sequence[str]) -> None:
+        """Have the command line of the program in that of the witness: ``pkill -f train.py`` reaches
+        this process, the witness and the program."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._witness = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WITNESS), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
+        except OSError:
+            self._witness = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _ask(self, witness: subprocess.Popen[bytes]) -> None:
+        """Note which signals the witness got since it was last asked; none where it does not
+        answer."""
+        assert witness.stdin is not None  # noqa: S101 - both are pipes
+        assert witness.stdout is not None  # noqa: S101
+        with contextlib.suppress(OSError, ValueError):
+            witness.stdin.write(b"?")
+            if select.select([witness.stdout], [], [], _ANSWER_SECONDS)[0]:
+                self._of_group += filter(None, os.read(witness.stdout.fileno(), _ANSWER_BYTES))
+
+    def _end_witness(self) -> None:
+        witness = self._witness
+        if witness is None:
+            return
+        with contextlib.suppress(OSError):
+            witness.kill()
+            witness.wait(_ANSWER_SECONDS)
+        for pipe in (witness.stdin, witness.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()

@@ -223,6 +223,9 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
         "payload.training.ranks.0.batches.seconds.0": changed(
             content, ["payload", "ranks", 0, "batches", "seconds", 0], -3.0
         ),
+        "payload.training.ranks.0.host_load.wall_seconds": changed(
+            content, ["payload", "ranks", 0, "host_load", "wall_seconds"], 1e308
+        ),
         "unheard_of": {**content, "unheard_of": 1},
         "cell_id": without(content, ["cell_id"]),
     }
@@ -235,7 +238,7 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
             ), told
             assert told in report_of(folder)
         path.write_text(
-            json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e308))
+            json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e29))
         )
         cell = read_summary(folder.path).cells[-1]
         assert cell.state is State.INVALID
@@ -279,6 +282,8 @@ def scripted(path: Path) -> RunFolder:
             "operation",
             "stop_rule",
             "type",
+            "started_at",
+            "created_at",
         )
         for where in list(places(content)):
             value: Any = content
@@ -286,7 +291,7 @@ def scripted(path: Path) -> RunFolder:
                 value = value[key]
             if isinstance(value, str) and not {*where} & {*kept}:
                 content = changed(
-                    content, where, SCRIPT if where[-1] != "topology" else SCRIPT * 20_000
+                    content, where, SCRIPT if where[-1] != "topology" else SCRIPT * 10_000
                 )
         file.write_text(json.dumps(content))
     return RunFolder.open(path)

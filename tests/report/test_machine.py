@@ -95,7 +95,7 @@ def collectives(rank: int) -> CollectivesRank:
 
     sizes = [1024 << power for power in range(5)]
     pair = PairSample(
-        source=1 - rank,
+        source=(rank + 1) % 2,
         target=rank,
         payload_bytes=MIB,
         seconds=1e-3,

@@ -128,18 +128,18 @@ def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(
     first = measured(tmp_path / "run").experiment
     assert RunFolder.create(tmp_path / "run", first).experiment == first
     upgraded = first.environment.model_copy(update={"command": ("torchscale", "benchmark", "-v")})
-    going_on = first.model_copy(update={"created_at": "2026-03", "environment": upgraded})
+    going_on = first.model_copy(update={"created_at": "2026-03-01", "environment": upgraded})
     found = RunFolder.create(tmp_path / "run", going_on).experiment
     assert (found.created_at, found.environment) == (first.created_at, first.environment)
-    assert [(one.started_at, one.environment) for one in found.later] == [("2026-03", upgraded)]
+    assert [(one.started_at, one.environment) for one in found.later] == [("2026-03-01", upgraded)]
     assert RunFolder.join(tmp_path / "run", going_on).experiment == found
     back = RunFolder.join(
-        tmp_path / "run", first.model_copy(update={"created_at": "2026-04"})
+        tmp_path / "run", first.model_copy(update={"created_at": "2026-04-01"})
     ).experiment
-    assert [one.started_at for one in back.sessions] == [first.created_at, "2026-03", "2026-04"]
-    same = back.model_copy(update={"created_at": "2026-05", "later": ()})
+    assert [one.started_at for one in back.sessions] == [first.created_at, "2026-03-01", "2026-04-01"]
+    same = back.model_copy(update={"created_at": "2026-05-01", "later": ()})
     resumed = RunFolder.create(tmp_path / "run", same).experiment
-    assert [one.started_at for one in resumed.later] == ["2026-03", "2026-04", "2026-05"]
+    assert [one.started_at for one in resumed.later] == ["2026-03-01", "2026-04-01", "2026-05-01"]
     back = resumed
     assert load_run(tmp_path / "run").experiment == back
 

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from torchscale.errors import StoreError
-from torchscale.schema.base import Count, Frozen, NotNegative, Positive
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Moment,
+    NotNegative,
+    Positive,
+)
 from torchscale.store.json_files import DamagedFileError, read_model
 from torchscale.util.files import atomic_write_model
 
@@ -25,7 +31,7 @@ class LaunchEntry(Frozen):
     reason: str = ""
     seconds: NotNegative
     """Wall time."""
-    started_at: str
+    started_at: Moment
     """UTC, ISO 8601."""
     is_warmup: bool = False
     """The first of an environment, which fills caches of files: it does not count."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchscale.errors import UsageError
 from torchscale.forecast.series import Measured, MeasuredSeries, make_series
-from torchscale.schema.run.result_set import LARGEST, SMALLEST
+from torchscale.schema.base import LARGEST, SMALLEST
 from torchscale.util.files import read_bounded
 from torchscale.util.text import strip_control
 

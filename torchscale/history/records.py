@@ -3,10 +3,17 @@ cell."""
 
 from __future__ import annotations
 
-from torchscale.schema.base import Count, Frozen, NotNegative
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Moment,
+    Name,
+    NotNegative,
+    Positive,
+)
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.run.metric_key import MetricKey
-from torchscale.schema.run.result_set import Figure, ResultSet
+from torchscale.schema.run.result_set import ResultSet
 from torchscale.schema.state import State
 
 
@@ -29,10 +36,10 @@ class HistoryRun(Frozen):
     number: Count = 0
     identity: str
     name: str
-    measured_at: str
+    measured_at: Moment
     host: str = ""
     driver: str = ""
-    torch: str = ""
+    torch: Name = ""
     nccl: str = ""
     torchscale: str = ""
     git_branch: str = ""
@@ -57,10 +64,10 @@ class HistoryOutcome(Frozen):
     cell: Count = 0
     state: State
     reason: str = ""
-    device: str = ""
+    device: Name = ""
     flags: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
-    measured_at: str = ""
+    measured_at: Moment = ""
 
 
 class HistoryFigure(Frozen):
@@ -78,7 +85,7 @@ class HistoryFigure(Frozen):
     run: Count = 0
     cell: Count = 0
     metric: MetricKey
-    level: Figure
+    level: Positive
     low: NotNegative | None = None
     high: NotNegative | None = None
     log_variance: NotNegative | None = None
@@ -115,6 +122,6 @@ class HistoryContent(Frozen):
     """Runs from the oldest to the newest, cells by row, and what was measured."""
 
     runs: tuple[HistoryRun, ...]
-    cells: dict[int, AnyCell]
+    cells: dict[Count, AnyCell]
     outcomes: tuple[HistoryOutcome, ...]
     figures: tuple[HistoryFigure, ...]

@@ -61,7 +61,7 @@ def test_what_changed_before_the_first_figure_is_no_change() -> None:
     assert found.changed == ()
 
 
-@pytest.mark.parametrize("times", [[], [""], ["1999"]])
+@pytest.mark.parametrize("times", [[], [""], ["1999-01-01"]])
 def test_without_a_launch_that_belongs_to_any_the_first_counts(times: list[str]) -> None:
     (found,) = measured_sessions(
         folder(session(10)), [LaunchFigures(started_at=time) for time in times]

@@ -20,7 +20,7 @@ def test_columns_of_batches() -> None:
     [
         ((10, 5), (1.0,), "steps of 2 batches, seconds of 1"),
         ((0,), (1.0,), "greater than or equal to 1"),
-        ((1,), (0.0,), "greater than 0"),
+        ((1,), (0.0,), "greater than or equal to 0.0"),
         ((1,), (float("nan"),), "finite"),
     ],
 )

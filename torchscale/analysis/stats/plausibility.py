@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-_LARGEST = 1e30
-"""Beyond FLOPs of the longest training and bytes of the largest cluster, in any unit of ours."""
+from torchscale.schema.base import LARGEST
+
 _HARMLESS = frozenset({type(None), str, bool})
 _NUMBERS = frozenset({float, int})
 
@@ -31,12 +31,12 @@ def _wrong(named: Iterable[tuple[str, object]]) -> list[str] | None:
         if kind in _HARMLESS:
             continue
         if kind in _NUMBERS:
-            if -_LARGEST < value < _LARGEST:  # type: ignore[operator] # false for NaN
+            if -LARGEST < value < LARGEST:  # type: ignore[operator] # false for NaN
                 continue
             return [name, f"{value:.4g}" if kind is float else "a huge whole number"]
         if isinstance(value, tuple):
             if value and {type(value[0]), type(value[-1])} <= _NUMBERS:
-                if sum(map(abs, value)) < _LARGEST:
+                if sum(map(abs, value)) < LARGEST:
                     continue
                 return [name, f"one of {len(value)} numbers", "too large"]
             wrong = _wrong([("", item) for item in value])

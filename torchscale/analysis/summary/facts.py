@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from torchscale.analysis.summary.outcome import completed_launches
 from torchscale.config.choices import DeviceKind
+from torchscale.schema.base import LARGEST, SMALLEST
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import DataUse
@@ -17,7 +18,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import HostAllocator, RankIdentity
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.metric_key import MetricKey
-from torchscale.schema.run.result_set import LARGEST, SMALLEST, LaunchFigures
+from torchscale.schema.run.result_set import LaunchFigures
 from torchscale.schema.state import State
 
 

@@ -17,6 +17,7 @@ from torchscale.schema.base import (
     NotNegative,
     Positive,
     PositiveCount,
+    Real,
 )
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.ident import content_hash, file_name
@@ -142,7 +143,7 @@ class LoadSample(Frozen):
     read_seconds: NotNegative
     read_cpu_seconds: NotNegative
     seconds: Positive
-    resident_share: float | None = Field(None, ge=0, le=1)
+    resident_share: Real | None = Field(None, ge=0, le=1)
     device_bytes: Count | None = None
     restored: bool
 
@@ -162,7 +163,7 @@ class CheckpointRank(RankIdentity):
     """
 
     kind: Literal["checkpoint"] = "checkpoint"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     place: str
     filesystem: str = ""
     state_bytes: PositiveCount

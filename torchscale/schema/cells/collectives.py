@@ -8,7 +8,13 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.choices import DeviceRequest, ElementType, Operation
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, Positive, PositiveCount
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Positive,
+    PositiveCount,
+)
 from torchscale.schema.ident import content_hash
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import RankIdentity
@@ -88,11 +94,11 @@ class CollectiveSample(Frozen):
     operation: Operation
     dtype: ElementType
     payload_bytes: Count
-    elements: int
+    elements: Count
     in_place: bool
     mean_seconds: Positive
     call_seconds: tuple[Positive, ...]
-    wrong_elements: int | None
+    wrong_elements: Count | None
     host_load: HostLoad | None = None
 
 
@@ -103,12 +109,12 @@ class PairSample(Frozen):
     largest.
     """
 
-    source: int
-    target: int
+    source: Count
+    target: Count
     payload_bytes: Count
     seconds: Positive
     latency_seconds: Positive
-    wrong_elements: int
+    wrong_elements: Count
 
 
 class CollectivesRank(RankIdentity):
@@ -121,7 +127,7 @@ class CollectivesRank(RankIdentity):
     """
 
     kind: Literal["collectives"] = "collectives"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     samples: tuple[CollectiveSample, ...]
     pairs: tuple[PairSample, ...] = ()
     unsupported: dict[str, str] = Field(default_factory=dict)
@@ -141,7 +147,7 @@ class NcclLog(Frozen):
     """
 
     transports: tuple[str, ...] = ()
-    choices: tuple[tuple[str, int, str, str], ...] = ()
+    choices: tuple[tuple[str, Count, str, str], ...] = ()
     nvls: bool = False
 
 

@@ -15,6 +15,7 @@ from torchscale.schema.base import (
     NotNegative,
     Positive,
     PositiveCount,
+    Real,
 )
 from torchscale.schema.ident import content_hash
 from torchscale.schema.launch.rank import HostLoad
@@ -65,9 +66,9 @@ class MatmulSample(Frozen):
     """
 
     dtype: MatmulType
-    m: int = Field(ge=1)
-    n: int = Field(ge=1)
-    k: int = Field(ge=1)
+    m: PositiveCount
+    n: PositiveCount
+    k: PositiveCount
     warm_seconds: tuple[Positive, ...] = Field(min_length=1)
     cold_seconds: tuple[Positive, ...] = ()
 
@@ -80,7 +81,7 @@ class CopySample(Frozen):
     payload_bytes: Count
     seconds: tuple[Positive, ...] = Field(min_length=1)
     pinned: bool | None = None
-    peer: int | None = None
+    peer: Count | None = None
 
 
 class DiskSample(Frozen):
@@ -94,7 +95,7 @@ class DiskSample(Frozen):
     payload_bytes: Count
     write_seconds: Positive
     read_seconds: Positive
-    resident_share: float | None
+    resident_share: Real | None
 
 
 class HardwareRank(RankIdentity):
@@ -103,7 +104,7 @@ class HardwareRank(RankIdentity):
     together, without the disk; ``None`` in records of versions that did not read it."""
 
     kind: Literal["hardware"] = "hardware"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     matmuls: tuple[MatmulSample, ...]
     copies: tuple[CopySample, ...]
     disk: DiskSample | None = None

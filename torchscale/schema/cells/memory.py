@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from pydantic import Field
-
 from torchscale.config.choices import DeviceRequest
 from torchscale.config.strategy import strategy_label
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    PositiveCount,
+)
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.ident import content_hash, file_name
 from torchscale.schema.node.environment import RankIdentity
@@ -101,10 +104,10 @@ class MemoryRank(RankIdentity):
     """
 
     kind: Literal["memory"] = "memory"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     parts: MemoryParts
-    peak_bytes: int = Field(ge=1)
-    reserved_bytes: int | None = None
+    peak_bytes: PositiveCount
+    reserved_bytes: Count | None = None
     predicted: PredictedMemory | None = None
     not_predicted: str = ""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from torchscale.schema.base import Count, Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Integer,
+)
 
 
 def exchanges_file(rank: int | str) -> str:
@@ -27,9 +31,9 @@ class ExchangeBatch(Frozen):
     """
 
     start_ns: Count
-    marks: tuple[int, ...]
-    calls: tuple[tuple[int, int, int], ...]
-    names: tuple[tuple[str, str, int], ...]
-    groups: dict[str, tuple[int, ...]]
+    marks: tuple[Integer, ...]
+    calls: tuple[tuple[Count, Count, Count], ...]
+    names: tuple[tuple[str, str, Count], ...]
+    groups: dict[str, tuple[Count, ...]]
     lost: Count
     includes_sync: bool = False

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    EpochSeconds,
+    Frozen,
+)
 
 
 class FailureKind(str, Enum):
@@ -32,10 +37,10 @@ class RankFailure(Frozen):
         time: Seconds since the epoch: the earliest failure is the cause.
     """
 
-    schema_version: int = SCHEMA_VERSION
-    rank: int
+    schema_version: Count = SCHEMA_VERSION
+    rank: Count
     kind: FailureKind
     type: str
     message: str
     traceback: str = ""
-    time: float
+    time: EpochSeconds

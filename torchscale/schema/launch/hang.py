@@ -7,7 +7,13 @@ from enum import Enum
 
 from pydantic import Field, JsonValue
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    EpochSeconds,
+    Frozen,
+    NotNegative,
+)
 from torchscale.schema.profiles.finding import Confidence
 
 REQUEST_FILE = "autopsy-request"
@@ -60,11 +66,11 @@ class RankDump(Frozen):
         error: Message of what the rank raised, if that is why it wrote this.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     rank: Count
     pid: Count
-    time: NotNegative
-    since: NotNegative
+    time: EpochSeconds
+    since: EpochSeconds
     threads: tuple[ThreadStack, ...] = ()
     groups: dict[str, tuple[Count, ...]] = Field(default_factory=dict)
     flight_recorders: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
@@ -103,9 +109,9 @@ class HangFacts(Frozen):
         moved_seconds_ago: When the last progress was, of a launch that may be slow and not hang.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     processes: tuple[RankProcess, ...] = ()
-    stacks: dict[int, tuple[StackFrame, ...]] = Field(default_factory=dict)
+    stacks: dict[Count, tuple[StackFrame, ...]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     moved_seconds_ago: NotNegative | None = None
 
@@ -202,7 +208,7 @@ class Autopsy(Frozen):
         positions: Every rank's.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     cause: HangCause
     ranks: tuple[Count, ...] = ()
     collective: StuckCollective | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+)
 
 
 class ModelCheck(Frozen):
@@ -23,8 +26,8 @@ class ModelCheck(Frozen):
 
     problem: str = ""
     built: bool = False
-    heads: int | None = None
+    heads: Count | None = None
     takes_sequence: bool = False
-    layers: int | None = None
-    experts: int | None = None
-    sequence_length: int | None = None
+    layers: Count | None = None
+    experts: Count | None = None
+    sequence_length: Count | None = None

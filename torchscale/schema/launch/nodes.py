@@ -13,7 +13,12 @@ from pydantic import Field, TypeAdapter
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.sections import MAX_NODES
-from torchscale.schema.base import Count, Frozen, Real
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Integer,
+    Real,
+)
 from torchscale.schema.node.environment import Versions
 
 Name = Annotated[str, Field(max_length=255)]
@@ -205,7 +210,7 @@ class Start(Frozen):
     cell_id: Annotated[str, Field(max_length=1000)]
     launch: Number
     node_rank: NodeRank
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    nodes: Annotated[Count, Field(ge=1, le=MAX_NODES)]
     master_port: Port
     counts_flops: bool
 
@@ -233,13 +238,13 @@ class CheckStep(Frozen):
     order: Number
     kind: Literal["node", "collective", "pairs"]
     node_rank: NodeRank
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    nodes: Annotated[Count, Field(ge=1, le=MAX_NODES)]
     backend: Literal["", "nccl", "gloo"] = ""
-    ranks: Annotated[int, Field(ge=1, le=1024)] = 1
+    ranks: Annotated[Count, Field(ge=1, le=1024)] = 1
     master_port: Port = 1
     partners: Annotated[tuple[NodeRank | None, ...], Field(max_length=MAX_NODES)] = ()
-    repeats: Annotated[int, Field(ge=1, le=100)] = 1
-    gpu: Annotated[int, Field(ge=0, lt=1024)] = 0
+    repeats: Annotated[Count, Field(ge=1, le=100)] = 1
+    gpu: Annotated[Count, Field(ge=0, lt=1024)] = 0
     network: Name = ""
 
 
@@ -263,7 +268,7 @@ class Finish(Frozen):
     """First node → node: the sweep is over."""
 
     type: Literal["finish"] = "finish"
-    exit_code: Annotated[int, Field(ge=0, le=255)]
+    exit_code: Annotated[Integer, Field(ge=0, le=255)]
     reason: Text = ""
 
 
@@ -296,4 +301,4 @@ class LaunchNode(Frozen):
     address: Name
     first_rank: Number
     ranks: Number
-    clock_offset_seconds: float | None = None
+    clock_offset_seconds: Real | None = None

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Real,
+)
 
 Phase = Literal[
     "starting", "building", "preparing data", "warming up", "measuring", "recording", "finishing"
@@ -17,7 +21,7 @@ class Progress(Frozen):
     what just runs."""
 
     phase: Phase
-    steps: int = 0
-    samples_per_second: float | None = None
-    half_width: float | None = None
+    steps: Count = 0
+    samples_per_second: Real | None = None
+    half_width: Real | None = None
     detail: str = ""

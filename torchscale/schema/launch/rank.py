@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, PositiveCount, Real
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    EpochSeconds,
+    Frozen,
+    NotNegative,
+    PositiveCount,
+    Real,
+)
 from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.signals import RankSignals
@@ -83,7 +91,7 @@ class Setup(Frozen):
     process_group_seconds: NotNegative
     build_seconds: NotNegative
     first_step_seconds: NotNegative
-    compile_seconds: float | None = None
+    compile_seconds: Real | None = None
 
 
 class DataUse(Frozen):
@@ -103,13 +111,13 @@ class DataUse(Frozen):
 
     source: str
     path: str
-    size_bytes: int
-    epochs: float | None = None
-    shards_written: int = 0
-    shards_repaired: int = 0
-    shards_reused: int = 0
+    size_bytes: Count
+    epochs: Real | None = None
+    shards_written: Count = 0
+    shards_repaired: Count = 0
+    shards_reused: Count = 0
     asked_cold: bool = False
-    resident_share: float | None = None
+    resident_share: Real | None = None
 
 
 class FlopCount(Frozen):
@@ -128,10 +136,10 @@ class FlopCount(Frozen):
 
     forward: NotNegative
     backward: NotNegative
-    sample_bytes: float | None = None
-    fixed_bytes: float | None = None
-    blocks_forward: float | None = None
-    attention_share: float | None = None
+    sample_bytes: Real | None = None
+    fixed_bytes: Real | None = None
+    blocks_forward: Real | None = None
+    attention_share: Real | None = None
 
 
 class RankRecord(RankIdentity):
@@ -148,7 +156,7 @@ class RankRecord(RankIdentity):
     user's script is ``None``; ``samples_unknown`` says why its samples are.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     parameters: Count | None
     samples_per_step: PositiveCount | None
     tokens_per_step: Count | None
@@ -172,5 +180,5 @@ class RankRecord(RankIdentity):
     experts: ExpertUse | None = None
     documents: DocumentUse | None = None
     samples_unknown: str = ""
-    measured_from: Real | None = None
-    measured_until: Real | None = None
+    measured_from: EpochSeconds | None = None
+    measured_until: EpochSeconds | None = None

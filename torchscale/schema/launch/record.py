@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Integer,
+    Moment,
+    Seconds,
+)
 from torchscale.schema.cells.kinds import AnyPayload, as_kind
 from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.hang import Autopsy
@@ -46,16 +53,16 @@ class LaunchRecord(Frozen):
             that left a record.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     cell_id: str
     launch: Count
     state: State
     reason: str = ""
-    started_at: str
-    seconds: NotNegative
+    started_at: Moment
+    seconds: Seconds
     command: tuple[str, ...] = ()
     failures: tuple[RankFailure, ...] = ()
-    exit_code: int | None = None
+    exit_code: Integer | None = None
     grouped: bool = False
     forked: bool = False
     nodes: tuple[LaunchNode, ...] = ()

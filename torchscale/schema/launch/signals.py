@@ -3,7 +3,13 @@ steps."""
 
 from __future__ import annotations
 
-from torchscale.schema.base import Count, Frozen, NotNegative, Real
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Integer,
+    NotNegative,
+    Real,
+)
 
 MERGED_BYTES = 25 << 20
 """DDP's default bucket size, which is large enough for the bandwidth of common links."""
@@ -24,9 +30,9 @@ class LinkSample(Frozen):
     payload_bytes: Count
     as_bucketed_seconds: NotNegative
     merged_seconds: NotNegative
-    repeats: int
+    repeats: Count
     interface: str | None = None
-    rated_bytes_per_second: float | None = None
+    rated_bytes_per_second: Real | None = None
 
 
 class MinorFaults(Frozen):
@@ -98,8 +104,8 @@ class StepWindows(Frozen):
 
     steps: tuple[Count, ...]
     wall_us: tuple[Count, ...]
-    compute_us: tuple[tuple[int, ...], ...]
-    quiet_us: tuple[tuple[int, ...], ...]
+    compute_us: tuple[tuple[Integer, ...], ...]
+    quiet_us: tuple[tuple[Integer, ...], ...]
 
 
 class SignalDigest(Frozen):
@@ -130,16 +136,16 @@ class SignalDigest(Frozen):
         computed_tokens_per_rank: Per rank: tokens of a step, with padding.
     """
 
-    compute: tuple[tuple[float, ...], ...]
-    data_wait: tuple[tuple[float, ...], ...]
-    wait: tuple[tuple[float, ...], ...] | None = None
-    transfer: tuple[float, ...] | None = None
-    blame: tuple[float, ...] | None = None
-    exposed_p50: float | None = None
-    exposed_p95: float | None = None
-    long_steps: tuple[int, ...] | None = None
-    long_step_seconds: float | None = None
-    long_step_seconds_by_rank: tuple[float, ...] | None = None
+    compute: tuple[tuple[Real, ...], ...]
+    data_wait: tuple[tuple[Real, ...], ...]
+    wait: tuple[tuple[Real, ...], ...] | None = None
+    transfer: tuple[Real, ...] | None = None
+    blame: tuple[Real, ...] | None = None
+    exposed_p50: Real | None = None
+    exposed_p95: Real | None = None
+    long_steps: tuple[Count, ...] | None = None
+    long_step_seconds: Real | None = None
+    long_step_seconds_by_rank: tuple[Real, ...] | None = None
     windows: StepWindows | None = None
     expert_tokens_per_rank: tuple[tuple[NotNegative, ...], ...] | None = None
     expert_seconds: tuple[tuple[NotNegative, ...], ...] | None = None

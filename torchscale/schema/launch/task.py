@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from torchscale.config.choices import DeviceKind, Malloc
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    EpochSeconds,
+    Frozen,
+    Real,
+)
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.profiles.request import RecordRequest
 
@@ -47,24 +53,24 @@ class LaunchTask(Frozen):
         counts_flops: Whether rank 0 counts the model's operations once it has measured.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     cell: AnyCell
-    launch: int
+    launch: Count
     device: DeviceKind
-    device_indices: tuple[int, ...] = ()
-    cpu_sets: tuple[tuple[int, ...], ...] | None = None
+    device_indices: tuple[Count, ...] = ()
+    cpu_sets: tuple[tuple[Count, ...], ...] | None = None
     exclusive_cores: bool = True
     oversubscribed: bool = False
-    threads_per_rank: int
+    threads_per_rank: Count
     malloc: Malloc = "keep"
-    started_at: float
-    budget_seconds: float | None = None
-    budget_from: float | None = None
-    collective_timeout_seconds: float
+    started_at: EpochSeconds
+    budget_seconds: Real | None = None
+    budget_from: Real | None = None
+    collective_timeout_seconds: Real
     log_step_times: bool = True
     recording: RecordRequest | None = None
     gpu_uuids: tuple[str, ...] = ()
-    telemetry_seconds: float | None = None
+    telemetry_seconds: Real | None = None
     counts_flops: bool = False
 
 
@@ -80,5 +86,5 @@ class GroupItem(Frozen):
 
     task: LaunchTask
     directory: str
-    cpu_sets: tuple[tuple[int, ...], ...] | None = None
+    cpu_sets: tuple[tuple[Count, ...], ...] | None = None
     environment: Mapping[str, str] = Field(default_factory=dict)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    EpochSeconds,
+    Frozen,
+    Name,
+    Real,
+    Seconds,
+)
 
 
 class GpuReading(Frozen):
@@ -25,20 +32,20 @@ class GpuReading(Frozen):
         processes: Number of processes that compute on it.
     """
 
-    uuid: str
-    time: float | None = None
-    busy: float | None = None
-    memory_busy: float | None = None
-    memory_used_bytes: int | None = None
-    power_watts: float | None = None
-    energy_joules: float | None = None
-    temperature_celsius: float | None = None
-    sm_clock_hertz: float | None = None
+    uuid: Name
+    time: EpochSeconds | None = None
+    busy: Real | None = None
+    memory_busy: Real | None = None
+    memory_used_bytes: Count | None = None
+    power_watts: Real | None = None
+    energy_joules: Real | None = None
+    temperature_celsius: Real | None = None
+    sm_clock_hertz: Real | None = None
     throttle_reasons: tuple[str, ...] | None = None
-    ecc_errors: int | None = None
-    pcie_bytes_per_second: float | None = None
-    nvlink_bytes_per_second: float | None = None
-    processes: int | None = None
+    ecc_errors: Count | None = None
+    pcie_bytes_per_second: Real | None = None
+    nvlink_bytes_per_second: Real | None = None
+    processes: Count | None = None
 
 
 class Reading(Frozen):
@@ -52,11 +59,11 @@ class Reading(Frozen):
         gpus: GPUs of the launch.
     """
 
-    time: float
-    cpu_busy: float | None = None
-    memory_used_bytes: int
-    sent_bytes: int | None = None
-    received_bytes: int | None = None
+    time: EpochSeconds
+    cpu_busy: Real | None = None
+    memory_used_bytes: Count
+    sent_bytes: Count | None = None
+    received_bytes: Count | None = None
     gpus: tuple[GpuReading, ...] = ()
 
 
@@ -64,20 +71,20 @@ class GpuUse(Frozen):
     """One GPU over the measured steps: means, but for what is named otherwise. ``None`` was not
     read."""
 
-    uuid: str
-    busy: float | None = None
-    memory_busy: float | None = None
-    memory_used_peak_bytes: int | None = None
-    power_watts: float | None = None
-    energy_joules: float | None = None
-    temperature_peak_celsius: float | None = None
-    sm_clock_hertz: float | None = None
+    uuid: Name
+    busy: Real | None = None
+    memory_busy: Real | None = None
+    memory_used_peak_bytes: Count | None = None
+    power_watts: Real | None = None
+    energy_joules: Real | None = None
+    temperature_peak_celsius: Real | None = None
+    sm_clock_hertz: Real | None = None
     throttle_reasons: tuple[str, ...] | None = None
-    throttled_share: float | None = None
-    new_ecc_errors: int | None = None
-    pcie_bytes_per_second: float | None = None
-    nvlink_bytes_per_second: float | None = None
-    processes_peak: int | None = None
+    throttled_share: Real | None = None
+    new_ecc_errors: Count | None = None
+    pcie_bytes_per_second: Real | None = None
+    nvlink_bytes_per_second: Real | None = None
+    processes_peak: Count | None = None
 
 
 class Telemetry(Frozen):
@@ -94,12 +101,12 @@ class Telemetry(Frozen):
         problem: Why there is nothing of GPUs where there should be.
     """
 
-    seconds: float
-    readings: int
-    sampler_cpu_seconds: float | None = None
-    cpu_busy: float | None = None
-    memory_used_peak_bytes: int | None = None
-    sent_bytes_per_second: float | None = None
-    received_bytes_per_second: float | None = None
+    seconds: Seconds
+    readings: Count
+    sampler_cpu_seconds: Real | None = None
+    cpu_busy: Real | None = None
+    memory_used_peak_bytes: Count | None = None
+    sent_bytes_per_second: Real | None = None
+    received_bytes_per_second: Real | None = None
     gpus: tuple[GpuUse, ...] = ()
     problem: str = ""

@@ -11,9 +11,12 @@ from torchscale.schema.base import (
     SCHEMA_VERSION,
     Count,
     Frozen,
+    Moment,
+    Name,
     NotNegative,
     Positive,
     PositiveCount,
+    Real,
 )
 from torchscale.schema.launch.telemetry import GpuUse
 
@@ -64,7 +67,7 @@ class Series(Frozen):
     figure: str
     part: str
     unit: Literal["FLOP/s", "B/s", "samples/s"]
-    device: str = ""
+    device: Name = ""
     uuids: tuple[str, ...] = ()
     values: tuple[Positive | None, ...]
 
@@ -85,7 +88,7 @@ class Conditions(Frozen):
 
     foreign_share: NotNegative | None = None
     cpus: Count | None = None
-    quota_cpus: float | None = None
+    quota_cpus: Real | None = None
     held_back_share: NotNegative | None = None
     shared_gpus: bool = False
     far_uuids: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ class Round(Frozen):
     """A round: everything once. ``started_at``: UTC, ISO 8601. ``problems``: launches that
     failed, a line each; ``missing``: what was not measured any more."""
 
-    started_at: str
+    started_at: Moment
     seconds: NotNegative
     conditions: Conditions
     problems: tuple[str, ...] = ()
@@ -109,7 +112,7 @@ class Counter(Frozen):
 
     part: str
     counter: str
-    uuid: str | None = None
+    uuid: Name | None = None
     before: Count
     after: Count
 
@@ -132,8 +135,8 @@ class AcceptanceRun(Frozen):
         counters: Error counters before and after.
     """
 
-    hostname: str
-    device: str
+    hostname: Name
+    device: Name
     asked: dict[str, str]
     world_size: Count
     nodes: PositiveCount = 1
@@ -194,7 +197,7 @@ class JudgedFigure(Frozen):
     low: Positive | None = None
     high: Positive | None = None
     limit: Limit | None = None
-    deficit: float | None = None
+    deficit: Real | None = None
     seems_low: bool = False
     modes: tuple[tuple[Positive, Count], ...] = ()
     cause: Cause | None = None
@@ -221,15 +224,15 @@ class Power(Frozen):
     noisiest: str = ""
     steadiest: str = ""
     measured: Count
-    probability: float = 0.9
-    by_limit: dict[LimitKind, float] = Field(default_factory=dict)
-    best: dict[LimitKind, float] = Field(default_factory=dict)
+    probability: Real = 0.9
+    by_limit: dict[LimitKind, Real] = Field(default_factory=dict)
+    best: dict[LimitKind, Real] = Field(default_factory=dict)
 
 
 class Acceptance(Frozen):
     """An acceptance: what was measured, what it was held against, what follows."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     run: AcceptanceRun
     baseline: Baseline | None = None
     power: Power | None = None

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Moment,
+    Name,
+)
 from torchscale.schema.node.check import Validation
 
 
@@ -12,7 +18,7 @@ class BundledFile(Frozen):
     """A file of the archive."""
 
     name: str
-    sha256: str
+    sha256: Name
     size_bytes: Count
 
 
@@ -20,10 +26,10 @@ class BundleManifest(Frozen):
     """What an archive holds, and where it was made. ``created_at`` is in UTC."""
 
     kind: Literal["validation"] = "validation"
-    schema_version: int = SCHEMA_VERSION
-    tool_version: str
-    hostname: str
-    created_at: str
+    schema_version: Count = SCHEMA_VERSION
+    tool_version: Name
+    hostname: Name
+    created_at: Moment
     files: tuple[BundledFile, ...]
 
 
@@ -39,7 +45,7 @@ class BundleCheck(Frozen):
         validation: The same.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     verified: bool
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

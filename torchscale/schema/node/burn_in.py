@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from torchscale.schema.base import Count, Frozen, NotNegative, Positive
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Name,
+    NotNegative,
+    Positive,
+    Real,
+    Seconds,
+)
 from torchscale.schema.launch.telemetry import GpuUse
 
 
@@ -43,7 +51,7 @@ class BurnInRound(Frozen):
     """
 
     rank: Count
-    device: str
+    device: Name
     number: Count
     time: NotNegative
     seconds: Positive
@@ -53,11 +61,11 @@ class BurnInRound(Frozen):
 class WrongResult(Frozen):
     """A part that gave wrong elements: where, how many, and the first of them."""
 
-    rank: int
-    device: str
-    round: int
+    rank: Count
+    device: Name
+    round: Count
     part: str
-    wrong: int
+    wrong: Count
     first: WrongValue | None = None
 
 
@@ -70,15 +78,15 @@ class PartRate(Frozen):
         change_low, change_high: 95 % interval of the change; ``None`` with too few rounds for one.
     """
 
-    rank: int
-    device: str
+    rank: Count
+    device: Name
     part: str
     unit: str
-    rounds: int
-    rate: float
-    change: float | None = None
-    change_low: float | None = None
-    change_high: float | None = None
+    rounds: Count
+    rate: Real
+    change: Real | None = None
+    change_low: Real | None = None
+    change_high: Real | None = None
 
 
 class BurnIn(Frozen):
@@ -97,13 +105,13 @@ class BurnIn(Frozen):
     """
 
     backend: str
-    world_size: int
-    seconds: float
-    rounds: int
+    world_size: Count
+    seconds: Seconds
+    rounds: Count
     interrupted: bool = False
     error: str | None = None
-    product_share: float | None = None
-    wrong_results: int = 0
+    product_share: Real | None = None
+    wrong_results: Count = 0
     wrong: tuple[WrongResult, ...] = ()
     rates: tuple[PartRate, ...] = ()
     gpus: tuple[GpuUse, ...] = ()

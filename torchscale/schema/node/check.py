@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Name,
+)
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.probe import NodeFacts
@@ -56,8 +61,8 @@ class PartVerdict(Frozen):
     """
 
     part: str
-    gpu: int | None = None
-    uuid: str | None = None
+    gpu: Count | None = None
+    uuid: Name | None = None
     disposition: Disposition
     action: str = ""
     reasons: tuple[str, ...] = ()
@@ -68,7 +73,7 @@ class Validation(Frozen):
     and ``acceptance`` are there if they were asked for. ``parts`` says what to do with each GPU and the node, and
     ``unseen`` what that does not rest on."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     fit: bool
     verdict: str
     checks: tuple[Check, ...]

@@ -8,7 +8,12 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.choices import DeviceKind
-from torchscale.schema.base import Count, Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Integer,
+    Name,
+)
 
 
 class DeviceInfo(Frozen):
@@ -16,12 +21,12 @@ class DeviceInfo(Frozen):
     ``numa_node`` is ``None`` where the system does not say."""
 
     kind: DeviceKind
-    index: int
+    index: Integer
     name: str
-    uuid: str | None = None
+    uuid: Name | None = None
     memory_bytes: Count | None = None
     compute_capability: str | None = None
-    numa_node: int | None = None
+    numa_node: Integer | None = None
 
 
 def bare_uuid(uuid: str) -> str:
@@ -33,8 +38,8 @@ class Versions(Frozen):
     """Versions of everything that can change a figure; ``None`` for what is not there."""
 
     torchscale: str
-    python: str
-    torch: str
+    python: Name
+    torch: Name
     cuda: str | None = None
     rocm: str | None = None
     cudnn: str | None = None
@@ -63,16 +68,16 @@ class RankIdentity(Frozen):
     place in the launch, from 0. ``allocator`` is ``None`` in records of versions that did not note
     it."""
 
-    rank: int
-    local_rank: int
+    rank: Count
+    local_rank: Count
     node_rank: Count = 0
     world_size: Count
-    pid: int
-    hostname: str
+    pid: Count
+    hostname: Name
     device: DeviceInfo
     backend: str | None
     threads: Count
-    cpus: tuple[int, ...]
+    cpus: tuple[Integer, ...]
     versions: Versions
     allocator: HostAllocator | None = None
 
@@ -96,7 +101,7 @@ class Environment(Frozen):
         command: The full command line, secrets redacted.
     """
 
-    hostname: str
+    hostname: Name
     system: str
     cpu: str
     cores: Count

@@ -10,7 +10,15 @@ from typing import Annotated
 from pydantic import Field
 
 from torchscale.config.sections import MAX_NODES
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative, Positive
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Name,
+    NotNegative,
+    Positive,
+    Real,
+)
 from torchscale.schema.node.acceptance import Cause
 from torchscale.schema.node.check import Disposition, Validation
 from torchscale.schema.node.probe import CollectiveFacts
@@ -45,16 +53,16 @@ class PairTask(Frozen):
     """
 
     place: NodeRank
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    nodes: Annotated[Count, Field(ge=1, le=MAX_NODES)]
     master_address: str
-    master_port: int
+    master_port: Count
     partners: tuple[NodeRank | None, ...]
     backend: str
-    message_bytes: Annotated[int, Field(ge=4)]
-    repeats: Annotated[int, Field(ge=1)]
+    message_bytes: Annotated[Count, Field(ge=4)]
+    repeats: Annotated[Count, Field(ge=1)]
     timeout_seconds: Positive
-    gpu: Annotated[int, Field(ge=0)] = 0
-    address: str = ""
+    gpu: Annotated[Count, Field(ge=0)] = 0
+    address: Name = ""
 
 
 class PartnerTimes(Frozen):
@@ -97,9 +105,9 @@ class Slowness(Frozen):
     ``disposition``: what to do with it; only of what is bad."""
 
     nodes: tuple[NodeRank, ...]
-    share: float
-    low: float
-    high: float
+    share: Real
+    low: Real
+    high: Real
     is_bad: bool
     is_suspect: bool
     action: str = ""
@@ -121,17 +129,17 @@ class Pairwise(Frozen):
     """
 
     backend: str
-    message_bytes: int
-    rail: int | None = None
+    message_bytes: Count
+    rail: Count | None = None
     network: str = ""
     status: PairwiseStatus
     verdict: str
     pairs: tuple[MeasuredPair, ...]
     nodes: tuple[Slowness, ...] = ()
     links: tuple[Slowness, ...] = ()
-    noise: float | None = None
-    detectable_node: float | None = None
-    detectable_link: float | None = None
+    noise: Real | None = None
+    detectable_node: Real | None = None
+    detectable_link: Real | None = None
 
     @property
     def fit(self) -> bool:
@@ -143,8 +151,8 @@ class SlowRail(Frozen):
     """A rail, which is the GPUs of one local index and their network cards, that is slow between
     all nodes: how much more time its pairs take than those of the other rails, as a share."""
 
-    rail: int
-    share: float
+    rail: Count
+    share: Real
 
 
 class FleetFigure(Frozen):
@@ -170,7 +178,7 @@ class FleetFigure(Frozen):
     rate: Positive
     low: Positive
     high: Positive
-    deficit: float
+    deficit: Real
     limit: NotNegative
     is_low: bool = False
     cause: Cause | None = None
@@ -204,9 +212,9 @@ class FleetNode(Frozen):
     one."""
 
     node_rank: NodeRank
-    hostname: str
-    address: str
-    clock_offset_seconds: float | None = None
+    hostname: Name
+    address: Name
+    clock_offset_seconds: Real | None = None
     lacks_required: bool = False
     validation: Validation | None = None
     error: str = ""
@@ -240,7 +248,7 @@ class FleetValidation(Frozen):
         networks_left_out: Networks, likewise, and those in which no pair reaches each other.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     fit: bool
     verdict: str
     nodes: tuple[FleetNode, ...]
@@ -249,6 +257,6 @@ class FleetValidation(Frozen):
     pairwise: Pairwise | None = None
     rails: tuple[Pairwise, ...] = ()
     slow_rails: tuple[SlowRail, ...] = ()
-    rails_left_out: tuple[int, ...] = ()
+    rails_left_out: tuple[Count, ...] = ()
     networks_left_out: tuple[str, ...] = ()
     speeds: FleetSpeeds | None = None

@@ -7,7 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    EpochSeconds,
+    Frozen,
+    Integer,
+    Name,
+    Real,
+)
 
 PROBE_GROUPS = ("host", "system", "kernel", "nsys", "disk", "driver", "software")
 """The order in which the probe looks: what may hang or crash comes last."""
@@ -25,15 +32,15 @@ class SoftwareFacts(Frozen):
     its place.
     """
 
-    python: str
+    python: Name
     namesakes: tuple[str, ...] | None = None
     namesake_fixes: tuple[str, ...] = ()
-    torch: str | None = None
+    torch: Name | None = None
     torch_error: str | None = None
     cuda_built: str | None = None
     rocm_built: str | None = None
     cuda_available: bool | None = None
-    cuda_devices: int | None = None
+    cuda_devices: Count | None = None
     cuda_error: str | None = None
     cuda_uuids: tuple[str, ...] = ()
     nccl: str | None = None
@@ -58,38 +65,38 @@ class GpuFacts(Frozen):
         remapping_failed: No spare row was left.
     """
 
-    index: int
-    cuda_index: int | None = None
+    index: Integer
+    cuda_index: Count | None = None
     name: str
-    uuid: str | None = None
+    uuid: Name | None = None
     pci_address: str | None = None
     slices: tuple[str, ...] | None = None
     persistence: bool | None = None
     compute_mode: str | None = None
-    memory_bytes: int | None = None
-    memory_used_bytes: int | None = None
+    memory_bytes: Count | None = None
+    memory_used_bytes: Count | None = None
     ecc_enabled: bool | None = None
-    ecc_uncorrected: int | None = None
-    ecc_uncorrected_ever: int | None = None
-    rows_remapped: int | None = None
+    ecc_uncorrected: Count | None = None
+    ecc_uncorrected_ever: Count | None = None
+    rows_remapped: Count | None = None
     remapping_pending: bool | None = None
     remapping_failed: bool | None = None
-    temperature_celsius: int | None = None
-    power_limit_watts: float | None = None
+    temperature_celsius: Integer | None = None
+    power_limit_watts: Real | None = None
     throttle_reasons: tuple[str, ...] | None = None
     foreign_processes: tuple[str, ...] | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-    nvlinks_active: int | None = None
+    pcie_generation: Count | None = None
+    pcie_width: Count | None = None
+    pcie_width_max: Count | None = None
+    nvlinks_active: Count | None = None
 
 
 class GpuPairFacts(Frozen):
     """What lies between two GPUs: whether they read each other's memory, whether NVLink joins them
     (through a switch as well), and their nearest common ancestor on PCI Express."""
 
-    first: int
-    second: int
+    first: Count
+    second: Count
     p2p: bool | None = None
     nvlink: bool | None = None
     path: str | None = None
@@ -127,12 +134,12 @@ class DriverMessage(Frozen):
     """
 
     kind: Literal["xid", "sxid"]
-    code: int
+    code: Integer
     pci_address: str
     text: str
-    times: int
-    first_seconds_ago: float
-    last_seconds_ago: float
+    times: Count
+    first_seconds_ago: Real
+    last_seconds_ago: Real
 
 
 class KernelLogFacts(Frozen):
@@ -140,15 +147,15 @@ class KernelLogFacts(Frozen):
     ``covered_seconds``: how far back the log reaches."""
 
     error: str | None = None
-    covered_seconds: float | None = None
+    covered_seconds: Real | None = None
     messages: tuple[DriverMessage, ...] = ()
 
 
 class RdmaPort(Frozen):
     """One port of an InfiniBand or RoCE device."""
 
-    device: str
-    port: int
+    device: Name
+    port: Count
     state: str
     rate: str
     link_layer: str
@@ -161,15 +168,15 @@ class HostFacts(Frozen):
     serves them.
     """
 
-    hostname: str
+    hostname: Name
     addresses: tuple[str, ...] | None = None
-    cores: int
-    memory_bytes: int | None = None
-    numa_nodes: int | None = None
-    nvidia_devices: int | None = None
-    shm_bytes: int | None = None
-    open_files_limit: int | None = None
-    memory_lock_limit: int | None = None
+    cores: Count
+    memory_bytes: Count | None = None
+    numa_nodes: Count | None = None
+    nvidia_devices: Count | None = None
+    shm_bytes: Count | None = None
+    open_files_limit: Integer | None = None
+    memory_lock_limit: Integer | None = None
     rdma_ports: tuple[RdmaPort, ...] = ()
 
 
@@ -194,21 +201,21 @@ class SystemFacts(Frozen):
         numa_balancing: Whether the kernel moves pages to the node that uses them.
     """
 
-    memory_available_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    cpu_limit: float | None = None
-    tasks_limit: int | None = None
-    load: float | None = None
+    memory_available_bytes: Count | None = None
+    memory_limit_bytes: Count | None = None
+    cpu_limit: Real | None = None
+    tasks_limit: Integer | None = None
+    load: Real | None = None
     temporary: str | None = None
-    temporary_free_bytes: int | None = None
+    temporary_free_bytes: Count | None = None
     temporary_error: str | None = None
     home: str | None = None
     home_error: str | None = None
     encoding: str | None = None
     locale_error: str | None = None
-    time: float | None = None
+    time: EpochSeconds | None = None
     clock_synchronized: bool | None = None
-    local_ports: int | None = None
+    local_ports: Count | None = None
     governors: tuple[str, ...] = ()
     huge_page_defrag: str | None = None
     numa_balancing: bool | None = None
@@ -219,9 +226,9 @@ class DiskFacts(Frozen):
     hold."""
 
     path: str
-    free_bytes: int | None = None
-    files_free: int | None = None
-    write_bytes_per_second: float | None = None
+    free_bytes: Count | None = None
+    files_free: Count | None = None
+    write_bytes_per_second: Real | None = None
     error: str | None = None
 
 
@@ -243,10 +250,10 @@ class CollectiveFacts(Frozen):
     """
 
     backend: str
-    world_size: int
-    elements: int = 0
-    wrong_elements: int = 0
-    seconds: float | None = None
+    world_size: Count
+    elements: Count = 0
+    wrong_elements: Count = 0
+    seconds: Real | None = None
     error: str | None = None
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Integer,
+    Real,
+)
 from torchscale.schema.profiles.finding import Abstention, Confidence, Finding
 from torchscale.schema.profiles.what_if import WhatIf
 
@@ -32,8 +38,8 @@ class Window(Frozen):
     """
 
     kind: WindowKind
-    steps: int | None
-    seconds: float
+    steps: Count | None
+    seconds: Real
     first_step_left_out: bool = False
     confidence: Confidence = Confidence.HIGH
     reasons: tuple[str, ...] = ()
@@ -42,10 +48,10 @@ class Window(Frozen):
 class Idle(Frozen):
     """Seconds in which a rank neither computed nor communicated nor copied."""
 
-    total_seconds: float
-    host_bound_seconds: float | None
-    input_seconds: float | None
-    other_seconds: float | None
+    total_seconds: Real
+    host_bound_seconds: Real | None
+    input_seconds: Real | None
+    other_seconds: Real | None
 
 
 class RankBreakdown(Frozen):
@@ -73,22 +79,22 @@ class RankBreakdown(Frozen):
         arrives_late_seconds: Mean by which it comes after the first rank, over collectives.
     """
 
-    rank: int
+    rank: Count
     host: str | None
     source: str
-    window_seconds: float
-    compute_seconds: float
-    communication_seconds: float
-    exposed_communication_seconds: float
-    overlap: float | None
-    sync_stall_seconds: float | None
-    transfer_seconds: float | None
-    copy_seconds: float | None
+    window_seconds: Real
+    compute_seconds: Real
+    communication_seconds: Real
+    exposed_communication_seconds: Real
+    overlap: Real | None
+    sync_stall_seconds: Real | None
+    transfer_seconds: Real | None
+    copy_seconds: Real | None
     idle: Idle
-    blame_percent: float | None = None
-    arrives_late_seconds: float | None = None
-    exposed_copy_seconds: float | None = None
-    peak_memory_bytes: int | None = None
+    blame_percent: Real | None = None
+    arrives_late_seconds: Real | None = None
+    exposed_copy_seconds: Real | None = None
+    peak_memory_bytes: Count | None = None
 
 
 class CollectiveSummary(Frozen):
@@ -112,37 +118,37 @@ class CollectiveSummary(Frozen):
 
     op: str
     group: str
-    payload_bytes: int | None
-    count: int
-    mean_seconds: float
-    wait_seconds: float | None = None
-    transfer_seconds: float | None = None
-    bus_bytes_per_second: float | None = None
-    last_rank: int | None = None
-    last_percent: float | None = None
+    payload_bytes: Count | None
+    count: Count
+    mean_seconds: Real
+    wait_seconds: Real | None = None
+    transfer_seconds: Real | None = None
+    bus_bytes_per_second: Real | None = None
+    last_rank: Count | None = None
+    last_percent: Real | None = None
 
 
 class KernelSummary(Frozen):
     """A kernel, or on CPU an operator, with its time summed over ranks."""
 
     name: str
-    count: int
-    seconds: float
-    percent_of_compute: float
+    count: Count
+    seconds: Real
+    percent_of_compute: Real
 
 
 class TimelineBar(Frozen):
     """A stretch of one kind; seconds since the step's start."""
 
     kind: str
-    start: float
-    end: float
+    start: Real
+    end: Real
 
 
 class TimelineRank(Frozen):
     """The bars of one rank within the worst step."""
 
-    rank: int
+    rank: Count
     bars: tuple[TimelineBar, ...]
 
 
@@ -150,8 +156,8 @@ class Timeline(Frozen):
     """The step with the longest time, all ranks on one clock. ``step`` is ``None`` where there are
     no steps."""
 
-    step: int | None
-    seconds: float
+    step: Count | None
+    seconds: Real
     ranks: tuple[TimelineRank, ...]
 
 
@@ -165,9 +171,9 @@ class StepExcess(Frozen):
             median.
     """
 
-    ranks: tuple[int, ...]
-    steps: tuple[int, ...]
-    percent: tuple[tuple[int, ...], ...]
+    ranks: tuple[Count, ...]
+    steps: tuple[Count, ...]
+    percent: tuple[tuple[Integer, ...], ...]
 
 
 class ProfileAnalysis(Frozen):
@@ -191,13 +197,13 @@ class ProfileAnalysis(Frozen):
         step_excess: Of very many ranks, how much longer they compute in each step; else ``None``.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     recorder: str
     sources: tuple[str, ...]
-    world_size: int
-    sync_stall_percent: float | None
+    world_size: Count
+    sync_stall_percent: Real | None
     window: Window
-    step_seconds: float | None
+    step_seconds: Real | None
     per_rank: tuple[RankBreakdown, ...]
     collectives: tuple[CollectiveSummary, ...]
     kernels: tuple[KernelSummary, ...]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Real,
+)
 
 
 class FindingKind(str, Enum):
@@ -121,10 +125,10 @@ class Finding(Frozen):
     """
 
     kind: FindingKind
-    rank: int | None = None
+    rank: Count | None = None
     hosts: tuple[str, ...] = ()
-    cost_percent: float
-    cost_seconds: float
+    cost_percent: Real
+    cost_seconds: Real
     cost_basis: CostBasis = CostBasis.TIMES
     confidence: Confidence
     doubts: tuple[str, ...] = ()

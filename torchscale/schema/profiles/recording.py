@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from torchscale.config.choices import ProfileTarget, Tool
-from torchscale.schema.base import SCHEMA_VERSION, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Integer,
+    Moment,
+    Seconds,
+)
 from torchscale.schema.state import State
 
 CPU_INFO_KEY = "torchscale_cpu"
@@ -22,12 +29,12 @@ class RecordedRank(Frozen):
         seconds: They took, with the profiler at work.
     """
 
-    rank: int
-    world_size: int
-    pid: int
+    rank: Count
+    world_size: Count
+    pid: Count
     trace: str | None
-    steps: int
-    seconds: float
+    steps: Count
+    seconds: Seconds
 
 
 class Recording(Frozen):
@@ -47,15 +54,15 @@ class Recording(Frozen):
         failure: The error that it printed, where that is not 0.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     tool: Tool
     target: ProfileTarget
     state: State
     reason: str = ""
-    started_at: str
-    seconds: float
+    started_at: Moment
+    seconds: Seconds
     command: tuple[str, ...]
     files: tuple[str, ...] = ()
     ranks: tuple[RecordedRank, ...] = ()
-    exit_code: int | None = None
+    exit_code: Integer | None = None
     failure: str = ""

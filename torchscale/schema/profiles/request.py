@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from torchscale.config.choices import ProfileTarget, Tool
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Seconds,
+)
 
 
 class RecordRequest(Frozen):
@@ -21,6 +25,6 @@ class RecordRequest(Frozen):
     tool: Tool
     target: ProfileTarget
     directory: str
-    seconds: float
-    max_steps: int
-    skip_steps: int = 5
+    seconds: Seconds
+    max_steps: Count
+    skip_steps: Count = 5

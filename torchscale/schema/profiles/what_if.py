@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    Real,
+)
 
 
 class Change(str, Enum):
@@ -56,9 +60,9 @@ class WhatIfRow(Frozen):
 
     change: Change
     label: str
-    ranks: tuple[int, ...] = ()
-    step_seconds: float
-    gain_percent: float
+    ranks: tuple[Count, ...] = ()
+    step_seconds: Real
+    gain_percent: Real
     assumption: str = ""
 
 
@@ -75,7 +79,7 @@ class WhatIf(Frozen):
     """
 
     rows: tuple[WhatIfRow, ...] = ()
-    measured_step_seconds: float | None = None
-    replay_error_percent: float | None = None
+    measured_step_seconds: Real | None = None
+    replay_error_percent: Real | None = None
     refused: str | None = None
     notes: tuple[str, ...] = ()

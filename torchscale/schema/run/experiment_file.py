@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from pydantic import model_validator
 
 from torchscale.config.experiment import Experiment
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Moment,
+    Name,
+)
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.node.environment import Environment
 
@@ -23,8 +29,8 @@ class Session(Frozen):
     """A command that was given for a run folder, when it began (UTC), and the machine as it was
     then. It need not have measured anything."""
 
-    started_at: str
-    tool_version: str
+    started_at: Moment
+    tool_version: Name
     environment: Environment
 
 
@@ -36,13 +42,13 @@ class ExperimentFile(Frozen):
     several.
     """
 
-    schema_version: int = SCHEMA_VERSION
-    tool_version: str
+    schema_version: Count = SCHEMA_VERSION
+    tool_version: Name
     config: Experiment
     plan_hash: str
     plan: tuple[PlannedCell, ...]
     environment: Environment
-    created_at: str
+    created_at: Moment
     threads_per_rank: Count
     later: tuple[Session, ...] = ()
 

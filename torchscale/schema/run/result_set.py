@@ -6,12 +6,18 @@ A baseline is this on disk: one JSON file that can be read, committed and compar
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field, model_validator
 
 from torchscale.config.experiment import Experiment
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    Frozen,
+    Moment,
+    Name,
+    Positive,
+    Share,
+)
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.run.experiment_file import Session, refuse_repeated
@@ -19,21 +25,13 @@ from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.step_parts import StepParts
 from torchscale.schema.state import State
 
-SMALLEST, LARGEST = 1e-30, 1e30
-"""Bounds on every figure, whatever its unit: the largest unit prefix of a rate is 1e18, the
-shortest time 1e-9 s, so anything beyond is a damaged file, and logarithms and ratios of figures
-inside stay finite."""
-
-Figure = Annotated[float, Field(ge=SMALLEST, le=LARGEST, strict=True)]
-Share = Annotated[float, Field(ge=0, le=1, strict=True)]
-
 
 class LaunchFigures(Frozen):
     """What one launch measured.
 
     Attributes:
         started_at: UTC, ISO 8601.
-        values: Figures by metric.
+        values: Positives by metric.
         flags: Cautions of this launch; ``None`` where only those of its cell were written.
         other_processes: Share of the cores' time that went to other processes; ``None`` where it
             was not read.
@@ -45,12 +43,12 @@ class LaunchFigures(Frozen):
             earlier versions.
     """
 
-    started_at: str = ""
-    values: dict[MetricKey, Figure] = Field(default_factory=dict)
+    started_at: Moment = ""
+    values: dict[MetricKey, Positive] = Field(default_factory=dict)
     flags: tuple[str, ...] | None = None
     other_processes: Share | None = None
     delay: tuple[Share, Share] | None = None
-    fixed_work: tuple[Figure, Figure] | None = None
+    fixed_work: tuple[Positive, Positive] | None = None
     parts: StepParts | None = None
 
     @model_validator(mode="after")
@@ -69,8 +67,8 @@ class ResultCell(Frozen):
     state: State
     reason: str = ""
     flags: tuple[str, ...] = ()
-    device: str = ""
-    torch: str = ""
+    device: Name = ""
+    torch: Name = ""
     launches: tuple[LaunchFigures, ...] = ()
 
 
@@ -89,10 +87,10 @@ class ResultSet(Frozen):
         problems: What could not be read of the run.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     name: str
-    tool_version: str = ""
-    created_at: str = ""
+    tool_version: Name = ""
+    created_at: Moment = ""
     environment: Environment | None = None
     config: Experiment | None = None
     threads_per_rank: Count | None = None

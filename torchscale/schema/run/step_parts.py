@@ -9,10 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from torchscale.schema.base import Count, Frozen
+from torchscale.schema.base import MOST_SECONDS, Count, Frozen
 
-MOST_SECONDS = 1e12
-"""Thirty thousand years: beyond it a file is damaged, and sums of what is below stay finite."""
 Seconds = Annotated[float, Field(ge=-MOST_SECONDS, le=MOST_SECONDS, strict=True)]
 """A part may be below 0: a rank that is faster than the typical one."""
 StepSeconds = Annotated[float, Field(ge=1e-12, le=MOST_SECONDS, strict=True)]

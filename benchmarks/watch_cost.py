@@ -121,7 +121,7 @@ class Switch:
         collectors.Collector.__init__ = keep  # type: ignore[method-assign]
         (self.collector,) = made
         self._gate = Gate()
-        self.collector._is_over = self._gate
+        self.collector._ends = self._gate
         self._both = [
             (owner, name, original, getattr(owner, name))
             for (owner, name), original in zip(PATCHED, originals, strict=True)
@@ -180,6 +180,7 @@ class Switch:
     def attach(self) -> None:
         """The collector goes on where it was; what was called meanwhile is none of its steps'."""
         skipped = self._newest_entry() - self._last_entry
+        assert self.collector._recorder is not None
         for reader in self.collector._recorder._readers.values():
             reader._next += skipped
         for owner, name, _, replaced in self._both:
@@ -307,7 +308,7 @@ def main() -> None:
         "moments_per_step": sum(switch.noted.values()) / total,
         "thread_seconds": until - ran,
         "written_bytes": bytes_until - written,
-        "lost_calls": switch.collector._recorder.lost,
+        "lost_calls": getattr(switch.collector._recorder, "lost", 0),
         "pid": os.getpid(),
     }
     (options.output / f"rank-{dist.get_rank()}.json").write_text(json.dumps(content))

@@ -43,8 +43,9 @@ def _leave(status: int) -> None:
     could not be written: a regular end says so."""
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except (OSError, ValueError):
         return
     os._exit(status)

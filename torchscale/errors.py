@@ -6,6 +6,11 @@ from __future__ import annotations
 from enum import IntEnum
 
 
+class ProgramExit(SystemExit):
+    """The command ends with the exit code of a program that it has run, whatever of its own output
+    cannot be written."""
+
+
 class ExitCode(IntEnum):
     """Exit codes of the command line (documented in ``docs/cli.md``)."""
 

@@ -328,7 +328,7 @@ def _torch_with(dump: Callable[..., bytes]) -> Any:
     functions = SimpleNamespace(_dump_nccl_trace=dump)
     torch = SimpleNamespace(
         _C=SimpleNamespace(_distributed_c10d=functions),
-        cuda=SimpleNamespace(is_available=lambda: False),
+        cuda=SimpleNamespace(is_initialized=lambda: False),
     )
     return mock.patch.object(rings, "torch", torch)
 

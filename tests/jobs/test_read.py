@@ -118,8 +118,7 @@ def test_without_a_list_of_runs_the_age_of_the_report_decides(
     assert read_watch(tmp_path).state is JobState.LOST
 
 
-def test_a_report_whose_start_is_no_time_is_still_shown(tmp_path: Path) -> None:
+def test_a_report_whose_start_is_no_time_is_damaged(tmp_path: Path) -> None:
     gone = this_run(time.time()).model_copy(update={"pid": 1 << 22})
-    report = read_watch(_written(tmp_path, gone, started_at="some day"))
-
-    assert "last written some day" in report.notes[0]
+    with pytest.raises(StoreError, match="started_at"):
+        read_watch(_written(tmp_path, gone, started_at="some day"))

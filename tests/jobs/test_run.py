@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from torchscale.jobs.read import read_watch
+from torchscale.jobs.relay import Relay
 from torchscale.jobs.run import (
     REPORT,
     TIMING_VARIABLE,
+    Watched,
     WatchRequest,
-    watch_program,
+    run_program,
     watching_environment,
 )
 from torchscale.schema.watch.report import JobState, WatchReport
@@ -24,9 +26,17 @@ from torchscale.schema.watch.report import JobState, WatchReport
 pytestmark = pytest.mark.slow
 
 
+def _watched(request: WatchRequest) -> Watched:
+    relay = Relay()
+    watched = run_program(request, relay).watched()
+    relay.close()
+    assert watched is not None
+    return watched
+
+
 def _watch(directory: Path, code: str) -> int | None:
     request = WatchRequest([sys.executable, "-c", code], directory / "job")
-    return watch_program(request).report.exit_code
+    return _watched(request).report.exit_code
 
 
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
@@ -43,7 +53,7 @@ def test_torch_is_asked_to_time_collectives_where_the_user_asks(
     code = (
         f"import os; open('{tmp_path}/seen', 'w').write(str(os.environ.get('{TIMING_VARIABLE}')))"
     )
-    watch_program(WatchRequest([sys.executable, "-c", code], tmp_path / "job", timing=timing))
+    _watched(WatchRequest([sys.executable, "-c", code], tmp_path / "job", timing=timing))
 
     assert (tmp_path / "seen").read_text() == expected
 
@@ -128,7 +138,9 @@ def test_a_watcher_that_is_killed_leaves_a_job_without_a_result(tmp_path: Path) 
         os.close(read)
         assert process.stdout is not None
         process.stdout.readline()
-        report = WatchReport(tool_version="1", command=("x",), started_at="now", seconds=1)
+        report = WatchReport(
+            tool_version="1", command=("x",), started_at="2026-01-01T00:00:00", seconds=1
+        )
         (job / REPORT).write_text(report.model_dump_json())  # as the first judgement, after 15 s
         assert read_watch(job).state is JobState.RUNNING
         process.kill()
@@ -173,18 +185,18 @@ def test_what_cannot_be_read_or_written_leaves_the_exit_code(tmp_path: Path) -> 
     damaged = f"{rank}; (d / 'ranks' / '0.0').mkdir(parents=True); "
     damaged += "(d / 'ranks' / '0.0' / 'rank.json').write_text('{'); exit(4)"
     request = WatchRequest([sys.executable, "-c", damaged], tmp_path / "damaged")
-    report = watch_program(request).report
+    report = _watched(request).report
     assert report.exit_code == 4
     assert any("rank.json" in note for note in report.notes)
 
     gone = f"{rank}; import shutil; shutil.rmtree(d); d.write_text(''); exit(5)"
-    report = watch_program(WatchRequest([sys.executable, "-c", gone], tmp_path / "gone")).report
+    report = _watched(WatchRequest([sys.executable, "-c", gone], tmp_path / "gone")).report
     assert report.exit_code == 5
     assert report.notes
 
 
 def test_a_collector_that_could_not_start_is_noted(tmp_path: Path) -> None:
     code = "import os; open(os.environ['TORCHSCALE_WATCH'] + '/problem-1', 'w').write('no luck')"
-    report = watch_program(WatchRequest([sys.executable, "-c", code], tmp_path / "job")).report
+    report = _watched(WatchRequest([sys.executable, "-c", code], tmp_path / "job")).report
 
     assert "a collector failed: no luck" in report.notes

@@ -13,9 +13,9 @@ from tests.jobs.test_attempts import _call, _checkpoints, _later
 from torchscale.errors import StoreError, UsageError
 from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.liveness import this_run
-from torchscale.jobs.runs import begin_run, end_run, is_job
-from torchscale.schema.watch.attempt import JobRuns
-from torchscale.schema.watch.report import WatchReport
+from torchscale.jobs.runs import begin_run, end_run, is_job, write_record
+from torchscale.schema.watch.attempt import AttemptRecord, JobRuns
+from torchscale.schema.watch.report import WatchedAttempt, WatchReport
 
 BEGAN = START_NS * 1e-9
 
@@ -80,15 +80,59 @@ def test_the_number_of_a_process_that_is_gone_may_be_anothers(tmp_path: Path) ->
     assert len(begin_run(tmp_path, BEGAN).runs) == 2
 
 
-@pytest.mark.parametrize("name", ["runs.json", "attempts/000000.json"])
 @pytest.mark.parametrize("content", ["", "{", '{"kind": "other"}'])
-def test_what_is_damaged_is_one_error(tmp_path: Path, name: str, content: str) -> None:
+def test_a_damaged_list_of_runs_is_one_error(tmp_path: Path, content: str) -> None:
     begin_run(tmp_path, BEGAN)
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content)
+    (tmp_path / "runs.json").write_text(content)
 
-    with pytest.raises(StoreError, match=path.name):
+    with pytest.raises(StoreError, match=r"runs\.json"):
+        begin_run(tmp_path, BEGAN + 60.0)
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"kind": "other"}'])
+def test_a_damaged_attempt_is_left_out_and_its_number_is_not_used_again(
+    tmp_path: Path, content: str
+) -> None:
+    begin_run(tmp_path, BEGAN)
+    (tmp_path / "attempts").mkdir()
+    (tmp_path / "attempts" / "000003.json").write_text(content)
+
+    past = begin_run(tmp_path, BEGAN + 60.0)
+    assert (past.records, past.next_attempt) == ((), 4)
+    assert "an attempt is left out" in past.notes[0]
+    assert "000003.json" in past.notes[0]
+
+
+def test_an_attempt_of_a_run_that_never_was_is_left_out(tmp_path: Path) -> None:
+    begin_run(tmp_path, BEGAN)
+    attempt = WatchedAttempt(number=1, run=7, began=BEGAN, last_seen=BEGAN)
+    write_record(tmp_path, AttemptRecord(attempt=attempt))
+
+    past = begin_run(tmp_path, BEGAN + 60.0)
+    assert past.records == ()
+    assert "is of run 7 of 1" in past.notes[0]
+
+
+@pytest.mark.parametrize("name", ["marks-000001.bin", "names.jsonl", "rank.json"])
+def test_what_a_killed_run_left_damaged_is_left_out(tmp_path: Path, name: str) -> None:
+    gone = this_run(BEGAN - 4.0).model_copy(update={"pid": 1 << 22})
+    (tmp_path / "runs.json").write_text(JobRuns(runs=(gone,)).model_dump_json())
+    write_job(tmp_path, job(2, 49))
+    damaged = tmp_path / "ranks" / "1.0" / name
+    damaged.unlink()
+    os.mkfifo(damaged)
+
+    past = begin_run(tmp_path, BEGAN + 60.0)
+    assert past.next_attempt == 1
+    if name != "rank.json":  # a rank without has not begun
+        assert "attempt 0 is left out" in past.notes[0]
+
+
+def test_numbers_of_attempts_that_end_are_one_error(tmp_path: Path) -> None:
+    begin_run(tmp_path, BEGAN)
+    (tmp_path / "ranks" / "0.9999999").mkdir(parents=True)
+
+    with pytest.raises(StoreError, match="numbers end there"):
         begin_run(tmp_path, BEGAN + 60.0)
 
 

@@ -35,7 +35,6 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.exports.base import Export
 
-_OF_JOBS = "torchscale.schema.watch"
 _OF_CONFIG = ("config", "model_options", "strategy", "steps")
 """Fields that have the form that a config has."""
 _WRAPPERS = ("schema", "items_schema", "values_schema", "keys_schema", "fields", "choices")
@@ -54,7 +53,6 @@ def models() -> Iterator[type[Frozen]]:
                 and issubclass(value, Frozen)
                 and not issubclass(value, Export)
                 and value.__module__ == module.__name__
-                and not module.__name__.startswith(_OF_JOBS)
             ):
                 yield value
 

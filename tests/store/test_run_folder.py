@@ -136,7 +136,11 @@ def test_what_a_folder_was_begun_under_is_kept_when_it_goes_on_under_another(
     back = RunFolder.join(
         tmp_path / "run", first.model_copy(update={"created_at": "2026-04-01"})
     ).experiment
-    assert [one.started_at for one in back.sessions] == [first.created_at, "2026-03-01", "2026-04-01"]
+    assert [one.started_at for one in back.sessions] == [
+        first.created_at,
+        "2026-03-01",
+        "2026-04-01",
+    ]
     same = back.model_copy(update={"created_at": "2026-05-01", "later": ()})
     resumed = RunFolder.create(tmp_path / "run", same).experiment
     assert [one.started_at for one in resumed.later] == ["2026-03-01", "2026-04-01", "2026-05-01"]

@@ -20,7 +20,14 @@ import typer
 from torchscale.cli.command import finish_commands
 from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
-from torchscale.errors import ExitCode, MachineError, OutputError, TorchscaleError, UsageError
+from torchscale.errors import (
+    ExitCode,
+    MachineError,
+    OutputError,
+    ProgramExit,
+    TorchscaleError,
+    UsageError,
+)
 from torchscale.util.extras import missing_extra
 from torchscale.util.processes.stop_signals import stop_signals
 from torchscale.util.text import is_text, shown_bytes
@@ -94,12 +101,16 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _refuse_broken_text() -> None:
-    """Records are UTF-8 text: a path of other bytes cannot be written into them.
+    """Records are UTF-8 text: a path of other bytes cannot be written into them. A program that is
+    watched gets its arguments as they are.
 
     Raises:
         UsageError: an argument, or the working directory, holds such bytes.
     """
-    for argument in sys.argv[1:]:
+    arguments = sys.argv[1:]
+    if "watch" in arguments and "--" in arguments:
+        arguments = arguments[: arguments.index("--")]
+    for argument in arguments:
         if not is_text(argument):
             raise UsageError(
                 f"{shown_bytes(argument)}: not text in the encoding of this terminal "
@@ -150,6 +161,17 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
+def _write_what_can_be() -> None:
+    """Nothing that fails here may change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _discard_output() -> None:
     """Python must not fail again when it flushes at exit."""
     if sys.stdout is not None:
@@ -192,19 +214,31 @@ def main() -> None:
         _leave_with(no_memory(error))
 
 
+def _run_command() -> None:
+    """Run the command that was typed.
+
+    Raises:
+        ProgramExit: it has run a program, whose exit code this is.
+    """
+    _refuse_another_package()
+    _refuse_broken_text()
+    try:
+        app()
+    except ProgramExit:
+        _write_what_can_be()
+        raise
+    finally:
+        _name_left_processes()
+        _flush()
+
+
 def _run() -> None:
     _Interrupted.raised = False
     replace_unprintable()
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
-        _refuse_another_package()
-        _refuse_broken_text()
-        try:
-            app()
-        finally:
-            _name_left_processes()
-            _flush()
+        _run_command()
     except TorchscaleError as error:
         _leave_with(error)
     except ModuleNotFoundError as error:

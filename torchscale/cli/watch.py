@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +15,11 @@ from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, result_console
 from torchscale.cli.parsing import is_price, parse_seconds
-from torchscale.errors import TorchscaleError, UsageError
+from torchscale.errors import ProgramExit, TorchscaleError, UsageError
 from torchscale.util.text import program_name
+
+if TYPE_CHECKING:
+    from torchscale.jobs.run import EndedProgram
 
 app = typer.Typer(
     cls=WithProgram,
@@ -41,7 +45,8 @@ def watch(
         typer.Option(
             "--append",
             help="Add to the job in --output-dir, if there is one: a job that is requeued or "
-            "started again is one job.",
+            "started again is one job. Where nothing can be added to it, a folder beside it is taken: "
+            "the program is started in any case.",
         ),
     ] = False,
     live: Annotated[
@@ -120,35 +125,63 @@ def watch(
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
-    from torchscale.jobs.run import WatchRequest, watch_program  # noqa: PLC0415
-    from torchscale.measure.watch import keep_run  # noqa: PLC0415
-    from torchscale.report.terminal.watch import print_hang, print_watch  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.jobs.relay import ProgramOverError, Relay  # noqa: PLC0415
+    from torchscale.jobs.run import WatchRequest, run_program  # noqa: PLC0415
+    from torchscale.report.terminal.watch import print_hang  # noqa: PLC0415 - `--help` does not need it
 
     directory = output_dir if output_dir is not None else _default_folder(command)
     _check_folder(directory, append=append, is_named=output_dir is not None)
-    is_live = live if live is not None else sys.stderr.isatty()
-    watched = watch_program(
-        WatchRequest(
-            command,
-            directory,
-            on_finding=TERMINAL.note if is_live else lambda _: None,
-            on_hang=lambda verdict, seconds: print_hang(verdict, seconds, message_console()),
-            stall_seconds=parse_seconds("--stall", stall),
-            keeps_events=keep_events,
-            price=cost,
-            timing=timing,
-        )
+    is_live = live if live is not None else _is_terminal()
+    request = WatchRequest(
+        command,
+        directory,
+        appends=append,
+        on_note=_note,
+        on_finding=TERMINAL.note if is_live else lambda _: None,
+        on_hang=lambda verdict, seconds: print_hang(verdict, seconds, message_console()),
+        stall_seconds=parse_seconds("--stall", stall),
+        keeps_events=keep_events,
+        price=cost,
+        timing=timing,
     )
+    with Relay().opened() as relay:
+        program = run_program(request, relay)
+        try:
+            _summarize(program, as_json=as_json)
+        except ProgramOverError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the exit code is the program's, whatever fails here
+            _note(f"note: no summary: {getattr(error, 'message', repr(error))}")
+    raise ProgramExit(program.exit_code)
+
+
+def _summarize(program: EndedProgram, *, as_json: bool) -> None:
+    """Write and print what is known of a program that has ended."""
+    from torchscale.measure.watch import keep_run  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.watch import print_watch  # noqa: PLC0415
+
+    watched = program.watched()
+    if watched is None:
+        return
     report, problem = watched.report, keep_run(watched)
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:
         print_watch(report, message_console())
-        if _is_written(directory, report.seconds):
-            TERMINAL.note(f"Wrote {os.path.relpath(directory)}/watch.json")
+        if _is_written(watched.directory, report.seconds):
+            TERMINAL.note(f"Wrote {os.path.relpath(watched.directory)}/watch.json")
     if problem:
         TERMINAL.note(f"note: no run for `torchscale report`: {problem}")
-    raise typer.Exit(report.exit_code or 0)
+
+
+def _note(text: str) -> None:
+    """A line, where there is somewhere to write it."""
+    with contextlib.suppress(OSError, ValueError):
+        TERMINAL.note(text)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _is_written(directory: Path, seconds: float) -> bool:
@@ -170,7 +203,7 @@ def _check_price(price: float | None) -> None:
 
 
 def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
-    """That the folder is new, or with ``--append`` that of a job."""
+    """That the folder is new. With ``--append`` the program is started whatever is there."""
     from torchscale.jobs.runs import is_job  # noqa: PLC0415 - `--help` does not need it
 
     if append and not is_named:
@@ -178,15 +211,8 @@ def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
             "--append has no job to add to: every run without --output-dir has a new folder",
             hint="torchscale watch --append -o results/tuesday -- PROGRAM",
         )
-    if not directory.exists() or not any(directory.iterdir()):
+    if append or not directory.exists() or not any(directory.iterdir()):
         return
-    if append and is_job(directory):
-        return
-    if append:
-        raise UsageError(
-            f"{directory} is not empty and holds no watched job that a run can be added to",
-            hint="name a new folder with --output-dir",
-        )
     other = "name a new folder with --output-dir"
     if is_job(directory):
         other = "add this run to the job in it with --append, or " + other

@@ -35,6 +35,11 @@ class AttemptLog:
         return self._past.runs[0].started
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out of earlier runs, and why."""
+        return self._past.notes
+
+    @property
     def next_attempt(self) -> int:
         """Number of the first attempt of this run."""
         return self._past.next_attempt

@@ -34,6 +34,7 @@ from torchscale.schema.watch.report import (
     WatchReport,
 )
 from torchscale.util.redaction import redact_arguments
+from torchscale.util.text import shown_bytes
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
 
@@ -81,7 +82,8 @@ class WatchedJob:
             on_steps: Called with the number of an attempt and its steps as they become complete.
             has_optimizer: Whether nothing but steps of an optimizer counts.
         """
-        self._directory, self._command, self._price = directory, tuple(command), price
+        self._directory, self._price = directory, price
+        self._command = tuple(map(shown_bytes, command))
         self._has_optimizer, self._on_steps = has_optimizer, on_steps
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
         self._attempts = [self._attempt(self._log.next_attempt)]
@@ -254,13 +256,14 @@ class WatchedJob:
     def _notes(self) -> list[str]:
         attempt = self._judged
         streams = self._attempts[-1].follower.streams
-        notes = [self.problem] * bool(self.problem)
+        notes = [*self._log.notes, *[self.problem] * bool(self.problem)]
         notes += [f"a collector failed: {text}" for text in failures(self._directory)]
         if not streams:
             return [
                 *notes,
-                "no rank reported: the program imported no torch, trained nothing, or runs in a "
-                "Python that ignores PYTHONPATH (python -I, or a container of its own)",
+                "no rank reported: the program imported no torch, trained nothing, runs in a Python "
+                "that ignores PYTHONPATH (python -I, env -i, a container of its own), or could not "
+                "reach this folder (chroot)",
             ]
         notes += [
             f"rank {rank}: {stream.facts.problem}"

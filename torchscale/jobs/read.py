@@ -29,7 +29,7 @@ def read_watch(directory: Path, price: float | None = None) -> WatchReport:
     """
     path = directory / REPORT
     try:
-        report = WatchReport.model_validate_json(read_bounded(path, _MAX_BYTES))
+        report = WatchReport.model_validate_json(read_bounded(path, _MAX_BYTES, within=directory))
     except FileNotFoundError as error:
         raise StoreError(
             f"{directory} holds no watched job: it has no {REPORT}",

@@ -8,13 +8,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 from torchscale.errors import MachineError
+from torchscale.util.interpreter import script_command
 
 _OTHERS = {
     *(signal.SIGKILL, signal.SIGSTOP),  # nobody sees them
@@ -69,7 +69,7 @@ class Relay:
             yield self
         finally:
             self._is_closed = True
-            self._end_witness()
+            self.close()
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str]
@@ -125,7 +125,7 @@ class Relay:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._witness = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WITNESS), *command],
+                script_command(_WITNESS, *command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -146,7 +146,8 @@ class Relay:
             if select.select([witness.stdout], [], [], _ANSWER_SECONDS)[0]:
                 self._of_group += filter(None, os.read(witness.stdout.fileno(), _ANSWER_BYTES))
 
-    def _end_witness(self) -> None:
+    def close(self) -> None:
+        """Nothing is passed on from now on."""
         witness = self._witness
         if witness is None:
             return

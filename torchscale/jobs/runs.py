@@ -62,7 +62,9 @@ def check_addable(directory: Path) -> None:
     """
     if is_job(directory) or not directory.exists() or not any(directory.iterdir()):
         return
-    raise StoreError(f"{directory} is not empty and holds no watched job that a run can be added to")
+    raise StoreError(
+        f"{directory} is not empty and holds no watched job that a run can be added to"
+    )
 
 
 def begin_run(directory: Path, now: float, *, starts_program: bool = True) -> Past:
@@ -145,12 +147,13 @@ def _records(directory: Path, runs: int, notes: list[str]) -> list[AttemptRecord
     for path in _numbered_records(directory).values():
         try:
             record = _read(path, AttemptRecord)
-            if record.attempt.run >= runs:
-                raise StoreError(f"{path}: of run {record.attempt.run}, and there are {runs}")
         except StoreError as error:
             notes.append(f"an attempt is left out: {error.message}")
             continue
-        found[record.attempt.number] = record
+        if record.attempt.run < runs:
+            found[record.attempt.number] = record
+        else:
+            notes.append(f"an attempt is left out: {path} is of run {record.attempt.run} of {runs}")
     return [found[number] for number in sorted(found)]
 
 
@@ -175,7 +178,7 @@ def _free_number(directory: Path) -> int:
 
 def _read(path: Path, model: type[M]) -> M:
     try:
-        return model.model_validate_json(read_bounded(path, _MAX_BYTES))
+        return model.model_validate_json(read_bounded(path, _MAX_BYTES, within=path.parent))
     except (ValidationError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise StoreError(

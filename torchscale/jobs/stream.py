@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from torchscale.analysis.job.events import Calls, CoreTime, Lengths, Moments, RankEvents
 from torchscale.errors import StoreError
 from torchscale.schema.watch.attempt import RankCheckpoints
-from torchscale.schema.watch.rank import RankFacts, RankUse
-from torchscale.util.files import read_end
+from torchscale.schema.watch.rank import (
+    MOST_RANKS,
+    NamedCall,
+    NamedGroup,
+    Partners,
+    RankFacts,
+    RankUse,
+)
+from torchscale.util.files import leads_out, read_bounded, read_end, read_part
+
+M = TypeVar("M", bound=BaseModel)
 
 _FOLDER = re.compile(r"(\d{1,7})\.(\d{1,7})")
+_MOMENTS = re.compile(r"(marks|calls|lengths|shares)-(\d{1,9})\.bin")
+MOST_ATTEMPTS = MOST_RANKS - 1
+"""The last number of one: names of folders have no more digits."""
 _READ_BYTES = 16 << 20
 """Of each file at a time: four segments, all that a collector keeps."""
+_MOST_NAMES = 100_000
+"""Collectives that a rank tells apart: a collector has some thousand at most."""
 _MAX_TEXT = 4 << 20
 """Of ``rank.json`` and ``lines.json``, which have some kilobytes."""
 _MAX_REASON, _MAX_REASONS = 500, 3
@@ -78,6 +93,7 @@ class RankStream:
 
     def __init__(self, folder: Path, names: Names) -> None:
         self._folder, self._names = folder, names
+        self._root = folder.parent.parent
         self._marks, self._calls = _Segments(folder, "marks"), _Segments(folder, "calls")
         self._lengths, self._shares = _Segments(folder, "lengths"), _Segments(folder, "shares")
         self._names_read = 0
@@ -117,62 +133,57 @@ class RankStream:
         Raises:
             StoreError: the file is damaged.
         """
-        path = self._folder / "checkpoints.json"
-        if not path.exists():
-            return RankCheckpoints()
-        try:
-            return RankCheckpoints.model_validate_json(_text(path))
-        except (ValidationError, OSError) as error:
-            raise _damaged(path, error) from error
+        return self._read("checkpoints.json", RankCheckpoints) or RankCheckpoints()
 
     def read_use(self) -> None:
-        """Read what the process used."""
-        path = self._folder / "lines.json"
-        if path.exists():
-            try:
-                self.use = RankUse.model_validate_json(_text(path))
-            except (ValidationError, OSError) as error:
-                raise _damaged(path, error) from error
+        """Read what the process used.
+
+        Raises:
+            StoreError: the file is damaged.
+        """
+        self.use = self._read("lines.json", RankUse) or self.use
 
     def _read_facts(self) -> RankFacts:
-        path = self._folder / "rank.json"
+        facts = self._read("rank.json", RankFacts)
+        if facts is None:
+            raise StoreError(f"{self._folder}: a rank's folder without rank.json")
+        return facts
+
+    def _read(self, name: str, model: type[M]) -> M | None:
+        """A file of the rank; ``None`` where there is none.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        path = self._folder / name
         try:
-            return RankFacts.model_validate_json(_text(path))
+            return model.model_validate_json(read_bounded(path, _MAX_TEXT, within=self._root))
+        except FileNotFoundError:
+            return None
         except (ValidationError, OSError) as error:
             raise _damaged(path, error) from error
 
     def _read_names(self) -> None:
         path = self._folder / "names.jsonl"
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            file.seek(self._names_read)
-            content = file.read(_READ_BYTES)
-        whole = content[: content.rfind(b"\n") + 1]
-        self._names_read += len(whole)
         try:
+            content = read_part(path, self._names_read, _READ_BYTES, within=self._root)
+            whole = content[: content.rfind(b"\n") + 1]
+            self._names_read += len(whole)
             for line in whole.splitlines():
-                self._note(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+                self._note(_NAME.validate_json(line))
+        except FileNotFoundError:
+            return
+        except (ValidationError, OSError) as error:
             raise _damaged(path, error) from error
 
-    def _note(self, content: dict[str, object]) -> None:
-        if "sends" in content:
-            partners = [content["sends"], content["receives"]]
-            self.peers = frozenset(
-                int(rank) for some in partners if isinstance(some, list) for rank in some
-            )
-            return
-        if "ranks" in content:
-            ranks = content["ranks"]
-            if isinstance(ranks, list):
-                self._names.ranks[str(content["name"])] = tuple(int(rank) for rank in ranks)
-            return
-        group = self._names.group(
-            str(content["group"]), str(content["backend"]), is_p2p=bool(content["p2p"])
-        )
-        what = self._names.call(str(content["operation"]), int(str(content["bytes"])))
-        self._keys[int(str(content["key"]))] = (group, what)
+    def _note(self, named: NamedCall | NamedGroup | Partners) -> None:
+        if isinstance(named, Partners):
+            self.peers = frozenset((*named.sends, *named.receives))
+        elif isinstance(named, NamedGroup):
+            self._names.ranks[named.name] = named.ranks
+        elif len(self._keys) < _MOST_NAMES:
+            group = self._names.group(named.group, named.backend, is_p2p=named.p2p)
+            self._keys[named.key] = (group, self._names.call(named.operation, named.bytes))
 
     def _numbered(self, calls: NDArray[np.int64]) -> Calls:
         """With the numbers that all ranks share. Calls of unknown names are left out."""
@@ -191,11 +202,17 @@ class RankStream:
 
     def _of_keys(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """Group and collective of each key; -1 where unknown."""
-        known = np.full((int(keys.max(initial=-1)) + 2, 2), -1, np.int64)
-        for key, numbers in self._keys.items():
-            if key < len(known) - 1:
-                known[key] = numbers
-        return np.asarray(known[np.maximum(keys, -1)])
+        known = sorted(self._keys)
+        numbers = np.array([(-1, -1), *(self._keys[key] for key in known)], np.int64)
+        names = np.array([-1, *known], np.int64)
+        places = np.searchsorted(names, keys, side="right") - 1
+        places = np.where(names[places] == keys, places, 0)
+        return np.asarray(numbers[places])
+
+
+_NAME: TypeAdapter[NamedCall | NamedGroup | Partners] = TypeAdapter(
+    NamedCall | NamedGroup | Partners
+)
 
 
 class _Segments:
@@ -203,38 +220,42 @@ class _Segments:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
+        self._root = folder.parent.parent
         self._number, self._offset = 1, 0
         self.has_gap = False
 
     def read(self, unit: int) -> bytes:
-        """Whole units of bytes since the last call."""
-        parts = []
+        """Whole units of bytes since the last call.
+
+        Raises:
+            StoreError: what is there is no file of a collector.
+        """
+        parts: list[bytes] = []
         while True:
-            content = self._read_one(unit)
-            parts.append(content)
+            parts.append(self._read_one(unit))
             following = self._following()
-            if following is None or len(content) >= _READ_BYTES - unit:
+            if following is None or sum(map(len, parts)) >= _READ_BYTES - unit:
                 return b"".join(parts)
             parts.append(self._read_one(unit))  # the end that was written before the next began
             self.has_gap |= following > self._number + 1
             self._number, self._offset = following, 0
 
     def _read_one(self, unit: int) -> bytes:
+        path = self._path(self._number)
         try:
-            with self._path(self._number).open("rb") as file:
-                file.seek(self._offset)
-                content = file.read(_READ_BYTES)
+            content = read_part(path, self._offset, _READ_BYTES, within=self._root)
         except FileNotFoundError:
             return b""
+        except OSError as error:
+            raise _damaged(path, error) from error
         whole = content[: len(content) // unit * unit]
         self._offset += len(whole)
         return whole
 
     def _following(self) -> int | None:
         """Number of the next segment that exists."""
-        numbers = [
-            int(path.stem.rpartition("-")[2]) for path in self._folder.glob(f"{self._name}-*.bin")
-        ]
+        matches = map(_MOMENTS.fullmatch, _names_in(self._folder))
+        numbers = [int(match[2]) for match in matches if match and match[1] == self._name]
         return min((number for number in numbers if number > self._number), default=None)
 
     def _path(self, number: int) -> Path:
@@ -243,27 +264,66 @@ class _Segments:
 
 def rank_folders(directory: Path) -> dict[tuple[int, int], Path]:
     """(Rank, attempt) → folder, of all ranks that have written."""
+    return {
+        key: folder
+        for key, folder in claimed_folders(directory).items()
+        if (folder / "rank.json").is_file()
+    }
+
+
+def claimed_folders(directory: Path) -> dict[tuple[int, int], Path]:
+    """(Rank, attempt) → folder, of all ranks that have begun. A link that leads out of the job is
+    none."""
+    ranks = directory / "ranks"
     found = {}
-    for folder in sorted((directory / "ranks").glob("*.*")):
-        match = _FOLDER.fullmatch(folder.name)
-        if match is not None and (folder / "rank.json").is_file():
-            found[int(match[1]), int(match[2])] = folder
+    for name in sorted(_names_in(ranks)):
+        match = _FOLDER.fullmatch(name)
+        if match is not None and not _is_elsewhere(directory, ranks / name):
+            found[int(match[1]), int(match[2])] = ranks / name
     return found
+
+
+def remove_moments(directory: Path) -> None:
+    """Remove the moments of all ranks: files of ours alone, in folders of the job that are no
+    links.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    for folder in claimed_folders(directory).values():
+        if folder.is_symlink() or folder.parent.is_symlink():
+            continue
+        for name in filter(_MOMENTS.fullmatch, _names_in(folder)):
+            with contextlib.suppress(IsADirectoryError, PermissionError):
+                (folder / name).unlink(missing_ok=True)
 
 
 def failures(directory: Path) -> list[str]:
     """Why collectors could not start, a line each."""
-    return [
-        read_end(path, _MAX_REASON).decode(errors="replace").strip()
-        for path in sorted(directory.glob("problem-*"))[:_MAX_REASONS]
-    ]
+    names = sorted(name for name in _names_in(directory) if name.startswith("problem-"))
+    found = []
+    for name in names[:_MAX_REASONS]:
+        with contextlib.suppress(OSError):
+            reason = read_end(directory / name, _MAX_REASON, within=directory)
+            found.append(reason.decode(errors="replace").strip())
+    return found
 
 
-def _text(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_MAX_TEXT)
+def _names_in(folder: Path) -> list[str]:
+    """What is in a folder; nothing where it is none."""
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _is_elsewhere(directory: Path, folder: Path) -> bool:
+    try:
+        return leads_out(directory, folder)
+    except (OSError, RuntimeError):
+        return True
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:
-    reason = str(error).splitlines()[0]
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return StoreError(f"{path}: not what a collector writes: {reason}")

@@ -62,9 +62,11 @@ def atomic_write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None
         temporary.replace(path)
         if durable:
             fsync_directory(path.parent)
-    except OSError as error:
+    except BaseException as error:
         if temporary is not None:
             _discard(temporary)
+        if not isinstance(error, OSError):
+            raise
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}",
             hint="free space or choose another directory",
@@ -180,14 +182,19 @@ def fsync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def read_bounded(path: Path, limit: int) -> bytes:
+def read_bounded(path: Path, limit: int, *, within: Path | None = None) -> bytes:
     """Read a regular file of at most ``limit`` bytes.
+
+    Args:
+        path: Of the file.
+        limit: Bytes.
+        within: A folder that others write to: no link on the way may lead out of it.
 
     Raises:
         OSError: it cannot be read, is larger, or is a pipe, a device or a directory: those could
             block forever or never end. ``strerror`` is the reason.
     """
-    descriptor = _open_regular(path)
+    descriptor = _open_regular(path, within)
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         content = b"" if size > limit else file.read(limit + 1)  # it may grow meanwhile
@@ -199,13 +206,15 @@ def read_bounded(path: Path, limit: int) -> bytes:
     return content
 
 
-def _open_regular(path: Path) -> int:
+def _open_regular(path: Path, within: Path | None = None) -> int:
     """A descriptor to read a regular file. What it is, is asked of the open file: its name can lead
     elsewhere a moment later. A pipe opens at once.
 
     Raises:
         OSError: it cannot be opened, or is something else.
     """
+    if within is not None and _leads_out(within, path):
+        raise OSError(errno.EINVAL, "a link that leads out of the folder")
     if stat.S_ISSOCK(path.stat().st_mode):  # which cannot be opened
         raise OSError(errno.EINVAL, "not a regular file")
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -215,16 +224,37 @@ def _open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_end(path: Path, limit: int) -> bytes:
-    """The last ``limit`` bytes of a regular file.
+def read_part(path: Path, offset: int, limit: int, *, within: Path) -> bytes:
+    """At most ``limit`` bytes of a regular file from ``offset`` on; ``within`` as of
+    :func:`read_bounded`.
 
     Raises:
         OSError: it cannot be read, or is a pipe, a device or a directory.
     """
-    descriptor = _open_regular(path)
+    descriptor = _open_regular(path, within)
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(offset)
+        return file.read(limit)
+
+
+def read_end(path: Path, limit: int, *, within: Path | None = None) -> bytes:
+    """The last ``limit`` bytes of a regular file; ``within`` as of :func:`read_bounded`.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, a device or a directory.
+    """
+    descriptor = _open_regular(path, within)
     with os.fdopen(descriptor, "rb") as file:
         file.seek(max(0, os.fstat(descriptor).st_size - limit))
         return file.read(limit)
+
+
+def _leads_out(root: Path, path: Path) -> bool:
+    """As :func:`leads_out`; a loop of links leads nowhere within."""
+    try:
+        return leads_out(root, path)
+    except RuntimeError:
+        return True
 
 
 def leads_out(root: Path, path: Path) -> bool:

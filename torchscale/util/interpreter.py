@@ -21,6 +21,12 @@ def module_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", _RUN.format(module), *arguments]
 
 
+def script_command(script: Path, *arguments: str) -> list[str]:
+    """argv that runs a script which needs the standard library alone, without what the environment
+    adds to this interpreter."""
+    return [sys.executable, "-I", "-S", str(script), *arguments]
+
+
 def installed_program(name: str) -> str | None:
     """Path of a program of this environment, which need not be on PATH, else of the machine;
     ``None`` for neither."""

@@ -44,5 +44,5 @@ def test_a_process_that_a_rank_starts_belongs_to_it(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("text", ["worker-3", "-1", "1000000000", "3.0", "\u0663", " 3"])
 def test_a_rank_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("RANK", text)
-    with pytest.raises(ValueError, match="^RANK=.*: expected a number from 0 to 9,999,999$"):
+    with pytest.raises(ValueError, match=r"^RANK=.*: expected a number from 0 to 9,999,999$"):
         facts.rank()

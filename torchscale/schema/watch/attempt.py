@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.base import SCHEMA_VERSION, Count, EpochSeconds, Frozen, Name
+from torchscale.schema.watch.rank import Nanoseconds
 from torchscale.schema.watch.report import WatchedAttempt
+
+MOST_RUNS = 10_000
+"""Of one job: one an hour makes a year."""
 
 
 class CheckpointCall(Frozen):
@@ -28,8 +32,8 @@ class CheckpointCall(Frozen):
     inode: Count | None = None
     modified_ns: Count | None = None
     steps: Count
-    began_ns: Count
-    ended_ns: Count
+    began_ns: Nanoseconds
+    ended_ns: Nanoseconds
 
     @property
     def name(self) -> str:
@@ -60,10 +64,10 @@ class AttemptRecord(Frozen):
         saves: Checkpoints that it completed, the last ones.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     kind: Literal["watched-attempt"] = "watched-attempt"
     attempt: WatchedAttempt
-    first_step_at: NotNegative | None = None
+    first_step_at: EpochSeconds | None = None
     saves: tuple[CheckpointCall, ...] = ()
 
 
@@ -77,16 +81,16 @@ class CommandRun(Frozen):
         namespace: Of its number, as the kernel names it: a container has its own.
     """
 
-    started: NotNegative
-    ended: NotNegative | None = None
-    pid: Count = 0
-    host: str = ""
-    namespace: str = ""
+    started: EpochSeconds
+    ended: EpochSeconds | None = None
+    pid: Annotated[int, Field(ge=0, lt=1 << 31, strict=True)] = 0
+    host: Name = ""
+    namespace: Name = ""
 
 
 class JobRuns(Frozen):
     """``runs.json``: the runs of the command that are one job."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     kind: Literal["watched-job"] = "watched-job"
-    runs: tuple[CommandRun, ...] = Field(min_length=1)
+    runs: tuple[CommandRun, ...] = Field(min_length=1, max_length=MOST_RUNS)

@@ -3,13 +3,22 @@ these models: it runs in Pythons that need not have pydantic)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import Count, Frozen, NotNegative
+from torchscale.schema.base import Count, EpochSeconds, Frozen, Name, NotNegative
 
 COLLECTOR_FORMAT = 1
+MOST_RANKS = 10_000_000
+"""Numbers of ranks, and of attempts: no job has as many."""
+
+RankNumber = Annotated[int, Field(ge=0, lt=MOST_RANKS, strict=True)]
+"""As torch.distributed numbers ranks."""
+WorldSize = Annotated[int, Field(ge=1, le=MOST_RANKS, strict=True)]
+"""How many there are."""
+Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62, strict=True)]
+"""A moment or a length; the sum of two fits into eight bytes."""
 
 
 class RankFacts(Frozen):
@@ -36,19 +45,19 @@ class RankFacts(Frozen):
     """
 
     format: Literal[1]
-    rank: Count
-    world_size: int = Field(ge=1)
-    local_world_size: int = Field(ge=1)
+    rank: RankNumber
+    world_size: WorldSize
+    local_world_size: WorldSize
     pid: Count
-    host: str
-    start_ns: Count
-    began: NotNegative
-    process_began: NotNegative = 0.0
+    host: Name
+    start_ns: Nanoseconds
+    began: EpochSeconds
+    process_began: EpochSeconds = 0.0
     restart: Count
-    torch: str
-    python: str
-    backend: str
-    device: str
+    torch: Name
+    python: Name
+    backend: Name
+    device: Name
     has_recorder: bool
     is_timed: bool = False
     threads: Count | None = None
@@ -73,6 +82,38 @@ class ProgramLine(Frozen):
     samples: Count
 
 
+class NamedGroup(Frozen):
+    """A line of ``names.jsonl``: a process group and its global ranks."""
+
+    name: Name
+    ranks: tuple[RankNumber, ...]
+
+
+class NamedCall(Frozen):
+    """A line of ``names.jsonl``: what the collectives of a key are.
+
+    Attributes:
+        key: By which the files of collectives refer to it.
+        backend, group, operation: Names.
+        bytes: Of the tensors that go in.
+        p2p: Whether it is a send or receive.
+    """
+
+    key: Count
+    backend: Name
+    group: Name
+    operation: Name
+    bytes: Count
+    p2p: bool
+
+
+class Partners(Frozen):
+    """A line of ``names.jsonl``: ranks that this one sends to, and receives from."""
+
+    sends: tuple[RankNumber, ...]
+    receives: tuple[RankNumber, ...]
+
+
 class RankUse(Frozen):
     """``lines.json``: what a rank's process used since its start.
 
@@ -90,7 +131,7 @@ class RankUse(Frozen):
         device_index, device_name, device_uuid: The CUDA device in use.
     """
 
-    lines: tuple[tuple[str, int, str, str, int], ...] = ()
+    lines: tuple[tuple[str, Count, str, str, Count], ...] = ()
     samples: Count = 0
     cpu_seconds: NotNegative = 0.0
     peak_memory_bytes: Count = 0
@@ -102,8 +143,8 @@ class RankUse(Frozen):
     peak_allocated_bytes: Count | None = None
     peak_reserved_bytes: Count | None = None
     device_index: Count | None = None
-    device_name: str = ""
-    device_uuid: str = ""
+    device_name: Name = ""
+    device_uuid: Name = ""
 
     @property
     def program_lines(self) -> tuple[ProgramLine, ...]:

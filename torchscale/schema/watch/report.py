@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum
 from typing import Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, NotNegative
+from torchscale.schema.base import (
+    SCHEMA_VERSION,
+    Count,
+    EpochSeconds,
+    Frozen,
+    Integer,
+    Moment,
+    NotNegative,
+    PositiveCount,
+    Real,
+    Seconds,
+)
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Abstention, Finding
-from torchscale.schema.watch.rank import ProgramLine
+from torchscale.schema.watch.rank import ProgramLine, RankNumber, WorldSize
+from torchscale.util.units import parse_moment
 
 
 def span_text(first: int | None, last: int | None) -> str:
@@ -44,7 +56,7 @@ class WatchFinding(Frozen):
     finding: Finding
     first_step: Count | None = None
     last_step: Count | None = None
-    lines: tuple[tuple[ProgramLine, float], ...] = ()
+    lines: tuple[tuple[ProgramLine, Real], ...] = ()
     collective: str = ""
     cost_dollars: NotNegative | None = None
 
@@ -153,11 +165,11 @@ class WatchedAttempt(Frozen):
         time: Where its time went.
     """
 
-    number: Count
+    number: RankNumber
     run: Count = 0
-    world_size: int = Field(default=1, ge=1)
-    began: NotNegative
-    last_seen: NotNegative
+    world_size: WorldSize = 1
+    began: EpochSeconds
+    last_seen: EpochSeconds
     steps: Count = 0
     first_step: Count | None = 0
     repeated_steps: Count | None = 0
@@ -223,15 +235,15 @@ class WatchReport(Frozen):
         autopsy: Why the job made no progress, when it last did not.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Count = SCHEMA_VERSION
     kind: Literal["watch"] = "watch"
     tool_version: str
     command: tuple[str, ...]
-    started_at: str
-    seconds: NotNegative
+    started_at: Moment
+    seconds: Seconds
     state: JobState = JobState.RUNNING
-    exit_code: int | None = None
-    world_size: int = Field(default=1, ge=1)
+    exit_code: Integer | None = None
+    world_size: WorldSize = 1
     restarts: Count = 0
     torch: str = ""
     backend: str = ""
@@ -249,7 +261,7 @@ class WatchReport(Frozen):
     goodput: NotNegative = 0.0
     repeated_steps: Count | None = 0
     attempts: tuple[WatchedAttempt, ...] = ()
-    runs: int = Field(default=1, ge=1)
+    runs: PositiveCount = 1
     cost: JobCost | None = None
     collector_share: NotNegative = 0.0
     notes: tuple[str, ...] = ()
@@ -257,9 +269,8 @@ class WatchReport(Frozen):
 
     @property
     def written_at(self) -> str:
-        """``2026-01-02 14:05:10 UTC``: when it was judged; as it stands where that is no time."""
-        try:
-            started = datetime.fromisoformat(self.started_at)
-            return f"{started + timedelta(seconds=self.seconds):%Y-%m-%d %H:%M:%S} UTC"
-        except (ValueError, OverflowError):
-            return self.started_at
+        """``2026-01-02 14:05:10 UTC``: when it was judged; empty where its start is not known."""
+        started = parse_moment(self.started_at)
+        if started is None:
+            return ""
+        return f"{started + timedelta(seconds=self.seconds):%Y-%m-%d %H:%M:%S} UTC"

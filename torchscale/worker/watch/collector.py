@@ -70,9 +70,9 @@ _SAMPLES_A_FLUSH = 10
 """20 samples a second: 1,200 in a minute, for 0.15 % of a core."""
 _LEAST_BYTES = 1024
 """Of a file that is replaced: room for a reason that a full disk would not take."""
-_LAST_FLUSH_SECONDS = 3.0
-"""For what the thread writes as the process ends. A disk takes milliseconds; a mount that does not
-answer must not keep the process."""
+_LAST_FLUSH_SECONDS = 10.0
+"""For what the thread writes as the process ends. It takes milliseconds, and seconds on a machine that
+is very busy; a mount that does not answer must not keep the process."""
 _FORK_SECONDS = 0.1
 """For what the thread does as the process forks: a lock that it holds then stays locked in the
 child. It works for milliseconds at a time."""

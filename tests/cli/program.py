@@ -20,7 +20,7 @@ def torchscale(directory: Path, *arguments: str, columns: int = 140) -> Complete
     terminal so wide."""
     handlers = {
         number: signal.getsignal(number)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     }
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:

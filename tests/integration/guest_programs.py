@@ -1,0 +1,1410 @@
+"""Programs that do what programs do, each of which must not notice that it is watched.
+
+Every one has ``train`` (a small loop of torch, which is imported at its first call) and says in the
+end what came of it. What holds up or breaks the program alone is no case here.
+"""
+
+from __future__ import annotations
+
+from .guests import Guest
+
+TRAIN = r'''
+import os, signal, sys, time
+
+def train(steps=5, make=None, before_step=lambda number: None):
+    """The sum of the weights afterwards."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    make = make or torch.optim.SGD
+    optimizer = make(model.parameters(), lr=0.1)
+    for number in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(4)).sum().backward()
+        before_step(number)
+        optimizer.step()
+    return round(sum(value.detach().sum().item() for value in model.parameters()), 4)
+
+def own(names):
+    """Without what the collector is allowed to add."""
+    return [name for name in names if not str(name).endswith("/worker/watch/site")]
+
+def wait_for(condition, seconds=3.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+'''
+
+FACTS = r"""
+import json, resource, threading, warnings
+
+def dispositions():
+    handlers = {}
+    for number in sorted(signal.valid_signals()):
+        handlers[int(number)] = repr(signal.getsignal(number)).partition(" at ")[0]
+    return handlers
+
+status = open("/proc/self/status").read().splitlines()
+descriptors = {}
+for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+    try:
+        link = os.readlink(f"/proc/self/fd/{number}")
+    except OSError:
+        continue
+    descriptors[number] = link.partition("[")[0] + f" inheritable={os.get_inheritable(number)}"
+variables = {
+    name: value.replace(next((p for p in value.split(":") if p.endswith("/watch/site")), "\0") + ":", "")
+    for name, value in os.environ.items()
+    if not name.startswith(("TORCHSCALE_", "GUEST_"))
+}
+mask = os.umask(0)
+os.umask(mask)
+leader = int(os.environ["GUEST_LEADER"])
+print(json.dumps({
+    "dispositions": dispositions(),
+    "masks": [line for line in status if line.startswith(("SigIgn", "SigBlk", "SigCgt", "Cap", "NoNew", "Groups"))],
+    "descriptors": descriptors,
+    "variables": variables,
+    "umask": mask,
+    "cwd": os.getcwd(),
+    "limits": {
+        name: resource.getrlimit(getattr(resource, name))
+        for name in dir(resource) if name.startswith("RLIMIT_")
+    },
+    "nice": os.nice(0),
+    "cores": sorted(os.sched_getaffinity(0)),
+    "policy": os.sched_getscheduler(0),
+    "oom": open("/proc/self/oom_score_adj").read(),
+    "in session": os.getsid(0) == leader,
+    "in group of the command": os.getpgid(0) == int(os.environ["GUEST_COMMAND"]),
+    "path": own(sys.path),
+    "argv": [ascii(argument) for argument in sys.argv],
+    "flags": repr(sys.flags),
+    "warn options": sys.warnoptions,
+    "filters": repr(warnings.filters),
+    "hooks": [sys.excepthook is sys.__excepthook__, sys.unraisablehook is sys.__unraisablehook__,
+              repr(threading.excepthook), sys.gettrace() is None, sys.getprofile() is None],
+    "recursion": sys.getrecursionlimit(),
+    "switch": sys.getswitchinterval(),
+    "encoding": [sys.stdout.encoding, sys.stdin.encoding, sys.stderr.errors, sys.getfilesystemencoding()],
+    "buffering": [sys.stdout.line_buffering, sys.stdout.isatty()],
+    "input": sys.stdin.read(),
+}, indent=1))
+"""
+
+
+def _light(name: str, source: str, **options: object) -> Guest:
+    """A program without torch."""
+    return Guest(name, TRAIN + source, **options)  # type: ignore[arg-type]
+
+
+def _guest(name: str, source: str, steps: int | None = 5, **options: object) -> Guest:
+    return Guest(name, TRAIN + source, steps, **options)  # type: ignore[arg-type]
+
+
+def _shell(script: str) -> tuple[str, ...]:
+    """Runs what follows after, or in, a line of bash."""
+    return ("bash", "-c", script if '"$@"' in script else f'{script}; exec "$@"', "bash")
+
+
+SIGNALS = (
+    *("TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF"),
+    *("IO", "PWR", "STKFLT", "WINCH", "CONT", "TSTP", "URG", "XFSZ", "TTIN", "TTOU"),
+)
+"""Those that somebody sends a process, and that it can handle."""
+DEADLY = tuple(
+    name for name in SIGNALS if name not in ("WINCH", "CONT", "TSTP", "URG", "TTIN", "TTOU")
+)
+
+_HANDLES = r"""
+name, target = sys.argv[1:]
+seen = []
+signal.signal(getattr(signal, "SIG" + name), lambda number, frame: seen.append(name))
+pid = int(os.environ["GUEST_COMMAND"])
+try:
+    if target == "alone":
+        os.kill(pid, getattr(signal, "SIG" + name))
+    else:
+        os.killpg(pid, getattr(signal, "SIG" + name))
+except ProcessLookupError:
+    print("the command is gone")
+wait_for(lambda: seen, 2)
+print("seen:", bool(seen))
+sys.exit(7)
+"""
+_DIES = r"""
+name, = sys.argv[1:]
+signal.signal(getattr(signal, "SIG" + name), signal.SIG_DFL)
+os.kill(int(os.environ["GUEST_COMMAND"]), getattr(signal, "SIG" + name))
+time.sleep(2)
+print("alive")
+"""
+_COUNTS = r"""
+names, seen = sys.argv[1:], []
+for name in names:
+    signal.signal(getattr(signal, "SIG" + name), lambda number, frame, name=name: seen.append(name))
+for name in names:
+    os.killpg(int(os.environ["GUEST_COMMAND"]), getattr(signal, "SIG" + name))
+    wait_for(lambda: name in seen, 1)
+    time.sleep(0.2)
+print("seen:", seen)
+"""
+_STOPS = r'''
+import subprocess
+script = """
+kill -{name} {sign}$GUEST_COMMAND
+i=0
+until grep -q '^State:.T' /proc/{pid}/status || [ $i -ge 40 ]; do i=$((i+1)); sleep 0.05; done
+grep -q '^State:.T' /proc/{pid}/status && echo stopped
+kill -CONT {sign}$GUEST_COMMAND
+i=0
+while grep -q '^State:.T' /proc/{pid}/status && [ $i -lt 40 ]; do i=$((i+1)); sleep 0.05; done
+grep -q '^State:.T' /proc/{pid}/status || echo goes on
+kill -CONT {pid}
+"""
+name, target = sys.argv[1:]
+script = script.format(name=name, sign="-" if target == "group" else "", pid=os.getpid())
+helper = subprocess.Popen(["setsid", "sh", "-c", script], stdout=open("told", "w"))
+helper.wait()
+print(open("told").read())
+'''
+
+SIGNAL_GUESTS = [
+    *(
+        _light(f"handles {name} sent to {target}", _HANDLES, arguments=(name, target))
+        for target in ("alone", "group")
+        for name in SIGNALS
+    ),
+    *(
+        _light(f"dies of {name} sent to the command alone", _DIES, arguments=(name,))
+        for name in DEADLY
+    ),
+    _light(
+        "each signal to the group arrives once",
+        _COUNTS,
+        arguments=("TERM", "HUP", "USR1", "USR2", "INT"),
+    ),
+    *(
+        _light(
+            f"{name} stops it and CONT has it go on, sent to {target}",
+            _STOPS,
+            arguments=(name, target),
+        )
+        for name in ("TSTP", "STOP")
+        for target in ("alone", "group")
+        if (name, target)
+        != ("STOP", "alone")  # nothing can be told of a signal that cannot be caught
+    ),
+]
+
+_LEAVES_A_KILLER = r"""
+import subprocess
+script = "while [ -d /proc/%d ]; do sleep 0.01; done; while kill -%s $GUEST_COMMAND; do sleep 0.01; done"
+null = subprocess.DEVNULL
+if os.environ["GUEST_COMMAND"] != str(os.getpid()):
+    subprocess.Popen(["setsid", "sh", "-c", script % (os.getpid(), sys.argv[1])], stdin=null, stdout=null, stderr=null)
+sys.exit(7)
+"""
+_ENDS = "sys.exit(7)"
+_DAMAGES = r"""
+import shutil
+job = os.environ.get("TORCHSCALE_WATCH")
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+def change(path, key, value):
+    import re
+    write(path, re.sub(f'"{key}": [^,]+,', f'"{key}": {value},', open(path).read()))
+if job:
+    DO
+time.sleep(SECONDS)
+sys.exit(7)
+"""
+_FOLDER_DAMAGES = {
+    "runs.json has a time that cannot be": """change(f"{job}/runs.json", "started", "1e300")""",
+    "runs.json has an end that cannot be": """change(f"{job}/runs.json", "ended", "-1e300")""",
+    "runs.json is empty": """write(f"{job}/runs.json", "")""",
+    "runs.json is a folder": """os.unlink(f"{job}/runs.json"); os.mkdir(f"{job}/runs.json")""",
+    "runs.json is a pipe": """os.unlink(f"{job}/runs.json"); os.mkfifo(f"{job}/runs.json")""",
+    "watch.json is a folder": """os.mkdir(f"{job}/watch.json")""",
+    "watch.json is a pipe": """os.mkfifo(f"{job}/watch.json")""",
+    "ranks is a pipe": """os.mkfifo(f"{job}/ranks")""",
+    "a rank's folder is full of pipes": """
+    os.makedirs(f"{job}/ranks/0.0")
+    for name in ("rank.json", "marks-000001.bin", "calls-000001.bin", "lengths-000001.bin",
+                 "shares-000001.bin", "names.jsonl", "lines.json", "checkpoints.json"):
+        os.mkfifo(f"{job}/ranks/0.0/{name}")""",
+    "attempts and cells are pipes": """os.mkfifo(f"{job}/attempts"); os.mkfifo(f"{job}/cells")""",
+    "a problem is a pipe": """os.mkfifo(f"{job}/problem-1")""",
+    "the folder is gone": """shutil.rmtree(job)""",
+    "the folder is a file": """shutil.rmtree(job); write(job, "")""",
+    "the folder is a pipe": """shutil.rmtree(job); os.mkfifo(job)""",
+    "the folder is a link to itself": """shutil.rmtree(job); os.symlink(job, job)""",
+}
+
+EXIT_GUESTS = [
+    *(
+        _light(
+            name,
+            _ENDS,
+            before=_shell(script),
+            options=options,
+            hides_errors=True,
+            prints_report=True,
+        )
+        for name, script, options in (
+            ("exit code with closed stdout", "exec >&-", ()),
+            ("exit code with closed stdout, as JSON", "exec >&-", ("--json",)),
+            ("exit code with closed stderr", "exec 2>&-", ()),
+            ("exit code with nothing open", "exec <&- >&- 2>&-", ()),
+            ("exit code with a full stdout", "exec >/dev/full", ()),
+            ("exit code with a full stdout, as JSON", "exec >/dev/full", ("--json",)),
+            ("exit code with a full stderr", "exec 2>/dev/full", ()),
+            ("exit code before head", '"$@" 2>&1 | true; exit ${PIPESTATUS[0]}', ()),
+            ("exit code before head, as JSON", '"$@" | true; exit ${PIPESTATUS[0]}', ("--json",)),
+            ("exit code as JSON", "true", ("--json",)),
+        )
+    ),
+    *(
+        _light(
+            f"exit code with {name} while the summary is made",
+            _LEAVES_A_KILLER,
+            arguments=(name,),
+            hides_errors=True,
+        )
+        for name in ("TERM", "INT", "HUP", "USR1")
+    ),
+    *(
+        _light(
+            f"exit code where {name}",
+            _DAMAGES.replace("DO", action).replace(
+                "SECONDS", "0.2" if "gone" not in name else "2.5"
+            ),
+        )
+        for name, action in _FOLDER_DAMAGES.items()
+    ),
+    _light(
+        "exit code in a folder that cannot be written any more",
+        """
+import subprocess
+if os.environ.get("TORCHSCALE_WATCH"):
+    subprocess.run(["mount", "-o", "remount,ro", os.environ["TORCHSCALE_WATCH"]], check=True)
+sys.exit(7)
+""",
+        mounts="mount -t tmpfs none JOB",
+    ),
+    _light("exit code of text", "sys.exit('a text')"),
+    _light("exit code of 300", "sys.exit(300)"),
+    _light("exit code of _exit", "print('no flush'); os._exit(9)"),
+    _light("exit code of an exception", "raise ValueError('own')"),
+    _light("exit code of abort", "os.abort()"),
+    _light("exit code of an exception as it ends", "import atexit; atexit.register(lambda: 1 / 0)"),
+    _light(
+        "exit code of a process that it leaves",
+        """
+import subprocess
+subprocess.Popen(["sleep", "5"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+sys.exit(3)
+""",
+    ),
+    _light(
+        "a megabyte of output",
+        "sys.stdout.write('x' * (1 << 20)); sys.stderr.write('y' * (1 << 20) + chr(10))",
+    ),
+]
+
+START_GUESTS = [
+    _light("facts at the start", FACTS),
+    _light("facts under nohup", FACTS, before=("nohup",)),
+    _light(
+        "facts with ignored signals",
+        FACTS,
+        before=("env", "--ignore-signal=INT,QUIT,TERM,HUP,USR1,USR2,CHLD,PIPE,ALRM,TSTP"),
+    ),
+    _light(
+        "facts with blocked signals",
+        FACTS,
+        before=("env", "--block-signal=INT,TERM,HUP,USR1,CHLD,ALRM"),
+    ),
+    _light(
+        "facts with limits",
+        FACTS,
+        before=_shell("ulimit -n 300; ulimit -c 0; ulimit -s 4096; ulimit -t 100; umask 027"),
+    ),
+    _light("facts with a nice value", FACTS, before=("nice", "-n", "5", "taskset", "-c", "0")),
+    _light("facts in a session of its own", FACTS, around=("setsid", "--wait")),
+    _light("facts with further descriptors", FACTS, before=_shell("exec 7</dev/null 9>&1")),
+    _light(
+        "facts with closed stdin",
+        FACTS.replace("sys.stdin.read()", "sys.stdin").replace("sys.stdin.encoding", "0"),
+        before=_shell("exec <&-"),
+    ),
+    _light(
+        "facts without an environment",
+        FACTS.replace('os.environ["GUEST_LEADER"]', "-1").replace(
+            'os.environ["GUEST_COMMAND"]', "-1"
+        ),
+        around=("env", "-i"),
+    ),
+    _light(
+        "facts of odd arguments",
+        FACTS,
+        arguments=("--help", "", "--", "-o", "a b", b"\xff\xfe", "--json"),
+    ),
+    _light(
+        "facts in the C locale",
+        FACTS,
+        variables={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ),
+    _light("facts of an isolated Python", FACTS, flags=("-I",)),
+    _light("facts without site", FACTS, flags=("-S",)),
+    _light("facts in development mode", FACTS, flags=("-X", "dev", "-W", "error")),
+]
+
+_REACHES_INSIDE = r"""
+import inspect, pickle, torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from torch.distributed import _functional_collectives as functional
+from torch.utils.data import DataLoader, dataloader
+
+names = {
+    "save": torch.save, "load": torch.load, "backward": torch.autograd.backward,
+    "step": torch.optim.SGD.step, "optimizer": torch.optim.Optimizer.__init__,
+    "next": dataloader._BaseDataLoaderIter.__next__, "loader": DataLoader.__iter__,
+    "init": dist.init_process_group, "init2": dist.distributed_c10d.init_process_group,
+    "wait": dist.Work.wait, "wait_tensor": functional.wait_tensor, "train": torch.nn.Module.train,
+    "forward": torch.nn.parallel.DistributedDataParallel.forward, "p2p": dist.P2POp.__init__,
+    "dcp save": checkpoint.save, "dcp load": checkpoint.load, "async": checkpoint.async_save,
+}
+"""
+
+TORCH_GUESTS = [
+    _guest("plain", "print(train()); print(sys.stdin.read(), file=sys.stderr)"),
+    _guest(
+        "facts once torch is there",
+        """
+import torch
+train()
+import threading, warnings, atexit
+print([sys.excepthook is sys.__excepthook__, repr(threading.excepthook), sys.gettrace(), sys.getprofile()])
+print({int(n): repr(signal.getsignal(n)).partition(" at ")[0] for n in signal.valid_signals()})
+print([line for line in open("/proc/self/status") if line.startswith(("SigIgn", "SigBlk"))])
+print(own(sys.path), torch.get_num_threads(), torch.__spec__.loader.__class__, torch.__loader__.__class__)
+print(warnings.filters, torch.__spec__.origin, sys.getrecursionlimit(), sys.getswitchinterval())
+print(sys.modules["torch"] is torch)
+""",
+    ),
+    # signals
+    _guest(
+        "trains on under nohup",
+        """
+train(2)
+os.killpg(0, signal.SIGHUP)
+print(train(3))
+""",
+        before=("nohup",),
+    ),
+    _guest(
+        "trains on where INT is ignored",
+        """
+train(2)
+os.killpg(0, signal.SIGINT)
+time.sleep(0.2)
+print(train(3), signal.getsignal(signal.SIGINT))
+""",
+        before=_shell("trap '' INT"),
+    ),
+    _guest(
+        "handles Ctrl-C",
+        """
+train(2)
+try:
+    os.killpg(0, signal.SIGINT)
+    time.sleep(2)
+    print("nothing came")
+except KeyboardInterrupt:
+    print("Ctrl-C")
+print(train(3))
+sys.exit(130)
+""",
+    ),
+    _guest(
+        "dies of Ctrl-C",
+        "train(); os.killpg(0, signal.SIGINT); time.sleep(2); print('alive')",
+        None,
+    ),
+    _guest(
+        "saves at TERM",
+        """
+def save(number, frame):
+    import torch
+    torch.save({"steps": 2}, "last.pt")
+    sys.exit(9)
+signal.signal(signal.SIGTERM, save)
+train(5)
+os.kill(int(os.environ["GUEST_COMMAND"]), signal.SIGTERM)
+time.sleep(2)
+print("alive")
+""",
+    ),
+    _guest(
+        "timers and training in a handler",
+        """
+seen = []
+def alarm(number, frame):
+    seen.append((signal.Signals(number).name, train(2)))
+for name, timer in (("ALRM", "REAL"), ("VTALRM", "VIRTUAL"), ("PROF", "PROF")):
+    number, timer = getattr(signal, "SIG" + name), getattr(signal, "ITIMER_" + timer)
+    signal.signal(number, alarm)
+    train(1)
+    signal.setitimer(timer, 0.05)
+    wait_for(lambda: sum(range(2000)) and any(name == number.name for name, _ in seen))
+print(seen)
+""",
+        9,
+    ),
+    _guest(
+        "uses up its core time",
+        """
+import resource
+signal.signal(signal.SIGXCPU, lambda *_: (print("XCPU"), sys.exit(5)))
+train()
+used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+resource.setrlimit(resource.RLIMIT_CPU, (int(used) + 1, 100))
+while True:
+    pass
+""",
+    ),
+    _guest(
+        "own signals and its children's",
+        """
+import subprocess
+seen = []
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+    signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
+train(3)
+subprocess.run(["true"])
+os.kill(os.getpid(), signal.SIGUSR1)
+os.kill(os.getpid(), signal.SIGUSR2)
+print(train(2), sorted(seen))
+""",
+    ),
+    # processes
+    _guest(
+        "forks and both train",
+        """
+import torch
+child = os.fork()
+print_at = "child" if not child else "parent"
+with open(print_at, "w") as file:
+    file.write(str(train()))
+if not child:
+    os._exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), train(1))
+""",
+        6,
+    ),
+    _guest(
+        "forks while it trains",
+        """
+train(3)
+codes = []
+for number in range(20):
+    child = os.fork()
+    if not child:
+        train(2)
+        os._exit(number)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(codes, train(2))
+""",
+    ),
+    _guest(
+        "executes itself again",
+        """
+print(train(), flush=True)
+if "GUEST_AGAIN" not in os.environ:
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GUEST_AGAIN": "1"})
+""",
+        None,
+    ),
+    _guest(
+        "a pool by fork",
+        """
+import multiprocessing
+import torch
+if __name__ == "__main__":
+    train(2)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(train, [2, 3, 4]), train(3))
+""",
+    ),
+    _guest(
+        "a pool by spawn",
+        """
+import multiprocessing
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(train, [2, 3]))
+    print(train())
+""",
+    ),
+    _guest(
+        "torch's own start of processes",
+        """
+import torch.multiprocessing as mp
+def work(number, folder):
+    with open(f"{folder}/{number}", "w") as file:
+        file.write(str(train(3)))
+    if number:
+        raise ValueError("rank 1 fails")
+if __name__ == "__main__":
+    train()
+    try:
+        mp.start_processes(work, (os.getcwd(),), 2, start_method="fork")
+    except mp.ProcessRaisedException as error:
+        print(error)
+""",
+    ),
+    _guest(
+        "pools of concurrent.futures",
+        """
+import concurrent.futures as futures, multiprocessing
+import torch
+if __name__ == "__main__":
+    with futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        print(list(pool.map(train, [2, 3])))
+    with futures.ThreadPoolExecutor(1) as pool:
+        print(list(pool.map(train, [2, 3])))
+""",
+    ),
+    _guest(
+        "loaders with workers, and one that raises",
+        """
+import torch
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 6 and os.environ.get("GUEST_RAISES"):
+            raise KeyError("item 6")
+        return torch.ones(1) * index
+print(train(3))
+for raises in ("", "1"):
+    os.environ["GUEST_RAISES"] = raises
+    loader = torch.utils.data.DataLoader(Numbers(), 2, num_workers=2, multiprocessing_context="fork")
+    try:
+        for batch in loader:
+            print(batch.tolist())
+    except KeyError as error:
+        print(type(error), str(error).splitlines()[0])
+    del loader
+for number in range(3):
+    batches = iter(torch.utils.data.DataLoader(Numbers(), 2))
+    try:
+        for batch in batches:
+            train(1)
+    except KeyError as error:
+        print("caught", error)
+print(train(2))
+""",
+    ),
+    # its own process
+    _guest(
+        "goes elsewhere",
+        "os.mkdir('other'); os.chdir('other'); print(train()); open('here', 'w').close()",
+    ),
+    _guest(
+        "shuts itself in",
+        """
+import torch
+os.mkdir("jail")
+os.chroot("jail")
+os.chdir("/")
+print(train(), os.listdir("/"))
+""",
+        None,
+        before=("unshare", "--user", "--map-root-user"),
+    ),
+    *(
+        _guest(
+            name,
+            "open('result', 'w').write(f'{train()} {os.open(\"/dev/null\", 0)}')",
+            before=_shell(script),
+            hides_errors=True,
+        )
+        for name, script in (
+            ("starts with closed stdin", "exec <&-"),
+            ("starts with all closed", "exec <&- >&- 2>&-"),
+        )
+    ),
+    _guest(
+        "closes all descriptors",
+        """
+train(1)
+time.sleep(0.6)
+file = os.open("result", os.O_WRONLY | os.O_CREAT)
+os.closerange(3, file)
+os.closerange(file + 1, 300)
+os.close(1)
+os.write(file, str(train(4)).encode())
+time.sleep(1.2)
+os.write(file, str([os.open("/dev/null", 0) for _ in range(3)]).encode())
+""",
+    ),
+    _guest(
+        "has no descriptor left",
+        """
+import resource
+import torch
+descriptors = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+try:
+    while True:
+        descriptors.append(os.open("/dev/null", 0))
+except OSError as error:
+    print(error)
+print(train(), len(descriptors) > 20)
+""",
+        None,
+    ),
+    _guest(
+        "has no thread",
+        """
+import _thread, threading
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+_thread.start_new_thread = threading._start_new_thread = refuse
+for name in ("_start_joinable_thread", "start_joinable_thread"):
+    for module in (_thread, threading):
+        if hasattr(module, name):
+            setattr(module, name, refuse)
+print(train())
+""",
+        None,
+    ),
+    _guest(
+        "has no memory left",
+        """
+import resource
+import torch
+train(1)
+time.sleep(0.1)
+size = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (size + (4 << 20),) * 2)
+print(train(4))
+""",
+        None,
+    ),
+    _guest(
+        "has no memory left before its first step",
+        """
+import resource
+import torch
+torch.nn.Linear(4, 4)(torch.ones(4)).sum().backward()
+size = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (size + (4 << 20),) * 2)
+print(train(5))
+""",
+        None,
+    ),
+    *(
+        _guest(
+            f"may write no file, {name}",
+            f"""
+import resource
+import torch
+signal.signal(signal.SIGXFSZ, signal.{name})
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+print(train(3))
+time.sleep(1.2)
+print(train(2))
+""",
+            None,
+        )
+        for name in ("SIG_IGN", "SIG_DFL")
+    ),
+    _guest("warnings are errors", "import torch; print(train())", flags=("-B", "-W", "error")),
+    _guest("development mode", "print(train())", flags=("-X", "dev")),
+    _guest(
+        "own sitecustomize and usercustomize",
+        "import sitecustomize; print(train(), sitecustomize.__file__, sys.own)",
+        files={
+            "own/sitecustomize.py": "import sys; sys.own = [__name__, __file__]",
+            "own/usercustomize.py": "import sys; sys.own.append(__file__)",
+        },
+        before=_shell('export PYTHONPATH="own${PYTHONPATH:+:$PYTHONPATH}"'),
+    ),
+    _guest(
+        "leads a session",
+        """
+import torch
+child = os.fork()
+if not child:
+    os.setsid()
+    open("child", "w").write(str(train()))
+    os._exit(0)
+os.waitpid(child, 0)
+print(train())
+""",
+    ),
+    _guest(
+        "dies of a segmentation fault",
+        "import ctypes; train(); sys.stdout.flush(); ctypes.string_at(0)",
+        None,
+    ),
+    _guest("leaves by _exit", "print(train(), flush=True); os._exit(7)", None),
+    _guest(
+        "fails in many ways",
+        """
+import atexit, threading
+atexit.register(print, "first registered")
+print(train())
+atexit.register(lambda: 1 / 0)
+atexit.register(print, "last registered")
+thread = threading.Thread(target=lambda: {}["none"], name="own")
+thread.start()
+thread.join()
+raise SystemExit("the end")
+""",
+    ),
+    _guest(
+        "fails within a step",
+        """
+def fail(number):
+    if number == 3:
+        raise RuntimeError("in the loop")
+train(5, before_step=fail)
+""",
+        3,
+    ),
+    # the environment
+    _guest("clears the environment first", "os.environ.clear(); print(train())", None),
+    _guest(
+        "clears the environment later",
+        "import torch; os.environ.clear(); print(train(2)); os.environ.clear(); print(train(3))",
+        None,
+    ),
+    *(
+        _guest(f"{name} is {value}", "print(train())", None, variables={name: value})
+        for name, value in (
+            ("RANK", "worker-3"),
+            ("WORLD_SIZE", "1000000000"),
+            ("RANK", "-1"),
+            ("LOCAL_RANK", "x"),
+        )
+    ),
+    # imports
+    _guest(
+        "asks for torch before it imports it",
+        """
+import importlib.util, pkgutil, warnings
+warnings.simplefilter("ignore")
+print(importlib.util.find_spec("torch").origin)
+print(getattr(pkgutil, "find_loader", importlib.util.find_spec)("torch") is not None)
+for finder in list(sys.meta_path):
+    if hasattr(finder, "find_spec"):
+        finder.find_spec("torch", None)
+from importlib.machinery import PathFinder
+print(PathFinder.find_spec("torch").name, "torch" in sys.modules)
+import asks
+print(train())
+""",
+        files={
+            "asks.py": "import importlib.util\nHAS_TORCH = importlib.util.find_spec('torch') is not None\n"
+        },
+    ),
+    _guest(
+        "wraps the finders",
+        """
+class Wrapped:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        return self.finder.find_spec(name, path, target)
+sys.meta_path[:] = [Wrapped(finder) for finder in sys.meta_path]
+print(train())
+""",
+    ),
+    _guest(
+        "has a list of finders of its own",
+        """
+class Finders(list):
+    def remove(self, value):
+        raise RuntimeError("finders stay")
+class Silent:
+    def find_module(self, name, path=None):
+        return None
+import warnings
+warnings.simplefilter("ignore")
+sys.meta_path = Finders([Silent(), *sys.meta_path])
+print(train())
+""",
+    ),
+    _guest(
+        "loads torch in a way of its own",
+        """
+import importlib.machinery
+class Plain:
+    def __init__(self, loader):
+        self.loader = loader
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+    def exec_module(self, module):
+        print("loading", module.__name__)
+        self.loader.exec_module(module)
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torch":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        spec.loader = Plain(spec.loader)
+        return spec
+sys.meta_path.insert(0, Finder)
+import torch
+print(type(torch.__loader__), type(torch.__spec__.loader))
+print(train())
+""",
+    ),
+    _guest(
+        "the first import of torch fails",
+        """
+import importlib.machinery
+class Finder:
+    left = 1
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "torch" and cls.left:
+            cls.left -= 1
+            raise ImportError("not yet")
+sys.meta_path.insert(0, Finder)
+try:
+    import torch
+except ImportError as error:
+    print(error)
+print(train())
+""",
+    ),
+    _guest(
+        "reloads what depends on torch",
+        """
+import importlib, depends
+print(depends.SIZE)
+importlib.reload(depends)
+import torch.optim.sgd
+importlib.reload(torch.optim.sgd)
+importlib.invalidate_caches()
+print(importlib.util.find_spec("torch").origin, train())
+""",
+        files={"depends.py": "import torch\nSIZE = torch.ones(3).numel()\n"},
+    ),
+    # the loop
+    _guest(
+        "steps that raise and are caught",
+        """
+import torch
+class Fails(torch.optim.SGD):
+    calls = 0
+    def step(self, closure=None):
+        Fails.calls += 1
+        if Fails.calls == 3:
+            raise torch.cuda.OutOfMemoryError("no memory")
+        if Fails.calls == 5:
+            signal.raise_signal(signal.SIGINT)
+        return super().step(closure)
+model = torch.nn.Linear(2, 2)
+optimizer = Fails(model.parameters(), lr=0.1)
+def closure(fails):
+    if fails:
+        raise ValueError("in the closure")
+    model(torch.ones(2)).sum().backward()
+caught = []
+for number in range(60):
+    try:
+        optimizer.step(lambda: closure(number == 10))
+    except (RuntimeError, ValueError, KeyboardInterrupt) as error:
+        caught.append(type(error).__name__)
+print(caught)
+""",
+        57,
+    ),
+    _guest(
+        "optimizers of its own",
+        """
+import torch
+class Own(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for value in group["params"]:
+                value.data -= group["lr"] * value.grad
+class Wrapper(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+print(train(4, Own), train(3, Wrapper), Own.step.__name__, Wrapper.step.__qualname__)
+""",
+        None,
+    ),
+    _guest(
+        "does without garbage collection",
+        """
+import gc
+import torch
+seen = []
+gc.callbacks.append(lambda phase, information: seen.append(phase))
+train(2)
+gc.collect()
+gc.disable()
+print(seen[:2])
+gc.callbacks.clear()
+train(3)
+time.sleep(0.6)
+print(gc.isenabled(), gc.callbacks, gc.get_threshold(), gc.get_freeze_count())
+""",
+    ),
+    _guest(
+        "traces itself",
+        """
+import threading
+names = set()
+def trace(frame, event, argument):
+    if threading.current_thread() is not threading.main_thread():
+        names.add(os.path.basename(frame.f_code.co_filename))
+    return None
+threading.settrace(trace)
+threading.setprofile(trace)
+sys.settrace(trace)
+train(3)
+sys.setprofile(trace)
+train(2)
+time.sleep(0.3)
+print(sys.gettrace() is trace, sys.getprofile() is trace)
+sys.settrace(None); sys.setprofile(None)
+print(sorted(names))
+""",
+    ),
+    _guest(
+        "waits for all its threads",
+        """
+import threading
+threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(3)]
+for thread in threads:
+    thread.start()
+print(train())
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join(2)
+        print(thread.name, thread.is_alive())
+print(threading.active_count(), [thread.name for thread in threading.enumerate()])
+""",
+    ),
+    _guest(
+        "in asyncio, and in another thread",
+        """
+import asyncio, threading
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, print, "USR1")
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await asyncio.sleep(0.05)
+    return train(2), await loop.run_in_executor(None, train, 2)
+print(asyncio.run(main()))
+thread = threading.Thread(target=lambda: print(train(1)))
+thread.start()
+thread.join()
+""",
+    ),
+    _guest(
+        "files whose name raises",
+        """
+import io
+import torch
+class Target(io.BytesIO):
+    error = SystemExit
+    @property
+    def name(self):
+        raise self.error("from name")
+class Refuses(io.BytesIO):
+    def write(self, content):
+        raise OSError("no room")
+class Odd(io.BytesIO):
+    name = property(lambda self: 5)
+    def getbuffer(self):
+        raise KeyboardInterrupt("from getbuffer")
+for error in (SystemExit, ValueError, KeyboardInterrupt, RecursionError, MemoryError, GeneratorExit):
+    target = Target()
+    Target.error = error
+    for action in (lambda: torch.save(torch.ones(2), target), lambda: target.seek(0), lambda: torch.load(target)):
+        try:
+            print(error.__name__, action())
+        except BaseException as raised:
+            print(type(raised), raised)
+for target in (Refuses(), Odd(), "missing/folder/file"):
+    try:
+        print(torch.save(torch.ones(2), target))
+    except BaseException as raised:
+        print(type(raised), str(raised).splitlines()[0])
+torch.save(torch.ones(2), "saved.pt")
+print(torch.load("saved.pt"), train())
+""",
+    ),
+    _guest(
+        "functions as they are seen",
+        _REACHES_INSIDE
+        + """
+train(2)
+for name, value in names.items():
+    print(name, value.__module__, value.__qualname__, value.__name__, len(value.__doc__ or ""))
+    print(inspect.signature(value), inspect.isfunction(value))
+    print(len(inspect.getsource(value)), inspect.getsourcefile(value))
+    print(sorted(value.__annotations__), hasattr(value, "__self__"))
+print(names["init"] is names["init2"])
+print(train(3))
+""",
+    ),
+    _guest(
+        "arguments as they are seen",
+        _REACHES_INSIDE
+        + """
+for name, value in names.items():
+    print(name, inspect.getfullargspec(value), value.__defaults__, value.__kwdefaults__)
+print(train())
+""",
+    ),
+    _guest(
+        "pickles and copies",
+        _REACHES_INSIDE
+        + """
+import copy, subprocess
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+loader = DataLoader(torch.arange(4.0), 2)
+model(torch.ones(2)).sum().backward()
+optimizer.step()
+for name, value in {**names, "an optimizer": optimizer, "a loader": loader, "a model": model}.items():
+    try:
+        content = pickle.dumps(value, 0)
+    except Exception as error:
+        print(name, type(error), error)
+        continue
+    print(name, len(content), b"torchscale" in content, content[:200])
+copied = copy.deepcopy(optimizer)
+copied.step()
+print(sorted(vars(copied)), sorted(vars(optimizer)), len(copy.deepcopy(loader)), copy.deepcopy(model))
+print(torch.save(names["save"], "by-reference.pt"), train(3))
+""",
+        5,
+    ),
+    _guest(
+        "where warnings point to",
+        """
+import warnings
+import torch
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    value = torch.ones(2, requires_grad=True)
+    torch.autograd.backward([value * 2], grad_variables=[torch.ones(2)])
+    class Odd(torch.utils.data.Dataset):
+        def __len__(self): return 2
+        def __getitem__(self, index):
+            warnings.warn("own", stacklevel=3)
+            return 1
+    list(torch.utils.data.DataLoader(Odd()))
+    torch.save(torch.ones(2).to_sparse(), "sparse.pt")
+for one in caught:
+    print(os.path.basename(one.filename), one.lineno, one.category)
+print(train())
+""",
+    ),
+    # torch.distributed
+    _guest(
+        "groups that fail, and come twice",
+        """
+import torch.distributed as dist
+for arguments in (
+    dict(backend="gloo", init_method="tcp://127.0.0.1:99999", rank=0, world_size=1),
+    dict(backend="none"),
+    dict(backend="gloo", rank=3),
+):
+    try:
+        dist.init_process_group(**arguments)
+    except BaseException as error:
+        print(type(error), str(error).splitlines()[0])
+print(train(1), dist.is_initialized())
+import torch
+for cycle in range(2):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    value = torch.ones(2)
+    dist.all_reduce(value)
+    print(value.tolist(), train(2), dist.get_world_size())
+    dist.destroy_process_group()
+""",
+    ),
+    # the folder of the run
+    *(
+        _guest(
+            f"trains where {name}",
+            f"""
+import shutil
+job = os.environ.get("TORCHSCALE_WATCH")
+print(train(3))
+time.sleep(0.8)
+if job:
+    {action}
+time.sleep(0.8)
+print(train(2))
+import torch
+torch.save(torch.ones(1), "saved.pt")
+""",
+            None,
+        )
+        for name, action in (
+            ("the folder is removed", "shutil.rmtree(job)"),
+            (
+                "its files become pipes",
+                """
+    folder = f"{job}/ranks/0.0"
+    further = "names.jsonl calls-000001.bin checkpoints.json lines.json.part rank.json.part"
+    for name in {*os.listdir(folder), *further.split()}:
+        if os.path.lexists(f"{folder}/{name}"):
+            os.unlink(f"{folder}/{name}")
+        os.mkfifo(f"{folder}/{name}")
+    os.makedirs(f"{job}/hang")
+    os.mkfifo(f"{job}/hang/autopsy-request")
+    os.mkfifo(f"{job}/hang/autopsy-rank-0.part")""",
+            ),
+        )
+    ),
+    _guest(
+        "trains where the folder is full",
+        """
+print(train(3))
+if os.environ.get("TORCHSCALE_WATCH"):
+    try:
+        with open(os.environ["TORCHSCALE_WATCH"] + "/fill", "wb", 0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError:
+        pass
+time.sleep(0.8)
+print(train(2))
+""",
+        None,
+        mounts="mount -t tmpfs -o size=256k none JOB",
+    ),
+]
+
+_MORE = """
+import torch
+model = torch.nn.Linear(2, 2)
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+print("more")
+"""
+
+CAMPAIGN_GUESTS = [
+    _guest(
+        "trains where the folder is read-only",
+        """
+import subprocess
+print(train(3))
+if os.environ.get("TORCHSCALE_WATCH"):
+    subprocess.run(["mount", "-o", "remount,ro", os.environ["TORCHSCALE_WATCH"]], check=True)
+time.sleep(0.8)
+print(train(2))
+""",
+        None,
+        mounts="mount -t tmpfs -o size=256k none JOB",
+    ),
+    _guest(
+        "trains where the folder is full from the start",
+        "print(train())",
+        None,
+        mounts="mount -t tmpfs -o size=16k none JOB",
+    ),
+    _guest(
+        "a pool by a fork server",
+        """
+import multiprocessing
+if __name__ == "__main__":
+    with multiprocessing.get_context("forkserver").Pool(1) as pool:
+        print(pool.map(train, [2, 3]))
+    print(train())
+""",
+    ),
+    _guest(
+        "torch's own start of processes by spawn",
+        """
+import torch.multiprocessing as mp
+def work(number, folder):
+    with open(f"{folder}/{number}", "w") as file:
+        file.write(str(train(3)))
+if __name__ == "__main__":
+    mp.spawn(work, (os.getcwd(),), 2)
+    print(train())
+""",
+    ),
+    _guest(
+        "loaders with workers by spawn",
+        """
+import torch
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return torch.ones(1) * index
+if __name__ == "__main__":
+    print(train())
+    for batch in torch.utils.data.DataLoader(Numbers(), 2, num_workers=1, multiprocessing_context="spawn"):
+        print(batch.tolist())
+""",
+    ),
+    _guest(
+        "forks and runs a program that trains",
+        """
+import subprocess
+print(train(2))
+done = subprocess.run([sys.executable, "-c", "import train_more"], capture_output=True, text=True)
+print(done.stdout, done.stderr, done.returncode)
+child = os.fork()
+if not child:
+    os.execv(sys.executable, [sys.executable, "-c", "print(5)"])
+print(os.waitpid(child, 0)[1], train(3))
+""",
+        files={"train_more.py": _MORE},
+    ),
+    _guest(
+        "a child whose rank is no number",
+        """
+import subprocess
+print(train(2))
+odd = {**os.environ, "RANK": "worker-3"}
+done = subprocess.run([sys.executable, "-c", "import train_more"], env=odd, capture_output=True, text=True)
+print(done.stdout, done.stderr, done.returncode)
+os.environ["RANK"] = "worker-4"
+print(train(3))
+""",
+        files={"train_more.py": _MORE},
+    ),
+    _guest(
+        "goes to the background",
+        """
+import torch
+if os.fork():
+    os._exit(4)
+os.setsid()
+open("result", "w").write(str(train()))
+""",
+        None,
+    ),
+    _guest(
+        "compiles its step",
+        """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+counted = []
+def backend(graph, inputs):
+    counted.append(len(list(graph.graph.nodes)))
+    return graph.forward
+@torch.compile(backend=backend)
+def step(value):
+    return model(value).sum()
+for _ in range(5):
+    optimizer.zero_grad()
+    step(torch.ones(4)).backward()
+    optimizer.step()
+@torch.compile(backend=backend, fullgraph=False)
+def whole(value):
+    loss = model(value).sum()
+    model.train()
+    return loss
+whole(torch.ones(4)).backward()
+print(counted, torch._dynamo.utils.counters["graph_break"])
+""",
+    ),
+    *(
+        _guest(f"{name} is {value}", "print(train())", None, variables={name: value})
+        for name, value in (
+            ("RANK", "99999999999999999999"),
+            ("WORLD_SIZE", "-5"),
+            ("WORLD_SIZE", "x"),
+            ("LOCAL_WORLD_SIZE", "x"),
+            ("TORCHELASTIC_RESTART_COUNT", "x"),
+            ("TORCHELASTIC_RESTART_COUNT", "-3"),
+            ("RANK", "٣"),
+            ("RANK", "1_0"),
+            ("LOCAL_WORLD_SIZE", "1000000000"),
+            ("TORCH_FR_BUFFER_SIZE", "99999999999999999999"),
+            ("TORCH_FR_BUFFER_SIZE", "²"),
+        )
+    ),
+    _guest("optimized", "print(train())", flags=("-OO", "-u")),
+    _guest("isolated", "print(train())", None, flags=("-I",)),
+    _guest("without the environment", "print(train())", None, flags=("-E",)),
+    _guest("aborts while it trains", "train(); os.abort()", None),
+    _guest(
+        "is killed while it trains",
+        "print(train(), flush=True); os.kill(os.getpid(), 9)",
+        None,
+    ),
+    _guest(
+        "ends in a thread's call while others run",
+        """
+import threading
+threading.Thread(target=time.sleep, args=(0.5,)).start()
+print(train())
+threading.Thread(target=lambda: (time.sleep(0.2), os._exit(6))).start()
+time.sleep(2)
+""",
+        None,
+    ),
+    _guest(
+        "saves in threads and in a handler",
+        """
+import threading
+import torch
+signal.signal(signal.SIGALRM, lambda *_: torch.save(torch.ones(3), "alarm.pt"))
+threads = [threading.Thread(target=torch.save, args=(torch.ones(2), f"{n}.pt")) for n in range(3)]
+for thread in threads:
+    thread.start()
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+for number in range(20):
+    torch.save(torch.ones(10000), "main.pt")
+wait_for(lambda: os.path.exists("alarm.pt"))
+for thread in threads:
+    thread.join()
+print(train())
+""",
+    ),
+    _guest(
+        "a child forked while another thread saves",
+        """
+import threading
+import torch
+is_over = threading.Event()
+def save():
+    while not is_over.is_set():
+        torch.save(torch.ones(1000), "loop.pt")
+thread = threading.Thread(target=save)
+thread.start()
+codes = []
+for number in range(15):
+    child = os.fork()
+    if not child:
+        torch.save(torch.ones(2), "child.pt")
+        os._exit(0)
+    codes.append(wait_for(lambda: os.waitpid(child, os.WNOHANG) != (0, 0), 3))
+    if not codes[-1]:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+is_over.set()
+thread.join()
+print(codes, train())
+""",
+    ),
+]

@@ -1,0 +1,177 @@
+"""``python -m tests.watch_kills --count 60``: kill -9 of ``torchscale watch``, of the launcher that
+it has started, or of one of the ranks, at random moments. The program must survive the end of watch,
+watch must end with the program and its exit code, and no process may be left."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.integration.conftest import Program
+
+TRAINS = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+end = time.monotonic() + 1.5
+for step in range(10**9):
+    model(torch.ones(8)).sum().backward()
+    go_on = torch.tensor([float(time.monotonic() < end)])
+    dist.all_reduce(go_on, op=dist.ReduceOp.MIN)
+    optimizer.step()
+    if step % 50 == 0 and rank == 0:
+        torch.save(model.state_dict(), "last.pt")
+    if not go_on.item():
+        break
+dist.destroy_process_group()
+open(f"done-{rank}", "w").close()
+"""
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+VICTIMS = ("watch", "launcher", "rank")
+LONGEST_SECONDS = 9.0
+"""Until the program has ended by itself, two imports of torch included."""
+ENDED_SECONDS = 60.0
+RANK_FAILED, KILLED = 1, 137
+"""What torchrun ends with where a rank was killed, and what a shell says of a killed program."""
+
+
+@dataclass
+class WatchKills:
+    """Kills of watched programs, each in a folder of its own.
+
+    Attributes:
+        directory: Of all.
+        killed: Victim → how often it was there to be killed.
+        problems: What was not as it must be.
+    """
+
+    directory: Path
+    killed: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def strike(self, number: int, chance: random.Random) -> None:
+        """One program, and the kill of one of its processes."""
+        victim = VICTIMS[number % len(VICTIMS)]
+        after = chance.uniform(0.1, LONGEST_SECONDS)
+        folder = self.directory / str(number)
+        folder.mkdir()
+        (folder / "train.py").write_text(TRAINS)
+        program = Program(folder, f"watch-kill-{os.getpid()}-{number}")
+        was_hit, code = self._run(program, victim, after, chance)
+        if was_hit:
+            self.killed[victim] = self.killed.get(victim, 0) + 1
+        for problem in _problems(folder, victim if was_hit else "", code, program):
+            self.problems.append(f"{number}: {victim} killed after {after:.2f} s: {problem}")
+
+    @property
+    def told(self) -> str:
+        """What was seen, in a line."""
+        places = ", ".join(f"{count} of {victim}" for victim, count in self.killed.items())
+        return f"kills: {places}; {len(self.problems)} problems"
+
+    def _run(
+        self, program: Program, victim: str, after: float, chance: random.Random
+    ) -> tuple[bool, int | None]:
+        """Whether the victim was there, and the exit code of watch; ``None`` where it has none in
+        time."""
+        command = ("watch", "--no-live", "-o", "job", "--", sys.executable, *LAUNCHER, "train.py")
+        with (program.directory / "said").open("w") as said:
+            process = subprocess.Popen(
+                program.argv(*command),
+                cwd=program.directory,
+                env={**program.env(), "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+        try:
+            process.wait(after)
+            return False, process.returncode
+        except subprocess.TimeoutExpired:
+            was_hit = _kill(process.pid, victim, chance)
+        try:
+            return was_hit, process.wait(ENDED_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return was_hit, None
+
+
+def _kill(watch: int, victim: str, chance: random.Random) -> bool:
+    """Whether there was one to kill."""
+    processes = [psutil.Process(watch)]
+    try:
+        if victim != "watch":
+            processes = psutil.Process(watch).children()
+        if victim == "rank":
+            processes = processes[0].children() if processes else []
+        if not processes:
+            return False
+        chance.choice(processes).kill()
+    except psutil.Error:
+        return False
+    return True
+
+
+def _problems(folder: Path, victim: str, code: int | None, program: Program) -> list[str]:
+    """What is wrong once all should be over; ends what is left."""
+    found = []
+    deadline = time.monotonic() + ENDED_SECONDS
+    while program.leftovers() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for process in program.leftovers():
+        found.append(f"left: {' '.join(process.cmdline())[:100]}")
+        process.kill()
+    is_done = all((folder / f"done-{rank}").exists() for rank in range(2))
+    said = (folder / "said").read_text()
+    if victim in ("", "watch") and not is_done:
+        found.append(f"the program did not end: {said[-300:]}")
+    expected = {"": (0,), "watch": (-9,), "launcher": (KILLED,), "rank": (RANK_FAILED, 0)}[victim]
+    if code not in expected:
+        found.append(f"exit code {code}, expected {expected[0]}: {said[-300:]}")
+    if "torchscale/" in said and "Traceback" in said:
+        found.append(f"traceback: {said[-300:]}")
+    return found
+
+
+def main() -> int:
+    """Run ``--count`` kills, and print what was seen."""
+    parser = argparse.ArgumentParser(prog="python -m tests.watch_kills", description=__doc__)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=7, help="Of the moments.")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="torchscale-kills-") as scratch:
+        kills = WatchKills(Path(scratch))
+        for number in range(options.count):
+            known = len(kills.problems)
+            kills.strike(number, chance)
+            for problem in kills.problems[known:]:
+                _tell(problem)
+            if number % 10 == 9:
+                _tell(f"{number + 1} of {options.count}: {kills.told}")
+    _tell(f"{kills.told}, seed {options.seed}")
+    return bool(kills.problems)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

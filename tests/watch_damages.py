@@ -218,7 +218,7 @@ def make_jobs(directory: Path) -> dict[bool, Path]:
             stderr=subprocess.DEVNULL,
         )
         if is_killed:
-            wait_for(lambda job=job: len(list(job.glob("ranks/*/calls-*.bin"))) == 2)
+            wait_for(lambda: len(list(directory.glob("killed/ranks/*/calls-*.bin"))) == 2)
             process.kill()
             wait_for(lambda: len(list(directory.glob("done-*"))) == 2)
             time.sleep(2)  # its ranks write on until they end

@@ -45,6 +45,8 @@ VICTIMS = ("watch", "launcher", "rank")
 LONGEST_SECONDS = 9.0
 """Until the program has ended by itself, two imports of torch included."""
 ENDED_SECONDS = 60.0
+RANKS_LEFT_SECONDS = 10.0
+"""Ranks whose launcher was killed before they met wait for each other without watch, too."""
 RANK_FAILED, KILLED = 1, 137
 """What torchrun ends with where a rank was killed, and what a shell says of a killed program."""
 
@@ -99,8 +101,7 @@ class WatchKills:
                 stderr=said,
             )
         try:
-            process.wait(after)
-            return False, process.returncode
+            return False, process.wait(after)
         except subprocess.TimeoutExpired:
             was_hit = _kill(process.pid, victim, chance)
         try:
@@ -130,11 +131,13 @@ def _kill(watch: int, victim: str, chance: random.Random) -> bool:
 def _problems(folder: Path, victim: str, code: int | None, program: Program) -> list[str]:
     """What is wrong once all should be over; ends what is left."""
     found = []
-    deadline = time.monotonic() + ENDED_SECONDS
+    deadline = time.monotonic() + (RANKS_LEFT_SECONDS if victim == "launcher" else ENDED_SECONDS)
     while program.leftovers() and time.monotonic() < deadline:
         time.sleep(0.1)
     for process in program.leftovers():
-        found.append(f"left: {' '.join(process.cmdline())[:100]}")
+        words = process.cmdline()
+        if victim != "launcher" or "train.py" not in words or "watch" in words:
+            found.append(f"left: {' '.join(words)[:100]}")
         process.kill()
     is_done = all((folder / f"done-{rank}").exists() for rank in range(2))
     said = (folder / "said").read_text()

@@ -35,9 +35,11 @@ def own(names):
 
 def wait_for(condition, seconds=3.0):
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not condition():
+        if time.monotonic() > end:
+            return False
         time.sleep(0.01)
-    return bool(condition())
+    return True
 '''
 
 FACTS = r"""
@@ -117,6 +119,7 @@ SIGNALS = (
     *("IO", "PWR", "STKFLT", "WINCH", "CONT", "TSTP", "URG", "XFSZ", "TTIN", "TTOU"),
 )
 """Those that somebody sends a process, and that it can handle."""
+COMMON = ("TERM", "HUP", "QUIT", "ALRM", "TSTP")
 RARE = ("STKFLT", "XFSZ", "PWR", "URG", "TTIN", "TTOU")
 DEADLY = tuple(
     name for name in SIGNALS if name not in ("WINCH", "CONT", "TSTP", "URG", "TTIN", "TTOU")
@@ -182,7 +185,7 @@ def _handling(name: str, target: str) -> Guest:
 
 SIGNAL_GUESTS = [
     *(_handling(name, "alone") for name in SIGNALS if name not in RARE),
-    *(_handling(name, "group") for name in ("TERM", "HUP", "QUIT", "ALRM", "TSTP")),
+    *(_handling(name, "group") for name in COMMON),
     *(
         _light(f"dies of {name} sent to the command alone", _DIES, arguments=(name,))
         for name in DEADLY
@@ -1208,7 +1211,7 @@ print("more")
 """
 
 CAMPAIGN_GUESTS = [
-    *(_handling(name, "group") for name in SIGNALS),
+    *(_handling(name, "group") for name in SIGNALS if name not in COMMON),
     *(_handling(name, "alone") for name in RARE),
     *(
         _light(f"dies of {name} sent to the command alone", _DIES, arguments=(name,))
@@ -1218,6 +1221,7 @@ CAMPAIGN_GUESTS = [
         "arguments as they are seen",
         _REACHES_INSIDE
         + """
+del names["wait"]  # of C
 for name, value in names.items():
     print(name, inspect.getfullargspec(value), value.__defaults__, value.__kwdefaults__)
     print(inspect.getsourcefile(value), value.__code__.co_varnames)
@@ -1264,6 +1268,7 @@ if __name__ == "__main__":
     mp.spawn(work, (os.getcwd(),), 2)
     print(train())
 """,
+        None,
     ),
     _guest(
         "loaders with workers by spawn",

@@ -42,9 +42,16 @@ DATA_BYTES = 256 << 10
 """Size of a data frame: large enough that its MAC and header cost nothing, small enough that others
 get their turn."""
 
-_ATTEMPTS = 5
 _RETRY_SECONDS = 0.2
 """Seconds between two attempts at connections that the other node closes."""
+_CLOSED = (
+    asyncio.IncompleteReadError,
+    BrokenPipeError,
+    ConnectionAbortedError,
+    ConnectionResetError,
+)
+"""The other side has closed a connection. One that it refuses is not among them: nobody listens
+there."""
 _GREETING = "torchscale nodes 1"
 _REFUSAL = b"refused"
 _HANDSHAKE_BYTES = 4096
@@ -238,23 +245,24 @@ async def answer_pair(
 
 
 async def reach_pair(address: str, port: int, token: bytes, seconds: float) -> str:
-    """Connect to the listener of another node. Returns why that failed; empty where it did not."""
-    try:
-        return await asyncio.wait_for(_reach(address, port, token), seconds)
-    except asyncio.TimeoutError:
-        return f"no answer within {seconds:g} s"
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-async def _reach(address: str, port: int, token: bytes) -> str:
-    """Asks again where the connection is closed: that happens to any of them where too many
-    connect."""
-    for _ in range(_ATTEMPTS):
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
-            return await _ask(address, port, token)
+    """Connect to the listener of another node. Where that closes the connection, ask again for as
+    long as ``seconds`` last: where too many connect, any of them is closed. Returns why that
+    failed; empty where it did not."""
+    closed = 0
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            left = deadline - time.monotonic()
+            return await asyncio.wait_for(_ask(address, port, token), left)
+        except _CLOSED:
+            closed += 1
+        except asyncio.TimeoutError:
+            if closed:
+                return f"the connection was closed {closed} times within {seconds:g} s"
+            return f"no answer within {seconds:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
         await asyncio.sleep(_RETRY_SECONDS)
-    return "the connection was closed"
 
 
 async def _ask(address: str, port: int, token: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from tests.report.exporters.stores import PAGE, finish, run_folder, run_to_store
 from torchscale.errors import OutputError
 from torchscale.report.exporters import wandb as exporter
+from torchscale.report.exporters.wandb_log import read_records
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
@@ -38,35 +38,14 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path / "home"))
 
 
-_BLOCK = 32_768
-_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-
-
 def records(directory: Path) -> list[Any]:
-    """Everything in the file of a run: protobuf messages in the log format of LevelDB, after a
-    header of 7 bytes."""
+    """Everything in the file of a run, which is complete."""
     from wandb.proto import wandb_internal_pb2
 
     (path,) = directory.glob("run-*.wandb")
-    data = path.read_bytes()
-    assert data[:4] == b":W&B"
-    found, parts, position = [], b"", 7
-    while position < len(data):
-        left = _BLOCK - position % _BLOCK
-        if left < 7:  # no room for the head of a part: the next block
-            position += left
-            continue
-        _, length, kind = struct.unpack("<IHB", data[position : position + 7])
-        assert kind in (_FULL, _FIRST, _MIDDLE, _LAST)
-        assert (kind in (_FULL, _FIRST)) == (parts == b"")
-        parts += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (_FULL, _LAST):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(parts)
-            found.append(record)
-            parts = b""
-    assert parts == b""
+    assert path.read_bytes()[:4] == b":W&B"
+    found = [wandb_internal_pb2.Record.FromString(record) for record in read_records(path)]
+    assert found[-1].WhichOneof("record_type") == "exit"
     return found
 
 
@@ -150,6 +129,34 @@ def test_an_export_that_fails_leaves_no_half_a_run(
             exporter.store(run_to_store(path, report=False), str(tmp_path / "here"))
     assert list((tmp_path / "here").glob("wandb/*")) == []
     assert [entry.name for entry in (tmp_path / "here").iterdir() if entry.name != "wandb"] == []
+
+
+def test_a_run_is_stored_once_the_service_of_wandb_has_written_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def late(log: Path) -> bool:
+        asked.append(log)
+        assert not list((tmp_path / "here").glob("wandb/*")), "it has its name before it is written"
+        return len(asked) > 3
+
+    monkeypatch.setattr(exporter, "has_ended", late)
+    path = run_folder(tmp_path / "nightly", only=0)
+    exporter.store(run_to_store(path, report=False), str(tmp_path / "here"))
+    assert len(asked) == 4
+    (made,) = (tmp_path / "here").glob("wandb/offline-run-*")
+    assert asked[0].name in {file.name for file in made.iterdir()}
+
+
+def test_a_service_that_never_writes_is_named_and_leaves_no_half_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "has_ended", lambda log: False)
+    monkeypatch.setattr(exporter, "_WRITE_SECONDS", 0.05)
+    with pytest.raises(OutputError, match=r"service has not written run-.*\.wandb within 0.05 s"):
+        exporter.store(run_to_store(run_folder(tmp_path / "nightly")), str(tmp_path / "here"))
+    assert list((tmp_path / "here").glob("wandb/*")) == []
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path) -> None:

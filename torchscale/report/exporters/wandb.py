@@ -32,10 +32,16 @@ from torchscale.report.exporters.store import (
     one_line,
     outcome_tags,
 )
+from torchscale.report.exporters.wandb_log import has_ended
+from torchscale.util.files import fsync_directory
+from torchscale.util.processes.subprocesses import wait_until
 
 _MARK = "torchscale.json"
 """Beside the files of an offline run: the digest of what it holds."""
 _REPORT = "(report)"
+_WRITE_SECONDS = 30.0
+"""Time limit for the file of a run, half of what an export may take in a sweep by default: its
+kilobytes take milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +128,13 @@ class _Writer:
         with _temporary_directory(self._root) as directory:
             self._run(entry, directory)
             (made,) = (directory / "wandb").glob(f"offline-run-*-{entry.id}")
+            _wait_until_written(made / f"run-{entry.id}.wandb")
             (made / _MARK).write_text(json.dumps({"digest": entry.digest}))
             (self._root / "wandb").mkdir(exist_ok=True)
             for path in earlier:
                 shutil.rmtree(path)
             made.rename(self._root / "wandb" / made.name)
+            fsync_directory(self._root / "wandb")
         return True
 
     def _run(self, entry: _Entry, directory: Path) -> None:
@@ -158,6 +166,20 @@ class _Writer:
             made.summary.update(dict(entry.values))
             if entry.html is not None:
                 made.log({"report": self._wandb.Html(entry.html.decode(), inject=False)})
+
+
+def _wait_until_written(log: Path) -> None:
+    """Wait for W&B's service, which writes the file of a run after the run has ended here.
+
+    Raises:
+        TimeoutError: it is not complete within :data:`_WRITE_SECONDS`.
+    """
+    if not wait_until(lambda: has_ended(log), timeout_seconds=_WRITE_SECONDS):
+        raise TimeoutError(
+            f"W&B's service has not written {log.name} within {_WRITE_SECONDS:g} s; export again"
+        )
+    with log.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _digest_in(directory: Path) -> str:

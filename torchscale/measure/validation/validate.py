@@ -96,13 +96,20 @@ def validate(
     speeds = None
     if acceptance is not None and collective.error is None:
         speeds = measure_acceptance(facts, acceptance, output_dir=output_dir, observer=observer)
-    requirements = Requirements(
+    validation = validate_facts(
+        facts.model_copy(update={"collective": collective}),
+        requirements_of(require, min_gpus),
+        burn_in,
+        speeds,
+    )
+    return ValidationOutcome(validation, lacks_required_device(validation))
+
+
+def requirements_of(require: Collection[Requirement], min_gpus: int) -> Requirements:
+    """What is checked of ``require`` and ``min_gpus``; see :func:`validate`."""
+    return Requirements(
         cuda=Requirement.CUDA in require,
         gpus=min_gpus,
         nccl=Requirement.NCCL in require,
         nsys=Requirement.NSYS in require,
     )
-    validation = validate_facts(
-        facts.model_copy(update={"collective": collective}), requirements, burn_in, speeds
-    )
-    return ValidationOutcome(validation, lacks_required_device(validation))

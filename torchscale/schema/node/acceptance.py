@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from torchscale.schema.base import (
     SCHEMA_VERSION,
@@ -52,6 +52,13 @@ class Cause(str, Enum):
     UNCLEAR = "unclear"
 
 
+Rate = Annotated[float, Field(gt=1e-30, lt=1e30, strict=True)]
+"""Of anything per second: far beyond what any machine does, and its logarithm, square and interval
+are still numbers."""
+Label = Annotated[str, Field(max_length=255)]
+"""Name of a figure, a part or a device."""
+
+
 class Series(Frozen):
     """A rate of one part of a node over the rounds; higher is better.
 
@@ -64,12 +71,12 @@ class Series(Frozen):
         values: By round; ``None`` where it was not measured.
     """
 
-    figure: str
-    part: str
+    figure: Label
+    part: Label
     unit: Literal["FLOP/s", "B/s", "samples/s"]
-    device: Name = ""
-    uuids: tuple[str, ...] = ()
-    values: tuple[Positive | None, ...]
+    device: Label = ""
+    uuids: tuple[Label, ...] = ()
+    values: tuple[Rate | None, ...]
 
 
 class Conditions(Frozen):
@@ -147,6 +154,18 @@ class AcceptanceRun(Frozen):
     rounds: tuple[Round, ...]
     series: tuple[Series, ...]
     counters: tuple[Counter, ...] = ()
+
+    @model_validator(mode="after")
+    def _every_series_is_of_these_rounds(self) -> AcceptanceRun:
+        for series in self.series:
+            if len(series.values) != len(self.rounds):
+                raise ValueError(
+                    f"{series.figure} of {series.part} has {len(series.values)} values for "
+                    f"{len(self.rounds)} rounds"
+                )
+        if len({(series.figure, series.part) for series in self.series}) < len(self.series):
+            raise ValueError("two series of one figure and part")
+        return self
 
 
 class Baseline(Frozen):

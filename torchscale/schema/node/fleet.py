@@ -27,11 +27,10 @@ NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 
 
 class NodeReport(Frozen):
-    """What a node sends of its own checks. ``lacks_required``: as for exit code 3; ``addresses``:
-    of its interfaces, with their networks."""
+    """What a node sends of its own checks. ``addresses``: of its interfaces, with their
+    networks."""
 
     validation: Validation
-    lacks_required: bool = False
     addresses: Annotated[tuple[IPv4Interface, ...], Field(max_length=1000)] = ()
 
 
@@ -194,11 +193,15 @@ class FleetSpeeds(Frozen):
         nodes: How many nodes have figures.
         figures: The slowest first, low ones before all others.
         left_out: Figures and nodes that are not compared, with the reason.
+        copies: Pairs of nodes that sent one measurement, which one of them has not made.
+        implausible: Nodes with figures far beyond those of all others, and which figures.
     """
 
     nodes: Count
     figures: tuple[FleetFigure, ...] = ()
     left_out: tuple[str, ...] = ()
+    copies: tuple[tuple[NodeRank, NodeRank], ...] = ()
+    implausible: dict[NodeRank, tuple[str, ...]] = Field(default_factory=dict)
 
     @property
     def low(self) -> tuple[FleetFigure, ...]:

@@ -69,16 +69,17 @@ types: $(VENV)/.installed-dev
 contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
-# Long tests come first, and tests that share a launch go to one worker (tests/conftest.py).
+# Long tests come first, and tests that share a launch go to one worker (tests/conftest.py). In CI, tests that fail run
+# once more.
 unit: $(VENV)/.installed-dev nsight
-	$(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m "not quiet"
+	$(BIN)/python scripts/once_more.py -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m "not quiet"
 
 unit-fast: $(VENV)/.installed-dev
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow" --ignore=tests/worker --ignore=tests/integration
 
 # In the slow directories alone (tests/conftest.py): of all others, to collect the tests takes seconds.
 unit-quiet: $(VENV)/.installed-dev
-	$(BIN)/pytest -m quiet tests/integration tests/worker
+	$(BIN)/python scripts/once_more.py -m quiet tests/integration tests/worker
 
 # Other than the Python of .venv; none is no failure.
 pythons: $(VENV)/.installed-dev

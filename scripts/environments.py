@@ -70,7 +70,8 @@ def environment(
 
 def run_tests(inside: Path, arguments: Sequence[str], log: Path, seconds: float) -> tuple[int, str]:
     """Exit code and the last lines of pytest's run by this interpreter; all of them go to ``log``."""
-    command = [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    script = str(ROOT / "scripts" / "once_more.py")
+    command = [str(inside), script, "-q", "-p", "no:cacheprovider", *arguments]
     done = run(command, seconds, check=False)
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     lines = done.stdout.splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -52,13 +52,6 @@ class Cause(str, Enum):
     UNCLEAR = "unclear"
 
 
-Rate = Annotated[float, Field(gt=1e-30, lt=1e30, strict=True)]
-"""Of anything per second: far beyond what any machine does, and its logarithm, square and interval
-are still numbers."""
-Label = Annotated[str, Field(max_length=255)]
-"""Name of a figure, a part or a device."""
-
-
 class Series(Frozen):
     """A rate of one part of a node over the rounds; higher is better.
 
@@ -71,12 +64,12 @@ class Series(Frozen):
         values: By round; ``None`` where it was not measured.
     """
 
-    figure: Label
-    part: Label
+    figure: Name
+    part: Name
     unit: Literal["FLOP/s", "B/s", "samples/s"]
-    device: Label = ""
-    uuids: tuple[Label, ...] = ()
-    values: tuple[Rate | None, ...]
+    device: Name = ""
+    uuids: tuple[Name, ...] = ()
+    values: tuple[Positive | None, ...]
 
 
 class Conditions(Frozen):
@@ -200,7 +193,7 @@ class JudgedFigure(Frozen):
         limit: The limit that decided; ``None`` where there is none.
         deficit: How far the rate is below the limit's reference, as a share; negative above.
         seems_low: Unclear, and below the limit: to be measured for longer.
-        modes: Rate and number of rounds of each group, where it flaps: the slower first.
+        modes: Positive and number of rounds of each group, where it flaps: the slower first.
         cause: Of what is low or flaps.
         because: What the status and cause rest on.
         action: What to do first; empty where nothing is.

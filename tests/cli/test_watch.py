@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,23 @@ def test_watched_jobs_are_listed_and_shown_by_name(tmp_path: Path) -> None:
     refused = torchscale(tmp_path, "report", "mine")
     assert refused.returncode == 2
     assert "torchscale watch results/mine" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [("--set", "api_key"), ("login", "bob"), ("--hub-password",), ("-s", "key")]
+)
+def test_a_secret_of_the_programs_command_is_in_no_file(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """The program repeats it in an error of its own, without its name."""
+    secret = "hunter-2bee"  # noqa: S105 - made up
+    program = tmp_path / "program.py"
+    program.write_text("import sys; sys.exit('refused ' + sys.argv[-1])")
+    done = torchscale(
+        tmp_path, "watch", "-o", "out", "--", sys.executable, "program.py", *words, secret
+    )
+    assert done.returncode == 1
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert "watch.json" in {path.name for path in files}
+    assert not [path for path in files if secret.encode() in path.read_bytes()]

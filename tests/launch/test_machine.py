@@ -11,7 +11,7 @@ import pytest
 from torchscale.errors import MachineError
 from torchscale.launch.machine import MachineDetection, detect_machine, node_cores, usable_cores
 from torchscale.launch.oom import OomKills
-from torchscale.util.redaction import REDACTED
+from torchscale.util.secret_names import REDACTED
 
 
 def topology(root: Path, siblings: dict[int, str]) -> Path:

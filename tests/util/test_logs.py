@@ -8,7 +8,7 @@ import pytest
 
 from torchscale.util import logs
 from torchscale.util.logs import LogLimit, clean_logs, keep_log
-from torchscale.util.redaction import REDACTED
+from torchscale.util.secret_names import REDACTED
 
 
 def test_a_log_is_kept_as_it_is(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
 from torchscale.util import redaction
 from torchscale.util.redaction import (
-    REDACTED,
-    is_secret_name,
     note_secrets,
     redact,
     redact_arguments,
@@ -26,6 +24,7 @@ from torchscale.util.redaction import (
     redact_text,
     removed_parts,
 )
+from torchscale.util.secret_names import REDACTED, is_secret_name
 
 SECRET = "correct-horse-7"  # noqa: S105 - made up
 

@@ -32,6 +32,8 @@ ALIASES: Mapping[str, str] = {
 """Other spellings of options, accepted by every command that has the option; help shows the first
 spelling alone."""
 
+_ArgumentError: Any = typer.BadParameter.__bases__[0]
+"""``UsageError`` of click, which moved within typer."""
 _ARGUMENTS, _WORDS, _OVERRIDES = (
     f"torchscale.{name}" for name in ("arguments", "words", "overrides")
 )
@@ -75,6 +77,11 @@ class PlainGroup(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_help(self, ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """Finds the command as any group does; the error for an unknown one shows no secret."""
+        with _plain_errors():
+            return super().resolve_command(ctx, args)
 
 
 class Group(PlainGroup):
@@ -142,8 +149,8 @@ def as_typed(context: typer.Context, option: str) -> str:
 
 
 def same_command(context: typer.Context, *, without: Collection[str] = ()) -> str:
-    """The command line as it was typed, to be typed again; options in ``without`` are left out with
-    their values."""
+    """The command line as it was typed, to be typed again, without its secrets; options in
+    ``without`` are left out with their values."""
     flags = {
         name
         for parameter in context.command.params
@@ -159,7 +166,9 @@ def same_command(context: typer.Context, *, without: Collection[str] = ()) -> st
             kept.append(argument)
         elif name not in flags and not equals:
             remaining = remaining[1:]
-    return shlex.join(["torchscale", *_names(context), *kept])
+    from torchscale.util.redaction import redact_arguments  # noqa: PLC0415 - as below
+
+    return shlex.join(["torchscale", *_names(context), *redact_arguments(kept)])
 
 
 def _names(context: Any) -> list[str]:  # noqa: ANN401 - its type moved within typer
@@ -287,11 +296,14 @@ def _canonical(
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Errors of values without the words of the library that found them."""
+    """Errors of arguments without the words of the library that found them, and without secrets:
+    they quote what was typed."""
+    from torchscale.util.redaction import redact_text  # noqa: PLC0415 - compiles many patterns
+
     try:
         yield
-    except typer.BadParameter as error:
-        error.message = error.message.removeprefix("Value error, ")
+    except _ArgumentError as error:
+        error.message = redact_text(error.message.removeprefix("Value error, "))
         raise
 
 

@@ -107,6 +107,8 @@ def _replaced(name: str, words: Sequence[str]) -> UsageError:
 
 def _line(words: Sequence[str]) -> str:
     """The line to type: ``words`` with the options and machines of today."""
+    from torchscale.util.redaction import redact_arguments  # noqa: PLC0415 - compiles many patterns
+
     ending = list(words[words.index("--") :]) if "--" in words else []
     own = list(words[: len(words) - len(ending)])
     command = next((name for name in _OPTIONS if own[: len(name.split())] == name.split()), "")
@@ -114,7 +116,7 @@ def _line(words: Sequence[str]) -> str:
     typed: list[str] = []
     for word in own:
         typed += replacements.get(word, (_MACHINES.get(word, word),))
-    return f"type: {shlex.join(['torchscale', *_joined(typed), *ending])}"
+    return f"type: {shlex.join(['torchscale', *redact_arguments([*_joined(typed), *ending])])}"
 
 
 def _joined(words: Sequence[str]) -> list[str]:

@@ -178,8 +178,21 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _typed() -> list[str]:
+    """The command line without ``--token-secret``, whose value is a name."""
+    words = sys.argv[1:]
+    return [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if before != "--token-secret" and not word.startswith("--token-secret")
+    ]
+
+
 def _leave_with(error: TorchscaleError) -> NoReturn:
     """Print it, where that is possible, and exit with its code."""
+    from torchscale.util.redaction import note_arguments  # noqa: PLC0415 - compiles many patterns
+
+    note_arguments(_typed())
     with contextlib.suppress(OSError):
         print_error(error)
     sys.exit(error.exit_code)

@@ -10,7 +10,8 @@ from torchscale.catalog.models import OptionValue, find_model
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import ModelChoice
-from torchscale.util.redaction import REDACTED, note_secrets, note_values, redact, removed_parts
+from torchscale.util.redaction import note_secrets, note_values, redact, removed_parts
+from torchscale.util.secret_names import REDACTED
 
 HIDDEN_VARIABLE = "TORCHSCALE_HIDDEN"
 """Holds, for ranks, what stands in place of the options and paths with secrets: JSON, text →

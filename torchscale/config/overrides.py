@@ -20,6 +20,7 @@ from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, read_yaml
 from torchscale.errors import ConfigError, UsageError
+from torchscale.util.redaction import redact_arguments
 from torchscale.util.text import one_line
 
 _RENAMED = re.compile(r"unknown key; write '([a-z_.]+)'")
@@ -155,7 +156,7 @@ def _check_key(name: str, argument: str, value: str, known_options: Sequence[str
     shown_name = argument.partition("=")[0]
     folded = name.replace("-", "_")
     if folded in EARLIER_KEYS:
-        typed = shlex.quote(f"--{EARLIER_KEYS[folded]}={value}")
+        typed = shlex.quote(*redact_arguments([f"--{EARLIER_KEYS[folded]}={value}"]))
         raise UsageError(
             f"{shown_name}: no such option or config key", hint=one_line(f"write {typed}")
         )

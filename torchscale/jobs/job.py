@@ -33,7 +33,7 @@ from torchscale.schema.watch.report import (
     WatchFinding,
     WatchReport,
 )
-from torchscale.util.redaction import redact_arguments
+from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import shown_bytes
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
@@ -84,6 +84,7 @@ class WatchedJob:
         """
         self._directory, self._price = directory, price
         self._command = tuple(map(shown_bytes, command))
+        note_arguments(self._command)  # its output and its errors may repeat them
         self._has_optimizer, self._on_steps = has_optimizer, on_steps
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
         self._attempts = [self._attempt(self._log.next_attempt)]

@@ -156,7 +156,7 @@ def check_secret(name: str, namespace: str | None) -> None:
         return
     where = "".join(f"{option} " for option in _where(namespace))
     raise UsageError(
-        f"--token-secret {name}: there is no such Secret; the nodes need one to know each other",
+        f"there is no Secret {name} (--token-secret); the nodes need one to know each other",
         hint=f"openssl rand -hex 32 | kubectl create secret generic {where}{name} "
         "--from-file=token=/dev/stdin",
     )

@@ -18,47 +18,17 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
+from torchscale.util.secret_arguments import redact_command
+from torchscale.util.secret_names import PLACEHOLDER, REDACTED, hides, is_secret_name
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-REDACTED = "<redacted>"
-
-_NAMES = (
-    r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTH(?!OR(?!IZ))|COOKIE|PRIVATE|WEBHOOK|API_?KEY|"
-    r"(?:^|[_.-])(?:KEY|PWD|PW|PASS|PAT|CREDS?|SIG|SAS|PSK|JWT|BEARER)(?:$|[_.-])|KEY$|PWD$|(?:^|[_.-])SESSION$|"
-    r"(?<!BY|UR)(?<!COM)PASS$"
-)
-_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
-_HARMLESS_NAME = re.compile(
-    r"(?:OLD)?PWD|SHELL_SESSION_ID|DESKTOP_SESSION|TERM_SESSION_ID|GNOME_\w+|(?:XDG|DBUS)_\w+|"
-    r"TORCHSCALE_LAUNCH_TOKEN|"
-    # Of tokenizers and language models, where a token is a piece of text.
-    r"(?:.*[_.-])?(?:pad|bos|eos|unk|sep|cls|mask|start|end|image|decoder_start|num|max|min|tokens?_per\w*)_tokens?(?:_ids?)?|"
-    r"(?:.*[_.-])?tokens?_(?:id|ids|type|types|per_\w+|count|length)|"
-    r"(?:.*[_.-])?key[_-](?:value|dim|size|head|padding|mask|states|layer|proj|length)\w*|"
-    r"(?:.*[_.-])?(?:per|n)[_.-]token|(?:.*[_.-])?first_token_(?:latency|time|seconds|ms)|"
-    r"(?:.*[_.-])?tokens?[_-](?:budget|dim|dropout|embedding|len|ratio)s?|"
-    r"(?:.*[_.-])?tokens?[_-](?:throughput|rate|size|loss|latency)|"
-    r"(?:.*[_.-])?(?:q|k|v|query|key|value)\.(?:weight|bias)|"
-    # Passes over data, keys of columns and dictionaries, partitions of InfiniBand.
-    r"(?:.*[_.-])?(?:forward|backward|first|second|last|single|num|n)[_-]pass|pass_(?:rate|at_\w+)|"
-    r"(?:.*[_.-])?(?:sort|image|label|text|target|batch|metric|group|index)[_-]keys?|"
-    r"(?:.*[_.-])?(?:column|feature|primary|foreign)[_-]keys?|"
-    r"(?:.*[_.-])?P_?KEY|auth[_-](?:type|method|mode)|(?:mon|tur|don|hoc|joc)key|secretary",
-    re.IGNORECASE,
-)
-"""Names that look like those of secrets and are not."""
-_DECIMAL = re.compile(
-    r"[+-]?\d{0,15}\.\d{1,17}(?:e[+-]?\d{1,3})?(?:%|x|[kMGT]?i?B|[nuµm]?s)?", re.IGNORECASE
-)
-"""A figure, such as ``loss_per_token: 2.345``: no service gives out such secrets."""
 _MIN_VALUE = 6
 """Characters of a value that is looked for in all texts: shorter ones (``1``, ``true``, ``auto``)
 turn up everywhere, and no service gives out shorter secrets."""
 _MIN_DIGITS = 8
 """Minimum number of digits of a value of digits alone: shorter ones are counts and ports."""
-_MIN_NUMBER = 4
-"""Digits of a number that is taken for a secret because of its name."""
 _MIN_LINE = 16
 """Characters of a line of a longer value, such as a private key, that is looked for by itself."""
 _COMMON_VALUES = frozenset(
@@ -187,7 +157,7 @@ _HINTS = (
 of the patterns: a fast path for large files."""
 _WORDS_IN_TEXT = re.compile(r"key|session|pass|pwd|sig|sas|pat|cookie|private", re.IGNORECASE)
 """Names that, alone before a colon, are words of messages (``unknown key: …``) and not names of
-secrets."""
+secrets. ``tokens`` before a plain word is one too."""
 _UNTOUCHED = frozenset(
     (
         "id",
@@ -209,11 +179,6 @@ them."""
 M = TypeVar("M", bound="BaseModel")
 
 _noted: set[str] = set()
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable, key or option of this name carries a secret."""
-    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.fullmatch(name) is None
 
 
 def note_secrets(values: Mapping[str, str]) -> None:
@@ -239,16 +204,13 @@ def note_arguments(arguments: Sequence[str]) -> None:
 def removed_parts(text: str, redacted: str) -> Iterator[str]:
     """The secrets that :func:`redact` took out of ``text``; of ``name:password`` also the
     password."""
-    kept = [re.escape(part) for part in _PLACEHOLDER.split(redacted)]
+    kept = [re.escape(part) for part in PLACEHOLDER.split(redacted)]
     match = re.fullmatch("(.+?)".join(kept), text, re.DOTALL)
     if match is None:
         return
     for part in match.groups():
         yield part
         yield part.partition(":")[2]
-
-
-_PLACEHOLDER = re.compile(r"<redacted(?: \d+)?>")
 
 
 def secret_values() -> tuple[str, ...]:
@@ -266,7 +228,7 @@ def _secrets_of(environment: tuple[tuple[str, str], ...]) -> frozenset[str]:
 
 def redact(name: str, value: str) -> str:
     """The value of a variable, key or option called ``name``, without secrets."""
-    if value and _hides(name, value):
+    if value and hides(name, value):
         return REDACTED
     return redact_text(value)
 
@@ -290,26 +252,23 @@ def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
     return _OPTION.sub(_redact_option, _ASSIGNMENT.sub(_redact_assignment, text))
 
 
+def hide_secrets(text: str) -> str:
+    """``text`` of ours without the values of :func:`secret_values`.
+
+    A text that we wrote, such as a hint, is in it as written, ``--token-file token`` included: no
+    pattern looks at it. What a user typed goes through :func:`redact_text` or
+    :func:`redact_arguments` before it is put into one.
+    """
+    for secret in secret_values():
+        text = text.replace(secret, REDACTED)
+    return text
+
+
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     """A command line without secrets: the values of ``--some.SECRET=value``, ``--some.SECRET
-    value`` and ``-p value``, and whole mappings (``--launch.env={SECRET: value}``) whose keys have
-    such names."""
-    shown = []
-    name = ""
-    for argument in arguments:
-        option, equals, value = argument.partition("=")
-        if equals and _is_word(option):
-            shown.append(f"{option}={_redact_argument(option, value)}")
-        elif argument.startswith("-"):
-            shown.append(redact_text(argument))
-        elif name == "-p" and not argument.isdigit():
-            shown.append(REDACTED)  # of mysql, sshpass, docker login …: a password
-        else:
-            shown.append(_redact_argument(name, argument))
-        name = ""
-        if argument.startswith("-") and not equals:
-            name = argument
-    return tuple(shown)
+    value`` and ``-p value``, whole mappings (``--launch.env={SECRET: value}``) whose keys have such
+    names, and what stands where programs take a password (:mod:`.secret_arguments`)."""
+    return redact_command(arguments, redact_text)
 
 
 def redact_model(model: M) -> M:
@@ -395,7 +354,7 @@ def _redacted(model: type[M], data: object, whole: M, secrets: Sequence[str]) ->
 
 def _redact_data(data: object, secrets: Sequence[str], name: str = "") -> object:
     if isinstance(data, str):
-        if _hides(name, data):
+        if hides(name, data):
             return REDACTED
         return redact_text(data, () if name in _UNTOUCHED else secrets)
     if isinstance(data, list):
@@ -407,58 +366,59 @@ def _redact_data(data: object, secrets: Sequence[str], name: str = "") -> object
     return data
 
 
-def _hides(name: str, value: str) -> bool:
-    """Whether the name says that the value is a secret. A switch or a small number under such a
-    name is none."""
-    if value.lower() in _SWITCHES or _PLACEHOLDER.fullmatch(value) or _DECIMAL.fullmatch(value):
-        return False
-    if name != "PWD" and name.lower() == "pwd":  # in a connection string, not the shell's directory
-        return not value.startswith(("/", ".", "~"))
-    if not is_secret_name(name):
-        return False
-    return not value.isdigit() or (len(value) >= _MIN_NUMBER and "tokens" not in name.lower())
-
-
-_SWITCHES = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "auto"))
-
-
-def _redact_argument(name: str, value: str) -> str:
-    option = name.lstrip("-")
-    if "{" in value and any(
-        is_secret_name(key) for key in re.findall(r"[\w.-]+(?=[\"']?\s*:)", value)
-    ):
-        return REDACTED
-    last = option.rpartition(".")[2]
-    if _hides(option, value) or _hides(last, value):
-        return REDACTED
-    return redact_text(value)
-
-
-def _is_word(text: str) -> bool:
-    return re.fullmatch(r"-{0,2}[\w.\[\]-]+", text) is not None
-
-
 def _redact_assignment(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
     plain = value.strip(_QUOTES)
-    bare = ":" in between and _WORDS_IN_TEXT.fullmatch(name)
-    if bare or len(plain) < 3 or not _hides(name, plain):
-        return match[0]
+    bare = ":" in between and (
+        _WORDS_IN_TEXT.fullmatch(name)
+        or (plain.isalpha() and (name.lower().endswith("tokens") or _is_file(match)))
+    )
+    if bare or len(plain) < 3 or not hides(name, plain):
+        return f"{name}{between}{_redact_inner(value)}"
     mark = _quote_mark(value)
-    return f"{name}{between}{mark}{REDACTED}{mark}"
+    return f"{name}{between}{mark}{REDACTED}{mark}{_ending(value)}"
+
+
+def _is_file(match: re.Match[str]) -> bool:
+    """Whether the name is that of a file, of which a message says something: ``--token-file token:
+    mode 0666``, ``/run/token: not text``."""
+    before = match.string[max(0, match.start() - _BEFORE) : match.start()]
+    return before.endswith("/") or _FILE_OPTION.search(before) is not None
+
+
+def _redact_inner(value: str) -> str:
+    """A value that is an assignment itself: ``env:API_TOKEN=…``, ``FLAGS=token=…``."""
+    before = 0
+    for match in itertools.islice(re.finditer("=", value), _MOST_INNER):
+        name = value[before : match.start()].rpartition(":")[2].lstrip(_QUOTES)
+        plain = value[match.end() :].strip(_QUOTES)
+        if len(plain) >= 3 and len(name) <= 100 and hides(name, plain):
+            mark = _quote_mark(value)
+            return f"{value[: match.end()]}{REDACTED}{mark}{_ending(value)}"
+        before = match.end()
+    return value
+
+
+def _ending(value: str) -> str:
+    """The colon after a value without quotes, which is of the sentence around it."""
+    return ":" if value.endswith(":") else ""
 
 
 def _redact_option(match: re.Match[str]) -> str:
     name, value = match["name"], match["value"] or match["item"]
     plain = value.strip(_QUOTES)
-    if len(plain) < 3 or not _hides(name.lstrip("-"), plain):
+    if len(plain) < 3 or not hides(name.lstrip("-"), plain):
         return match[0]
     if match["item"] is None:
-        return f"{name}{match['between']}{REDACTED}"
+        return f"{name}{match['between']}{REDACTED}{_ending(value)}"
     mark = _quote_mark(value)
     return f"{name}{match['comma']}{mark}{REDACTED}{mark}"
 
 
+_BEFORE = 40
+_MOST_INNER = 8
+"""Names within a value that are looked at: lines of a megabyte take no hours."""
+_FILE_OPTION = re.compile(r"-(?:file|path|dir)[ =]$")
 _QUOTES = "\"'\\"
 
 
@@ -502,7 +462,7 @@ def _named_texts(text: str) -> Iterator[str]:
             pending += [(str(key), item) for key, item in value.items()]
         elif isinstance(value, list):
             pending += [(name, item) for item in value]
-        elif isinstance(value, str) and _hides(name, value):
+        elif isinstance(value, str) and hides(name, value):
             yield value
 
 
@@ -524,7 +484,7 @@ def _worth_looking_for(values: Iterable[str]) -> Iterator[str]:
             shortest = _MIN_DIGITS
         if len(value) < shortest or value.lower() in _COMMON_VALUES:
             continue
-        yield from {value, quote(value, safe=""), repr(value)[1:-1]}
+        yield from {value, quote(value, safe="", errors="surrogateescape"), repr(value)[1:-1]}
 
 
 def _is_place(value: str) -> bool:

@@ -18,7 +18,7 @@ from torchscale.report.exporters.store import (
 )
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.state import State
-from torchscale.util.redaction import REDACTED
+from torchscale.util.secret_names import REDACTED
 
 
 def test_the_id_is_of_what_began_the_run() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from torchscale.schema.node.environment import Environment
-from torchscale.util.redaction import REDACTED
+from torchscale.util.secret_names import REDACTED
 from torchscale.worker.probe import environment
 from torchscale.worker.probe.environment import (
     collect_environment,

@@ -27,7 +27,7 @@ from torchscale.nodes.participation import (
     lead_nodes,
     show_notes,
 )
-from torchscale.observer import Observer
+from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
@@ -49,6 +49,7 @@ def join_cluster(
     node_rank: int | None = None,
     master: str | None = None,
     token_file: Path | None = None,
+    observer: Observer = SILENT,
 ) -> tuple[Experiment, Cluster | None, bytes]:
     """The experiment with the number of its nodes, which node this is, and the nodes' token. On a
     single node: the experiment as it is, ``None`` and nothing.
@@ -58,6 +59,7 @@ def join_cluster(
         nodes, node_rank, master: Which node of which cluster this is; what is not given is looked
             for in the environment.
         token_file: Holds the nodes' secret; by default ``TORCHSCALE_TOKEN`` does.
+        observer: Shows who else can read it.
 
     Raises:
         UsageError: an option or variable is missing or wrong.
@@ -67,7 +69,7 @@ def join_cluster(
     cluster = find_cluster(options, asked, os.environ)
     if cluster is None:
         return experiment, None, b""
-    token = read_token(token_file)
+    token = read_token(token_file, lambda text: observer.note(f"warning: {text}"))
     launch = experiment.launch.model_copy(update={"nodes": cluster.nodes})
     return experiment.model_copy(update={"launch": launch}), cluster, token
 

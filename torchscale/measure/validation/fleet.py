@@ -54,7 +54,12 @@ class FleetOutcome:
 
 
 def join_fleet(
-    *, nodes: int | None, node_rank: int | None, master: str | None, token_file: Path | None
+    *,
+    nodes: int | None,
+    node_rank: int | None,
+    master: str | None,
+    token_file: Path | None,
+    observer: Observer = SILENT,
 ) -> tuple[Cluster | None, bytes]:
     """Which node of which cluster this is, and the nodes' token; ``None`` and nothing for a single
     node.
@@ -65,7 +70,7 @@ def join_fleet(
     cluster = find_cluster(ClusterOptions(nodes, node_rank, master, token_file), None, os.environ)
     if cluster is None:
         return None, b""
-    return cluster, read_token(token_file)
+    return cluster, read_token(token_file, lambda text: observer.note(f"warning: {text}"))
 
 
 def validate_fleet(

@@ -64,3 +64,18 @@ def test_a_number_that_no_process_has_is_a_mistake_of_the_user(tmp_path: Path, n
     done = torchscale(tmp_path, "autopsy", "--", number)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("char", ["\x9b", "\u202e", "\u200b", "\u2028", "\x7f"], ids=ascii)
+def test_no_json_steers_the_terminal(tmp_path: Path, char: str) -> None:
+    """A dump names a group as it likes."""
+    directory = tmp_path / "traces"
+    directory.mkdir()
+    group = ["0", f"data{char}parallel"]
+    (directory / "rank_0").write_text(
+        json.dumps(dump(entry(3), entry(4, retired=False, process_group=group)))
+    )
+    (directory / "rank_1").write_text(json.dumps(dump(entry(3))))
+    done = torchscale(tmp_path, "autopsy", "--log-dir", "traces", "--json")
+    assert char not in done.stdout
+    Autopsy.model_validate_json(done.stdout)

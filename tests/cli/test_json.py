@@ -13,6 +13,7 @@ import typer.main
 
 from tests.cli.program import torchscale
 from tests.factories import run
+from torchscale import cli
 from torchscale.cli.main import app
 from torchscale.store.run_folder import RunFolder
 
@@ -143,3 +144,26 @@ def test_one_cell_is_the_one_in_the_json_of_the_run(folder: Path) -> None:
     one = json.loads(torchscale(folder, "report", "demo", "--cell", "n2", "--json").stdout)
     assert one == next(cell for cell in whole["cells"] if cell["cell_id"] == one["cell_id"])
     assert "-n2-" in one["cell_id"]
+
+
+@pytest.mark.parametrize("char", ["\x9b", "\u202e", "\u200b", "\u2028", "\x7f"], ids=ascii)
+def test_no_json_on_standard_output_steers_the_terminal(tmp_path: Path, char: str) -> None:
+    config = {
+        "models": ["resnet18"],
+        "batch_sizes": [1],
+        "gpu_counts": [1],
+        "launch": {"env": {"NCCL_NAME": f"a{char}b"}},
+    }
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    done = torchscale(tmp_path, "benchmark", "c.json", "--show-config", "--json")
+    assert char not in done.stdout, done.stderr
+    assert json.loads(done.stdout)["launch"]["env"]["NCCL_NAME"] == f"a{char}b"
+
+
+def test_no_command_prints_json_another_way() -> None:
+    for path in Path(cli.__file__).parent.rglob("*.py"):
+        for line in path.read_text().splitlines():
+            assert not ("echo(" in line and "json" in line) or path.name == "output.py", (
+                path,
+                line,
+            )

@@ -1,10 +1,12 @@
-"""What a program is called."""
+"""What a program is called, and text that is safe to print."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from torchscale.util.text import program_name, ranges
+from torchscale.util.text import escape_json, program_name, ranges
 
 
 @pytest.mark.parametrize(
@@ -23,3 +25,16 @@ def test_a_program_is_called_by_its_script(command: list[str], name: str) -> Non
 def test_numbers_in_a_row_are_a_range() -> None:
     assert ranges([3, 0, 1, 2, 8]) == "0-3, 8"
     assert ranges([]) == ""
+
+
+UNSEEN = "\x7f\x85\x9b\u00ad\u061c\u200b\u200e\u2028\u2029\u202e\u2066\u3164\ufeff\U000e0041"
+
+
+@pytest.mark.parametrize("char", UNSEEN, ids=lambda char: f"U+{ord(char):04X}")
+def test_json_has_escapes_for_what_steers_or_is_not_seen(char: str) -> None:
+    text = json.dumps({f"a{char}": f"é – 数 {char}"}, ensure_ascii=False)
+    shown = escape_json(text)
+    assert char not in shown
+    assert "é – 数" in shown
+    assert json.loads(shown) == json.loads(text)
+    assert escape_json(shown) == shown

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.errors import UsageError
 
 
@@ -55,6 +55,6 @@ def autopsy(
         autopsy_of_dumps(log_dir, TERMINAL) if log_dir else autopsy_of_process(pid or 0, TERMINAL)
     )
     if as_json:
-        typer.echo(verdict.model_dump_json(indent=1))
+        print_json(verdict.model_dump_json(indent=1))
     else:
         print_autopsy(verdict, result_console())

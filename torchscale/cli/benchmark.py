@@ -19,7 +19,7 @@ from torchscale.cli.options import (
     config_values,
     known_options,
 )
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import Rerun
 from torchscale.errors import UsageError
@@ -166,7 +166,12 @@ def benchmark(
         _show_plan(result, as_json=as_json)
         return
     experiment, cluster, token = join_cluster(
-        named.experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+        named.experiment,
+        nodes=nnodes,
+        node_rank=node_rank,
+        master=master,
+        token_file=token_file,
+        observer=TERMINAL,
     )
     if cluster is not None and ahead is not None:
         ahead.close()  # nodes of a cluster run launches together
@@ -192,7 +197,10 @@ def benchmark(
 def _show_config(experiment: Experiment, *, as_json: bool) -> None:
     from torchscale.config.dump import to_json, to_yaml  # noqa: PLC0415 - a run does not need it
 
-    typer.echo(to_json(experiment) if as_json else to_yaml(experiment), nl=False)
+    if as_json:
+        print_json(to_json(experiment))
+    else:
+        typer.echo(to_yaml(experiment), nl=False)
 
 
 def _show_plan(result: DryRun, *, as_json: bool) -> None:
@@ -200,7 +208,7 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
     from torchscale.report.terminal.plan import print_plan  # noqa: PLC0415
 
     if as_json:
-        typer.echo(
+        print_json(
             plan_json(result.planned.plan, result.forecast, result.progress, result.estimate)
         )
     else:
@@ -235,7 +243,7 @@ def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool
 
     failed = outcome.failed()
     if as_json:
-        typer.echo(summary_json(outcome.summary))
+        print_json(summary_json(outcome.summary))
     else:
         print_results(outcome.summary, result_console())
         print_failures(failed, outcome.cells_to_run, outcome.directory, result_console())

@@ -16,7 +16,7 @@ from torchscale.cli.command import (
     words_of,
 )
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parsing import parse_seconds, share
 from torchscale.errors import UsageError
 
@@ -197,7 +197,10 @@ def bisect(
     from torchscale.bisect import run  # noqa: PLC0415
 
     outcome = run.bisect(request, observer=TERMINAL, on_line=TERMINAL.note)
-    again = f"{same_command(context, without=('--json',))} -- {shlex.join(request.command)}"
+    from torchscale.util.redaction import redact_arguments  # noqa: PLC0415
+
+    program = shlex.join(redact_arguments(request.command))
+    again = f"{same_command(context, without=('--json',))} -- {program}"
     _show(outcome, again, as_json=as_json)
     if any(entry.state == "failed" for entry in outcome.state.launches):
         TERMINAL.note(f"What launches printed: {request.folder}/launches")
@@ -266,7 +269,7 @@ def _show_plan(request: BisectRequest, *, as_json: bool) -> None:
     with TERMINAL.status("Playing bisections on made-up noise"):
         plan = plan_of(request)
     if as_json:
-        typer.echo(plan.model_dump_json(indent=1))
+        print_json(plan.model_dump_json(indent=1))
     else:
         print_plan(plan, result_console())
 
@@ -276,6 +279,6 @@ def _show(outcome: BisectOutcome, again: str, *, as_json: bool) -> None:
 
     result = outcome.export(again)
     if as_json:
-        typer.echo(result.model_dump_json(indent=1))
+        print_json(result.model_dump_json(indent=1))
     else:
         print_bisection(result, result_console())

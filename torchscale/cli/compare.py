@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.options import BaselinesOption, Several
-from torchscale.cli.output import TERMINAL, message_console, note, result_console, status
+from torchscale.cli.output import (
+    TERMINAL,
+    message_console,
+    note,
+    print_json,
+    result_console,
+    status,
+)
 from torchscale.cli.parsing import is_price, listed, members, number, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, CompareFormat, FailOn, MatchKey, Metric
@@ -273,7 +280,7 @@ def _write(
 ) -> None:
     """Print and write what was compared, in the formats that were asked for."""
     if as_json:
-        typer.echo(render(CompareFormat.JSON), nl=False)
+        print_json(render(CompareFormat.JSON).decode())
         printed: tuple[CompareFormat, ...] = (CompareFormat.TERMINAL,)
         if output is None:
             printed = (CompareFormat.TERMINAL, CompareFormat.JSON)
@@ -328,7 +335,7 @@ def _save(
             "cells": cells,
             "measured_cells": saved.measured_cells,
         }
-        typer.echo(json.dumps(content, indent=1))
+        print_json(json.dumps(content, indent=1))
     note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.command import Group, words_of
-from torchscale.cli.output import result_console
+from torchscale.cli.output import print_json, result_console
 from torchscale.config.choices import CatalogKind, ResultSchema
 from torchscale.errors import UsageError
 
@@ -47,13 +47,13 @@ def docs(
     if words:
         text = read_page(words[0])
         if as_json:
-            typer.echo(json.dumps({"page": words[0], "text": text}, ensure_ascii=False))
+            print_json(json.dumps({"page": words[0], "text": text}, ensure_ascii=False))
         else:
             typer.echo(text, nl=False)
         return
     if as_json:
         pages = [{"page": name, "title": title} for name, title in list_pages()]
-        typer.echo(json.dumps(pages, indent=1, ensure_ascii=False))
+        print_json(json.dumps(pages, indent=1, ensure_ascii=False))
         return
     console = result_console()
     for name, title in list_pages():
@@ -82,7 +82,7 @@ def names(
     kinds = list(CatalogKind) if kind is None else [kind]
     rows = {one.value: catalog_rows(one) for one in kinds}
     if as_json:
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_json(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     for title, entries in rows.items():
         print_catalog(title, entries, result_console())
@@ -113,9 +113,9 @@ def schema(
     from torchscale.read.schemas import config_schema, results_schema  # noqa: PLC0415 - `--help` does not need it
 
     if name == "config":
-        typer.echo(config_schema())
+        print_json(config_schema())
         return
     known = {each.value: each for each in ResultSchema}
     if name not in known:
         raise UsageError(f"there is no schema {name!r}", hint=f"one of: config, {', '.join(known)}")
-    typer.echo(results_schema(known[name]))
+    print_json(results_schema(known[name]))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, message_console, result_console, status
+from torchscale.cli.output import TERMINAL, message_console, print_json, result_console, status
 from torchscale.cli.parsing import listed, members, share
 from torchscale.cli.rendering import refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, Metric
@@ -94,7 +94,7 @@ def history(
     )
     report = run.history(directories or (), db, rules, TERMINAL)
     if as_json:
-        typer.echo(run.history_json(report))
+        print_json(run.history_json(report))
     else:
         print_history(report, result_console())
     if html is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.errors import UsageError
 
 DEFAULT_FILE = Path("benchmark_config.yaml")
@@ -150,4 +150,4 @@ def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
 
 
 def _print_json(content: object) -> None:
-    typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+    print_json(json.dumps(content, indent=1, ensure_ascii=False))

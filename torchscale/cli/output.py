@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchscale.util.text import strip_control
+import typer
+
+from torchscale.util.text import escape_json, strip_control
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,14 +108,24 @@ def detail(text: str) -> None:
         message_console().print(text, markup=False, style="dim", soft_wrap=True)
 
 
+def print_json(text: str) -> None:
+    """A JSON document on standard output: the only way there, so that none steers the terminal."""
+    typer.echo(escape_json(text.removesuffix("\n")))
+
+
 def print_error(error: TorchscaleError) -> None:
     """``error: …`` and, where there is one, ``hint: …``; never a traceback."""
     console = message_console()
     console.print("[bold red]error:[/bold red] ", end="")
     console.print(error.message, markup=False, soft_wrap=True)
     if error.hint:
+        from rich.text import Text  # noqa: PLC0415 - as above
+
+        from torchscale.util.redaction import hide_secrets  # noqa: PLC0415
+
         console.print("[bold]hint:[/bold] ", end="")
-        console.print(error.hint, markup=False, soft_wrap=True)
+        # As we wrote it, which a Text is that the console leaves alone.
+        console.print(Text(strip_control(hide_secrets(error.hint))), soft_wrap=True)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, message_console, result_console, status
+from torchscale.cli.output import TERMINAL, message_console, print_json, result_console, status
 from torchscale.cli.parsing import integers
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import ReportFormat
@@ -109,7 +109,7 @@ def predict(
             run.render_predictions(report, kind), f"predict.{kind.value}", Path(), output
         )
     if as_json:
-        typer.echo(run.predictions_json(report))
+        print_json(run.predictions_json(report))
     elif output != "-":
         print_predictions(report, result_console())
     for text in report.notes:

@@ -14,7 +14,7 @@ from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
 from torchscale.util.extras import require
 from torchscale.util.files import atomic_write_bytes
-from torchscale.util.text import strip_control
+from torchscale.util.text import escape_json, strip_control
 
 F = TypeVar("F", bound=Enum)
 
@@ -116,6 +116,8 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
         UsageError: a PDF is to go to the terminal.
         OutputError: it could not be written.
     """
+    if name.endswith(".json"):
+        rendered = escape_json(rendered.decode()).encode()
     if output == "-":
         if name.endswith(".pdf"):
             raise UsageError("a PDF does not go to the terminal", hint="name a file with --output")

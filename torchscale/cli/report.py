@@ -10,7 +10,7 @@ import typer
 
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, result_console, status
+from torchscale.cli.output import TERMINAL, print_json, result_console, status
 from torchscale.cli.parsing import is_price, members
 from torchscale.cli.rendering import (
     chosen_formats,
@@ -212,10 +212,12 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
     """
     named = [*words, *([option] if option is not None else [])]
     if len(named) > 1:
+        from torchscale.util.redaction import redact_arguments  # noqa: PLC0415 - compiles many patterns
+
         texts = [str(path) for path in named]
         raise UsageError(
             f"one run at a time, not {len(named)}",
-            hint=shlex.join(["torchscale", "compare", *texts]),
+            hint=shlex.join(["torchscale", "compare", *redact_arguments(texts)]),
         )
     if named and latest:
         raise UsageError(
@@ -254,7 +256,7 @@ def _write_reports(
             )
         of_run = read_report(source, observer=TERMINAL)
         if as_json:
-            typer.echo(of_run.cell_json(cell))
+            print_json(of_run.cell_json(cell))
         else:
             of_run.print_cell(cell, result_console())
         return
@@ -267,7 +269,7 @@ def _write_reports(
         )
     report = read_report(source, price=price, observer=TERMINAL)
     if as_json:
-        typer.echo(report.render(ReportFormat.JSON), nl=False)
+        print_json(report.render(ReportFormat.JSON).decode())
         asked = bool(formats) or output is not None or summary or open_after
         chosen = [kind for kind in chosen if asked and kind is not ReportFormat.TERMINAL]
     written = []

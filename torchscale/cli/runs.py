@@ -10,7 +10,7 @@ import typer
 
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import BaselinesOption
-from torchscale.cli.output import TERMINAL, note, result_console
+from torchscale.cli.output import TERMINAL, note, print_json, result_console
 from torchscale.errors import UsageError
 
 app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[DIR | COMMAND]")
@@ -47,7 +47,7 @@ def runs(
         )
     entries = list_runs(Path(words[0]) if words else None, TERMINAL)
     if as_json:
-        typer.echo(runs_json(entries))
+        print_json(runs_json(entries))
         return
     rows = [
         (run.name, run.measured_at, run.state, run.done, run.planned, run.headline)
@@ -89,13 +89,13 @@ def baselines(
     if name is not None:
         results = read(name, directory)
         if as_json:
-            typer.echo(results.model_dump_json(indent=1))
+            print_json(results.model_dump_json(indent=1))
         else:
             print_result_set(results, result_console())
         return
     rows = baseline_rows(directory)
     if as_json:
-        typer.echo(baselines_json(rows))
+        print_json(baselines_json(rows))
     elif rows:
         print_baselines(rows, result_console())
     else:

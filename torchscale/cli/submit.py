@@ -11,7 +11,7 @@ import typer
 from typer.models import OptionInfo
 
 from torchscale.cli.options import ConfigArgument, config_arguments, known_options
-from torchscale.cli.output import TERMINAL
+from torchscale.cli.output import TERMINAL, print_json
 from torchscale.config.choices import SubmitEngine
 
 _SLURM = "Slurm"
@@ -226,13 +226,16 @@ def submit(
         for text in prepared.by_hand:
             TERMINAL.note(text)
         rendered = prepared.render()
-        typer.echo(
-            json.dumps({"engine": engine.value, "job": rendered}) if as_json else rendered,
-            nl=as_json,
-        )
+        if as_json:
+            print_json(json.dumps({"engine": engine.value, "job": rendered}))
+        else:
+            typer.echo(rendered, nl=False)
         return
     job = prepared.submit()
-    typer.echo(json.dumps(asdict(job)) if as_json else job.job_id)
+    if as_json:
+        print_json(json.dumps(asdict(job)))
+    else:
+        typer.echo(job.job_id)
     TERMINAL.note(f"Submitted job {job.job_id}. Results: {job.results}. Log: {job.log}")
     if wait:
         raise typer.Exit(run.follow(prepared, job, TERMINAL.note))

@@ -15,7 +15,7 @@ from torchscale.cli.options import (
     config_values,
     known_options,
 )
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import TuningAxis
@@ -138,7 +138,7 @@ def _show(outcome: TuneOutcome, *, as_json: bool) -> None:
     from torchscale.tune.tables import print_tuning  # noqa: PLC0415 - `--help` does not need it
 
     if as_json:
-        typer.echo(outcome.export().model_dump_json(indent=1))
+        print_json(outcome.export().model_dump_json(indent=1))
     else:
         print_tuning(outcome.export(), outcome.title, result_console())
     for note in outcome.notes:

@@ -14,7 +14,7 @@ from torchscale.cli.options import (
     Several,
     TokenFileOption,
 )
-from torchscale.cli.output import TERMINAL, note, result_console
+from torchscale.cli.output import TERMINAL, note, print_json, result_console
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
@@ -184,7 +184,7 @@ def validate(
     from torchscale.measure.validation.fleet_steps import FleetOptions  # noqa: PLC0415
 
     cluster, token = fleet.join_fleet(
-        nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+        nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file, observer=TERMINAL
     )
     if cluster is not None:
         if bundle is not None:
@@ -246,10 +246,10 @@ def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, br
     from torchscale.report.text.validation import one_line  # noqa: PLC0415
 
     if as_json:
-        typer.echo(outcome.validation.model_dump_json(indent=1))
+        print_json(outcome.validation.model_dump_json(indent=1))
         return
     if brief:
-        typer.echo(one_line(outcome.validation))
+        result_console().print(one_line(outcome.validation), markup=False, soft_wrap=True)
         return
     print_validation(outcome.validation, result_console())
     if fix_hints:
@@ -263,7 +263,7 @@ def _verify(path: Path, *, as_json: bool) -> ExitCode:
 
     found = verify_bundle(path)
     if as_json:
-        typer.echo(found.model_dump_json(indent=1))
+        print_json(found.model_dump_json(indent=1))
     else:
         print_bundle(found, result_console())
     if found.verified:
@@ -275,10 +275,10 @@ def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool, brief:
     from torchscale.nodes.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
 
     if as_json:
-        typer.echo(outcome.validation.model_dump_json(indent=1))
+        print_json(outcome.validation.model_dump_json(indent=1))
         return
     if brief:
-        typer.echo(outcome.validation.verdict)
+        result_console().print(outcome.validation.verdict, markup=False, soft_wrap=True)
         return
     print_fleet(outcome.validation, result_console())
     if fix_hints:

@@ -13,7 +13,7 @@ import typer
 
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, message_console, result_console
+from torchscale.cli.output import TERMINAL, message_console, print_json, result_console
 from torchscale.cli.parsing import is_price, parse_seconds
 from torchscale.errors import ProgramExit, TorchscaleError, UsageError
 from torchscale.util.text import program_name
@@ -165,7 +165,7 @@ def _summarize(program: EndedProgram, *, as_json: bool) -> None:
         return
     report, problem = watched.report, keep_run(watched)
     if as_json:
-        typer.echo(report.model_dump_json(indent=1))
+        print_json(report.model_dump_json(indent=1))
     else:
         print_watch(report, message_console())
         if _is_written(watched.directory, report.seconds):
@@ -232,7 +232,7 @@ def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> None:
 
     report = read_watch(run_by_name(Path(words[0])), cost)
     if as_json:
-        typer.echo(report.model_dump_json(indent=1))
+        print_json(report.model_dump_json(indent=1))
     else:
         print_watch(report, result_console())
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from torchscale.errors import OutputError
 from torchscale.util.redaction import redact_model
+from torchscale.util.text import escape_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -135,7 +136,7 @@ def atomic_write_model(path: Path, model: BaseModel, *, durable: bool = True) ->
     text = cleaned.model_dump_json(indent=1)
     if len(text) > _LARGEST_INDENTED:
         text = cleaned.model_dump_json()
-    atomic_write_text(path, f"{text}\n", durable=durable)
+    atomic_write_text(path, f"{escape_json(text)}\n", durable=durable)
 
 
 def make_directory(path: Path) -> None:

@@ -18,6 +18,27 @@ def strip_control(text: str, *, keep: str = "") -> str:
     return re.sub(_CONTROL, lambda match: match[0] if match[0] in keep else "\ufffd", text)
 
 
+def escape_json(text: str) -> str:
+    """A JSON document with escapes in place of characters that steer a terminal or that nobody
+    sees: controls, changes of direction, characters without width, separators of lines and
+    paragraphs. It stands for the same values."""
+    if text.isascii() and "\x7f" not in text:
+        return text  # JSON itself escapes the others
+    return re.sub(r"[^\x00-\x7e]", _escaped, text)
+
+
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
+"""Letters and marks that show nothing; Python calls them printable."""
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    if char.isprintable() and char not in _UNSEEN:
+        return char
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
 def one_line(text: str) -> str:
     """``text`` with escapes in place of line breaks and terminal control characters."""
     if text.isprintable():

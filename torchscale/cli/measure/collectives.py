@@ -19,7 +19,7 @@ from torchscale.cli.options import (
     config_values,
     known_options,
 )
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parsing import counts, listed
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.errors import UsageError
@@ -148,7 +148,12 @@ def collectives(
         "measure collectives", values, context.args, known_options=known_options(context)
     )
     experiment, cluster, token = join_cluster(
-        experiment, nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file
+        experiment,
+        nodes=nnodes,
+        node_rank=node_rank,
+        master=master,
+        token_file=token_file,
+        observer=TERMINAL,
     )
     if cluster is not None and not cluster.is_leader:
         raise typer.Exit(follow(experiment, cluster, token, TERMINAL, plan_machine))
@@ -156,7 +161,7 @@ def collectives(
         experiment, output_dir=output_dir, observer=TERMINAL, cluster=cluster, token=token
     )
     if as_json:
-        typer.echo(ceilings_json(outcome.shown))
+        print_json(ceilings_json(outcome.shown))
     else:
         print_collectives(outcome.shown, result_console())
         TERMINAL.results(outcome.directory)

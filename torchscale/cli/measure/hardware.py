@@ -14,7 +14,7 @@ from torchscale.cli.options import (
     config_values,
     known_options,
 )
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parsing import integers, listed
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.util.optional import optional
@@ -94,7 +94,7 @@ def hardware(
     )
     outcome = measure_hardware(experiment, output_dir=output_dir, observer=TERMINAL)
     if as_json:
-        typer.echo(ceilings_json(outcome.cells))
+        print_json(ceilings_json(outcome.cells))
     else:
         print_hardware(outcome.cells, result_console())
         TERMINAL.results(outcome.directory)

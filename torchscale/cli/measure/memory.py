@@ -13,7 +13,7 @@ from torchscale.cli.options import (
     config_values,
     known_options,
 )
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.workload import (
     BatchOption,
     CountOption,
@@ -120,7 +120,7 @@ def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) 
 
     outcome = measure_memory(experiment, output_dir=output_dir, observer=TERMINAL)
     if as_json:
-        typer.echo(ceilings_json(outcome.cells))
+        print_json(ceilings_json(outcome.cells))
     else:
         print_memory(outcome.cells, result_console())
         TERMINAL.results(outcome.directory)
@@ -141,7 +141,7 @@ def _find_max_batch(
         on_trial=lambda trial: TERMINAL.note(trial_line(trial.cell, trial.record)),
     )
     if as_json and not outcome.interrupted:
-        typer.echo(outcome.to_json())
+        print_json(outcome.to_json())
     elif not outcome.interrupted:
         console = result_console()
         print_max_batch(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.config.choices import WindowChoice
 
 
@@ -93,7 +93,7 @@ def analyze(
         observer=TERMINAL,
     )
     if as_json:
-        typer.echo(analysis.model_dump_json(indent=1))
+        print_json(analysis.model_dump_json(indent=1))
         return
     print_analysis(analysis, result_console())
     if what_if:

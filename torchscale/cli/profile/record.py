@@ -14,7 +14,7 @@ import typer
 
 from torchscale.cli.command import COMMAND_KEY, overrides_of, words_of
 from torchscale.cli.options import JsonOption, config_values, known_options
-from torchscale.cli.output import TERMINAL, is_quiet, print_error, result_console
+from torchscale.cli.output import TERMINAL, is_quiet, print_error, print_json, result_console
 from torchscale.cli.parsing import parse_delay, parse_seconds
 from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import ProfileTarget, ToolChoice
@@ -261,7 +261,7 @@ def _show(outcome: ProfileOutcome, target: ProfileTarget, *, as_json: bool) -> N
 
     analysis = outcome.analysis
     if as_json:
-        typer.echo(analysis.model_dump_json(indent=1))
+        print_json(analysis.model_dump_json(indent=1))
         return
     print_analysis(analysis, result_console(), target)
     TERMINAL.note(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL
+from torchscale.cli.output import TERMINAL, print_json
 
 
 def strip(
@@ -36,7 +36,7 @@ def strip(
         left_out = [
             {"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables
         ]
-        typer.echo(json.dumps({"file": str(output), "left_out": left_out}, indent=1))
+        print_json(json.dumps({"file": str(output), "left_out": left_out}, indent=1))
     TERMINAL.note(f"Wrote {output} {'without:' if tables else 'with all that the export holds'}")
     for table in tables:
         TERMINAL.note(f"  {table.name}: {table.rows - table.kept:,} of {plural(table.rows, 'row')}")

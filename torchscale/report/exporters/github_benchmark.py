@@ -10,6 +10,7 @@ import json
 
 from torchscale.errors import UsageError
 from torchscale.report.exporters.figure import Exported, ExportedCell, ExportedRun, Figure
+from torchscale.util.text import escape_json
 
 _BETTER = {True: "more", False: "less"}
 
@@ -45,7 +46,9 @@ def render_direction(run: ExportedRun, *, higher_is_better: bool) -> Exported:
             f"{run.name}: no cell has a figure of which {better} is better{left_out}",
             hint="`torchscale report` shows how each cell ended",
         )
-    return Exported(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", tuple(notes))
+    return Exported(
+        escape_json(json.dumps(entries, indent=1, ensure_ascii=False)) + "\n", tuple(notes)
+    )
 
 
 def _entry(cell: ExportedCell, figure: Figure) -> dict[str, str | float]:

@@ -298,11 +298,11 @@ def _canonical(
 def _plain_errors() -> Iterator[None]:
     """Errors of arguments without the words of the library that found them, and without secrets:
     they quote what was typed."""
-    from torchscale.util.redaction import redact_text  # noqa: PLC0415 - compiles many patterns
-
     try:
         yield
     except _ArgumentError as error:
+        from torchscale.util.redaction import redact_text  # noqa: PLC0415 - compiles many patterns
+
         error.message = redact_text(error.message.removeprefix("Value error, "))
         raise
 

@@ -343,20 +343,23 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60, help="Of each kind of file.")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", type=int, help="The case of this number alone.")
+    parser.add_argument("--kind", choices=FILES, action="append", help="Of file; default: all.")
     options = parser.parse_args()
     cases = [
-        case for case in drawn(options.count, options.seed) if options.only in (None, case.number)
+        case
+        for case in drawn(options.count, options.seed)
+        if options.only in (None, case.number) and case.kind in (options.kind or FILES)
     ]
     bad = 0
     with tempfile.TemporaryDirectory(prefix="torchscale-damages-") as scratch:
         jobs = make_jobs(Path(scratch))
-        for case in cases:
+        for done, case in enumerate(cases, 1):
             problems = problems_of(case, jobs, Path(scratch, "case"), options.seed)
             bad += bool(problems)
             for problem in problems:
                 _tell(f"{case}: {problem}")
-            if case.number % 50 == 49:
-                _tell(f"{case.number + 1} of {len(cases)}: {bad} bad")
+            if done % 50 == 0:
+                _tell(f"{done} of {len(cases)}: {bad} bad")
     _tell(f"{len(cases)} cases, {bad} bad, seed {options.seed}")
     return bool(bad)
 

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 SITE = Path(__file__).parents[2] / "torchscale" / "worker" / "watch" / "site"
-BOUND_SECONDS = 40.0
+BOUND_SECONDS = 60.0
 """A program takes less than five seconds; one that does not end has been held up."""
 STDIN = "what the program reads\n"
 _OWN = re.compile(r"(note: |[\d,]+ steps? |No step was seen|$)")

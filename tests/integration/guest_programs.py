@@ -1431,3 +1431,19 @@ print(codes, train())
 """,
     ),
 ]
+
+_IN_CAMPAIGN = (
+    *("a pool by spawn", "torch's own start of processes", "pools of concurrent.futures"),
+    *("forks while it trains", "leads a session", "uses up its core time", "development mode"),
+    *("starts with closed stdin", "has no memory left", "may write no file, SIG_IGN"),
+    *("LOCAL_RANK is x", "RANK is -1", "clears the environment later", "fails within a step"),
+    *("the first import of torch fails", "optimizers of its own", "leaves by _exit"),
+)
+"""Programs with torch that are like others here: two imports of torch take six seconds of a core."""
+ALWAYS = [
+    *(guest for guest in TORCH_GUESTS if guest.name not in _IN_CAMPAIGN),
+    *START_GUESTS,
+    *EXIT_GUESTS,
+    *SIGNAL_GUESTS,
+]
+CAMPAIGN = [*(guest for guest in TORCH_GUESTS if guest.name in _IN_CAMPAIGN), *CAMPAIGN_GUESTS]

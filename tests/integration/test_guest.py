@@ -10,13 +10,7 @@ import pytest
 from tests.campaign import cases
 
 from .faults import can_unshare
-from .guest_programs import (
-    CAMPAIGN_GUESTS,
-    EXIT_GUESTS,
-    SIGNAL_GUESTS,
-    START_GUESTS,
-    TORCH_GUESTS,
-)
+from .guest_programs import ALWAYS, CAMPAIGN
 from .guests import Guest, check_same, run_guest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(150)]
@@ -24,7 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(150)]
 
 @pytest.mark.parametrize(
     "guest",
-    cases([*TORCH_GUESTS, *START_GUESTS, *EXIT_GUESTS, *SIGNAL_GUESTS], CAMPAIGN_GUESTS),
+    cases(ALWAYS, CAMPAIGN),
     ids=lambda guest: guest.name,
 )
 def test_a_watched_program_behaves_as_if_it_were_not(guest: Guest, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ class WatchKills:
                 stdout=said,
                 stderr=said,
             )
+        _await_start(process)
         try:
             return False, process.wait(after)
         except subprocess.TimeoutExpired:
@@ -110,6 +111,15 @@ class WatchKills:
             process.kill()
             process.wait()
             return was_hit, None
+
+
+def _await_start(watch: subprocess.Popen[bytes]) -> None:
+    """Until watch has started the program, or ended: moments count from then on."""
+    deadline = time.monotonic() + ENDED_SECONDS
+    while watch.poll() is None and time.monotonic() < deadline:
+        if psutil.Process(watch.pid).children():
+            return
+        time.sleep(0.01)
 
 
 def _kill(watch: int, victim: str, chance: random.Random) -> bool:

@@ -18,11 +18,12 @@ from torchscale.util.interpreter import script_command
 
 _OTHERS = {
     *(signal.SIGKILL, signal.SIGSTOP),  # nobody sees them
-    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),  # a terminal's, to the group
-    *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH),  # they end nothing
+    signal.SIGCHLD,  # of a process that this one started
     *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL),  # a fault of this process
     *(signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS, signal.SIGPIPE, signal.SIGXFSZ),
 }
+_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_END_NOTHING = {signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
 _WITNESS = Path(__file__).with_name("group_witness.py")
 _SENDING_SECONDS = 0.05
 """In which who sends a signal to each process of a job by itself, as Slurm and systemd do, comes from
@@ -98,8 +99,14 @@ class Relay:
         del frame
         if self._is_closed:
             return
-        if self._is_over:
+        if not self._is_over:
+            self._pass_on(number)
+        elif number not in _STOPS | _END_NOTHING:
             raise ProgramOverError
+        if number in _STOPS:
+            os.kill(os.getpid(), signal.SIGSTOP)  # as without this handler
+
+    def _pass_on(self, number: int) -> None:
         if self._program is None:
             self._waiting.append(number)
         elif not self._reached_the_group(number):

@@ -22,6 +22,7 @@ A request in ``hang/`` is answered there with the stacks of this process and its
 
 from __future__ import annotations
 
+import _thread
 import array
 import atexit
 import contextlib
@@ -136,7 +137,8 @@ class Collector:
         self._busy = threading.Lock()
         self._is_paused = False
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._has_thread = False
+        self._has_ended = threading.Event()
         self._recorder: Recorder | None = None
         self._sampler = Sampler()
         self._folder: Path | None = None
@@ -194,7 +196,7 @@ class Collector:
 
     def pause(self) -> None:
         """Before a fork: have the thread hold no lock."""
-        if self._thread is not None:
+        if self._has_thread:
             self._is_paused = self._busy.acquire(timeout=_FORK_SECONDS)
 
     def go_on(self) -> None:
@@ -253,9 +255,10 @@ class Collector:
         self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
         facts.claim_rank()
         self.marks.start()
-        self._thread = threading.Thread(target=self._run, name="torchscale-watch", daemon=True)
         with _no_signals():
-            self._thread.start()
+            # Not one of ``threading``'s: the program lists, traces and waits for those.
+            _thread.start_new_thread(self._run, ())
+        self._has_thread = True
         _at_exit(self._finish)
 
     def _open(self) -> None:
@@ -268,7 +271,14 @@ class Collector:
         self._write_facts("running")
 
     def _run(self) -> None:
-        """The thread: samples, reads what is urgent, writes."""
+        """The thread."""
+        try:
+            self._work()
+        finally:
+            self._has_ended.set()
+
+    def _work(self) -> None:
+        """Sample, read what is urgent, write, until the process ends."""
         self._guarded(self._open)
         flushed = beat(_FLUSH_SECONDS)
         while not self._has_failed:
@@ -297,10 +307,10 @@ class Collector:
 
     def _finish(self) -> None:
         """As the process ends: have the thread write the last of it."""
-        if self._is_over or self._thread is None:
+        if self._is_over or not self._has_thread:
             return
         self._ends.set()
-        self._thread.join(_LAST_FLUSH_SECONDS)
+        self._has_ended.wait(_LAST_FLUSH_SECONDS)
         self._stop()
 
     def _drain(self) -> None:

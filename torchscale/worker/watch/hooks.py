@@ -87,6 +87,8 @@ def watch_passes(marks: Marks) -> None:
 
         @functools.wraps(forward)
         def noting(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
+            if torch.compiler.is_compiling():
+                return forward(self, *args, **options)  # type: ignore[no-untyped-call]
             marks.note(REPLICATED)
             try:
                 return forward(self, *args, **options)  # type: ignore[no-untyped-call]
@@ -162,6 +164,8 @@ def watch_modes(marks: Marks) -> None:
 
     @functools.wraps(original)
     def noting(self: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
+        if torch.compiler.is_compiling():  # this is traced, and is no moment
+            return original(self, mode)
         if not _is_within_itself(sys._getframe()):
             marks.note(EVALUATION if mode is False else TRAINING)
         try:

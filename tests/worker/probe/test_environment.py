@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.repositories import commits, everything
 from torchscale.schema.node.environment import Environment
 from torchscale.util.secret_names import REDACTED
+from torchscale.util.git import run_git
+from torchscale.util.processes.subprocesses import Finished
 from torchscale.worker.probe import environment
 from torchscale.worker.probe.environment import (
     collect_environment,
@@ -79,6 +83,42 @@ def test_the_branch_of_the_directory_or_the_one_that_ci_names(
     assert collect_environment().git_branch == "main"
     monkeypatch.chdir("/")
     assert collect_environment().git_branch is None
+
+
+def test_the_checkout_is_that_of_the_directory_and_its_index_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a hook, variables name the user's repository, which may be another one."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    commits(tmp_path / "here", "print(1)\n", "print(2)\n")
+    commits(tmp_path / "other", "print(3)\n")
+    monkeypatch.chdir(tmp_path / "here" / "job")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    os.utime("train.py", (1, 1))  # git would note it in the index
+    before = everything(tmp_path)
+    found = collect_environment()
+    assert (found.git_commit, found.git_branch) == (
+        git(tmp_path / "here", "--git-dir=.git", "rev-parse", "HEAD"),
+        "main",
+    )
+    assert everything(tmp_path) == before
+
+
+def test_a_checkout_that_takes_too_long_to_look_at_has_a_branch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits(tmp_path, "print(1)\n")
+    monkeypatch.chdir(tmp_path)
+
+    def status_hangs(directory: Path, *words: str, timeout_seconds: float) -> Finished:
+        if words[0] == "status":
+            return Finished(-15, "", "", timed_out=True, seconds=timeout_seconds)
+        return run_git(directory, *words, timeout_seconds=60)
+
+    monkeypatch.setattr(environment, "run_git", status_hangs)
+    found = collect_environment()
+    assert (found.git_commit, found.git_branch) == (None, "main")
 
 
 @pytest.mark.parametrize(

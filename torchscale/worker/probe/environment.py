@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import runpy
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -17,15 +16,16 @@ from pathlib import Path
 
 import psutil
 
+from torchscale.errors import MachineError
 from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
 from torchscale.util.cpu import cpu_name
+from torchscale.util.git import run_git
 from torchscale.util.redaction import redact
 from torchscale.util.text import shown_bytes
 from torchscale.version import __version__
 
 _GIT_SECONDS = 5.0
-"""`git describe` takes milliseconds, but can hang on a network file system; the commit is
-optional."""
+"""`git status` takes milliseconds, but can hang on a network file system; the commit is optional."""
 _BRANCH_VARIABLES = (
     "GITHUB_HEAD_REF",
     "GITHUB_REF_NAME",
@@ -48,6 +48,7 @@ def collect_environment() -> Environment:
         from torchscale.worker.probe.devices import collect_devices  # noqa: PLC0415 - imports torch
 
         devices = collect_devices()
+    commit, branch = _checkout(os.environ)
     return Environment(
         hostname=platform.node(),
         system=f"{platform.system()} {platform.release()}",
@@ -58,8 +59,8 @@ def collect_environment() -> Environment:
         devices=devices,
         cuda_available=any(device.kind == "cuda" for device in devices),
         env=relevant_variables(os.environ),
-        git_commit=_git_commit(),
-        git_branch=_git_branch(os.environ),
+        git_commit=commit,
+        git_branch=branch,
     )
 
 
@@ -116,17 +117,29 @@ def _installed_version(package: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
-    """Commit of the working directory, marked ``-dirty`` when files differ from it."""
-    return _git("describe", "--always", "--dirty", "--abbrev=40", "--match=")
+def _checkout(variables: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Commit of the working directory, marked ``-dirty`` when files differ from it, and its branch.
+    (``git describe --dirty`` would write the user's index.)"""
+    status = _git(
+        "status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no"
+    )
+    if status is None:  # no checkout, or its files take too long to look at
+        return None, _git("symbolic-ref", "--quiet", "--short", "HEAD")
+    lines = status.splitlines()
+    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# branch."))
+    commit, branch = headers.get("branch.oid"), headers.get("branch.head")
+    if commit == "(initial)":
+        commit = None
+    elif commit is not None and any(not line.startswith("#") for line in lines):
+        commit = f"{commit}-dirty"
+    if branch == "(detached)":
+        branch = _named_branch(variables)
+    return commit, branch
 
 
-def _git_branch(variables: Mapping[str, str]) -> str | None:
-    """Branch of the working directory. CI checks a commit out without its branch, and names it in a
-    variable."""
-    branch = _git("symbolic-ref", "--quiet", "--short", "HEAD")
-    if branch is not None or _git("rev-parse", "HEAD") is None:
-        return branch
+def _named_branch(variables: Mapping[str, str]) -> str | None:
+    """The branch of a detached checkout: CI checks a commit out without its branch, and names it in
+    a variable."""
     # Of a pull request GITHUB_REF_NAME is `12/merge`; GITHUB_HEAD_REF is its branch, and empty
     # elsewhere.
     named = (shown_bytes(variables.get(name, ""))[:_MAX_BRANCH] for name in _BRANCH_VARIABLES)
@@ -134,18 +147,10 @@ def _git_branch(variables: Mapping[str, str]) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """The line that git prints; ``None`` where there is no git or no checkout."""
-    command = ["git", *arguments]
+    """What git prints; ``None`` where there is no git or no checkout."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = run_git(Path(), *arguments, timeout_seconds=_GIT_SECONDS)
+    except MachineError:
         return None
     if done.returncode == 0:
         return done.stdout.strip() or None

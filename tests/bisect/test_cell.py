@@ -71,3 +71,9 @@ def test_a_launch_that_failed_says_why(tmp_path: Path) -> None:
 def test_a_run_without_launches_has_no_figure(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", run(gpu_counts=[1]).experiment)
     assert cell_seconds(tmp_path / "run") == (None, "no training cell was launched")
+
+
+def test_a_folder_that_cannot_be_read_is_a_launch_that_failed(tmp_path: Path) -> None:
+    seconds, reason = cell_seconds(tmp_path / "nothing")
+    assert seconds is None
+    assert "nothing" in reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def test_the_last_number_that_matches_counts() -> None:
     assert RATE.printed("rate: 0\n") is None
     assert RATE.printed("rate: .\n") is None
     assert RATE.printed("nothing") is None
+    assert RATE.printed(f"rate: {10**30}\n") is None
+    assert RATE.printed("rate: 0." + "0" * 30 + "1\n") is None
 
 
 @pytest.mark.parametrize(("pattern", "named"), [("(", "missing"), ("rate", "no group")])
@@ -111,3 +114,31 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     launcher = Launcher(("no-such-program",), Metric("wall"), tmp_path, 1.0, StopRequest())
     with pytest.raises(MachineError, match="cannot start no-such-program"):
         launcher.run(0, {"PATH": "/usr/bin"}, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+def test_what_is_in_the_place_of_a_log_is_removed_and_not_written_to(
+    tmp_path: Path, kind: str
+) -> None:
+    log, others = tmp_path / "logs" / "launch-003.log", tmp_path / "others"
+    log.parent.mkdir()
+    others.write_text("mine")
+    if kind == "pipe":
+        os.mkfifo(log)
+    elif kind == "link":
+        log.symlink_to(others)
+    else:
+        log.mkdir()
+    assert launch(tmp_path, "print('rate: 1')", RATE).value == 1
+    assert log.read_text() == "rate: 1\n"
+    assert others.read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_no_time_at_all_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock may not see the CPU time of what is soon done."""
+    monkeypatch.setattr("torchscale.bisect.launcher._cpu_seconds", lambda: 5.0)
+    done = launch(tmp_path, "", Metric("cpu"))
+    assert (done.value, done.state) == (None, "failed")
+    assert "too little to be timed" in done.reason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchscale.analysis.stats.series import geometric_mean
 from torchscale.analysis.training.throughput import mean_step_seconds
-from torchscale.errors import UsageError
+from torchscale.errors import StoreError, UsageError
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
@@ -45,13 +45,13 @@ def one_launch(command: Sequence[str], folder: Path) -> tuple[str, ...]:
 
 def cell_seconds(folder: Path) -> tuple[float | None, str]:
     """The mean step of the launch in a folder, of several cells their geometric mean; or ``None``
-    and why there is none.
-
-    Raises:
-        StoreError: the folder is no run.
-    """
+    and why there is none."""
     seconds = []
-    for cell in load_run(folder).cells:
+    try:
+        cells = load_run(folder).cells
+    except StoreError as error:
+        return None, error.message
+    for cell in cells:
         for record in cell.launches:
             if record.state is not State.OK:
                 return None, f"{record.state.value}: {record.reason}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import resource
@@ -16,6 +15,7 @@ from typing import Literal
 
 from torchscale.bisect.cell import cell_seconds, is_benchmark, one_launch
 from torchscale.bisect.program_steps import ProgramSteps
+from torchscale.bisect.state import LARGEST_FIGURE, LEAST_FIGURE
 from torchscale.errors import MachineError, UsageError
 from torchscale.launch.control import StopRequest
 from torchscale.util.files import make_directory, remove_tree
@@ -85,7 +85,7 @@ class Metric:
 
     def printed(self, text: str) -> float | None:
         """The last number that a program printed by the pattern, as it stands there; ``None`` for
-        none above 0."""
+        none that is a figure."""
         matches = list(re.finditer(self.pattern, text))
         if not matches:
             return None
@@ -93,7 +93,12 @@ class Metric:
             value = float(matches[-1][1].replace(",", ""))
         except (ValueError, AttributeError):
             return None
-        return value if math.isfinite(value) and value > 0 else None
+        return value if is_figure(value) else None
+
+
+def is_figure(value: float) -> bool:
+    """Whether a launch can have it: more than nothing, and no more than can be weighed."""
+    return LEAST_FIGURE <= value <= LARGEST_FIGURE
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,9 @@ class Launcher:
         if self._program(variables) is None:
             raise MachineError(f"cannot start {self.command[0]}: no such program")
         log = self.logs / f"launch-{number:03d}.log"
+        # Of a launch that was interrupted; a link or a pipe is no log of ours.
+        for earlier in (log, log.with_suffix("")):
+            remove_tree(earlier)
         if self.metric.name != "step" or self.is_cell:
             return self._run(log, variables, cwd, None)
         steps = ProgramSteps(self.command, log.with_suffix(""), self.launch_seconds)
@@ -169,7 +177,6 @@ class Launcher:
     ) -> Launch:
         command = self.command
         if self.is_cell:
-            remove_tree(log.with_suffix(""))  # of a launch that was interrupted
             program = self._program(variables) or command[0]
             command = one_launch((program, *command[1:]), log.with_suffix(""))
         is_measured: Callable[[], bool] = lambda: False  # noqa: E731 - the program ends by itself
@@ -210,7 +217,12 @@ class Launcher:
             value = cpu
         elif self.metric.name == "number":
             value = self.metric.printed(tail(log, _LOG_BYTES))
-            problem = f"printed no number above 0 that {self.metric.pattern!r} finds"
+            problem = (
+                f"printed no number from {LEAST_FIGURE:g} to {LARGEST_FIGURE:g} that "
+                f"{self.metric.pattern!r} finds"
+            )
+        if value is not None and not is_figure(value):
+            value, problem = None, f"its {self.metric.name} is {value:g} s, too little to be timed"
         if value is None:
             return Launch(None, "failed", problem, seconds)
         return Launch(value, "ok", "", seconds)

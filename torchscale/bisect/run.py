@@ -17,7 +17,7 @@ from torchscale.bisect.environment import Candidate
 from torchscale.bisect.launcher import LAUNCH_SECONDS, TIMEOUT_SECONDS, Launch, Launcher, Metric
 from torchscale.bisect.question import Question
 from torchscale.bisect.search import Ending, Limits, Search
-from torchscale.bisect.state import BisectState, LaunchEntry, read_state
+from torchscale.bisect.state import MOST_REASON, BisectState, LaunchEntry, read_state
 from torchscale.bisect.verdict import NOT_BUILT, describe, format_cost
 from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.launch.control import StopRequest
@@ -150,8 +150,9 @@ def recorded(request: BisectRequest) -> BisectOutcome:
     Raises:
         StoreError: the folder is of another question, or damaged.
     """
-    state = read_state(request.folder, request.digest) or _new_state(request)
-    search = Search(request.question.hypotheses, len(request.question.candidates), request.limits)
+    count = len(request.question.candidates)
+    state = read_state(request.folder, request.digest, count) or _new_state(request)
+    search = Search(request.question.hypotheses, count, request.limits)
     for entry in state.launches:
         if entry.state == "ok":
             _take(search, entry, request.metric)
@@ -308,7 +309,7 @@ class _Bisection:
             environment=environment,
             state=launch.state,
             value=launch.value,
-            reason=launch.reason,
+            reason=launch.reason[:MOST_REASON],
             seconds=launch.seconds,
             started_at=started_at,
             is_warmup=is_warmup,

@@ -91,7 +91,8 @@ def bisect(
         typer.Option("--error", metavar="SHARE", help="Probability of a wrong answer, at most."),
     ] = "5%",
     max_launches: Annotated[
-        int, typer.Option("--max-launches", metavar="N", min=6, help="Launches that count.")
+        int,
+        typer.Option("--max-launches", metavar="N", min=6, max=1000, help="Launches that count."),
     ] = 200,
     budget: Annotated[
         str | None,

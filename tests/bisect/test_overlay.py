@@ -10,6 +10,7 @@ import pytest
 from tests.bisect.wheels import write_wheel
 from torchscale.bisect.builder import Builder, Sources, variables_of
 from torchscale.bisect.environment import Environment
+from torchscale.bisect.overlay import link_torchscale
 
 pytestmark = pytest.mark.slow
 
@@ -51,3 +52,20 @@ def test_other_commands_have_an_environment_without_it(tmp_path: Path) -> None:
     assert without is not None
     assert without != with_it
     assert "No module named" in run(without, "python", "-c", "import torchscale").stderr
+
+
+@pytest.mark.parametrize("earlier", ["link", "file", "directory"])
+def test_links_of_an_earlier_installation_are_replaced(tmp_path: Path, earlier: str) -> None:
+    link_torchscale(tmp_path / "links")
+    package = tmp_path / "links" / "torchscale"
+    target = package.readlink()
+    package.unlink()
+    if earlier == "link":
+        package.symlink_to(tmp_path / "gone")
+    elif earlier == "file":
+        package.touch()
+    else:
+        package.mkdir()
+    link_torchscale(tmp_path / "links")
+    assert package.readlink() == target
+    assert not list((tmp_path / "links").glob("*.tmp"))

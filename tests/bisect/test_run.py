@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.bisect.wheels import write_versions, write_wheel
+from tests.repositories import commits
 from torchscale.bisect.builder import Builder, Built, Sources
 from torchscale.bisect.environment import Environment
 from torchscale.bisect.launcher import Launch, Launcher, Metric
@@ -20,7 +21,7 @@ from torchscale.bisect.question import ask, ask_versions
 from torchscale.bisect.run import BisectOutcome, BisectRequest, bisect, recorded
 from torchscale.bisect.search import Ending, Limits
 from torchscale.bisect.state import FILE
-from torchscale.errors import ExitCode, StoreError, UsageError
+from torchscale.errors import ExitCode, OutputError, StoreError, UsageError
 from torchscale.util.processes.subprocesses import wait_until
 
 SIX = ask_versions("demo=1.0,1.1,1.2,1.3,1.4,1.5")
@@ -252,6 +253,67 @@ def test_packages_come_from_somewhere(request_of_six: BisectRequest) -> None:
     assert not request_of_six.folder.exists()
 
 
+def test_a_full_disk_ends_it_and_is_no_property_of_a_version(
+    machine: FakeMachine, request_of_six: BisectRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.stop_after = 4
+    bisect(request_of_six)
+
+    def build(*_: object) -> Built:
+        raise OutputError("cannot build demo: the disk of /cache is full")
+
+    with monkeypatch.context() as full, pytest.raises(OutputError, match="is full"):
+        full.setattr(Builder, "build", build)
+        bisect(request_of_six)
+    assert len(recorded(request_of_six).state.launches) == 4
+    machine.stop_after = None
+    assert answer(bisect(request_of_six)) == [3]
+
+
+def test_what_is_built_again_is_told(
+    machine: FakeMachine, request_of_six: BisectRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(_: Builder, environment: Environment, cancelled: Callable[[], bool]) -> Built:
+        return replace(machine.build(environment, cancelled), note="built again, since it broke")
+
+    monkeypatch.setattr(Builder, "build", build)
+    lines: list[str] = []
+    bisect(request_of_six, on_line=lines.append)
+    assert lines.count("demo 1.0: built again, since it broke") == 1
+
+
+def test_a_long_reason_is_cut_and_can_be_read_again(
+    machine: FakeMachine, request_of_six: BisectRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del machine
+    failed = Launch(None, "failed", "x" * 100_000, 0.1)
+    monkeypatch.setattr(Launcher, "run", lambda *_: failed)
+    bisect(request_of_six)
+    assert {len(one.reason) for one in recorded(request_of_six).state.launches} == {2000}
+
+
+@pytest.mark.slow
+def test_launches_in_a_commit_see_their_own_repository_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "code"
+    program = "import os\nprint('n', 1 + sum(name in os.environ for name in ('GIT_DIR', 'GIT_INDEX_FILE')))\n"
+    commits(code, program, f"{program}#")
+    monkeypatch.setenv("GIT_DIR", str(code / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(code / ".git" / "index"))
+    outcome = bisect(
+        BisectRequest(
+            ask("git:v1", "git:v2", directory=code / "job"),
+            (sys.executable, "train.py"),
+            Metric("number", "n (.+)"),
+            cache=tmp_path / "cache",
+            directory=tmp_path / "folder",
+            limits=Limits(most_launches=6),
+        )
+    )
+    assert {one.value for one in outcome.state.launches} == {1.0}
+
+
 LOOPS = 2_000_000
 
 
@@ -300,7 +362,7 @@ def test_a_kill_loses_no_launch(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["answers"] == [["demo 1.1"]]
+    assert result["answers"] == [["demo 1.1"]], result["environments"]
     assert json.loads(state.read_text())["launches"][: len(kept)] == kept
 
 

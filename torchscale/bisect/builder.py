@@ -2,7 +2,8 @@
 
 An environment is built where it stays, since its programs (``torchrun``) have its path in their
 first line and would break when renamed. What says that it is whole is a file that is written last,
-under a lock: a build that was killed has none and is begun again.
+under a lock, with what was installed: a build that was killed has none, and it does not fit an
+environment that was changed since. Both are begun again.
 """
 
 from __future__ import annotations
@@ -13,19 +14,33 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
+from pydantic import ValidationError
+
+from torchscale.bisect.contents import changed_in_cache, contents_of, differing, packages_of
+from torchscale.bisect.disk import Disk
 from torchscale.bisect.environment import Environment
-from torchscale.bisect.overlay import add_torchscale
+from torchscale.bisect.overlay import add_torchscale, link_torchscale
+from torchscale.errors import OutputError
 from torchscale.schema.base import Frozen
 from torchscale.store.lock import locked_folder
-from torchscale.util.files import atomic_write_model, atomic_write_text, make_directory, remove_tree
+from torchscale.util.files import atomic_write_text, make_directory, read_bounded, remove_tree
+from torchscale.util.git import without_repository
 from torchscale.util.interpreter import installed_program, interpreter, module_command
 from torchscale.util.processes.subprocesses import Finished, inherited_environment, run_bounded
 from torchscale.util.redaction import redact_text
+from torchscale.util.text import one_line
 
 BUILD_SECONDS = 1800.0
 """Of a build by default: torch with its libraries takes minutes over a slow link."""
 _COMPLETE = "environment.json"
+_START_SECONDS = 60.0
+"""Until a Python of an environment has started, which takes 20 ms: from a cold network file system it
+can take long."""
+_SAY_WHAT = "import sys; print(sys.prefix, *sys.version_info)"
+_MOST_BYTES = 16 << 20
+"""Of the file that names what is in an environment: a thousand packages take 0.1 MB."""
 _LAST_LINES = 3
 _LINE_CHARACTERS = 300
 
@@ -66,19 +81,40 @@ class Built:
         directory: Where it is; ``None`` where it could not be built.
         problem: Why not.
         seconds: What it took now; 0 where the cache had it.
+        note: Why one that the cache had was built again; empty where it was not.
     """
 
     directory: Path | None
     problem: str = ""
     seconds: float = 0.0
+    note: str = ""
 
 
 class _Complete(Frozen):
     """What a whole environment holds."""
 
+    name: str
+    """Of its directory."""
     requirements: tuple[str, ...]
     python: str
+    """What its Python says of itself."""
     tool: str
+    contents: dict[str, str]
+    """As :func:`~torchscale.bisect.contents.contents_of`."""
+
+
+@dataclass(frozen=True)
+class _Misfit:
+    """Why an environment of the cache is not used.
+
+    Attributes:
+        why: To be read after "since".
+        changed: Packages of an environment in which files are not those that were installed. uv
+            links them to its cache, which has the same change then.
+    """
+
+    why: str
+    changed: tuple[str, ...] = ()
 
 
 class Builder:
@@ -104,53 +140,148 @@ class Builder:
         return self._cache / "environments" / Environment(requirements=origin).digest
 
     def is_built(self, environment: Environment) -> bool:
-        """Whether the cache has it."""
-        return (self.directory(environment) / _COMPLETE).is_file()
+        """Whether the cache has it, as it was built."""
+        return isinstance(self._read(self.directory(environment)), _Complete)
 
     def build(
         self, environment: Environment, cancelled: Callable[[], bool] = lambda: False
     ) -> Built:
-        """Build it, unless the cache has it.
+        """Build it, unless the cache has it as it was built.
 
         Raises:
             StoreError: another process builds it.
-            OutputError: the cache cannot be written.
+            OutputError: the cache cannot be written, or a disk is full.
             MachineError: no program can be started.
         """
         directory = self.directory(environment)
         make_directory(directory.parent)
         with locked_folder(directory.with_suffix(".lock")):
-            if self.is_built(environment):
+            misfit = self._misfit(directory, cancelled)
+            if cancelled():
+                return Built(None, "interrupted")
+            if misfit is None:
+                if self._sources.with_torchscale:
+                    link_torchscale(self._overlay)
                 return Built(directory)
-            remove_tree(directory)
-            wanted = directory.with_suffix(".txt")
-            lines = (*environment.requirements, *self._sources.common)
-            atomic_write_text(wanted, "".join(f"{line}\n" for line in lines))
-            seconds = 0.0
-            for command in self._commands(directory, wanted):
+            was_there = os.path.lexists(directory / _COMPLETE)
+            _clear(directory)
+            try:
+                built = self._build(directory, environment, misfit, cancelled)
+            finally:
+                if not os.path.lexists(directory / _COMPLETE):
+                    remove_tree(directory)
+        note = f"its cached environment is built again, since {misfit.why}" if was_there else ""
+        return Built(built.directory, built.problem, built.seconds, note)
+
+    @property
+    def _overlay(self) -> Path:
+        return self._cache / "torchscale"
+
+    def _build(
+        self,
+        directory: Path,
+        environment: Environment,
+        misfit: _Misfit,
+        cancelled: Callable[[], bool],
+    ) -> Built:
+        wanted = directory.with_suffix(".txt")
+        lines = (*environment.requirements, *self._sources.common)
+        atomic_write_text(wanted, "".join(f"{line}\n" for line in lines))
+        seconds = 0.0
+        steps = [*self._forgetting(misfit.changed), *self._commands(directory, wanted)]
+        while steps:
+            for step, command in steps:
+                disk = Disk(directory.parent)
                 done = run_bounded(
                     command,
                     timeout_seconds=self._timeout_seconds - seconds,
                     env=self._variables(),
-                    cancelled=cancelled,
+                    cancelled=disk.watched(cancelled),
                 )
+                problem = _problem(step, done, self._timeout_seconds)
+                if not cancelled():
+                    disk.check(f"build {shorten(', '.join(lines), _LINE_CHARACTERS)}", problem)
                 seconds += done.seconds
-                problem = _problem(done, self._timeout_seconds)
                 if problem:
-                    remove_tree(directory)
                     return Built(None, problem, seconds)
-            if self._sources.with_torchscale:
-                add_torchscale(directory, self._cache / "torchscale")
-            complete = _Complete(
-                requirements=lines, python=interpreter(), tool="uv" if self._uv else "pip"
-            )
-            atomic_write_model(directory / _COMPLETE, complete)
+            steps = []
+            if not misfit.changed and changed_in_cache(directory):
+                changed = packages_of(contents_of(directory, without=_COMPLETE))
+                misfit = _Misfit("uv's cache was changed", changed)
+                steps = [*self._forgetting(changed), *self._commands(directory, wanted)]
+                _clear(directory)
+        if self._sources.with_torchscale:
+            link_torchscale(self._overlay)
+            add_torchscale(directory, self._overlay)
+        python, problem = self._start(directory, cancelled)
+        if problem:
+            return Built(None, problem, seconds)
+        complete = _Complete(
+            name=directory.name,
+            requirements=tuple(map(redact_text, lines)),
+            python=python,
+            tool="uv" if self._uv else "pip",
+            contents=contents_of(directory, without=_COMPLETE),
+        )
+        # Names of packages are no secrets, whatever they are called.
+        atomic_write_text(directory / _COMPLETE, complete.model_dump_json(indent=1))
         return Built(directory, seconds=seconds)
+
+    def _read(self, directory: Path) -> _Complete | _Misfit:
+        """What an environment held when it was built, or why it is not used, by its files."""
+        if not os.path.lexists(directory / _COMPLETE):
+            return _Misfit("its build did not end")
+        if directory.is_symlink():
+            return _Misfit("a link is in its place")
+        try:
+            text = read_bounded(directory / _COMPLETE, _MOST_BYTES)
+            complete = _Complete.model_validate_json(text)
+            now = contents_of(directory, without=_COMPLETE)
+        except ValidationError:
+            return _Misfit(f"its {_COMPLETE} is of another form")
+        except OSError as error:
+            return _Misfit(f"it cannot be read ({error.strerror})")
+        if complete.name != directory.name:
+            return _Misfit("it is that of other packages")
+        changed = differing(complete.contents, now)
+        if changed:
+            why = f"{one_line(changed)} is not as it was installed"
+            return _Misfit(why, packages_of(complete.contents))
+        return complete
+
+    def _misfit(self, directory: Path, cancelled: Callable[[], bool]) -> _Misfit | None:
+        """Why an environment of the cache is not used; ``None`` where it is."""
+        found = self._read(directory)
+        if isinstance(found, _Misfit):
+            return found
+        python, problem = self._start(directory, cancelled)
+        if problem:
+            return _Misfit(f"its Python does not start: {problem}")
+        if python != found.python:
+            return _Misfit(f"its Python was {found.python} and is {python}")
+        return None
+
+    def _start(self, directory: Path, cancelled: Callable[[], bool]) -> tuple[str, str]:
+        """What the Python of an environment says of itself, or why it does not start."""
+        python = directory / "bin" / "python"
+        if not python.exists():
+            return "", f"{python} is not there"
+        done = run_bounded(
+            [str(python), "-I", "-c", _SAY_WHAT],
+            timeout_seconds=_START_SECONDS,
+            env=self._variables(),
+            cancelled=cancelled,
+        )
+        problem = _problem(f"{python}", done, _START_SECONDS)
+        lines = done.stdout.splitlines()
+        if problem or not lines:
+            return "", problem or f"{python} says nothing of itself"
+        return lines[-1].removeprefix(f"{directory} "), ""
 
     def _variables(self) -> dict[str, str]:
         """The variables of a build. Without an index, nothing that pip or uv were set up with says
         where else packages come from, and uv keeps what it unpacks below the cache."""
-        known = _plain_environment(inherited_environment())
+        known = without_repository(_plain_environment(inherited_environment()))
         if self._sources.index is not None:
             return known
         kept = {
@@ -159,31 +290,43 @@ class Builder:
         own = {"UV_NO_CONFIG": "1", "UV_CACHE_DIR": str(self._cache / "uv")}
         return {**kept, **own, "PIP_CONFIG_FILE": os.devnull}
 
-    def _commands(self, directory: Path, wanted: Path) -> list[list[str]]:
-        """What makes it: a new environment, and what is installed in it."""
+    def _forgetting(self, packages: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """What has uv unpack these packages again, by name."""
+        if self._uv is None or not packages:
+            return []
+        return [("uv cache clean", [self._uv, "cache", "clean", "--quiet", *packages])]
+
+    def _commands(self, directory: Path, wanted: Path) -> list[tuple[str, list[str]]]:
+        """What makes it, by name: a new environment, and what is installed in it."""
         python = str(directory / "bin" / "python")
         install = ["install", *self._sources.options, f"--requirement={wanted}"]
         if self._uv is not None:
+            environment = ["venv", "--quiet", f"--python={interpreter()}", str(directory)]
+            install += [f"--python={python}", "--compile-bytecode"]
             return [
-                [self._uv, "venv", "--quiet", f"--python={interpreter()}", str(directory)],
-                [self._uv, "pip", *install, f"--python={python}", "--compile-bytecode"],
+                ("uv venv", [self._uv, *environment]),
+                ("uv pip install", [self._uv, "pip", *install]),
             ]
-        quiet = ["--quiet", "--no-input", "--disable-pip-version-check"]
+        install += ["--quiet", "--no-input", "--disable-pip-version-check"]
         if importlib.util.find_spec("pip") is not None:
-            pip = module_command("pip", f"--python={python}")
             return [
-                module_command("venv", "--without-pip", str(directory)),
-                [*pip, *install, *quiet],
+                ("venv", module_command("venv", "--without-pip", str(directory))),
+                ("pip install", module_command("pip", f"--python={python}", *install)),
             ]
         return [
-            module_command("venv", str(directory)),
-            [python, "-m", "pip", *install, *quiet],
+            ("venv", module_command("venv", str(directory))),
+            ("pip install", [python, "-m", "pip", *install]),
         ]
 
 
-def variables_of(directory: Path | None, variables: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The environment variables of a command in a built environment, or in the user's own."""
+def variables_of(
+    directory: Path | None, variables: Sequence[tuple[str, str]], *, in_clone: bool = False
+) -> dict[str, str]:
+    """The environment variables of a command in a built environment, or in the user's own.
+    ``in_clone``: it runs in another repository than that which variables of git may name."""
     known: Mapping[str, str] = inherited_environment()
+    if in_clone:
+        known = without_repository(known)
     if directory is not None:
         known = {
             **_plain_environment(known),
@@ -225,12 +368,24 @@ def _plain_environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in own}
 
 
-def _problem(done: Finished, timeout_seconds: float) -> str:
+def _clear(directory: Path) -> None:
+    """Remove what is left of an environment: what stays would be part of the next.
+
+    Raises:
+        OutputError: it cannot be removed.
+    """
+    remove_tree(directory)
+    if os.path.lexists(directory):
+        raise OutputError(f"cannot remove {directory}", hint="remove it, or name another --cache")
+
+
+def _problem(step: str, done: Finished, timeout_seconds: float) -> str:
     """Why a step of a build failed; empty where it did not."""
-    if done.timed_out:
-        return f"it took longer than {timeout_seconds:g} s (--build-timeout)"
     if done.returncode == 0:
         return ""
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    said = " / ".join(line[:_LINE_CHARACTERS] for line in lines[-_LAST_LINES:])
-    return redact_text(said) or f"exit code {done.returncode}"
+    said = redact_text(" / ".join(line[:_LINE_CHARACTERS] for line in lines[-_LAST_LINES:]))
+    if done.timed_out:
+        limit = f"{step} had not ended when {timeout_seconds:g} s were over (--build-timeout)"
+        return f"{limit}: {said}" if said else limit
+    return said or f"{step}: exit code {done.returncode}"

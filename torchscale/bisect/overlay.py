@@ -9,12 +9,14 @@ measured with numpy.
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from torchscale.util.files import atomic_write_text, make_directory
+from torchscale.errors import OutputError
+from torchscale.util.files import atomic_write_text, make_directory, remove_tree
 from torchscale.version import DISTRIBUTION
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -28,21 +30,40 @@ run()
 """
 
 
+def link_torchscale(overlay: Path) -> None:
+    """Make the links, or those of them that lead elsewhere: to an installation of before.
+
+    Args:
+        overlay: Directory for them.
+
+    Raises:
+        OutputError: one cannot be made.
+    """
+    make_directory(overlay)
+    for target in (_PACKAGE, *_core_files()):
+        link = overlay / target.name
+        try:
+            if link.is_symlink() and link.readlink() == target:
+                continue
+            fresh = overlay / f".{target.name}.{os.urandom(6).hex()}.tmp"
+            fresh.symlink_to(target)
+            if link.is_dir() and not link.is_symlink():
+                remove_tree(link)
+            fresh.replace(link)
+        except OSError as error:
+            raise OutputError(f"cannot write {link}: {error.strerror}") from error
+
+
 def add_torchscale(environment: Path, overlay: Path) -> None:
     """Make ``torchscale`` a command of an environment.
 
     Args:
         environment: A built one.
-        overlay: Directory for the links.
+        overlay: Directory of the links.
 
     Raises:
         OutputError: something cannot be written.
     """
-    make_directory(overlay)
-    for target in (_PACKAGE, *_core_files()):
-        link = overlay / target.name
-        if not link.is_symlink():
-            link.symlink_to(target)
     (packages,) = environment.glob("lib/python*/site-packages")
     atomic_write_text(packages / "torchscale.pth", f"{overlay.absolute()}\n")
     script = environment / "bin" / "torchscale"

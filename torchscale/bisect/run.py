@@ -55,7 +55,7 @@ class BisectRequest:
         budget_seconds: Wall time of new launches; ``None`` for as long as it takes.
         timeout_seconds: Longest launch.
         launch_seconds: For how long steps are measured in a launch.
-        build_seconds: Longest build.
+        build_seconds: Longest build, or checkout of a commit.
     """
 
     question: Question
@@ -263,6 +263,8 @@ class _Bisection:
                 self._on_line(f"{candidate.label} {problem}")
                 self._search.set_unusable(environment, problem)
                 return False
+            if built.note:
+                self._on_line(f"{candidate.label}: {built.note}")
             if built.seconds:
                 self._on_line(f"built {candidate.label} in {built.seconds:.1f} s")
             directory = built.directory
@@ -273,14 +275,22 @@ class _Bisection:
         repository = self._request.question.repository
         if repository is not None:
             try:
-                tree = repository.checked_out(
-                    candidate.environment.revision, self._request.cache, lambda: self._stop.asked
+                found = repository.checked_out(
+                    candidate.environment.revision,
+                    self._request.cache,
+                    lambda: self._stop.asked,
+                    timeout_seconds=self._request.build_seconds,
                 )
             except MachineError as error:
                 if not self._stop.asked:
                     self._search.set_unusable(environment, error.message)
                 return False
-        variables = variables_of(directory, candidate.environment.variables)
+            tree = found.directory
+            if found.note:
+                self._on_line(f"{candidate.label}: {found.note}")
+        variables = variables_of(
+            directory, candidate.environment.variables, in_clone=tree is not None
+        )
         self._places[environment] = _Place(variables, tree)
         return True
 

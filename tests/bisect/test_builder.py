@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from tests.bisect.wheels import write_wheel
 from tests.integration.faults import can_unshare
 from torchscale.bisect.builder import Builder, Sources, foreign_python, variables_of
+from torchscale.bisect.contents import contents_of
 from torchscale.bisect.environment import Environment
 from torchscale.errors import OutputError
 
@@ -301,6 +303,24 @@ def test_a_python_of_another_version_is_noticed(
     built = builder.build(ONE)
     assert built.directory is None
     assert "exit code 3" in built.problem
+
+
+@pytest.mark.slow
+def test_a_python_that_is_no_program_any_more_is_named(tmp_path: Path, sources: Sources) -> None:
+    """As where that which environments are made of was exchanged."""
+    builder = Builder(tmp_path / "cache", sources)
+    directory = builder.build(ONE).directory
+    assert directory is not None
+    kept = directory / "bin" / "python"
+    target = tmp_path / "python"
+    target.write_text("nothing")
+    kept.unlink()
+    kept.symlink_to(target)
+    forged = json.loads((directory / "environment.json").read_text())
+    forged["contents"] = contents_of(directory, without="environment.json")
+    (directory / "environment.json").write_text(json.dumps(forged))
+    assert "its Python does not start: cannot start" in builder.build(ONE).note
+    assert says(directory) == "one"
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from torchscale.bisect.contents import changed_in_cache, contents_of, differing,
 from torchscale.bisect.disk import Disk
 from torchscale.bisect.environment import Environment
 from torchscale.bisect.overlay import add_torchscale, link_torchscale
-from torchscale.errors import OutputError
+from torchscale.errors import MachineError, OutputError
 from torchscale.schema.base import Frozen
 from torchscale.store.lock import locked_folder
 from torchscale.util.files import atomic_write_text, make_directory, read_bounded, remove_tree
@@ -198,7 +198,9 @@ class Builder:
                     env=self._variables(),
                     cancelled=disk.watched(cancelled),
                 )
-                problem = _problem(step, done, self._timeout_seconds)
+                problem = _problem(
+                    step, done, f"{self._timeout_seconds:g} s were over (--build-timeout)"
+                )
                 if not cancelled():
                     disk.check(f"build {shorten(', '.join(lines), _LINE_CHARACTERS)}", problem)
                 seconds += done.seconds
@@ -266,13 +268,16 @@ class Builder:
         python = directory / "bin" / "python"
         if not python.exists():
             return "", f"{python} is not there"
-        done = run_bounded(
-            [str(python), "-I", "-c", _SAY_WHAT],
-            timeout_seconds=_START_SECONDS,
-            env=self._variables(),
-            cancelled=cancelled,
-        )
-        problem = _problem(f"{python}", done, _START_SECONDS)
+        try:
+            done = run_bounded(
+                [str(python), "-I", "-c", _SAY_WHAT],
+                timeout_seconds=_START_SECONDS,
+                env=self._variables(),
+                cancelled=cancelled,
+            )
+        except MachineError as error:
+            return "", error.message
+        problem = _problem(str(python), done, f"{_START_SECONDS:g} s were over")
         lines = done.stdout.splitlines()
         if problem or not lines:
             return "", problem or f"{python} says nothing of itself"
@@ -379,13 +384,13 @@ def _clear(directory: Path) -> None:
         raise OutputError(f"cannot remove {directory}", hint="remove it, or name another --cache")
 
 
-def _problem(step: str, done: Finished, timeout_seconds: float) -> str:
-    """Why a step of a build failed; empty where it did not."""
+def _problem(step: str, done: Finished, limit: str) -> str:
+    """Why a step of a build failed; empty where it did not. ``limit``: when it had to end."""
     if done.returncode == 0:
         return ""
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     said = redact_text(" / ".join(line[:_LINE_CHARACTERS] for line in lines[-_LAST_LINES:]))
     if done.timed_out:
-        limit = f"{step} had not ended when {timeout_seconds:g} s were over (--build-timeout)"
-        return f"{limit}: {said}" if said else limit
+        late = f"{step} had not ended when {limit}"
+        return f"{late}: {said}" if said else late
     return said or f"{step}: exit code {done.returncode}"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from torchscale.errors import StoreError
-from torchscale.schema.base import Count, Frozen, Moment
+from torchscale.schema.base import Count, Frozen, Moment, Seconds
 from torchscale.store.json_files import DamagedFileError, read_model
 from torchscale.util.files import atomic_write_model
 
@@ -28,8 +28,6 @@ _MOST_LABEL = 1 << 20
 """A label may have some variables, each as long as an argument of a command can be."""
 
 Figure = Annotated[float, Field(ge=LEAST_FIGURE, le=LARGEST_FIGURE, strict=True)]
-Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True)]
-"""Wall time of a launch: 1e9 s are thirty years."""
 
 
 class LaunchEntry(Frozen):

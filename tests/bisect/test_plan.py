@@ -57,7 +57,7 @@ def test_noise_is_assumed_before_it_is_measured(tmp_path: Path) -> None:
 def test_noise_and_times_that_were_measured_count(tmp_path: Path) -> None:
     asked = request(tmp_path)
     launches = tuple(
-        LaunchEntry(environment=place, state="ok", value=value, seconds=4.0, started_at="now")
+        LaunchEntry(environment=place, state="ok", value=value, seconds=4.0, started_at="")
         for place, value in ((0, 1.0), (1, 1.1), (0, 1.02), (1, 1.122))
     )
     BisectState(

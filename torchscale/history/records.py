@@ -6,6 +6,7 @@ from __future__ import annotations
 from torchscale.schema.base import (
     Count,
     Frozen,
+    IntervalEnd,
     Moment,
     Name,
     NotNegative,
@@ -86,8 +87,8 @@ class HistoryFigure(Frozen):
     cell: Count = 0
     metric: MetricKey
     level: Positive
-    low: NotNegative | None = None
-    high: NotNegative | None = None
+    low: IntervalEnd | None = None
+    high: IntervalEnd | None = None
     log_variance: NotNegative | None = None
     launches: Count
 

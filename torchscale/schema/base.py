@@ -63,6 +63,9 @@ NotNegative = Annotated[float, Field(ge=0, le=LARGEST, strict=True)]
 """A time, a rate, a share."""
 Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST, strict=True)]
 """What something took, where nothing takes no time."""
+IntervalEnd = Annotated[float, Field(ge=-1e305, le=1e305, strict=True)]
+"""An end of an interval, which is nearly as wide as floats are where few values scatter much: up to
+``exp(700)``."""
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 """A part of 1."""
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, strict=True)]

@@ -154,7 +154,12 @@ def first_mistake(error: ValidationError) -> str:
     finite number, not nan``. Only numbers are quoted: a text may be long, or a secret."""
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
-    message = f"{key}: {first['msg']}" if key else str(first["msg"])
+    message = str(first["msg"])
+    for bound in first.get("ctx", {}).values():
+        if isinstance(bound, float):  # pydantic writes all digits of 1e30
+            message = f"{message.rpartition(' ')[0]} {bound:g}"
+    if key:
+        message = f"{key}: {message}"
     value = first["input"]
     if isinstance(value, bool):
         message += f", not {json.dumps(value)}"

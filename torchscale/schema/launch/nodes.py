@@ -31,6 +31,8 @@ MAX_CLOCK_OFFSET_SECONDS = 5.0
 """Failures of ranks are put in order by their times, and the earliest is taken for the cause. A
 rank fails within a few seconds of another; clocks that NTP keeps differ by milliseconds."""
 Number = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
+AnyTime = Annotated[float, Field(strict=True)]
+"""Of a clock, however wrong it is: the first node names it."""
 ExitStatus = Annotated[int, Field(gt=-(1 << 15), lt=1 << 15, strict=True)]
 """Exit status of a process: 0 to 255, or a signal's number below 0; wide enough for every
 system."""
@@ -103,7 +105,7 @@ class Clock(Frozen):
     """Node → first node: its clock, in answer to :class:`AskClock`; seconds since the epoch."""
 
     type: Literal["clock"] = "clock"
-    time: Real
+    time: AnyTime
 
 
 class Reached(Frozen):

@@ -11,6 +11,7 @@ from torchscale.schema.base import (
     SCHEMA_VERSION,
     Count,
     Frozen,
+    IntervalEnd,
     Moment,
     Name,
     NotNegative,
@@ -206,8 +207,8 @@ class JudgedFigure(Frozen):
     status: FigureStatus
     rounds: Count
     rate: Positive | None = None
-    low: Positive | None = None
-    high: Positive | None = None
+    low: IntervalEnd | None = None
+    high: IntervalEnd | None = None
     limit: Limit | None = None
     deficit: Real | None = None
     seems_low: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchscale.schema.base import (
     Count,
     Frozen,
+    IntervalEnd,
     Name,
     NotNegative,
     Positive,
@@ -85,8 +86,8 @@ class PartRate(Frozen):
     rounds: Count
     rate: Real
     change: Real | None = None
-    change_low: Real | None = None
-    change_high: Real | None = None
+    change_low: IntervalEnd | None = None
+    change_high: IntervalEnd | None = None
 
 
 class BurnIn(Frozen):

@@ -14,6 +14,7 @@ from torchscale.schema.base import (
     SCHEMA_VERSION,
     Count,
     Frozen,
+    IntervalEnd,
     Name,
     NotNegative,
     Positive,
@@ -105,8 +106,8 @@ class Slowness(Frozen):
 
     nodes: tuple[NodeRank, ...]
     share: Real
-    low: Real
-    high: Real
+    low: IntervalEnd
+    high: IntervalEnd
     is_bad: bool
     is_suspect: bool
     action: str = ""
@@ -175,8 +176,8 @@ class FleetFigure(Frozen):
     unit: str
     rounds: Count
     rate: Positive
-    low: Positive
-    high: Positive
+    low: IntervalEnd
+    high: IntervalEnd
     deficit: Real
     limit: NotNegative
     is_low: bool = False

@@ -30,7 +30,7 @@ def test_a_changed_bundle_is_named_and_fails(
     tmp_path: Path,
 ) -> None:
     write_bundle(SICK, tmp_path / "a.zip")
-    files = read_archive(tmp_path / "a.zip")
+    files = read_archive(tmp_path / "a.zip").files
     files["report.html"] += b" "
     write_archive(tmp_path / "a.zip", files)
     code, out = verified(tmp_path)

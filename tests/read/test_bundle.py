@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.analysis.acceptance.runs import a_run, eight_gpus
 from tests.analysis.health.test_disposition import burn, of, validated, wrong
@@ -17,7 +20,9 @@ from tests.analysis.health.test_node import node
 from tests.util.test_signing import make_key
 from torchscale.analysis.health.node import validate_facts
 from torchscale.analysis.health.required import Requirements
-from torchscale.read.bundle import verify_bundle, write_bundle
+from torchscale.errors import UsageError
+from torchscale.read.bundle import check_place, verify_bundle, write_bundle
+from torchscale.report.terminal.validation import print_bundle
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.store.bundle import (
     MANIFEST,
@@ -26,6 +31,7 @@ from torchscale.store.bundle import (
     read_archive,
     write_archive,
 )
+from torchscale.version import __version__
 
 SLOW = validate_facts(
     of(),
@@ -38,7 +44,7 @@ SICK = validated(of(log=(message(95, "0000:1d:00"),), remapping_failed=True))
 
 def rewritten(path: Path, changes: Mapping[str, Any], **manifest: Any) -> Path:
     """The bundle with changes to its validation, and digests that fit."""
-    files = read_archive(path)
+    files = read_archive(path).files
     validation = {**json.loads(files["validation.json"]), **changes}
     files["validation.json"] = json.dumps(validation).encode()
     described = {"tool_version": json.loads(files[MANIFEST])["tool_version"], **manifest}
@@ -66,7 +72,7 @@ def test_a_bundle_is_verified_as_it_was_written(tmp_path: Path, validation: Any)
     assert found.verified
     assert found.validation == validation
     assert [note.partition(":")[0] for note in found.notes] == ["not signed"]
-    assert set(read_archive(tmp_path / "a.zip")) == {
+    assert set(read_archive(tmp_path / "a.zip").files) == {
         "validation.json",
         "report.html",
         "report.pdf",
@@ -85,7 +91,7 @@ def test_a_slow_gpu_that_is_said_to_be_within_its_limit_is_found(tmp_path: Path)
 
 def test_a_changed_file_is_found(tmp_path: Path) -> None:
     write_bundle(SICK, tmp_path / "a.zip")
-    files = read_archive(tmp_path / "a.zip")
+    files = read_archive(tmp_path / "a.zip").files
     files["validation.json"] = files["validation.json"].replace(b"could not be", b"could well be")
     write_archive(tmp_path / "a.zip", files)
     found = verify_bundle(tmp_path / "a.zip")
@@ -135,9 +141,9 @@ def test_a_signature_holds_until_a_byte_is_changed(tmp_path: Path) -> None:
     assert found.signer is not None
     assert found.notes == ()
 
-    files = read_archive(tmp_path / "a.zip")
+    files = read_archive(tmp_path / "a.zip").files
     rewritten(tmp_path / "a.zip", {"unseen": []})
-    resigned = {**read_archive(tmp_path / "a.zip"), SIGNATURE: files[SIGNATURE]}
+    resigned = {**read_archive(tmp_path / "a.zip").files, SIGNATURE: files[SIGNATURE]}
     write_archive(tmp_path / "a.zip", resigned)
     forged = verify_bundle(tmp_path / "a.zip")
     assert forged.signer is None
@@ -148,5 +154,74 @@ def test_secrets_are_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789abcdef01234567")
     facts = of(log=(message(95, text="name=x --key 0123456789abcdef0123456789abcdef01234567"),))
     write_bundle(validated(facts), tmp_path / "a.zip")
-    for content in read_archive(tmp_path / "a.zip").values():
+    for content in read_archive(tmp_path / "a.zip").files.values():
         assert b"0123456789abcdef0123456789abcdef01234567" not in content
+
+
+def test_an_archive_with_bytes_of_no_file_is_not_verified(tmp_path: Path) -> None:
+    write_bundle(SICK, tmp_path / "a.zip")
+    with (tmp_path / "a.zip").open("ab") as file:
+        file.write(b"and more")
+    found = verify_bundle(tmp_path / "a.zip")
+    assert not found.verified
+    assert found.problems == (
+        "the archive was packed again or has bytes that are of none of its files",
+    )
+
+
+def test_of_a_compressed_archive_it_is_said_what_was_checked(tmp_path: Path) -> None:
+    """As earlier versions wrote them."""
+    write_bundle(SICK, tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in read_archive(tmp_path / "a.zip").files.items():
+            archive.writestr(name, content)
+    found = verify_bundle(tmp_path / "b.zip")
+    assert (found.verified, found.every_byte) == (True, False)
+    assert "compressed: only its files were checked" in " ".join(found.notes)
+
+
+def test_a_bundle_in_a_loop_of_links_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    for place in (tmp_path / "a", tmp_path / "a" / "node.zip"):
+        with pytest.raises(UsageError, match="not a file in a directory"):
+            check_place(place)
+
+
+NUMBERS = (1e308, -1e308, 10**19, 2**63, -1, 0, 1e-320, float("nan"), float("inf"))
+
+
+def numbers(content: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the numbers of a JSON document are; of a list the first two entries."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from numbers(value, (*above, key))
+    elif isinstance(content, list):
+        for place, value in enumerate(content[:2]):
+            yield from numbers(value, (*above, place))
+    elif isinstance(content, (int, float)) and not isinstance(content, bool):
+        yield above
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+@pytest.mark.parametrize("validation", [validated(of(), burn()), SLOW], ids=["burn-in", "speeds"])
+def test_no_number_of_a_bundle_raises(tmp_path: Path, validation: Any, value: float) -> None:
+    """With digests that fit: it is another verdict, or cannot be read."""
+    write_bundle(validation, tmp_path / "a.zip")
+    files = read_archive(tmp_path / "a.zip").files
+    content = json.loads(files["validation.json"])
+    found = list(numbers(content))
+    assert len(found) > 40
+    for where in found:
+        changed = json.loads(files["validation.json"])
+        inner = changed
+        for key in where[:-1]:
+            inner = inner[key]
+        inner[where[-1]] = value
+        plain = {**files, "validation.json": json.dumps(changed).encode()}
+        del plain[MANIFEST]
+        made = manifest_of(plain, tool_version=__version__, hostname="n1", created_at="")
+        write_archive(tmp_path / "b.zip", {**plain, MANIFEST: made.model_dump_json().encode()})
+        checked = verify_bundle(tmp_path / "b.zip")
+        print_bundle(checked, Console(file=io.StringIO(), width=80))
+        checked.model_dump_json()

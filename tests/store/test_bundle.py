@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def bundle() -> dict[str, bytes]:
 
 def test_what_was_written_is_read_and_equal(tmp_path: Path) -> None:
     write_archive(tmp_path / "a.zip", bundle())
-    files = read_archive(tmp_path / "a.zip")
+    files = read_archive(tmp_path / "a.zip").files
     assert files == bundle()
     assert changed_files(files, read_manifest(files)) == []
 
@@ -122,3 +123,62 @@ def test_a_manifest_says_where_and_when() -> None:
     assert isinstance(manifest, BundleManifest)
     assert (manifest.hostname, manifest.created_at) == ("n1", "2026-01-01")
     assert [file.size_bytes for file in manifest.files] == [10, 13]
+
+
+def test_an_archive_is_known_by_every_byte(tmp_path: Path) -> None:
+    """Each byte of it changed by itself: where it still opens, it is not as it was written."""
+    write_archive(tmp_path / "a.zip", bundle())
+    whole = (tmp_path / "a.zip").read_bytes()
+    assert read_archive(tmp_path / "a.zip").is_as_written
+    opened = 0
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (tmp_path / "b.zip").write_bytes(changed)
+        try:
+            found = read_archive(tmp_path / "b.zip")
+        except UsageError:
+            continue
+        opened += 1
+        assert found.is_as_written is False, place
+    assert opened > 10, "times, versions and attributes"
+
+
+def _commented(data: bytes) -> bytes:
+    buffer = io.BytesIO(data)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = b"as it was written"
+    return buffer.getvalue()
+
+
+def _in_another_order(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return _zip(
+            [(name, archive.read(name)) for name in reversed(archive.namelist())],
+            zipfile.ZIP_STORED,
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"#!/bin/sh\n" + data,
+        lambda data: data + b"\0",
+        _commented,
+        _in_another_order,
+    ],
+    ids=["before", "after", "comment", "order"],
+)
+def test_bytes_around_the_files_are_found(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    write_archive(tmp_path / "a.zip", bundle())
+    data = change((tmp_path / "a.zip").read_bytes())
+    (tmp_path / "a.zip").write_bytes(data)
+    found = read_archive(tmp_path / "a.zip")
+    assert found.files == bundle()
+    assert found.is_as_written is False
+
+
+def test_of_a_compressed_archive_the_bytes_around_its_files_are_not_known(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(_zip(list(bundle().items())))
+    found = read_archive(tmp_path / "a.zip")
+    assert (found.files, found.is_as_written) == (bundle(), None)

@@ -38,7 +38,7 @@ def read_acceptance(path: Path) -> Acceptance:
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {file}: {error}", hint=_HINT) from error
     if content[:2] == b"PK":
-        content = read_archive(file).get(_IN_BUNDLE, b"")
+        content = read_archive(file).files.get(_IN_BUNDLE, b"")
     for model in (Validation, Acceptance):
         try:
             found = model.model_validate_json(content)

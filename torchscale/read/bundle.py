@@ -75,8 +75,12 @@ def check_place(path: Path, key: Path | None = None) -> None:
         UsageError: it cannot.
         MachineError: ssh-keygen is not installed.
     """
-    parent = path.resolve().parent
-    if path.is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
+    try:
+        parent = path.resolve().parent
+        fits = not path.is_dir() and parent.is_dir() and os.access(parent, os.W_OK)
+    except (OSError, RuntimeError):  # a loop of links, or a file system that does not answer
+        fits = False
+    if not fits:
         raise UsageError(
             f"--bundle {path}: not a file in a directory that you may write to",
             hint="name a file, such as node.zip, in an existing directory",
@@ -86,16 +90,21 @@ def check_place(path: Path, key: Path | None = None) -> None:
 
 
 def verify_bundle(path: Path) -> BundleCheck:
-    """Whether an archive is as it was written, who signed it, and whether its verdict follows from
-    its facts.
+    """Whether an archive is as it was written, to the byte, who signed it, and whether its verdict
+    follows from its facts.
 
     Raises:
         UsageError: ``path`` cannot be read, or is no bundle.
         MachineError: it is signed, and ssh-keygen is not installed.
     """
-    files = read_archive(path)
+    archive = read_archive(path)
+    files = archive.files
     manifest = read_manifest(files)
     problems, notes = changed_files(files, manifest), []
+    if archive.is_as_written is False:
+        problems.append("the archive was packed again or has bytes that are of none of its files")
+    elif archive.is_as_written is None:
+        notes.append("compressed: only its files were checked, not the bytes around them")
     signer = None
     if SIGNATURE in files:
         signer = _signer(files[MANIFEST], files[SIGNATURE])
@@ -108,6 +117,7 @@ def verify_bundle(path: Path) -> BundleCheck:
         _judge_again(validation, manifest, problems, notes)
     return BundleCheck(
         verified=not problems,
+        every_byte=archive.is_as_written is not None,
         problems=tuple(problems),
         notes=tuple(notes),
         signer=signer,

@@ -8,6 +8,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,6 +35,20 @@ _STAMP = (1980, 1, 1, 0, 0, 0)
 """The first time that an archive can hold: the manifest has the right one."""
 
 
+@dataclass(frozen=True)
+class Archive:
+    """An archive that was read.
+
+    Attributes:
+        files: Its files by name.
+        is_as_written: Whether every byte of it is, those outside its files included; ``None`` for
+            one that is compressed, as of earlier versions: each zlib writes other bytes.
+    """
+
+    files: dict[str, bytes]
+    is_as_written: bool | None
+
+
 def manifest_of(
     files: Mapping[str, bytes], *, tool_version: str, hostname: str, created_at: str
 ) -> BundleManifest:
@@ -52,15 +67,11 @@ def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _STAMP), content, zipfile.ZIP_DEFLATED)
-    atomic_write_bytes(path, buffer.getvalue())
+    atomic_write_bytes(path, _packed(files))
 
 
-def read_archive(path: Path) -> dict[str, bytes]:
-    """The archive's files by name; nothing is written anywhere.
+def read_archive(path: Path) -> Archive:
+    """Read an archive; nothing is written anywhere.
 
     Raises:
         UsageError: it cannot be read, is no archive, or holds more than a bundle may.
@@ -68,7 +79,10 @@ def read_archive(path: Path) -> dict[str, bytes]:
     try:
         data = read_bounded(path, _MOST_BYTES)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _contents(archive)
+            files, methods = _contents(archive), {info.compress_type for info in archive.infolist()}
+        if zipfile.ZIP_DEFLATED in methods:
+            return Archive(files, is_as_written=None)
+        return Archive(files, is_as_written=data == _packed(files))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except _DAMAGE as error:
@@ -105,6 +119,17 @@ def changed_files(files: Mapping[str, bytes], manifest: BundleManifest) -> list[
         if _described(name, found[name]) != wanted[name]
     ]
     return sorted(problems)
+
+
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    """The one archive of these files: by name, not compressed, all attributes the same."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(files.items()):
+            info = zipfile.ZipInfo(name, _STAMP)
+            info.create_system = 3  # Unix, also where another system checks it
+            archive.writestr(info, content)
+    return buffer.getvalue()
 
 
 def _described(name: str, content: bytes) -> BundledFile:

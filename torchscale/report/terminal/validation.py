@@ -108,7 +108,8 @@ def print_bundle(bundle: BundleCheck, console: Console) -> None:
     for note in bundle.notes:
         console.print(f"note: {note}", style="dim", markup=False)
     if bundle.verified:
-        console.print("Verified: as it was written.", style="bold", markup=False)
+        said = "as it was written" if bundle.every_byte else "its files are as they were written"
+        console.print(f"Verified: {said}.", style="bold", markup=False)
     else:
         console.print("Not verified.", style="bold red", markup=False)
 

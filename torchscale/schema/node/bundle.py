@@ -38,6 +38,7 @@ class BundleCheck(Frozen):
 
     Attributes:
         verified: Whether nothing was changed, and the verdict follows from the facts.
+        every_byte: Whether that is said of every byte of the archive; else of its files alone.
         problems: What was changed, or does not follow.
         notes: What could not be checked.
         signer: The key that signed it; ``None`` where it is not signed, or not by its signature.
@@ -47,6 +48,7 @@ class BundleCheck(Frozen):
 
     schema_version: Count = SCHEMA_VERSION
     verified: bool
+    every_byte: bool = True
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     signer: str | None = None

@@ -21,7 +21,7 @@ class DeviceInfo(Frozen):
     ``numa_node`` is ``None`` where the system does not say."""
 
     kind: DeviceKind
-    index: Integer
+    index: Count
     name: str
     uuid: Name | None = None
     memory_bytes: Count | None = None
@@ -77,7 +77,7 @@ class RankIdentity(Frozen):
     device: DeviceInfo
     backend: str | None
     threads: Count
-    cpus: tuple[Integer, ...]
+    cpus: tuple[Count, ...]
     versions: Versions
     allocator: HostAllocator | None = None
 

@@ -65,7 +65,7 @@ class GpuFacts(Frozen):
         remapping_failed: No spare row was left.
     """
 
-    index: Integer
+    index: Count
     cuda_index: Count | None = None
     name: str
     uuid: Name | None = None
@@ -134,7 +134,7 @@ class DriverMessage(Frozen):
     """
 
     kind: Literal["xid", "sxid"]
-    code: Integer
+    code: Count
     pci_address: str
     text: str
     times: Count

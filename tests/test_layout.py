@@ -40,7 +40,6 @@ TESTED_BY: dict[str, str] = {
     "report/sections/checkpoints.py": "report/test_machine.py",
     "report/text/checkpoint.py": "report/test_machine.py",
     "worker/watch/dump.py": "worker/test_hang.py",
-    "worker/watch/hooks.py": "worker/watch/test_collector.py",
     "analysis/kinds/training.py": "analysis/summary/test_run.py",
     "analysis/machine/link_verdict.py": "analysis/machine/test_collectives.py",
     "analysis/trace/pairing.py": "analysis/trace/test_analyze.py",

@@ -39,7 +39,9 @@ def state(**changed: object) -> str:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    entry = LaunchEntry(environment=1, state="ok", value=1e20, seconds=0.0, started_at="now")
+    entry = LaunchEntry(
+        environment=1, state="ok", value=1e20, seconds=0.0, started_at="2026-01-02T03:04:05+00:00"
+    )
     before = BisectState(question="abc", command=("a",), environments=("x", "y")).with_launch(entry)
     before.write(tmp_path)
     assert read_state(tmp_path, "abc", 2) == before

@@ -120,5 +120,5 @@ def test_without_a_list_of_runs_the_age_of_the_report_decides(
 
 def test_a_report_whose_start_is_no_time_is_damaged(tmp_path: Path) -> None:
     gone = this_run(time.time()).model_copy(update={"pid": 1 << 22})
-    with pytest.raises(StoreError, match="started_at"):
+    with pytest.raises(StoreError, match=REPORT):
         read_watch(_written(tmp_path, gone, started_at="some day"))

@@ -270,8 +270,11 @@ LIES: dict[str, tuple[Lie, str]] = {
     "the facts of another node": (of_host("n1"), "the facts of another host, n1"),
     "an earlier day": (every_round(started_at=now(-86400)), "which is not in this check"),
     "a later day": (every_round(started_at=now(86400)), "which is not in this check"),
-    "no time": (every_round(started_at="x" * 9000), "which is no time"),
-    "no time zone": (every_round(started_at="9999-12-31T23:59:59"), "not in this check"),
+    "no time": (every_round(started_at="x" * 9000), "no result that this version understands"),
+    "no time zone": (
+        every_round(started_at="9999-12-31T23:59:59"),
+        "no result that this version understands",
+    ),
     "rounds that take days": (every_round(seconds=1e6), "longer than this check"),
     "a round twice": (a_round_twice, "rounds 2 and 6 are one measurement"),
     "a series twice": (a_series_twice, "no result that this version understands"),

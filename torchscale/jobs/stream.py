@@ -183,7 +183,7 @@ class RankStream:
             self._names.ranks[named.name] = named.ranks
         elif len(self._keys) < _MOST_NAMES:
             group = self._names.group(named.group, named.backend, is_p2p=named.p2p)
-            self._keys[named.key] = (group, self._names.call(named.operation, named.bytes))
+            self._keys[named.number] = (group, self._names.call(named.operation, named.bytes))
 
     def _numbered(self, calls: NDArray[np.int64]) -> Calls:
         """With the numbers that all ranks share. Calls of unknown names are left out."""

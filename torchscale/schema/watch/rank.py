@@ -93,13 +93,13 @@ class NamedCall(Frozen):
     """A line of ``names.jsonl``: what the collectives of a key are.
 
     Attributes:
-        key: By which the files of collectives refer to it.
+        number: By which the files of collectives refer to it.
         backend, group, operation: Names.
         bytes: Of the tensors that go in.
         p2p: Whether it is a send or receive.
     """
 
-    key: Count
+    number: Count = Field(alias="key")
     backend: Name
     group: Name
     operation: Name

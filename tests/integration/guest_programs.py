@@ -1103,7 +1103,7 @@ copied.step()
 print(sorted(vars(copied)), sorted(vars(optimizer)), len(copy.deepcopy(loader)), copy.deepcopy(model))
 print(torch.save(names["save"], "by-reference.pt"), train(3))
 """,
-        5,
+        1,  # of the first optimizer
     ),
     # torch.distributed
     _guest(

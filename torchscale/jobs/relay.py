@@ -40,6 +40,20 @@ _ANSWER_BYTES = 4096
 """More than all signals."""
 
 
+def _inherited() -> tuple[int, ...]:
+    """Descriptors that this process was started with, beside the standard streams: a shell's ``<(…)``,
+    a socket of systemd's. What Python opens is not inheritable."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are numbers here
+        with contextlib.suppress(OSError):  # that of the listing itself
+            if int(name) > _LAST_STREAM and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return tuple(found)
+
+
+_LAST_STREAM = 2
+
+
 class ProgramOverError(BaseException):
     """A signal that would have ended the program came after its end: what is left is not waited
     for. No ``Exception``: a library would take it for one of its own."""
@@ -86,7 +100,7 @@ class Relay:
         """
         self._start_witness(command)
         try:
-            program = subprocess.Popen(list(command), env=environment)
+            program = subprocess.Popen(list(command), env=environment, pass_fds=_inherited())
         except OSError as error:
             reason = error.strerror or error
             raise MachineError(f"cannot start {command[0]}: {reason}") from error

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.errors import MachineError
+from torchscale.errors import MachineError, ProgramExit
 from torchscale.jobs import relay
-from torchscale.jobs.relay import ProgramOverError, Relay
+from torchscale.jobs.relay import Relay
 
 pytestmark = pytest.mark.slow
 
@@ -85,9 +85,10 @@ def test_a_signal_after_the_end_ends_the_wait_and_later_ones_do_nothing() -> Non
     passing = Relay()
     with passing.opened():
         passing.start(["true"], os.environ).wait(30)
-        passing.end()
-        with pytest.raises(ProgramOverError):
+        passing.end(7)
+        with pytest.raises(ProgramExit) as caught:
             os.kill(os.getpid(), signal.SIGTERM)
+        assert caught.value.code == 7
         os.kill(os.getpid(), signal.SIGWINCH)
     os.kill(os.getpid(), signal.SIGTERM)
 

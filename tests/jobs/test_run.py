@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -200,3 +202,18 @@ def test_a_collector_that_could_not_start_is_noted(tmp_path: Path) -> None:
     report = _watched(WatchRequest([sys.executable, "-c", code], tmp_path / "job")).report
 
     assert "a collector failed: no luck" in report.notes
+
+
+def test_a_program_that_is_to_be_added_to_the_root_is_started(tmp_path: Path) -> None:
+    """It has no folder beside it."""
+    code = f"open('{tmp_path}/ran', 'w')"
+    notes: list[str] = []
+    request = WatchRequest(
+        [sys.executable, "-c", code], Path("/"), appends=True, on_note=notes.append
+    )
+    watched = _watched(request)
+
+    assert (tmp_path / "ran").exists()
+    assert str(watched.directory).startswith(tempfile.gettempdir())
+    assert "this run is in" in notes[0]
+    shutil.rmtree(watched.directory)

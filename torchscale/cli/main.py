@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -169,13 +169,13 @@ def _write_what_can_be() -> None:
                 stream.flush()
         except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                _discard(stream)
 
 
-def _discard_output() -> None:
+def _discard(stream: TextIO | None) -> None:
     """Python must not fail again when it flushes at exit."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _typed() -> list[str]:
@@ -262,7 +262,7 @@ def _run() -> None:
     except _Interrupted:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _discard_output()  # its reader (head, less) has closed the pipe
+        _discard(sys.stdout)  # its reader (head, less) has closed the pipe
         sys.exit(ExitCode.FAILED)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
@@ -275,7 +275,7 @@ def _run() -> None:
             )
         if error.filename is not None or error.errno not in _OUTPUT_FAILS:
             raise
-        _discard_output()
+        _discard(sys.stdout)
         _leave_with(
             OutputError(
                 f"cannot write the output: {error.strerror}", hint="free space, or write elsewhere"

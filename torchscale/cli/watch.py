@@ -125,7 +125,7 @@ def watch(
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
-    from torchscale.jobs.relay import ProgramOverError, Relay  # noqa: PLC0415
+    from torchscale.jobs.relay import Relay  # noqa: PLC0415
     from torchscale.jobs.run import WatchRequest, run_program  # noqa: PLC0415
     from torchscale.report.terminal.watch import print_hang  # noqa: PLC0415 - `--help` does not need it
 
@@ -148,10 +148,8 @@ def watch(
         program = run_program(request, relay)
         try:
             _summarize(program, as_json=as_json)
-        except ProgramOverError:
-            pass
         except Exception as error:  # noqa: BLE001 - the exit code is the program's, whatever fails here
-            _note(f"note: no summary: {getattr(error, 'message', repr(error))}")
+            _note(f"no summary: {getattr(error, 'message', repr(error))}")
     raise ProgramExit(program.exit_code)
 
 
@@ -177,7 +175,7 @@ def _summarize(program: EndedProgram, *, as_json: bool) -> None:
 def _note(text: str) -> None:
     """A line, where there is somewhere to write it."""
     with contextlib.suppress(OSError, ValueError):
-        TERMINAL.note(text)
+        TERMINAL.note(f"note: {text}")
 
 
 def _is_terminal() -> bool:

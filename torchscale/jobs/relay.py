@@ -15,7 +15,7 @@ from types import FrameType
 
 import psutil
 
-from torchscale.errors import MachineError
+from torchscale.errors import MachineError, ProgramExit
 from torchscale.util.interpreter import script_command
 
 _OTHERS = {
@@ -35,28 +35,10 @@ _STOPPING_SECONDS = 0.5
 _ANSWER_SECONDS = 1.0
 """For the witness, on a machine that is busy; it takes microseconds."""
 
-
 _ANSWER_BYTES = 4096
 """More than all signals."""
-
-
-def _inherited() -> tuple[int, ...]:
-    """Descriptors that this process was started with, beside the standard streams: a shell's ``<(…)``,
-    a socket of systemd's. What Python opens is not inheritable."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are numbers here
-        with contextlib.suppress(OSError):  # that of the listing itself
-            if int(name) > _LAST_STREAM and os.get_inheritable(int(name)):
-                found.append(int(name))
-    return tuple(found)
-
-
 _LAST_STREAM = 2
-
-
-class ProgramOverError(BaseException):
-    """A signal that would have ended the program came after its end: what is left is not waited
-    for. No ``Exception``: a library would take it for one of its own."""
+"""Descriptor of standard error."""
 
 
 class Relay:
@@ -71,12 +53,17 @@ class Relay:
         self._witness: subprocess.Popen[bytes] | None = None
         self._waiting: list[int] = []
         self._of_group: list[int] = []
-        self._is_over = self._is_closed = False
+        self._exit_code: int | None = None
+        self._is_closed = False
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Relay]:
-        """While open, signals are the program's, and :class:`ProgramOverError` is raised once it has
-        ended. Afterwards they do nothing: the exit code of this process is the program's."""
+        """While open, signals are the program's; once it has ended, one ends this command with its
+        exit code. Afterwards they do nothing.
+
+        Raises:
+            ProgramExit: such a signal came.
+        """
         taken = [
             number
             for number in sorted(signal.valid_signals() - _OTHERS)
@@ -87,7 +74,6 @@ class Relay:
         try:
             yield self
         finally:
-            self._is_closed = True
             self.close()
 
     def start(
@@ -109,18 +95,18 @@ class Relay:
             program.send_signal(self._waiting.pop(0))
         return program
 
-    def end(self) -> None:
+    def end(self, exit_code: int) -> None:
         """The program has ended: a signal from now on is a wish not to wait for what is left."""
-        self._is_over = True
+        self._exit_code = exit_code
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self._is_closed:
             return
-        if not self._is_over:
+        if self._exit_code is None:
             self._pass_on(number)
         elif number not in _STOPS | _END_NOTHING:
-            raise ProgramOverError
+            raise ProgramExit(self._exit_code)
         if number in _STOPS and self._has_stopped():
             os.kill(os.getpid(), signal.SIGSTOP)  # a shell waits for this process
 
@@ -183,6 +169,7 @@ class Relay:
 
     def close(self) -> None:
         """Nothing is passed on from now on."""
+        self._is_closed = True
         witness = self._witness
         if witness is None:
             return
@@ -193,3 +180,21 @@ class Relay:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _inherited() -> tuple[int, ...]:
+    """Descriptors that this process was started with, beside the standard streams: a shell's ``<(…)``,
+    a socket of systemd's. What Python opens is not inheritable. None where the kernel lists none."""
+    found = []
+    for name in _names_in("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            if int(name) > _LAST_STREAM and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return tuple(found)
+
+
+def _names_in(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 - names are numbers here
+    except OSError:
+        return []

@@ -126,6 +126,7 @@ def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
     Raises:
         MachineError: the program cannot be started.
         OutputError: the folder cannot be written.
+        ProgramExit: a signal came after its end.
     """
     if shutil.which(request.command[0]) is None:
         raise MachineError(f"cannot start {request.command[0]}: no such program")
@@ -136,12 +137,11 @@ def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
         first = watching.past.next_attempt
         environment = watching_environment(watching.directory, variables, first)
     process = relay.start(request.command, environment)
-    try:
-        _follow(watching, lambda seconds: _ends(process, seconds))
-    finally:
-        relay.end()
+    _follow(watching, lambda seconds: _ends(process, seconds))
     status = process.returncode
-    return EndedProgram(128 - status if status < 0 else status, watching)
+    exit_code = 128 - status if status < 0 else status
+    relay.end(exit_code)
+    return EndedProgram(exit_code, watching)
 
 
 def _begin(request: WatchRequest) -> _Watching | None:
@@ -179,7 +179,7 @@ def _place(request: WatchRequest, started: float) -> tuple[Path, Past] | None:
             check_addable(place)
             make_directory(place)
             past = begin_run(place, started)
-        except (TorchscaleError, OSError) as error:
+        except (TorchscaleError, OSError, ValueError) as error:  # / has no folder beside it
             reason = reason or getattr(error, "message", str(error))
             continue
         if reason:

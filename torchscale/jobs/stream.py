@@ -285,10 +285,10 @@ def claimed_folders(directory: Path) -> dict[tuple[int, int], Path]:
 
 def remove_moments(directory: Path) -> None:
     """Remove the moments of all ranks: files of ours alone, in folders of the job that are no
-    links.
+    links. What cannot be removed stays.
 
     Raises:
-        OSError: one cannot be removed.
+        OSError: the file system fails.
     """
     for folder in claimed_folders(directory).values():
         if folder.is_symlink() or folder.parent.is_symlink():
@@ -320,7 +320,7 @@ def _names_in(folder: Path) -> list[str]:
 def _is_elsewhere(directory: Path, folder: Path) -> bool:
     try:
         return leads_out(directory, folder)
-    except (OSError, RuntimeError):
+    except OSError:
         return True
 
 

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from torchscale.schema.launch.progress import Progress
 from torchscale.store.json_files import MAX_FILE_BYTES
-from torchscale.util.files import leads_out, read_bounded, read_end
+from torchscale.util.files import read_bounded, read_end
 
 _LINE_BYTES = 4096
 """Bytes of progress that are read: some twenty lines."""
@@ -68,11 +68,9 @@ def launch_ends(directory: Path, cell_id: str) -> dict[int, tuple[str, float]]:
     for path in directory.glob(f"cells/{cell_id}/launch-*/record.json"):
         number = path.parent.name.rpartition("-")[2]
         try:
-            if leads_out(directory, path):
-                continue
-            record = from_json(read_bounded(path, MAX_FILE_BYTES))
+            record = from_json(read_bounded(path, MAX_FILE_BYTES, within=directory))
             ends[int(number)] = str(record["state"]), float(record["seconds"])
-        except (OSError, RuntimeError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             continue
     return ends
 
@@ -80,12 +78,10 @@ def launch_ends(directory: Path, cell_id: str) -> dict[int, tuple[str, float]]:
 def _last_progress(root: Path, path: Path) -> tuple[str, int]:
     """Phase and steps of rank 0's last whole line."""
     try:
-        if leads_out(root, path):
-            return "starting", 0
-        lines = read_end(path, _LINE_BYTES).splitlines(keepends=True)
+        lines = read_end(path, _LINE_BYTES, within=root).splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
         progress = Progress.model_validate_json(whole[-1]) if whole else Progress(phase="starting")
-    except (OSError, RuntimeError, ValueError):
+    except (OSError, ValueError):
         return "starting", 0
     return progress.phase, progress.steps
 

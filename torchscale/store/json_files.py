@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.launch.earlier import in_current_form
-from torchscale.util.files import leads_out, read_bounded
+from torchscale.util.files import read_bounded
 from torchscale.util.redaction import redact_model
 
 MAX_FILE_BYTES = 64 * 2**20
@@ -64,10 +64,8 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
         return DamagedFileError(f"{name()}: {reason}")
 
     try:
-        if leads_out(root, path):
-            raise damaged("a link that leads out of the results directory")
-        text = read_bounded(path, MAX_FILE_BYTES)
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        text = read_bounded(path, MAX_FILE_BYTES, within=root)
+    except OSError as error:
         raise damaged(getattr(error, "strerror", None) or str(error)) from error
     try:
         content = model.model_validate_json(text)
@@ -96,10 +94,8 @@ def read_lines(root: Path, path: Path, model: type[M]) -> tuple[M, ...]:
     or is too large.
     """
     try:
-        if leads_out(root, path):
-            return ()
-        lines = read_bounded(path, _MAX_LINES_BYTES).splitlines()
-    except (OSError, RuntimeError):
+        lines = read_bounded(path, _MAX_LINES_BYTES, within=root).splitlines()
+    except OSError:
         return ()
     contents = []
     for line in lines:

@@ -359,7 +359,7 @@ class RunFolder:
         """
         try:
             leads = leads_out(self.path, directory)
-        except (OSError, RuntimeError):  # a loop of links
+        except OSError:
             leads = True
         if leads:
             raise StoreError(

@@ -214,8 +214,8 @@ def _open_regular(path: Path, within: Path | None = None) -> int:
     Raises:
         OSError: it cannot be opened, or is something else.
     """
-    if within is not None and _leads_out(within, path):
-        raise OSError(errno.EINVAL, "a link that leads out of the folder")
+    if within is not None and leads_out(within, path):
+        raise OSError(errno.EINVAL, "a link that leads out of the results directory")
     if stat.S_ISSOCK(path.stat().st_mode):  # which cannot be opened
         raise OSError(errno.EINVAL, "not a regular file")
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -250,27 +250,22 @@ def read_end(path: Path, limit: int, *, within: Path | None = None) -> bytes:
         return file.read(limit)
 
 
-def _leads_out(root: Path, path: Path) -> bool:
-    """As :func:`leads_out`; a loop of links leads nowhere within."""
-    try:
-        return leads_out(root, path)
-    except RuntimeError:
-        return True
-
-
 def leads_out(root: Path, path: Path) -> bool:
     """Whether a symbolic link on the way from ``root`` to ``path`` leads out of ``root``.
 
-    Links are looked for first, since there are nearly never any and resolving a path is slow.
+    Links are looked for first, since there are nearly never any and resolving a path is slow. A loop
+    of links leads nowhere within.
 
     Raises:
         OSError: a link cannot be followed.
-        RuntimeError: links form a loop (before Python 3.13).
     """
     place, end = os.fspath(path), os.fspath(root)
     while place not in (end, ""):
         if os.path.islink(place):  # noqa: PTH114 - a text, since making paths takes ten times as long
-            return not path.resolve().is_relative_to(root.resolve())
+            try:
+                return not path.resolve().is_relative_to(root.resolve())
+            except RuntimeError:  # a loop, before Python 3.13
+                return True
         above = os.path.dirname(place)  # noqa: PTH120 - the same
         if above == place:
             break

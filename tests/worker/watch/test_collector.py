@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from torchscale.jobs.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
 from torchscale.worker.watch import recorder
-from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT
+from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT, Collector
 
 PROGRAM = """
 import os, sys, time
@@ -204,3 +205,16 @@ def test_versions_are_those_that_the_reader_expects() -> None:
     assert FORMAT == COLLECTOR_FORMAT
     assert DUMP_VERSION == SCHEMA_VERSION
     assert TIMING_VARIABLE == recorder.TIMING_VARIABLE
+
+
+def test_threads_that_fork_at_once_leave_the_collection_at_work(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector._has_thread = True
+    collector.pause()
+    for act in (collector.pause, collector.go_on):  # of a thread that does not wait so long
+        other = threading.Thread(target=act)
+        other.start()
+        other.join()
+    assert collector._busy.locked()
+    collector.go_on()
+    assert not collector._busy.locked()

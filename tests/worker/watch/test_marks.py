@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 
 import numpy as np
+import pytest
 
 from torchscale.analysis.job.events import Kind, Moments
 from torchscale.worker.watch import marks
@@ -48,3 +49,15 @@ def test_a_process_that_never_trains_keeps_few_and_a_fork_keeps_none() -> None:
     noted.stop()
     noted.note(marks.DATA)
     assert noted.take() == []
+
+
+def test_what_nobody_takes_has_a_bound_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "_MOST", 5)
+    noted = Marks()
+    noted.start()
+    has_lost = []
+    for _ in range(6):
+        noted.note(marks.STEP)
+        has_lost.append(noted.has_lost)
+    assert has_lost == [False] * 5 + [True]
+    assert len(noted.take()) == 5

@@ -118,6 +118,7 @@ class Collector:
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
         self._root = directory
+        self._sampler = Sampler()
         self._forked_ns = 0
         self._begin()
 
@@ -135,12 +136,11 @@ class Collector:
         self._is_over = False
         self._ends = threading.Event()
         self._busy = threading.Lock()
-        self._is_paused = False
+        self._paused_by: int | None = None
         self._lock = threading.Lock()
         self._has_thread = False
         self._has_ended = threading.Event()
         self._recorder: Recorder | None = None
-        self._sampler = Sampler()
         self._folder: Path | None = None
         self._attempt = 0
         self._peers_written = 0
@@ -196,13 +196,14 @@ class Collector:
 
     def pause(self) -> None:
         """Before a fork: have the thread hold no lock."""
-        if self._has_thread:
-            self._is_paused = self._busy.acquire(timeout=_FORK_SECONDS)
+        if self._has_thread and self._busy.acquire(timeout=_FORK_SECONDS):
+            self._paused_by = _thread.get_ident()
 
     def go_on(self) -> None:
-        """After it."""
-        if self._is_paused:
-            self._is_paused = False
+        """After it, in the thread that forked: another one may have forked meanwhile, and not have
+        waited so long."""
+        if self._paused_by == _thread.get_ident():
+            self._paused_by = None
             self._busy.release()
 
     def _stop(self) -> None:
@@ -252,6 +253,9 @@ class Collector:
             "threads": torch.get_num_threads(),
             "cpus": facts.cpus(),
         }
+        if self._forked_ns:  # it looks at the main thread of the other process
+            self._sampler.close()
+            self._sampler = Sampler()
         self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
         facts.claim_rank()
         self.marks.start()
@@ -273,7 +277,7 @@ class Collector:
     def _run(self) -> None:
         """The thread."""
         try:
-            self._work()
+            guarded(self._work)
         finally:
             self._has_ended.set()
 
@@ -349,7 +353,10 @@ class Collector:
         for segments in self._written.values():
             segments.write()
         self._write_checkpoints()
-        if self._problem and not any(segments.has_lost for segments in self._written.values()):
+        has_lost = any(segments.has_lost for segments in self._written.values())
+        if self.marks.has_lost:
+            self._problem = "moments are missing: nothing could be written for too long"
+        elif self._problem and not has_lost:
             self._problem = ""  # there is room again, and nothing is missing
         self._refresh_facts()
         self._flushes += 1

@@ -33,6 +33,7 @@ class Marks:
 
     Attributes:
         start_ns: Wall clock that the times count from, the clock of torch's flight recorder.
+        has_lost: Whether moments were not noted, because none were taken for long.
     """
 
     def __init__(self) -> None:
@@ -41,17 +42,19 @@ class Marks:
     def begin(self) -> None:
         """Begin anew, as in a process that has been forked."""
         self.start_ns = time_ns()
+        self.has_lost = False
         self._noted: list[int] | deque[int] = deque(maxlen=_BEFORE_START)
 
     def note(self, kind: int, detail: int = 0) -> None:
-        """Note that ``kind`` is now. Without memory for it, or where nothing has been taken for long,
-        it is not noted."""
+        """Note that ``kind`` is now, unless there is no memory for it."""
         try:
             if len(self._noted) < _MOST:
                 since = time_ns() - self.start_ns
                 self._noted.append(since << _SHIFT | detail << KIND_BITS | kind)
+            else:
+                self.has_lost = True
         except MemoryError:
-            return
+            self.has_lost = True
 
     def start(self) -> None:
         """Keep all moments from now on, and the last ones before."""

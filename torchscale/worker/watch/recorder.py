@@ -194,9 +194,9 @@ class Recorder:
         new = reader.take(entries)
         reader.note_rates(len(new), self._steps, now - self._read_at)
         known = [call for call in map(self._call, new) if call is not None]
-        reader.read += len(known)
-        reader.unknown += len(new) - len(known)
         calls = [call for call in known if call[0] >= self._since_ns]
+        reader.read += len(calls)
+        reader.unknown += len(new) - len(known)
         if not self.is_timed or ring.name == GLOO:
             return calls
         reader.await_lengths(new)

@@ -1,10 +1,12 @@
-"""``python -m tests.watch_kills --count 60``: kill -9 of ``torchscale watch``, of the launcher that
-it has started, or of one of the ranks, at random moments. The program must survive the end of watch,
-watch must end with the program and its exit code, and no process may be left."""
+"""``python -m tests.watch_kills --count 60``: kill -9 of ``torchscale watch``, of its witness, of the
+launcher that it has started, or of one of the ranks, at random moments. The program must survive the
+end of watch and of the witness, watch must end with the program and its exit code, and no process may
+be left."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import subprocess
@@ -41,14 +43,16 @@ dist.destroy_process_group()
 open(f"done-{rank}", "w").close()
 """
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-VICTIMS = ("watch", "launcher", "rank")
+VICTIMS = ("watch", "launcher", "rank", "witness")
 LONGEST_SECONDS = 9.0
 """Until the program has ended by itself, two imports of torch included."""
 ENDED_SECONDS = 60.0
 RANKS_LEFT_SECONDS = 10.0
 """Ranks whose launcher was killed before they met wait for each other without watch, too."""
-RANK_FAILED, KILLED = 1, 137
-"""What torchrun ends with where a rank was killed, and what a shell says of a killed program."""
+WITNESS = "group_witness"
+CODES = {"watch": (-9,), "launcher": (137,), "rank": (1, 0)}
+"""Victim → exit codes of watch: its own signal; what a shell says of a killed program; what torchrun
+ends with where a rank was killed, which may have trained to its end. Else it is the program's, 0."""
 
 
 @dataclass
@@ -117,25 +121,36 @@ def _await_start(watch: subprocess.Popen[bytes]) -> None:
     """Until watch has started the program, or ended: moments count from then on."""
     deadline = time.monotonic() + ENDED_SECONDS
     while watch.poll() is None and time.monotonic() < deadline:
-        if psutil.Process(watch.pid).children():
-            return
+        with contextlib.suppress(psutil.Error):
+            if _children(watch.pid)["launcher"]:
+                return
         time.sleep(0.01)
 
 
 def _kill(watch: int, victim: str, chance: random.Random) -> bool:
     """Whether there was one to kill."""
-    processes = [psutil.Process(watch)]
     try:
-        if victim != "watch":
-            processes = psutil.Process(watch).children()
-        if victim == "rank":
-            processes = processes[0].children() if processes else []
+        children = _children(watch)
+        processes = {
+            "watch": [psutil.Process(watch)],
+            "rank": [rank for launcher in children["launcher"] for rank in launcher.children()],
+            **children,
+        }[victim]
         if not processes:
             return False
         chance.choice(processes).kill()
     except psutil.Error:
         return False
     return True
+
+
+def _children(watch: int) -> dict[str, list[psutil.Process]]:
+    """What watch has started: its witness of signals, and the program."""
+    children: dict[str, list[psutil.Process]] = {"launcher": [], "witness": []}
+    for child in psutil.Process(watch).children():
+        is_witness = any(WITNESS in word for word in child.cmdline())
+        children["witness" if is_witness else "launcher"].append(child)
+    return children
 
 
 def _problems(folder: Path, victim: str, code: int | None, program: Program) -> list[str]:
@@ -151,9 +166,9 @@ def _problems(folder: Path, victim: str, code: int | None, program: Program) -> 
         process.kill()
     is_done = all((folder / f"done-{rank}").exists() for rank in range(2))
     said = (folder / "said").read_text()
-    if victim in ("", "watch") and not is_done:
+    if victim in ("", "watch", "witness") and not is_done:
         found.append(f"the program did not end: {said[-300:]}")
-    expected = {"": (0,), "watch": (-9,), "launcher": (KILLED,), "rank": (RANK_FAILED, 0)}[victim]
+    expected = CODES.get(victim, (0,))
     if code not in expected:
         found.append(f"exit code {code}, expected {expected[0]}: {said[-300:]}")
     if "torchscale/" in said and "Traceback" in said:

@@ -3,7 +3,10 @@ an exit code."""
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
+
+FILE_SYSTEM_HINT = "look whether the file system answers and lets you in: ls -l, df, dmesg"
 
 
 class ProgramExit(SystemExit):
@@ -63,6 +66,19 @@ class StoreError(TorchscaleError):
     """A results directory cannot be used: it is missing, damaged, or of another experiment."""
 
     exit_code = ExitCode.USAGE
+
+
+class FileSystemError(StoreError):
+    """A file system does not give what it holds: a server that is gone, a lost mount, a bad disk, no
+    permission. What is there may be whole."""
+
+    exit_code = ExitCode.UNABLE
+
+    @classmethod
+    def of(cls, error: OSError) -> FileSystemError:
+        """What this error is to a user."""
+        path = "a file" if error.filename is None else os.fsdecode(error.filename)
+        return cls(f"cannot use {path}: {error.strerror or error}", hint=FILE_SYSTEM_HINT)
 
 
 class TraceError(TorchscaleError):

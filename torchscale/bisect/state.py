@@ -106,7 +106,7 @@ def read_state(directory: Path, question: str, environments: int) -> BisectState
     try:
         state = read_model(directory, path, BisectState)
     except DamagedFileError as error:
-        raise StoreError(str(error), hint=error.hint) from error
+        raise error.refused() from error
     if state.question != question:
         raise StoreError(
             f"{directory} holds a bisection of other environments, another command or another error",

@@ -22,6 +22,7 @@ from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.errors import (
     ExitCode,
+    FileSystemError,
     MachineError,
     OutputError,
     ProgramExit,
@@ -82,6 +83,10 @@ _NO_MEMORY = ("failed to map segment", "Cannot allocate memory")
 """Messages of the dynamic linker, and of the kernel."""
 _OUTPUT_FAILS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Errors of writing to what standard output leads to."""
+
+
+_SERVER_FAILS = (errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EREMOTEIO)
+"""Errors of a mount whose server is gone, where the file was open already."""
 
 
 class _Interrupted(BaseException):
@@ -273,7 +278,9 @@ def _run() -> None:
                     "characters)"
                 )
             )
-        if error.filename is not None or error.errno not in _OUTPUT_FAILS:
+        if error.filename is not None or error.errno in _SERVER_FAILS:
+            _leave_with(FileSystemError.of(error))
+        if error.errno not in _OUTPUT_FAILS:
             raise
         _discard(sys.stdout)
         _leave_with(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchscale.analysis.comparison.matching import unequal_facts
 from torchscale.config.choices import Metric
-from torchscale.errors import StoreError, UsageError
+from torchscale.errors import FileSystemError, StoreError, UsageError
 from torchscale.history.entry import history_entry
 from torchscale.history.file import HistoryFile
 from torchscale.history.records import HistoryContent
@@ -80,7 +80,7 @@ def _walk(directory: Path) -> Iterator[Path]:
                         for entry in entries
                         if entry.is_dir(follow_symlinks=False)
                     ]
-            except OSError:  # no permission: what cannot be listed cannot be read either
+            except (PermissionError, FileNotFoundError):  # another's, or removed meanwhile
                 continue
 
 
@@ -104,13 +104,13 @@ def add_folders(
     new = known = 0
     left_out = []
     for number, folder in enumerate(folders, 1):
-        fingerprint = _fingerprint(folder)
-        if history.has_folder(fingerprint):
-            known += 1
-            continue
-        if on_folder is not None:
-            on_folder(number, folder)
         try:
+            fingerprint = _fingerprint(folder)
+            if history.has_folder(fingerprint):
+                known += 1
+                continue
+            if on_folder is not None:
+                on_folder(number, folder)
             entry = history_entry(load_source(str(folder)))
         except StoreError as error:
             if str(folder) in error.message:
@@ -130,9 +130,16 @@ def add_folders(
 
 def _fingerprint(folder: Path) -> str:
     """Changes whenever a record is written: of the names, sizes and times of the files that figures
-    come from."""
-    files = [folder / "experiment.json", *sorted(folder.glob("cells/*/*/record.json"))]
+    come from.
+
+    Raises:
+        FileSystemError: they cannot be listed.
+    """
     described = []
+    try:
+        files = [folder / "experiment.json", *sorted(folder.glob("cells/*/*/record.json"))]
+    except OSError as error:
+        raise FileSystemError.of(error) from error
     for file in files:
         try:
             status = file.stat()

@@ -36,6 +36,8 @@ from torchscale.schema.run.result_set import ResultSet
 from torchscale.store.run_folder import RESULTS
 from torchscale.util.units import format_percent
 
+_TWO_RUNS = "torchscale compare before after"
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -109,6 +111,8 @@ def compare_sources(
             loaded, left_out = _of_history(sources, rules.history, baselines), []
         else:
             loaded, left_out = load_sides(sources, baselines)
+    if not loaded:
+        raise UsageError(_too_few(sources, [], left_out), hint=_TWO_RUNS)
     named = _with_distinct_names(loaded)
     side_prices = _prices(prices, named)
     first = _reference(named, reference)
@@ -121,7 +125,7 @@ def compare_sources(
     ]
     sides = [named[place].results for place in chosen]
     if len(sides) < 2:
-        raise UsageError(_too_few(sources, sides, left_out), hint="torchscale compare before after")
+        raise UsageError(_too_few(sources, sides, left_out), hint=_TWO_RUNS)
     comparison = _compared(
         sides, [side_prices[place] for place in chosen], rules, left_out, prices_given=bool(prices)
     )
@@ -385,8 +389,10 @@ def _reference(sides: Sequence[Side], name: str | None) -> int:
 
 
 def _too_few(sources: Sequence[str], sides: Sequence[ResultSet], left_out: Sequence[str]) -> str:
-    held = f"{' '.join(sources)}: one run to compare ({sides[0].name})"
-    return f"{held}; expected two or more runs, or a directory of runs" + "".join(
+    held = "no run to compare"
+    if sides:
+        held = f"one run to compare ({sides[0].name})"
+    return f"{' '.join(sources)}: {held}; expected two or more runs, or a directory of runs" + "".join(
         f" {text}" for text in left_out
     )
 

@@ -22,6 +22,7 @@ from torchscale.report.text.labels import cell_label, plural
 from torchscale.report.text.profile import stall_line
 from torchscale.report.text.watch import headline
 from torchscale.results.reader import read_summary
+from torchscale.schema.base import LAST_MOMENT
 from torchscale.schema.state import State
 from torchscale.schema.watch.report import JobState
 from torchscale.store.lock import is_locked
@@ -113,8 +114,31 @@ def _is_run(directory: Path) -> bool:
 
 def find_runs(directory: Path = RESULTS) -> list[Path]:
     """The run folders and recordings in ``directory``, newest first."""
-    folders = {path.parent for marker in _MARKERS[:2] for path in directory.glob(f"*/{marker}")}
+    return _newest_first(directory, _MARKERS[:2])
+
+
+def _newest_first(directory: Path, markers: Sequence[str]) -> list[Path]:
+    """The folders in ``directory`` that hold one of these files."""
+    try:
+        entries = list(directory.iterdir())
+    except FileNotFoundError:
+        return []
+    folders = [folder for folder in entries if _holds(folder, markers)]
     return sorted(folders, key=lambda folder: (-_changed_at(folder), folder.name))
+
+
+def _holds(folder: Path, markers: Sequence[str]) -> bool:
+    """Whether one of these files is there. A folder whose file system fails counts as one that has
+    them: it has to be named. A folder of others, or a file, has none."""
+    for marker in markers:
+        try:
+            (folder / marker).stat()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        except OSError:
+            return True
+        return True
+    return False
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -156,8 +180,8 @@ def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
 
 
 def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> list[RunEntry]:
-    """Every run and watched job in ``directory`` (``./results``), newest first; a folder that cannot be read is
-    listed with the reason.
+    """Every run and watched job in ``directory`` (``./results``), newest first; a folder that cannot
+    be read is listed with the reason.
 
     Raises:
         UsageError: ``directory`` does not exist.
@@ -168,10 +192,8 @@ def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> lis
             f"{directory} is not a directory", hint="measure something first: torchscale benchmark"
         )
     with observer.status(f"Reading the runs in {directory}"):
-        jobs = {path.parent for path in directory.glob(f"*/{_WATCHED}")}
-        folders = {*find_runs(directory), *jobs}
-        newest = sorted(folders, key=lambda folder: (-_changed_at(folder), folder.name))
-        return [_entry(folder) for folder in newest]
+        folders = _newest_first(directory, (*_MARKERS[:2], _WATCHED))
+        return [_entry(folder) for folder in folders]
 
 
 def runs_json(entries: list[RunEntry]) -> str:
@@ -181,19 +203,30 @@ def runs_json(entries: list[RunEntry]) -> str:
 
 
 def _entry(folder: Path) -> RunEntry:
-    measured_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc).isoformat(
-        timespec="seconds"
-    )
+    changed_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc)
+    measured_at = changed_at.isoformat(timespec="seconds")
+    try:
+        return _read_entry(folder, measured_at)
+    except (TorchscaleError, OSError) as error:
+        reason = error.message if isinstance(error, TorchscaleError) else error.strerror
+        return RunEntry(
+            folder.name, folder, measured_at, "unreadable", headline=reason or str(error)
+        )
+
+
+def _read_entry(folder: Path, measured_at: str) -> RunEntry:
+    """
+    Raises:
+        TorchscaleError: it cannot be read.
+        OSError: its file system fails.
+    """
     if not _is_measured(folder):
         return _watched(folder, measured_at)
     if not (folder / "experiment.json").is_file():
         return RunEntry(
             folder.name, folder, measured_at, "recording", headline="of a program of your own"
         )
-    try:
-        summary = read_summary(folder)
-    except TorchscaleError as error:
-        return RunEntry(folder.name, folder, measured_at, "unreadable", headline=error.message)
+    summary = read_summary(folder)
     cells = [cell for cell in summary.everything if cell.state is not State.SKIPPED]
     profiles = [cell.profile for cell in summary.cells if cell.profile is not None]
     if not cells and profiles:
@@ -218,10 +251,7 @@ def _is_measured(folder: Path) -> bool:
 
 def _watched(folder: Path, measured_at: str) -> RunEntry:
     """A job that was watched, with what it lost most by."""
-    try:
-        report = read_watch(folder)
-    except TorchscaleError as error:
-        return RunEntry(folder.name, folder, measured_at, "unreadable", headline=error.message)
+    report = read_watch(folder)
     told = headline(report)
     if report.findings:
         told += f"; {report.findings[0].finding.summary}"
@@ -273,11 +303,11 @@ def _training_headline(summary: TrainingSummary) -> str:
 
 
 def _changed_at(folder: Path) -> float:
-    """Seconds since the epoch of the last change."""
+    """Seconds since the epoch of the last change, which a file system may say is in any year."""
     stamps = []
     for marker in _MARKERS:
         try:
             stamps.append((folder / marker).stat().st_mtime)
         except OSError:
             continue
-    return max(stamps, default=0.0)
+    return min(max([0.0, *stamps]), LAST_MOMENT)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from torchscale.errors import StoreError, UsageError
+from torchscale.errors import UsageError
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.store.json_files import DamagedFileError, read_model
 from torchscale.util.files import atomic_write_model, make_directory
@@ -38,7 +38,7 @@ def read_baseline(path: Path) -> ResultSet:
     try:
         return read_model(path.parent, path, ResultSet, keys_once=True)
     except DamagedFileError as error:
-        raise StoreError(str(error)) from error
+        raise error.refused() from error
 
 
 def find_baseline(text: str, baselines: Path) -> Path | None:

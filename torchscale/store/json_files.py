@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections import Counter
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from torchscale.errors import FILE_SYSTEM_HINT, FileSystemError, StoreError
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.launch.earlier import in_current_form
 from torchscale.util.files import read_bounded
@@ -26,6 +28,12 @@ _WRITERS = {1: "torchscale 0.1.0"}
 """Programs that wrote each version, by schema version, for the message about a file of an earlier
 one."""
 
+_OF_THE_FILE = (
+    *(errno.EINVAL, errno.EFBIG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+    *(errno.ENXIO, errno.ENAMETOOLONG),
+)
+"""Errors of a file that is missing, too large or no file; all others are of its file system."""
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -33,6 +41,18 @@ class DamagedFileError(Exception):
     """A file of a run folder that cannot be read; the text says which and why."""
 
     hint = "restore the file, or measure again into another directory"
+    refusal: type[StoreError] = StoreError
+
+    def refused(self) -> StoreError:
+        """The error of a command that cannot go on without the file."""
+        return self.refusal(str(self), hint=self.hint)
+
+
+class UnreadableFileError(DamagedFileError):
+    """A file that may be whole, but whose file system does not give it."""
+
+    hint = FILE_SYSTEM_HINT
+    refusal = FileSystemError
 
 
 class OtherVersionError(DamagedFileError):
@@ -54,6 +74,7 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
 
     Raises:
         DamagedFileError: it leads outside, is too large, is not JSON or breaks the schema.
+        UnreadableFileError: its file system fails.
         OtherVersionError: it is of another version.
     """
 
@@ -66,7 +87,10 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
     try:
         text = read_bounded(path, MAX_FILE_BYTES, within=root)
     except OSError as error:
-        raise damaged(getattr(error, "strerror", None) or str(error)) from error
+        reason = f"{name()}: {error.strerror or error}"
+        if error.errno in _OF_THE_FILE:
+            raise DamagedFileError(reason) from error
+        raise UnreadableFileError(reason) from error
     try:
         content = model.model_validate_json(text)
     except ValidationError as error:

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import RootModel
 
 from torchscale.config.experiment import Experiment
-from torchscale.errors import OutputError, StoreError
+from torchscale.errors import FileSystemError, OutputError, StoreError
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import StepSample
@@ -30,7 +30,12 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
 from torchscale.schema.watch.report import WatchReport
-from torchscale.store.json_files import DamagedFileError, read_lines, read_model
+from torchscale.store.json_files import (
+    DamagedFileError,
+    UnreadableFileError,
+    read_lines,
+    read_model,
+)
 from torchscale.store.resume import (
     refuse_other_experiment,
     refuse_other_machine,
@@ -99,7 +104,17 @@ class RunFolder:
 
         Raises:
             StoreError: it is not one, or its ``experiment.json`` is damaged or of another version.
+            FileSystemError: it cannot be looked at.
         """
+        try:
+            return cls._open(path)
+        except DamagedFileError as error:
+            raise error.refused() from error
+        except OSError as error:
+            raise FileSystemError.of(error) from error
+
+    @classmethod
+    def _open(cls, path: Path) -> RunFolder:
         if not path.is_dir():
             raise StoreError(
                 f"{path} is not a directory",
@@ -112,10 +127,7 @@ class RunFolder:
             raise StoreError(
                 f"{path} is not a results directory: it has no experiment.json", hint=hint
             )
-        try:
-            return cls(path, read_model(path, path / "experiment.json", ExperimentFile))
-        except DamagedFileError as error:
-            raise StoreError(str(error), hint=error.hint) from error
+        return cls(path, read_model(path, path / "experiment.json", ExperimentFile))
 
     @classmethod
     def create(cls, path: Path, experiment: ExperimentFile) -> RunFolder:
@@ -181,7 +193,11 @@ class RunFolder:
         """One cell's launches and profile, and what could not be read of them; changes nothing."""
         problems: list[str] = []
         launches = []
-        entries = _entries(self.path / "cells" / planned.cell.id)
+        try:
+            entries = _entries(self.path / "cells" / planned.cell.id)
+        except OSError as error:
+            reason = f"cells/{planned.cell.id}: {error.strerror or error}"
+            return CellRun(planned, ()), [reason]
         for directory in _numbered(entries, _LAUNCH_NAME):
             try:
                 record = self._read_record(directory, planned.cell)
@@ -203,12 +219,15 @@ class RunFolder:
 
         Raises:
             StoreError: its directory is a link that leads out of the folder.
+            FileSystemError: its file system fails.
             OutputError: it cannot be moved.
         """
         directory = self.launch_directory(cell, launch)
         self._refuse_link(directory)
         try:
             return self._read_record(directory, cell)
+        except UnreadableFileError as error:  # which may be whole
+            raise error.refused() from error
         except DamagedFileError as error:
             target = self.set_aside(cell, launch, "damaged")
             self.set_aside_notes.append(
@@ -395,7 +414,7 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DamagedFileError(
+            raise UnreadableFileError(
                 f"{path.relative_to(self.path)}: {error.strerror or error}"
             ) from error
         record = read_model(self.path, path, LaunchRecord)
@@ -439,7 +458,12 @@ def _number(directory: Path) -> int:
 
 
 def _entries(directory: Path) -> list[Path]:
+    """What is in a directory; nothing where it is none.
+
+    Raises:
+        OSError: its file system fails.
+    """
     try:
         return list(directory.iterdir())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []

@@ -25,8 +25,8 @@ from tests.analysis.job.jobs import MS, START_NS, Extra, nothing
 from tests.jobs.folders import FACTS, USE
 from torchscale.analysis.job.events import Kind
 from torchscale.jobs.job import WatchedJob
+from torchscale.worker.watch import clock, rings
 from torchscale.worker.watch import recorder as recorders
-from torchscale.worker.watch import rings
 from torchscale.worker.watch.marks import Marks
 from torchscale.worker.watch.recorder import Recorder
 
@@ -283,12 +283,13 @@ class DeviceJob:
         with (
             _torch_with(state.dump),
             mock.patch.object(recorders, "timing_asked", lambda: self.is_timed),
+            mock.patch.object(clock, "set_by_ns", lambda: 0),
         ):
             reader = Recorder(Marks())
             for now in (*np.arange(_DRAIN_MS, end, _DRAIN_MS), end):
                 state.now = float(now)
                 at = self._ns(rank, float(now))
-                with mock.patch.object(recorders, "time_ns", lambda at=at: at):
+                with mock.patch.object(clock, "now_ns", lambda at=at: at):
                     calls += [value for call in reader.drain() for value in call]
                 lengths += reader.take_lengths()
         names = [

@@ -19,11 +19,11 @@ from torchscale.jobs.relay import Relay
 pytestmark = pytest.mark.slow
 
 _PROGRAM = """
-import signal, sys
+import os, signal, sys
 seen = []
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGALRM, signal.SIGRTMIN):
     signal.signal(number, lambda number, _: seen.append(number))
-signal.signal(signal.SIGUSR2, lambda *_: print(seen, flush=True))
+signal.signal(signal.SIGUSR2, lambda *_: os.write(1, f"{seen}\\n".encode()))
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -70,6 +70,28 @@ def test_each_signal_arrives_once(to_group: bool) -> None:
                 os.kill(command.pid, signal.SIGUSR2)
                 shown = json.loads(command.stdout.readline())
             assert shown == expected
+        os.killpg(command.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("to_group", [False, True], ids=["alone", "group"])
+def test_signals_that_come_while_one_is_passed_on_arrive_once(to_group: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, _PROGRAM],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parents[2],
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "ready\n"
+        for past in range(1, 6):
+            for number in _SENT:
+                (os.killpg if to_group else os.kill)(command.pid, number)
+            shown: list[int] = []
+            while len(shown) < past * len(_SENT):
+                os.kill(command.pid, signal.SIGUSR2)
+                shown = json.loads(command.stdout.readline())
+            assert sorted(shown) == sorted(past * [int(number) for number in _SENT])
         os.killpg(command.pid, signal.SIGKILL)
 
 

@@ -14,6 +14,7 @@ from torchscale.jobs.job import WatchedJob
 from torchscale.jobs.run import watching_environment
 from torchscale.schema.cells.training import Measurement
 from torchscale.util.files import make_directory, remove_tree
+from torchscale.worker.watch import clock
 
 _READ_SECONDS = 0.5
 """Between two looks at the ranks' files, which are written as often."""
@@ -38,8 +39,9 @@ class ProgramSteps:
         fields = set(Measurement.model_fields) - {"epochs", "warmup_epochs"}
         rule = Measurement(**settings.model_dump(include=fields))
         self._measurement = ScriptMeasurement(rule, "auto")
+        clock.begin()
         self._job = WatchedJob(
-            self._directory, command, time.time(), on_steps=self._take, has_optimizer=True
+            self._directory, command, clock.now(), on_steps=self._take, has_optimizer=True
         )
         self._read_at = 0.0
 
@@ -71,7 +73,7 @@ class ProgramSteps:
         if self._job.problem:
             return f"what its ranks wrote could not be read: {self._job.problem}"
         if not self._job.streams:
-            return "; ".join(self._job.report(time.time()).notes)
+            return "; ".join(self._job.report(clock.now()).notes)
         steps = self._job.steps
         if not steps:
             return "no step was seen: no optimizer of torch (torch.optim) stepped in it"

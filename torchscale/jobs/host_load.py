@@ -4,7 +4,6 @@ run."""
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import psutil
 
 from torchscale.schema.launch.rank import HostLoad
+from torchscale.worker.watch import clock
 
 _SECONDS = 0.5
 """Between two readings: between them processor time is taken to grow evenly."""
@@ -38,7 +38,7 @@ class HostLoadSamples:
 
     def sample(self, pids: Collection[int]) -> None:
         """Read now, if the last reading is old enough."""
-        now = time.time()
+        now = clock.now()
         if self._readings and now - self._readings[-1].time < _SECONDS:
             return
         busy, interrupted = _cores()

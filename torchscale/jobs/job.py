@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -37,6 +36,7 @@ from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import shown_bytes
 from torchscale.util.units import format_bytes
 from torchscale.version import __version__
+from torchscale.worker.watch import clock
 
 LEFT_OUT = 10
 """First steps that no figure counts: allocators, caches, and DistributedDataParallel, which puts
@@ -164,7 +164,7 @@ class WatchedJob:
             over.advance()  # what it wrote before its last rank ended
             following.advance()
             self._attempts.append(following)
-            self._log.keep(over, following.process_began or time.time(), is_last=False)
+            self._log.keep(over, following.process_began or clock.now(), is_last=False)
 
     def _following(self) -> int | None:
         """Number of the next attempt that has ranks. One whose ranks ended before they reported

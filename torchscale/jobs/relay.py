@@ -51,6 +51,8 @@ class Relay:
     def __init__(self) -> None:
         self._program: subprocess.Popen[bytes] | None = None
         self._witness: subprocess.Popen[bytes] | None = None
+        self._arrived: list[int] = []
+        self._is_taking = False
         self._waiting: list[int] = []
         self._of_group: list[int] = []
         self._exit_code: int | None = None
@@ -100,7 +102,19 @@ class Relay:
         self._exit_code = exit_code
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        """Take one signal after the other: the next one may come while this one is passed on, and
+        its handler then runs within this one."""
         del frame
+        self._arrived.append(number)
+        while self._arrived and not self._is_taking:
+            self._is_taking = True
+            try:
+                if self._arrived:
+                    self._handle(self._arrived.pop(0))
+            finally:
+                self._is_taking = False
+
+    def _handle(self, number: int) -> None:
         if self._is_closed:
             return
         if self._exit_code is None:

@@ -24,6 +24,7 @@ from torchscale.jobs.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.worker.watch import clock
 
 REPORT = "watch.json"
 _SITE = Path(__file__).parent.parent / "worker" / "watch" / "site"
@@ -150,7 +151,8 @@ def _begin(request: WatchRequest) -> _Watching | None:
     Raises:
         OutputError: the folder cannot be written.
     """
-    started = time.time()
+    clock.begin()
+    started = clock.now()
     found = _place(request, started)
     if found is None:
         return None
@@ -206,7 +208,8 @@ def follow_job(directory: Path, pid: int) -> Watched:
         OutputError: the folder cannot be written.
     """
     request = WatchRequest(_command_of(pid), directory)
-    started = time.time()
+    clock.begin()
+    started = clock.now()
     past = begin_run(directory, started, starts_program=False)
     run = WatchedRun(request.command)
     job = WatchedJob(directory, request.command, started, past=past, on_steps=run.take)
@@ -247,6 +250,7 @@ def watching_environment(
         "PYTHONPATH": os.pathsep.join(path),
         "TORCHSCALE_WATCH": str(directory),
         "TORCHSCALE_WATCH_FIRST_ATTEMPT": str(first_attempt),
+        clock.VARIABLE: clock.told(),
     }
 
 
@@ -285,7 +289,7 @@ def _look_why(job: WatchedJob, request: WatchRequest, directory: Path, seconds: 
     autopsy = job.look_why()
     if autopsy is not None:
         request.on_hang(autopsy, seconds)
-    atomic_write_model(directory / REPORT, job.report(time.time()))
+    atomic_write_model(directory / REPORT, job.report(clock.now()))
 
 
 def _judge(
@@ -299,7 +303,7 @@ def _judge(
         if key not in seen:
             seen.add(key)
             request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
-    atomic_write_model(directory / REPORT, job.report(time.time()))
+    atomic_write_model(directory / REPORT, job.report(clock.now()))
 
 
 def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -313,7 +317,7 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def _finished(watching: _Watching, exit_code: int | None) -> Watched:
     """The last judgement; ``exit_code`` is ``None`` where the program is not ours."""
-    job, directory, ended = watching.job, watching.directory, time.time()
+    job, directory, ended = watching.job, watching.directory, clock.now()
     job.guarded(job.advance)
     job.guarded(job.judge)
     kept = partial(_keep, watching, ended, exit_code)

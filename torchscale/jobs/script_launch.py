@@ -36,6 +36,7 @@ from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.subprocesses import ManagedProcess, inherited_environment
 from torchscale.util.redaction import redact_arguments
+from torchscale.worker.watch import clock
 
 _READ_SECONDS = 0.5
 """Between two looks at the ranks' files, which are written as often."""
@@ -144,6 +145,7 @@ class _ScriptLaunch:
         self._measurement = ScriptMeasurement(self._cell.measurement, self._script.steps)
         self._steps: list[StepTimes] = []
         self._load = HostLoadSamples()
+        clock.begin()
         self._job = WatchedJob(
             self._watched.absolute(),
             command,
@@ -233,7 +235,7 @@ class _ScriptLaunch:
         self._job.guarded(
             lambda: atomic_write_model(
                 self._watched / REPORT,
-                self._job.report(time.time(), code, is_over=True),
+                self._job.report(clock.now(), code, is_over=True),
                 durable=False,
             )
         )
@@ -255,7 +257,7 @@ class _ScriptLaunch:
         if attempt or self._measurement.ended_by is not None:
             return
         if self._budget_seconds is not None and not self._measurement.warmup_steps:
-            spent = time.time() - self._task.started_at
+            spent = clock.now() - self._task.started_at
             self._measurement.set_budget(max(0.0, self._budget_seconds - spent))
         self._steps.append(steps)
         self._measurement.add(steps.wall)
@@ -283,7 +285,7 @@ class _ScriptLaunch:
             return self._mismatch
         streams, measurement = self._job.streams, self._measurement
         if not streams:
-            return "; ".join(self._job.report(time.time()).notes)
+            return "; ".join(self._job.report(clock.now()).notes)
         if self._job.problem:
             return f"what its ranks wrote could not be read: {self._job.problem}"
         steps = self._job.steps

@@ -10,7 +10,6 @@ without figures until a later run is added to the job.
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -36,6 +35,7 @@ from torchscale.schema.watch.rank import RankFacts
 from torchscale.schema.watch.report import WatchedAttempt, WatchReport
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.worker.watch import clock
 
 _IN_ORDER = {0, 128 + signal.SIGTERM, 128 + signal.SIGINT}
 """Exit codes of a job that has not failed. What one did until somebody ended it counts."""
@@ -72,7 +72,7 @@ class WatchedRun:
         self._program = WatchedProgram(command)
         self._taken: dict[int, _AttemptSteps] = {}
         self._load = HostLoadSamples()
-        self._started = time.time()
+        self._started = clock.now()
 
     def take(self, attempt: int, steps: StepTimes) -> None:
         """The next steps of all ranks of an attempt."""

@@ -392,8 +392,9 @@ def _too_few(sources: Sequence[str], sides: Sequence[ResultSet], left_out: Seque
     held = "no run to compare"
     if sides:
         held = f"one run to compare ({sides[0].name})"
-    return f"{' '.join(sources)}: {held}; expected two or more runs, or a directory of runs" + "".join(
-        f" {text}" for text in left_out
+    return (
+        f"{' '.join(sources)}: {held}; expected two or more runs, or a directory of runs"
+        + "".join(f" {text}" for text in left_out)
     )
 
 

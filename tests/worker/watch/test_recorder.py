@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.worker.watch.recorders import dumps, entry, fails, has_recorders
-from torchscale.worker.watch import beats
+from torchscale.worker.watch import beats, clock
 from torchscale.worker.watch import recorder as module
 from torchscale.worker.watch.marks import Marks
 from torchscale.worker.watch.recorder import SETTLED, Recorder
@@ -282,9 +282,10 @@ class Timed:
     """A recorder whose lengths come later, on a clock of its own."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1_000
+        self.now, self.set_by = 1_000, 0
         monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "1")
-        monkeypatch.setattr(module, "time_ns", lambda: self.now)
+        monkeypatch.setattr(clock, "now_ns", lambda: self.now)
+        monkeypatch.setattr(clock, "set_by_ns", lambda: self.set_by)
         self.entries: list[dict[str, Any]] = []
         has_recorders(monkeypatch, _dump_nccl_trace=lambda *_: dumps(*self.entries)())
         self.recorder = Recorder(Marks())
@@ -321,6 +322,33 @@ def test_the_length_of_a_collective_is_read_when_it_has_come(
     assert timed.rows() == [(2, 0, 250_000), (3, 0, 2_000_000), (1_000, SETTLED, 0)]
     timed.now = 2_000
     assert timed.rows() == [(2_000, SETTLED, 0)]
+
+
+@pytest.mark.parametrize("step", [3_600_000_000_000, -3_600_000_000_000, -(10**18), 5_000_000])
+def test_a_wall_clock_that_is_set_moves_no_collective(
+    monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Torch goes by the wall clock, the job by one that nobody can set."""
+    second = 1_000_000_000
+    began = 10**18
+    timed = Timed(monkeypatch)
+    timed.now = began
+    timed.recorder = Recorder(Marks())
+    timed.call(1, time=began + second)
+    timed.now = began + 2 * second
+    calls = timed.recorder.drain()
+    timed.call(2, time=began + 3 * second)  # the clock is set after it
+    timed.call(3, time=began + 5 * second + step)
+    timed.set_by, timed.now = step, began + 6 * second
+    calls += timed.recorder.drain()
+    timed.call(4, time=began + 7 * second + step)
+    timed.now = began + 8 * second
+    calls += timed.recorder.drain()
+    assert timed.recorder.take_lengths()[-3:] == [began + second - 1, SETTLED, 0]
+
+    expected = [began + passed * second for passed in (1, 3, 5, 7)]
+    off = [called - time for (called, _, _), time in zip(calls, expected, strict=True)]
+    assert max(map(abs, off)) <= (0 if abs(step) > 10 * second else abs(step))
 
 
 def test_no_length_of_gloo_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

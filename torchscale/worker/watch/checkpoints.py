@@ -16,11 +16,11 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from time import time_ns
 from typing import Any
 
 import torch
 
+from . import clock
 from .guard import guarded, unseen
 from .imports import after_import
 from .marks import SAVE, SAVE_END, Marks
@@ -123,7 +123,7 @@ class Checkpoints:
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = guarded(self._enters)
-            began, steps = time_ns(), self.steps
+            began, steps = clock.now_ns(), self.steps
             is_main = is_noted and _is_main_thread()
             if is_main:
                 self._marks.note(SAVE)
@@ -153,7 +153,7 @@ class Checkpoints:
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = guarded(self._enters)
-            began, steps = time_ns(), self.steps
+            began, steps = clock.now_ns(), self.steps
             path = _found(_folder, args, options)["path"]  # what is saved is not kept until then
             if is_noted:
                 self._marks.note(SAVE)
@@ -196,7 +196,7 @@ class Checkpoints:
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = not (self.steps or self._is_over or self._is_inside)
-            began = time_ns()
+            began = clock.now_ns()
             found = _found(file, args, options) if is_noted else _NOWHERE
             if is_noted:
                 self._thread.is_inside = True
@@ -239,7 +239,13 @@ class Checkpoints:
             self._writing -= 1
 
     def _note_save(self, call: str, steps: int, began: int, found: File) -> None:
-        entry = {"call": call, "steps": steps, "began_ns": began, "ended_ns": time_ns(), **found}
+        entry = {
+            "call": call,
+            "steps": steps,
+            "began_ns": began,
+            "ended_ns": clock.now_ns(),
+            **found,
+        }
         key = (found["path"], 0 if found["path"] else began)
         with self._lock:
             self._saves.pop(key, None)
@@ -249,7 +255,7 @@ class Checkpoints:
             self._is_new = True
 
     def _note_load(self, entry: File) -> None:
-        entry["ended_ns"] = time_ns()
+        entry["ended_ns"] = clock.now_ns()
         with self._lock:
             if len(self._first_loads) < _MOST_LOADS:
                 self._first_loads.append(entry)

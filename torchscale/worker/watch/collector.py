@@ -37,12 +37,11 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from time import time as wall_clock
 from typing import Any
 
 import torch
 
-from . import facts, imports
+from . import clock, facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .dump import flight_recorders, groups, stacks
@@ -241,7 +240,7 @@ class Collector:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "start_ns": self.marks.start_ns,
-            "began": wall_clock(),
+            "began": clock.now(),
             "process_began": facts.process_began(),
             "restart": facts.restart(),
             "torch": torch.__version__,
@@ -386,7 +385,7 @@ class Collector:
             "schema_version": DUMP_VERSION,
             "rank": rank,
             "pid": os.getpid(),
-            "time": wall_clock(),
+            "time": clock.now(),
             "since": 0.0,
             "threads": stacks(),
             "groups": groups(),

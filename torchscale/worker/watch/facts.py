@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
-from time import time as wall_clock
 from typing import Any
 
 import torch
 
+from . import clock
 from .rings import backends
 
 FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
@@ -57,7 +57,7 @@ def process_began() -> float:
     try:
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         began = int(fields[_STARTTIME]) / os.sysconf("SC_CLK_TCK")
-        return wall_clock() - (clock_gettime(CLOCK_BOOTTIME) - began)
+        return clock.now() - (clock_gettime(CLOCK_BOOTTIME) - began)
     except (OSError, ValueError, IndexError):
         return 0.0
 

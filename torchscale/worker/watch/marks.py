@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from time import time_ns
+from time import monotonic_ns
+
+from . import clock
 
 STEP, OPTIMIZER, BACKWARD, BACKWARD_END, DATA, DATA_END, WAIT, WAIT_END = range(8)
 COLLECTION, COLLECTION_END, DRAIN, DRAIN_END, REPLICATED = range(8, 13)
@@ -32,7 +34,7 @@ class Marks:
     """The moments of a rank that were not written yet, in order.
 
     Attributes:
-        start_ns: Wall clock that the times count from, the clock of torch's flight recorder.
+        start_ns: What the times count from, on the clock of the job.
         has_lost: Whether moments were not noted, because none were taken for long.
     """
 
@@ -41,7 +43,8 @@ class Marks:
 
     def begin(self) -> None:
         """Begin anew, as in a process that has been forked."""
-        self.start_ns = time_ns()
+        self.start_ns = clock.now_ns()
+        self._start = monotonic_ns()
         self.has_lost = False
         self._noted: list[int] | deque[int] = deque(maxlen=_BEFORE_START)
 
@@ -49,7 +52,7 @@ class Marks:
         """Note that ``kind`` is now, unless there is no memory for it."""
         try:
             if len(self._noted) < _MOST:
-                since = time_ns() - self.start_ns
+                since = monotonic_ns() - self._start
                 self._noted.append(since << _SHIFT | detail << KIND_BITS | kind)
             else:
                 self.has_lost = True

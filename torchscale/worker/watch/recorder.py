@@ -13,12 +13,13 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, thread_time, time_ns
+from time import monotonic, thread_time
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from . import clock
 from .beats import beat
 from .marks import DRAIN, DRAIN_END, Marks
 from .rings import GLOO, Ring, rings
@@ -35,6 +36,8 @@ _SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
 """Has torch measure the length of NCCL's collectives."""
 _TRUE = ("1", "y", "yes", "t", "true", "on")
+_SET_NS = 1_000_000
+"""The wall clock differs from the monotonic one by less, unless it is set."""
 _MOST_KEYS = 1_000
 """Different collectives that are told apart by their exact size; where sequences of any length make
 more, sizes are rounded up to powers of two."""
@@ -108,6 +111,7 @@ class Recorder:
         self._lengths: list[int] = []
         self._readers: dict[str, _Reader] = {}
         self._marks, self._since_ns = marks, since_ns
+        self._times = _Times()
         self._read_at = monotonic()
         self._interval = _LONGEST_SECONDS
         self._beat = beat(self._interval)
@@ -148,7 +152,7 @@ class Recorder:
         if not self.exists:
             return []
         self._marks.note(DRAIN)
-        began, looked_ns, now = thread_time(), time_ns(), monotonic()
+        began, looked_ns, now = thread_time(), self._times.look(), monotonic()
         calls: list[Call] = []
         with _no_collection():
             for ring in rings():
@@ -193,13 +197,15 @@ class Recorder:
         reader = self._readers[ring.name]
         new = reader.take(entries)
         reader.note_rates(len(new), self._steps, now - self._read_at)
-        known = [call for call in map(self._call, new) if call is not None]
-        calls = [call for call in known if call[0] >= self._since_ns]
+        known = {
+            entry["record_id"]: call for entry in new if (call := self._call(entry)) is not None
+        }
+        calls = [call for call in known.values() if call[0] >= self._since_ns]
         reader.read += len(calls)
         reader.unknown += len(new) - len(known)
         if not self.is_timed or ring.name == GLOO:
             return calls
-        reader.await_lengths(new)
+        reader.await_lengths({record: called for record, (called, _, _) in known.items()})
         for entry, length in reader.with_lengths(entries):
             call = self._call(entry)
             if call is not None:
@@ -210,7 +216,7 @@ class Recorder:
     def _call(self, entry: dict[str, Any]) -> Call | None:
         """``None`` for an entry of an unknown form."""
         try:
-            called, number = int(entry["time_created_ns"]), _number(entry)
+            called, number = self._times.own(int(entry["time_created_ns"])), _number(entry)
             size = _bytes(entry["input_sizes"], entry["input_dtypes"])
             backend, _, operation = entry["profiling_name"].rpartition(":")
             group, is_p2p = str(entry["process_group"][0]), bool(entry["is_p2p"])
@@ -230,6 +236,28 @@ class Recorder:
         return number
 
 
+class _Times:
+    """Takes torch's times, which are the wall clock's, onto the clock of the job: the wall clock may
+    be set between two readings."""
+
+    def __init__(self) -> None:
+        self._set_by, self._now = 0, clock.now_ns()
+        self.look()
+
+    def look(self) -> int:
+        """A reading begins now, which is returned."""
+        self._before, found = self._set_by, clock.set_by_ns()
+        if abs(found - self._before) > _SET_NS:
+            self._set_by = found
+        self._last, self._now = self._now, clock.now_ns()
+        return self._now
+
+    def own(self, time: int) -> int:
+        """When it was, for what has happened since the last reading or long ago."""
+        own = time - self._before
+        return own if self._last <= own <= self._now else time - self._set_by
+
+
 class _Reader:
     """Reads one ring.
 
@@ -246,7 +274,7 @@ class _Reader:
         self.per_step = self.per_second = 0.0
         self._capacity = capacity
         self._next = 0
-        self._pending: dict[int, dict[str, Any]] = {}
+        self._pending: dict[int, int] = {}
         self._ended: set[int] = set()
 
     @property
@@ -275,9 +303,9 @@ class _Reader:
             self.per_step = count / steps
         self.per_second = count / max(seconds, 1e-3)
 
-    def await_lengths(self, new: list[dict[str, Any]]) -> None:
-        """Look for the lengths of these from now on."""
-        self._pending.update((entry["record_id"], entry) for entry in new)
+    def await_lengths(self, called: dict[int, int]) -> None:
+        """Look for the lengths of these from now on: ``record_id`` → when it was called."""
+        self._pending.update(called)
 
     def with_lengths(self, entries: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
         """The awaited ones that have their lengths now, in nanoseconds. Those that will never have
@@ -300,15 +328,14 @@ class _Reader:
             if entry.get("retired") or number < latest.get(entry.get("pg_id"), -1):
                 over.add(number)
             if number not in self._ended:
-                left[number] = entry
+                left[number] = self._pending[number]
         self._pending, self._ended = left, over
         return found
 
     def pending_since(self, now: int) -> int:
         """When the first collective was called that awaits its length, less one; ``now`` where none
         does. Nanoseconds since the epoch."""
-        called = (entry.get("time_created_ns") for entry in self._pending.values())
-        return min((time - 1 for time in called if type(time) is int), default=now)
+        return min((called - 1 for called in self._pending.values()), default=now)
 
 
 def _numbered(entries: object) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ import sysconfig
 import threading
 from collections import Counter
 from pathlib import Path
-from time import time_ns
 from types import FrameType
 
 import torch
 
+from . import clock
 from .dump import frames
 
 _MAX_LINES = 2_000
@@ -57,7 +57,7 @@ class Sampler:
         """The kernel's count; nothing where it keeps none."""
         waited = self._schedstat.read()
         if waited is not None:
-            self.shares += (time_ns(), waited)
+            self.shares += (clock.now_ns(), waited)
 
     def close(self) -> None:
         """Leave the descriptor to others."""

@@ -174,12 +174,18 @@ OF_FOLDERS = ("a pipe", "a socket", "a link to itself", "a link to outside", "od
 
 @dataclass(frozen=True)
 class Damaged:
-    """A case: ``kind`` of file with ``damage``, in a job that has ended or whose watch was killed."""
+    """A case: ``kind`` of file with ``damage``, in a job that has ended or whose watch was killed.
+
+    Attributes:
+        is_read: Whether the commands that read it are tried as well: with the first of a kind and
+            damage.
+    """
 
     number: int
     is_killed: bool
     kind: str
     damage: str
+    is_read: bool
 
     def __str__(self) -> str:
         state = "killed" if self.is_killed else "ended"
@@ -195,7 +201,9 @@ def drawn(count: int, seed: int) -> Iterator[Damaged]:
         names = sorted(OF_FOLDERS) if is_folder else sorted(DAMAGES)
         chance.shuffle(names)
         for place in range(count):
-            yield Damaged(number, place % 2 == 1, kind, names[place % len(names)])
+            damage = names[place % len(names)]
+            is_killed = (place + place // len(names)) % 2 == 1
+            yield Damaged(number, is_killed, kind, damage, is_read=place < len(names))
             number += 1
 
 
@@ -257,14 +265,13 @@ def problems_of(case: Damaged, jobs: dict[bool, Path], scratch: Path, seed: int)
     before = _content(outside)
     append = ("watch", "--no-live", "--append", "-o", str(job), "--", sys.executable, "-c", STARTS)
     found = []
-    for words in (
+    reading = (
         ("watch", str(job)),
         ("report", str(job)),
         ("runs", str(scratch)),
         ("compare", str(job), str(jobs[False])),
-        append,
-        ("watch", str(job)),
-    ):
+    )
+    for words in (*reading, append, reading[0]) if case.is_read else (append,):
         code, said = _run(words, scratch)
         name = " ".join(words[:1] if words is not append else words[:3])
         if code is None:

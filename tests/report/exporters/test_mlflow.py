@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import warnings
 from pathlib import Path
@@ -156,6 +157,18 @@ def test_a_database_that_cannot_be_opened_is_tried_once(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "nightly")
     with pytest.raises(OutputError, match=r"nowhere/x\.db: unable to open database file"):
         exporter.store(run_to_store(path), f"sqlite:///{tmp_path}/nowhere/x.db")
+
+
+def test_a_database_that_has_no_room_is_one_line(tmp_path: Path) -> None:
+    """MLflow lets the errors of SQLAlchemy pass."""
+    path = run_folder(tmp_path / "nightly")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"cannot write to the MLflow store .*sqlite3\."):
+            exporter.store(run_to_store(path), f"sqlite:///{tmp_path}/full.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_server_that_does_not_answer_is_waited_for_within_bounds(

@@ -113,9 +113,18 @@ def store(run: RunToStore, place: str | None) -> Stored:
             f"the MLflow store {shown} needs {error.name}, which is not installed",
             hint=f"pip install {error.name}",
         ) from error
-    except (MlflowException, OSError, sqlite3.Error) as error:
+    except (MlflowException, OSError, sqlite3.Error, *_database_errors()) as error:
         raise OutputError(f"cannot write to the MLflow store {shown}: {one_line(error)}") from error
     return Stored(shown, (f"{changed} runs", f"{unchanged} were there already"))
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """What MLflow lets pass of the library of its databases; mlflow-skinny comes without it."""
+    try:
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - an extra's
+    except ImportError:
+        return ()
+    return (SQLAlchemyError,)
 
 
 def _open_once(path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -81,7 +82,8 @@ def store(run: RunToStore, place: str | None) -> Stored:
     try:
         root.mkdir(parents=True, exist_ok=True)
         writer = _Writer(wandb, root, project, run.exported.name)
-        written = sum(writer.write(entry) for entry in entries)
+        with _log_that_may_fail():
+            written = sum(writer.write(entry) for entry in entries)
     except Exception as error:  # errors of wandb have no common base
         raise OutputError(f"cannot write W&B runs to {root}: {one_line(error)}") from error
     notes = only_if(written, f"to upload them: wandb sync {root}/wandb/offline-run-*")
@@ -90,6 +92,16 @@ def store(run: RunToStore, place: str | None) -> Stored:
         (f"{written} runs", f"{len(entries) - written} were there already"),
         notes,
     )
+
+
+@contextmanager
+def _log_that_may_fail() -> Iterator[None]:
+    """Without a traceback on standard error for each line that W&B's own log has no room for."""
+    before, logging.raiseExceptions = logging.raiseExceptions, False
+    try:
+        yield
+    finally:
+        logging.raiseExceptions = before
 
 
 def _entries(run: RunToStore) -> Iterator[_Entry]:

@@ -3,7 +3,6 @@ an exit code."""
 
 from __future__ import annotations
 
-import os
 from enum import IntEnum
 
 FILE_SYSTEM_HINT = "look whether the file system answers and lets you in: ls -l, df, dmesg"
@@ -77,7 +76,7 @@ class FileSystemError(StoreError):
     @classmethod
     def of(cls, error: OSError) -> FileSystemError:
         """What this error is to a user."""
-        path = "a file" if error.filename is None else os.fsdecode(error.filename)
+        path = "a file" if error.filename is None else error.filename
         return cls(f"cannot use {path}: {error.strerror or error}", hint=FILE_SYSTEM_HINT)
 
 

@@ -38,7 +38,7 @@ def read_baseline(path: Path) -> ResultSet:
     try:
         return read_model(path.parent, path, ResultSet, keys_once=True)
     except DamagedFileError as error:
-        raise error.refused() from error
+        raise error.refusal(str(error)) from error
 
 
 def find_baseline(text: str, baselines: Path) -> Path | None:

@@ -116,7 +116,7 @@ def _load_record(path: Path) -> ResultSet:
     try:
         record = read_model(path.parent, path, LaunchRecord)
     except DamagedFileError as error:
-        raise error.refused() from error
+        raise error.refusal(str(error)) from error
     try:
         cell: AnyCell = read_cell(path.resolve().parent.parent)
     except DamagedFileError as error:

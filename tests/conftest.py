@@ -38,10 +38,11 @@ HERE = Path(__file__).parent
 SLOW_DIRECTORIES = (HERE / "worker", HERE / "integration")
 """Their tests import torch or start launches; ``make fast`` does not even collect them."""
 
-# A shell ignores Ctrl-C, and nohup HUP, for what it starts in the background; commands keep that.
+# A shell ignores Ctrl-C and Ctrl-\, and nohup HUP, for what it starts in the background; commands keep that.
 for _number, _handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)

@@ -95,6 +95,18 @@ def test_signals_that_come_while_one_is_passed_on_arrive_once(to_group: bool) ->
         os.killpg(command.pid, signal.SIGKILL)
 
 
+def test_what_goes_on_while_it_is_passed_on_that_it_stops_does_not_stop_this_command() -> None:
+    passing = Relay()
+    with passing.opened():
+        program = passing.start(["sleep", "60"], os.environ)
+        program.send_signal(signal.SIGSTOP)
+        assert passing._has_stopped()
+        passing._arrived.append(signal.SIGCONT)
+        assert not passing._has_stopped()
+        program.kill()
+        program.wait(30)
+
+
 def test_a_signal_before_the_program_is_there_reaches_it() -> None:
     passing = Relay()
     with passing.opened():

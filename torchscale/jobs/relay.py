@@ -145,12 +145,13 @@ class Relay:
         return True
 
     def _has_stopped(self) -> bool:
-        """Whether the program has stopped, as it does unless it handles the signal."""
+        """Whether the program has stopped, as it does unless it handles the signal, and nobody has
+        had it go on since."""
         end = time.monotonic() + _STOPPING_SECONDS
         while self._program is not None and time.monotonic() < end:
             with contextlib.suppress(psutil.Error):
                 if psutil.Process(self._program.pid).status() == psutil.STATUS_STOPPED:
-                    return True
+                    return signal.SIGCONT not in self._arrived
             time.sleep(_STOPPING_SECONDS / 10)
         return False
 

@@ -1085,7 +1085,7 @@ print(train(3))
         "pickles and copies",
         _REACHES_INSIDE
         + """
-import copy, subprocess
+import copy, pickletools, subprocess
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.AdamW(model.parameters())
 loader = DataLoader(torch.arange(4.0), 2)
@@ -1097,7 +1097,8 @@ for name, value in {**names, "an optimizer": optimizer, "a loader": loader, "a m
     except Exception as error:
         print(name, type(error), error)
         continue
-    print(name, len(content), b"torchscale" in content, content[:200])
+    used = [word for opcode, word, _ in pickletools.genops(content) if opcode.name == "GLOBAL"]
+    print(name, used, b"torchscale" in content, content[:200])  # storages have addresses in it
 copied = copy.deepcopy(optimizer)
 copied.step()
 print(sorted(vars(copied)), sorted(vars(optimizer)), len(copy.deepcopy(loader)), copy.deepcopy(model))

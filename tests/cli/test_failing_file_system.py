@@ -161,3 +161,37 @@ def test_a_file_of_a_year_that_cannot_be(
     listed = file_system.run("runs")
     assert listed.returncode == 0, listed.stderr
     assert year in listed.stdout
+
+
+def test_a_history_is_not_told_without_what_cannot_be_listed(file_system: FileSystem) -> None:
+    """Its newest runs may be there."""
+    file_system.fails = lambda number, name, path: name == "scandir" and path.endswith("runs")
+    told = file_system.run("history")
+    assert told.returncode == 3
+    assert "Stale file handle" in told.stderr
+
+
+def test_a_history_names_the_run_that_it_leaves_out(
+    file_system: FileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.glob
+
+    def glob(path: Path, pattern: str) -> Iterator[Path]:
+        if path.name == "b":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return real(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", glob)
+    told = file_system.run("history")
+    said = " ".join((told.stdout + told.stderr).split())
+    assert told.returncode == 0, said
+    assert "Left out: cannot use runs/b: Stale file handle" in said
+
+
+def test_a_recording_that_is_not_given_need_not_be_made_again(file_system: FileSystem) -> None:
+    recording = file_system.root / "a"
+    (recording / "experiment.json").rename(recording / "analysis.json")
+    file_system.fails = lambda number, name, path: name == "open" and path.endswith("analysis.json")
+    told = file_system.run("report")
+    assert told.returncode == 3
+    assert "analyze the recording again" not in told.stderr

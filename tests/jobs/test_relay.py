@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,9 @@ def relay_signals() -> set[int]:
     return {int(one) for one in signal.valid_signals()} - {signal.SIGKILL, signal.SIGSTOP}
 
 
-@pytest.mark.parametrize("to_group", [False, True], ids=["alone", "group"])
-def test_each_signal_arrives_once(to_group: bool) -> None:
+@contextmanager
+def _command() -> Iterator[subprocess.Popen[str]]:
+    """The command once its program is ready; both end with the test, however it ends."""
     with subprocess.Popen(
         [sys.executable, "-c", _COMMAND, _PROGRAM],
         stdout=subprocess.PIPE,
@@ -59,43 +61,47 @@ def test_each_signal_arrives_once(to_group: bool) -> None:
         start_new_session=True,
         cwd=Path(__file__).parents[2],
     ) as command:
-        assert command.stdout is not None
-        assert command.stdout.readline() == "ready\n"
+        try:
+            assert command.stdout is not None
+            assert command.stdout.readline() == "ready\n"
+            yield command
+        finally:
+            os.killpg(command.pid, signal.SIGKILL)
+
+
+def _shown(command: subprocess.Popen[str]) -> list[int]:
+    """The signals that the program has got."""
+    assert command.stdout is not None
+    os.kill(command.pid, signal.SIGUSR2)
+    return list(json.loads(command.stdout.readline()))
+
+
+@pytest.mark.parametrize("to_group", [False, True], ids=["alone", "group"])
+def test_each_signal_arrives_once(to_group: bool) -> None:
+    with _command() as command:
         expected: list[int] = []
         for number in _SENT:
             (os.killpg if to_group else os.kill)(command.pid, number)
             expected.append(int(number))
             shown: list[int] = []
             while len(shown) < len(expected):
-                os.kill(command.pid, signal.SIGUSR2)
-                shown = json.loads(command.stdout.readline())
+                shown = _shown(command)
             assert shown == expected
-        os.killpg(command.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("to_group", [False, True], ids=["alone", "group"])
 def test_signals_that_come_while_one_is_passed_on_arrive_once(to_group: bool) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, _PROGRAM],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=Path(__file__).parents[2],
-    ) as command:
-        assert command.stdout is not None
-        assert command.stdout.readline() == "ready\n"
+    with _command() as command:
         for past in range(1, 6):
             for number in _SENT:
                 (os.killpg if to_group else os.kill)(command.pid, number)
             shown: list[int] = []
             while len(shown) < past * len(_SENT):
-                os.kill(command.pid, signal.SIGUSR2)
-                shown = json.loads(command.stdout.readline())
+                shown = _shown(command)
             assert sorted(shown) == sorted(past * [int(number) for number in _SENT])
-        os.killpg(command.pid, signal.SIGKILL)
 
 
-def test_what_goes_on_while_it_is_passed_on_that_it_stops_does_not_stop_this_command() -> None:
+def test_a_program_that_goes_on_at_once_does_not_leave_this_command_stopped() -> None:
     passing = Relay()
     with passing.opened():
         program = passing.start(["sleep", "60"], os.environ)

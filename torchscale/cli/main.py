@@ -83,8 +83,6 @@ _NO_MEMORY = ("failed to map segment", "Cannot allocate memory")
 """Messages of the dynamic linker, and of the kernel."""
 _OUTPUT_FAILS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)
 """Errors of writing to what standard output leads to."""
-
-
 _SERVER_FAILS = (errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EREMOTEIO)
 """Errors of a mount whose server is gone, where the file was open already."""
 

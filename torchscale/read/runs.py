@@ -215,7 +215,8 @@ def _entry(folder: Path) -> RunEntry:
 
 
 def _read_entry(folder: Path, measured_at: str) -> RunEntry:
-    """
+    """One run, by what is in its folder.
+
     Raises:
         TorchscaleError: it cannot be read.
         OSError: its file system fails.

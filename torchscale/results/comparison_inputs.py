@@ -17,7 +17,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.run.result_set import ResultSet
-from torchscale.store.json_files import DamagedFileError, read_model
+from torchscale.store.json_files import DamagedFileError, UnreadableFileError, read_model
 from torchscale.store.run_folder import read_cell
 from torchscale.util.files import read_bounded
 
@@ -119,6 +119,8 @@ def _load_record(path: Path) -> ResultSet:
         raise error.refusal(str(error)) from error
     try:
         cell: AnyCell = read_cell(path.resolve().parent.parent)
+    except UnreadableFileError as error:
+        raise error.refused() from error
     except DamagedFileError as error:
         raise StoreError(
             str(error), hint="a record is read with the cell.json in the directory above it"

@@ -72,12 +72,15 @@ def load_profile(directory: Path) -> ProfileAnalysis | None:
 
     Raises:
         StoreError: it is there and cannot be read.
+        FileSystemError: its file system fails.
     """
     path = directory / "analysis.json"
     if (directory / "experiment.json").exists() or not os.path.lexists(path):
         return None
     try:
         return read_model(directory, path, ProfileAnalysis)
+    except UnreadableFileError as error:
+        raise error.refused() from error
     except DamagedFileError as error:
         raise StoreError(
             str(error), hint="analyze the recording again: torchscale profile analyze"

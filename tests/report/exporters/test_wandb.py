@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import logging
 import os
 import socket
 import warnings
@@ -199,3 +202,19 @@ def test_whatever_wandb_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.M
             run_to_store(run_folder(tmp_path / "nightly"), report=False), str(tmp_path / "here")
         )
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_its_log_may_have_no_room(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is on the same disk: the error of the export says enough."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    logger = logging.Logger("as of W&B")
+    logger.addHandler(logging.StreamHandler(Full()))
+    with exporter._log_that_may_fail():
+        logger.warning("a line")
+    assert capsys.readouterr().err == ""
+    logger.warning("a line after it")
+    assert "No space left" in capsys.readouterr().err

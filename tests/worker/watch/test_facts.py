@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from torchscale.worker.watch import facts
+from torchscale.worker.watch import clock, facts
 from torchscale.worker.watch.files import claim
 
 
@@ -25,6 +26,12 @@ def test_all_ranks_of_an_attempt_have_its_number(
 
 def test_the_start_of_the_process_is_known() -> None:
     assert facts.process_began() == pytest.approx(psutil.Process().create_time(), abs=1.5)
+
+
+def test_a_process_began_by_the_clock_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = facts.process_began()
+    monkeypatch.setattr(clock, "now", lambda: time.time() + 3_600)
+    assert facts.process_began() - began == pytest.approx(3_600, abs=60)
 
 
 def test_a_process_that_a_rank_starts_belongs_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

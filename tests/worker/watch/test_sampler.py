@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchscale.worker.watch import dump, sampler
+from torchscale.worker.watch import clock, dump, sampler
 from torchscale.worker.watch.sampler import Sampler
 
 
@@ -45,3 +45,11 @@ def test_a_thread_without_frames_counts_nowhere(monkeypatch: pytest.MonkeyPatch)
     looked.sample()
     looked.begin()
     assert not looked.counts
+
+
+def test_shares_go_by_the_clock_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Sampler()
+    monkeypatch.setattr(looked, "_schedstat", SimpleNamespace(read=lambda: 7))
+    monkeypatch.setattr(clock, "now_ns", lambda: 5)
+    looked.sample()
+    assert looked.take_shares() == [5, 7]

@@ -16,8 +16,10 @@ _TRIES, _AT_ONCE_NS = 5, 50_000
 
 
 class _Clock:
-    """Attributes:
-    start_ns: When the monotonic clock stood at 0, in nanoseconds since the epoch.
+    """What the monotonic clock is counted from.
+
+    Attributes:
+        start_ns: When it stood at 0, in nanoseconds since the epoch.
     """
 
     start_ns = 0

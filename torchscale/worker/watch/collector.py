@@ -37,6 +37,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from time import time as wall_clock
 from typing import Any
 
 import torch
@@ -385,7 +386,7 @@ class Collector:
             "schema_version": DUMP_VERSION,
             "rank": rank,
             "pid": os.getpid(),
-            "time": clock.now(),
+            "time": wall_clock(),  # that of the recorders' entries beside it
             "since": 0.0,
             "threads": stacks(),
             "groups": groups(),

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.campaign import cases
@@ -16,6 +17,8 @@ from tests.integration.conftest import FAST, Program
 
 pytestmark = pytest.mark.integration
 
+BUSY_PERCENT = 25.0
+"""Of all cores, after a test is over: other programs use them, and no verdict can be given."""
 SMALL: dict[str, Any] = {
     "collectives": {
         "operations": ["all_reduce", "pairs", "barrier"],
@@ -143,10 +146,12 @@ def test_a_link_far_below_what_it_should_carry_fails(program: Program) -> None:
         judged = program.run("measure", "collectives", *one_size.split())
         if judged.returncode == 1:
             break
-        assert "noisy" in judged.stderr or "contended" in judged.stderr, (
-            judged.stderr
-        )  # no verdict on a busy machine
+        refused = judged.stderr
+        assert "noisy" in refused or "contended" in refused, refused
     (content,) = json.loads(judged.stdout)
+    if judged.returncode == 0 and psutil.cpu_percent(interval=2.0) > BUSY_PERCENT:
+        assert content["verdict"]["fits"] is None
+        return
     assert content["verdict"]["fits"] is False
     assert content["verdict"]["causes"]
 

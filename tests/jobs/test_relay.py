@@ -175,6 +175,18 @@ def test_a_witness_that_was_killed_holds_up_nobody() -> None:
         assert program.wait(30) == -signal.SIGTERM
 
 
+def test_a_witness_that_is_slow_to_end_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    passing = Relay()
+    passing.start(["true"], os.environ).wait(30)
+    witness = passing._witness
+    assert witness is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(relay, "_ANSWER_SECONDS", 0.0)
+        patch.setattr(witness, "kill", lambda: None)
+        passing.close()
+    assert witness.wait(30) == 0  # it ends with its input
+
+
 def test_a_program_that_cannot_be_started_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "program").write_text("no program")
     (tmp_path / "program").chmod(0o755)

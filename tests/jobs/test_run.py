@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from torchscale.jobs.read import read_watch
@@ -20,6 +21,7 @@ from torchscale.jobs.run import (
     TIMING_VARIABLE,
     Watched,
     WatchRequest,
+    _has_ended,
     run_program,
     watching_environment,
 )
@@ -217,3 +219,22 @@ def test_a_program_that_is_to_be_added_to_the_root_is_started(tmp_path: Path) ->
     assert str(watched.directory).startswith(tempfile.gettempdir())
     assert "this run is in" in notes[0]
     shutil.rmtree(watched.directory)
+
+
+def test_a_process_of_others_has_ended_once_it_does_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not _has_ended(process.pid, 0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil.Process, "status", _raise_gone)
+            assert _has_ended(process.pid, 0.01)  # it ended after the wait was over
+        process.kill()
+        end = time.monotonic() + 30
+        while not _has_ended(process.pid, 0.01):  # nobody has asked for its exit code
+            assert time.monotonic() < end
+    assert _has_ended(process.pid, 0.01)
+
+
+def _raise_gone(process: psutil.Process) -> str:
+    raise psutil.NoSuchProcess(process.pid)

@@ -188,7 +188,7 @@ class Relay:
         witness = self._witness
         if witness is None:
             return
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             witness.kill()
             witness.wait(_ANSWER_SECONDS)
         for pipe in (witness.stdin, witness.stdout):

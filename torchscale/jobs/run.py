@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -229,15 +230,14 @@ def _has_ended(pid: int, seconds: float) -> bool:
     """Whether a process ends within so many seconds, or has."""
     try:
         process = psutil.Process(pid)
-        process.wait(seconds)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(seconds)
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-    except psutil.TimeoutExpired:
-        return process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         time.sleep(seconds)
         return False
-    return True
 
 
 def watching_environment(

@@ -74,6 +74,15 @@ def test_which_factors(costs: tuple[float, ...], sentence: str) -> None:
     assert found(FACTORS, costs).verdict.startswith(sentence)
 
 
+def test_answers_that_launches_do_not_tell_apart_are_all_named() -> None:
+    costs, states = (0, 0, 0, 0.3), {1: (0.5, 0.6)}
+    result = told(FACTORS, play(FACTORS.hypotheses, costs, noise=0.02, states=states, seed=1))
+    assert "No environment whose launches count tells apart: " in result.verdict
+    assert "b 1 → 2 makes it slower" in result.verdict
+    assert "slower only with all of a 1 → 2, b 1 → 2 together" in result.verdict
+    assert any("Its launches do not count." in note for note in result.notes)
+
+
 def test_two_costs_are_named_apart() -> None:
     result = found(FACTORS, (0, 0.2, 0.1, 0.32))
     assert [one.what for one in result.costs] == ["a 1 → 2", "b 1 → 2"]

@@ -147,7 +147,7 @@ def _found(question: Question, search: Search, costs: Sequence[CostExport]) -> s
     listed = [_of_factors(one.kind, _members(question, one)) for one in answer]
     if len(listed) > 1:
         choice = " or ".join(listed)
-        return f"Slower: {measured}. No environment that could be launched tells apart: {choice}."
+        return f"Slower: {measured}. No environment whose launches count tells apart: {choice}."
     return f"{listed[0][0].upper()}{listed[0][1:]}: {measured}."
 
 

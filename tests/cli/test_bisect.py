@@ -73,9 +73,12 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
     assert program == "torchscale"
     done = torchscale(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
-    verdict = done.stdout.partition("\n")[0]
-    # Where another program disturbs launches of one environment, the answer may be one of two.
-    assert "lower only with all of CHUNK=large → small, COPIES=1 → 2" in verdict
+    shown = " ".join(done.stdout.split())
+    if "do not count" in shown:  # other programs disturbed an environment: the answer is one of two
+        assert "or slower only with all of CHUNK=large → small, COPIES=1 → 2 together" in shown
+        assert "No environment whose launches count tells apart" in shown
+    else:
+        assert shown.startswith("Slower only with all of CHUNK=large → small, COPIES=1 → 2")
 
 
 @pytest.mark.slow

@@ -416,6 +416,8 @@ def compiled(mode: str) -> Callable[[Session, float], Outcome]:
         if ran.document is None:
             return Outcome(FAIL, ran.problem())
         cells = {bool(cell["cell"]["compile"]): cell for cell in ran.document["cells"]}
+        if cells[True]["state"] == "interrupted":
+            return Outcome(NOT_APPLICABLE, f"not compiled within {seconds:.0f} s")
         if any(cell["state"] != "ok" for cell in cells.values()):
             bad = next(cell for cell in cells.values() if cell["state"] != "ok")
             return Outcome(FAIL, f"{bad['state']}: {bad['reason']}"[:300])
@@ -668,6 +670,9 @@ def late_rank_recorded(strategy: str) -> Callable[[Session, float], Outcome]:
         ran = session.run("profile", *model, *ranks, *bounds, *folder, "--json", seconds=seconds)
         if ran.document is None:
             return Outcome(FAIL, ran.problem())
+        window = ran.document["window"]
+        if not ran.document["findings"] and window["confidence"] == "low":
+            return Outcome(NOT_APPLICABLE, f"{strategy}: not judged: {window['reasons'][0]}"[:200])
         return _late_rank(ran.document["findings"], strategy)
 
     return check

@@ -263,6 +263,10 @@ def test_a_compiled_model_must_compute_the_same(tmp_path: Path) -> None:
     other = cell(state="crashed", reason="overwritten", cell={"compile": True})
     crashed = session(tmp_path, document={"cells": [cell(), other]})
     assert script.compiled("default")(crashed, 5).figure == "crashed: overwritten"
+    other = cell(state="interrupted", reason="while warming up", cell={"compile": "max-autotune"})
+    slow = session(tmp_path, document={"cells": [cell(), other]})
+    judged = script.compiled("max-autotune")(slow, 240)
+    assert judged == script.Outcome("not applicable", "not compiled within 240 s")
 
 
 @pytest.mark.parametrize(
@@ -533,11 +537,22 @@ def test_the_late_rank_alone_is_to_be_named(
     for check, document in (
         (script.late_rank_watched("nccl", "ddp"), watched),
         (script.late_rank_launched("fsdp"), launched),
-        (script.late_rank_recorded("ddp"), {"findings": findings}),
+        (
+            script.late_rank_recorded("ddp"),
+            {"findings": findings, "window": {"confidence": "high", "reasons": []}},
+        ),
     ):
         found = check(session(tmp_path, document=document), 5)
         assert (found.result, figure in found.figure) == (result, True)
         assert check(session(tmp_path, code=1), 5).result == "fail"
+
+
+def test_a_recording_that_judges_no_rank_says_why(tmp_path: Path) -> None:
+    window = {"confidence": "low", "reasons": ["the ranks' clocks do not agree"]}
+    made = session(tmp_path, document={"findings": [], "window": window})
+    found = script.late_rank_recorded("fsdp")(made, 5)
+    assert found.result == "not applicable"
+    assert found.figure == "fsdp: not judged: the ranks' clocks do not agree"
 
 
 def test_a_hang_is_to_be_explained_by_the_recorders(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from torchscale.schema.profiles.span import RankTrace
+from torchscale.traces.kineto.reader import read_kineto
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 PID_UNIT = 0x1000000
@@ -250,6 +253,12 @@ class NsysExport:
                     )
         database.close()
         return path
+
+
+def read_rank(file: BinaryIO, source: str, *, with_shapes: bool = False) -> RankTrace:
+    """The one rank of a trace."""
+    (rank,) = read_kineto(file, source, with_shapes=with_shapes)
+    return rank
 
 
 def two_ranks(

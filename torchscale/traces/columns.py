@@ -10,53 +10,12 @@ import numpy as np
 from torchscale.schema.profiles.span import CollectiveSpans, Spans, Steps
 from torchscale.traces.soundness import MAX_NS
 
-_NCCL_OPS = (
-    ("allreduce", "all_reduce"),
-    ("allgather", "all_gather"),
-    ("reducescatter", "reduce_scatter"),
-    ("alltoall", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("bcast", "broadcast"),
-    ("sendrecv", "send_recv"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", "send_recv"),
-    ("recv", "send_recv"),
-    ("barrier", "barrier"),
-)
-"""Part of a name → operation; the first that fits decides, so ``allgather`` stands before
-``gather``."""
-
-
-def op_of(name: str) -> str:
-    """The collective that a kernel, a call or an annotation stands for:
-    ``ncclDevKernel_AllReduce_…`` → ``all_reduce``.
-
-    A send here is a receive there: both are ``send_recv``. What is not known keeps its own name.
-    """
-    flat = name.lower().replace("_", "")
-    for part, op in _NCCL_OPS:
-        if part in flat:
-            return op
-    return name.partition("(")[0][:80]
-
-
-def is_known_op(name: str) -> bool:
-    """Whether :func:`op_of` knows an operation in ``name``."""
-    return any(part in name.lower().replace("_", "") for part, _ in _NCCL_OPS)
-
 
 def direction_of(name: str) -> int:
     """1 where a call or an annotation is a send, -1 where it is a receive, 0 where it is neither or
     both."""
     flat = name.lower()
     return ("send" in flat and "recv" not in flat) - ("recv" in flat and "send" not in flat)
-
-
-def is_nccl_kernel(name: str) -> bool:
-    """Whether a kernel is one of NCCL's."""
-    return name[:4].lower() == "nccl"
 
 
 class NameTable:

@@ -13,8 +13,9 @@ from typing import Any, BinaryIO, cast
 
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace
+from torchscale.traces.kineto.forms import Header
 from torchscale.traces.kineto.reader import is_kineto, read_kineto
-from torchscale.traces.kineto.stream import EVENTS_KEY, MAX_HEADER_BYTES, Header, header_before
+from torchscale.traces.kineto.stream import EVENTS_KEY, MAX_HEADER_BYTES, header_before
 from torchscale.traces.nsys.database import is_sqlite
 
 REPORT_SUFFIX = ".nsys-rep"
@@ -56,7 +57,7 @@ def read_kineto_file(path: Path, *, with_shapes: bool = False) -> Iterator[RankT
         if path.name.endswith(ARCHIVE_SUFFIXES):
             for name, file in _members(path):
                 with _decompressed(name, file) as stream:
-                    yield read_kineto(stream, f"{path.name}:{name}", with_shapes=with_shapes)
+                    yield from read_kineto(stream, f"{path.name}:{name}", with_shapes=with_shapes)
             return
         if path.suffix == REPORT_SUFFIX:
             raise TraceError(f"{path}: a report of nsys, not exported", hint=export_hint(path))
@@ -66,7 +67,7 @@ def read_kineto_file(path: Path, *, with_shapes: bool = False) -> Iterator[RankT
                 hint="expected .nsys-rep, .sqlite, .json, .json.gz or .tar.gz",
             )
         with _opened(path) as stream:
-            yield read_kineto(stream, path.name, with_shapes=with_shapes)
+            yield from read_kineto(stream, path.name, with_shapes=with_shapes)
 
 
 @contextmanager

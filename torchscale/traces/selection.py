@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from torchscale.errors import TraceError, UsageError
 from torchscale.traces.files import ARCHIVE_SUFFIXES, read_header
+from torchscale.traces.kineto.forms import Header
 from torchscale.traces.kineto.reader import rank_in_name
-from torchscale.traces.kineto.stream import Header
 
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 _COMPARED = 2

@@ -26,7 +26,8 @@ _HINT = "record it again, or leave this file out"
 
 
 def sound(trace: RankTrace, unnamed: int) -> tuple[RankTrace, tuple[str, ...]]:
-    """A rank's trace without spans that cannot be, and notes on what was left out.
+    """A rank's trace without spans that cannot be, and notes on what was left out or not
+    understood.
 
     Args:
         trace: The trace as it was read; the ends of spans may lie before their starts.
@@ -41,7 +42,7 @@ def sound(trace: RankTrace, unnamed: int) -> tuple[RankTrace, tuple[str, ...]]:
     _check_times(trace.source, "collective", trace.collectives.start, trace.collectives.end, spans)
     _check_times(trace.source, "step", trace.steps.start, trace.steps.end, spans)
     _check_steps(trace.source, trace.steps)
-    return replace(trace, spans=spans), notes
+    return replace(trace, spans=spans), (*trace.notes, *notes)
 
 
 def bounded_ns(value: float) -> int:

@@ -502,6 +502,8 @@ def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
         "busy",
         "fetched_memory",
         "estimated_share",
+        "exposed",
+        "job_ranks",
     }
     always |= {
         "staged",

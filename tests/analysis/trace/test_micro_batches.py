@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from tests.analysis.trace.replay.simulator import Training
-from tests.traces.builders import kernel, kineto, step
+from tests.traces.builders import kernel, kineto, read_rank, step
 from torchscale.analysis.trace.micro_batches import MicroBatches, find_micro_batches
 from torchscale.analysis.trace.stages import find_stages
 from torchscale.analysis.trace.windows import choose_window, rank_window
 from torchscale.config.choices import WindowChoice
 from torchscale.schema.profiles.span import Trace
-from torchscale.traces.kineto.reader import read_kineto
 
 COUNT = 6
 STEPS = 12
@@ -51,7 +50,7 @@ class OneForwardOneBackward:
     def trace(self) -> Trace:
         texts = [kineto(events, rank, self.stages) for rank, events in enumerate(self.events)]
         ranks = (
-            read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json")
+            read_rank(io.BytesIO(text.encode()), f"rank{rank}.json")
             for rank, text in enumerate(texts)
         )
         return Trace(tuple(ranks), "torch.profiler")

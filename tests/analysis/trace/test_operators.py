@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.traces.builders import host, kernel, kineto, step
+from tests.traces.builders import host, kernel, kineto, read_rank, step
 from torchscale.analysis.trace.operators import recorded_step
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import Trace
-from torchscale.traces.kineto.reader import read_kineto
 
 STEPS = 4
 PERIOD = 1000.0
@@ -22,7 +21,7 @@ def trace(ranks: Sequence[Sequence[dict[str, Any]]], **header: Any) -> Trace:
     """Read with the shapes of operators."""
     return Trace(
         tuple(
-            read_kineto(
+            read_rank(
                 io.BytesIO(kineto(events, rank, len(ranks), **header).encode()),
                 f"rank{rank}.json",
                 with_shapes=True,

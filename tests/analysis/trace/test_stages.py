@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.traces.builders import BASE_NS, host, kernel, kineto, step
+from tests.traces.builders import BASE_NS, host, kernel, kineto, read_rank, step
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.analysis.trace.stages import find_stages
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.profiles.span import Trace
-from torchscale.traces.kineto.reader import read_kineto
 
 MICRO_BATCHES = 4
 FORWARD = 100.0
@@ -55,7 +54,7 @@ class Pipeline:
                     events.append(step(number, begin, end - begin))
         return Trace(
             tuple(
-                read_kineto(
+                read_rank(
                     io.BytesIO(kineto(events, rank, ranks, **header).encode()), f"rank{rank}.json"
                 )
                 for rank, events in enumerate(self.events)
@@ -213,7 +212,7 @@ def test_a_slow_worker_is_named_without_steps_and_between_hosts() -> None:
         for rank, events in enumerate(recorded.events)
     ]
     ranks = tuple(
-        read_kineto(io.BytesIO(content.encode()), f"rank{rank}.json")
+        read_rank(io.BytesIO(content.encode()), f"rank{rank}.json")
         for rank, content in enumerate(shifted)
     )
     for trace in (without_steps, Trace(ranks, "torch.profiler")):
@@ -295,7 +294,7 @@ def gloo(stages: int, copies: int, slow: dict[int, float]) -> Trace:
         ranks.append(called)
     return Trace(
         tuple(
-            read_kineto(
+            read_rank(
                 io.BytesIO(kineto(events, rank, len(ranks), backend="gloo").encode()),
                 f"rank{rank}.json",
             )
@@ -344,7 +343,7 @@ def test_groups_of_a_mesh_are_joined_and_those_across_stages_left_out() -> None:
                 )
                 events[rank].append(kernel(kind_name, 100.0 * place, 10.0, stream=9, **described))
     traces = [
-        read_kineto(io.BytesIO(kineto(own, rank, ranks).encode()), f"rank{rank}.json")
+        read_rank(io.BytesIO(kineto(own, rank, ranks).encode()), f"rank{rank}.json")
         for rank, own in enumerate(events)
     ]
     assert find_stages(traces).stages == ((0, 1, 2, 3), (4, 5, 6, 7))

@@ -10,6 +10,7 @@ from torchscale.analysis.diagnosis.rules_communication import (
     slow_link,
     small_buckets,
     sync_variance,
+    unsplit_communication,
 )
 from torchscale.analysis.diagnosis.rules_copies import copy_bound, pageable_copies
 from torchscale.analysis.diagnosis.rules_device import (
@@ -51,6 +52,8 @@ def diagnose(signals: Signals) -> Diagnosis:
     findings: list[Finding] = []
     abstentions: list[Abstention] = []
     for rule in _RULES:
+        if rule.lacks_others(signals):
+            abstentions.append(_abstention(rule.kind, f"one of {signals.job_ranks} ranks is here"))
         if not rule.applies_to(signals):
             continue
         judgement = rule.judge(signals, tuple(findings))
@@ -86,6 +89,7 @@ _RULES = (
     small_buckets,
     slow_link,
     exposed_communication,
+    unsplit_communication,
     sync_variance,
     host_bound,
     host_sync,

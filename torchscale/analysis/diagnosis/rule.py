@@ -85,6 +85,11 @@ class DiagnosisRule:
         """Whether the rule is about such signals."""
         return all(holds(signals) for holds in self.where)
 
+    def lacks_others(self, signals: Signals) -> bool:
+        """Whether the rule is about several ranks, of which one is here."""
+        rest = (holds(signals) for holds in self.where if holds is not several_ranks)
+        return several_ranks in self.where and signals.is_alone and all(rest)
+
     def judge(self, signals: Signals, earlier: Earlier) -> Judgement:
         """What the rule says of signals that it applies to, given the findings before."""
         values = [need.read(signals, earlier) for need in self.needs]
@@ -149,6 +154,11 @@ def several_ranks(signals: Signals) -> bool:
     return len(signals.ranks) > 1
 
 
+def unsplit(signals: Signals) -> bool:
+    """Whether ranks communicate, and waiting and transfer cannot be told apart."""
+    return signals.exposed is not None
+
+
 def staged(signals: Signals) -> bool:
     """Whether the ranks are stages of a pipeline: for rules about pipelines."""
     return signals.staged
@@ -200,6 +210,7 @@ WINDOWS: Need[Windows] = Need(
 BUCKET_BYTES: Need[tuple[int, ...]] = Need("bucket sizes", lambda it, _: it.bucket_bytes)
 PROBE: Need[LinkProbe] = Need("all-reduces timed with nothing else running", lambda it, _: it.probe)
 TRANSFER: Need[SignalSeries] = Need("exposed communication", lambda it, _: it.transfer)
+EXPOSED: Need[SignalSeries] = Need("exposed communication", lambda it, _: it.exposed)
 LINK_RATE: Need[float] = Need("the link's rated bandwidth", lambda it, _: it.link_bytes_per_second)
 EXPOSED_QUANTILES: Need[tuple[float, float]] = Need(
     f"exposed communication of at least {MIN_COMPARED} steps",

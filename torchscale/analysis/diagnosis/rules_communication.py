@@ -7,6 +7,7 @@ import numpy as np
 from torchscale.analysis.diagnosis.rule import (
     BUCKET_BYTES,
     EARLIER,
+    EXPOSED,
     EXPOSED_QUANTILES,
     LINK_RATE,
     PROBE,
@@ -15,6 +16,7 @@ from torchscale.analysis.diagnosis.rule import (
     Judgement,
     rule,
     several_ranks,
+    unsplit,
 )
 from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
@@ -154,6 +156,29 @@ def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Ear
         evidence=tuple(evidence),
         advice="raise the batch size or accumulate gradients, send fewer bytes (bf16 gradients), "
         f"use a faster link, or {overlap}",
+    )
+
+
+@rule(FindingKind.EXPOSED_COMMUNICATION, EXPOSED, where=(unsplit,))
+def unsplit_communication(signals: Signals, exposed: SignalSeries) -> Judgement:
+    """Communication that no compute hides, of a rank that is not compared with the others."""
+    cost = float(signals.mean(exposed))
+    if cost < EXPOSED_FLOOR * signals.step_seconds:
+        return None
+    evidence = ["waiting for other ranks and transfer cannot be told apart here"]
+    if signals.overlap is not None:
+        evidence.append(
+            f"{format_percent(signals.overlap, 0)} of communication is hidden under compute"
+        )
+    return Finding(
+        kind=FindingKind.EXPOSED_COMMUNICATION,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
+        confidence=Confidence.LOW,
+        summary=f"communication takes {per_step(cost, signals)} that no compute hides",
+        evidence=tuple(evidence),
+        advice="record all ranks at the same time: a rank that is late makes the others wait, and "
+        "looks the same on them as a slow link",
     )
 
 

@@ -219,6 +219,7 @@ class Signals:
     Attributes:
         origin: Signals or recording.
         ranks: Global ranks, in the order of rows.
+        job_ranks: How many ranks the job has, where a recording says so.
         step_seconds: The group's mean step.
         steps: Number of steps that the means are over.
         collectives: How many were compared; ``None`` for the always-on signals, which go by steps.
@@ -235,6 +236,8 @@ class Signals:
         blame: Share of all waiting for which each rank was the last to arrive; sums to 1, or all 0.
         transfer: Gradient synchronization that no compute hides, once all have arrived; mean over
             ranks.
+        exposed: Communication that no compute hides, where waiting and transfer cannot be told
+            apart; mean over ranks.
         exposed_p50, exposed_p95: Quantiles over steps of waiting and transfer together, mean over
             ranks.
         overlap: Share of communication under compute.
@@ -289,6 +292,7 @@ class Signals:
     estimated_share: float = 0.0
     blame: SignalSeries | None = None
     transfer: SignalSeries | None = None
+    exposed: SignalSeries | None = None
     exposed_p50: float | None = None
     exposed_p95: float | None = None
     overlap: float | None = None
@@ -319,6 +323,12 @@ class Signals:
     experts: ExpertLoad | None = None
     split_sequences: bool = False
     lengths: LengthLoad | None = None
+    job_ranks: int | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one rank of several is here: there is nobody to compare it with."""
+        return len(self.ranks) == 1 and (self.job_ranks or 1) > 1
 
     def mean(self, values: Matrix | SignalSeries) -> SignalSeries:
         """Mean over samples, of each rank where ``values`` has a row for each: seconds per step."""

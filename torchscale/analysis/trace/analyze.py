@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.trace.clocks import clock_offsets, ending_together
+from torchscale.analysis.trace.communication import about_communication, check_communication
 from torchscale.analysis.trace.paired import Paired
 from torchscale.analysis.trace.pairing import pair
 from torchscale.analysis.trace.replay.graph import ReplayError
@@ -33,17 +34,20 @@ from torchscale.analysis.trace.windows import (
     RankWindow,
     StepRange,
     choose_window,
-    rank_window,
+    rank_windows,
     step_periods,
 )
-from torchscale.catalog.backends import is_nccl
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.schema.profiles.span import SpanKind, Trace
 from torchscale.schema.profiles.what_if import WhatIf
+from torchscale.util.units import format_percent
 
+_OTHER_WORK = 0.1
+"""Device work of a step beside that of the first, below which the steps do not do the same: the
+first of training takes longer, but not ten times as long on the device."""
 _MAX_PROBLEM = 200
 """Characters: an error may quote what is wrong."""
 
@@ -91,7 +95,7 @@ def _analyze(
     offsets, clock_problems = clock_offsets(trace, in_order)
     say(f"Analyzing {len(trace.ranks):,} ranks")
     kind, numbers, left_out = choose_window(trace, window, steps)
-    ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
+    ranks = rank_windows(trace, kind, numbers)
     _check_windows(ranks)
     paired = in_windows(in_order, ranks, offsets)
     comparable = len(paired) > 0 and not clock_problems
@@ -106,7 +110,7 @@ def _analyze(
         *clock_problems,
         *_few_collectives(ranks, paired),
     ]
-    doubts = _doubts(trace, ranks, left_out)
+    doubts = [*_doubts(trace, ranks, left_out), *about_communication(trace)]
     reasons = [*about_waits, *doubts]
     if trace.absent:
         reasons.append(_about_sample(trace))
@@ -181,18 +185,7 @@ def _check(trace: Trace) -> None:
         lengths = (rank.spans.end - rank.spans.start)[work]
         if not lengths.any() and not (rank.collectives.end - rank.collectives.start).any():
             raise TraceError(f"{rank.source}: nothing in it took any time", hint="record it again")
-    silent = [
-        rank
-        for rank in trace.ranks
-        if is_nccl(rank.backend) and rank.on_device and not len(rank.collectives)
-    ]
-    if silent and (silent[0].world_size or len(trace.ranks)) > 1:
-        raise TraceError(
-            f"{silent[0].source}: its backend is NCCL, but it holds no NCCL kernel",
-            hint="communication was not recorded, or NCCL's kernels have names that are not known "
-            "here; "
-            "record several whole steps with CUDA activities",
-        )
+    check_communication(trace)
 
 
 def _check_windows(ranks: list[RankWindow]) -> None:
@@ -231,6 +224,8 @@ def _doubts(trace: Trace, ranks: list[RankWindow], left_out: bool) -> list[str]:
         doubts.append(
             "one step was recorded, and the first carries the skew of the profiler's start"
         )
+    if steps and left_out:
+        doubts += _work_left_out(ranks)
     if not steps:
         doubts.append("no steps are marked in it; shares are of the time from first to last span")
     sizes = {rank.world_size for rank in trace.ranks if rank.world_size is not None}
@@ -241,3 +236,22 @@ def _doubts(trace: Trace, ranks: list[RankWindow], left_out: bool) -> list[str]:
             f"{len(trace.ranks)} of {min(sizes)} ranks are here; the others may arrive later still"
         )
     return doubts
+
+
+def _work_left_out(ranks: list[RankWindow]) -> list[str]:
+    """Whether the device's work lies in the step that is left out, which is the first."""
+    for rank in ranks:
+        spans = rank.trace.spans
+        kernels = spans.of(SpanKind.COMPUTE)
+        if not rank.trace.on_device or not kernels.any():
+            continue
+        lengths = (spans.end - spans.start)[kernels]
+        before = int(lengths[spans.start[kernels] < rank.start].sum())
+        after = int(lengths.sum()) - before
+        if after / len(rank.steps) < _OTHER_WORK * before:
+            share = format_percent(before / (before + after), 0)
+            return [
+                f"{share} of the device's compute is in the first recorded step, which is left "
+                f"out (rank {rank.trace.rank})"
+            ]
+    return []

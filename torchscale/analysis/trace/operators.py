@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchscale.analysis.trace.intervals import IntervalSet
-from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_window
+from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_windows
 from torchscale.config.choices import WindowChoice
 from torchscale.schema.profiles.span import Trace
 from torchscale.util.units import format_bytes
@@ -66,7 +66,7 @@ def recorded_step(trace: Trace) -> RecordedStep:
         TraceError: it has no step that all ranks share.
     """
     kind, numbers, _ = choose_window(trace, WindowChoice.STEPS)
-    ranks = [rank_window(rank, kind, numbers) for rank in trace.ranks]
+    ranks = rank_windows(trace, kind, numbers)
     steps = len(numbers)
     per_step = 1 / (steps * len(ranks))
     return RecordedStep(

@@ -94,6 +94,9 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
     )
     if any(len(rank.waiting_for_data.start) for rank in ranks):
         signals = replace(signals, data_wait=data_wait)
+    signals = replace(signals, job_ranks=_job_ranks(ranks))
+    if view is None and (signals.job_ranks or len(ranks)) > 1 and exposed.any():
+        signals = replace(signals, exposed=exposed.mean(axis=0))
     if view is not None:
         wait = steps.seconds_within(view.stalls)
         signals = replace(
@@ -258,6 +261,10 @@ def _mean_host_bound(ranks: list[RankWindow], steps: _Steps) -> NDArray[np.float
         alone = host_bound.minus(rank.waiting_for_data)
         values.append(float(alone.within(begin, finish).mean()) * NS)
     return np.array(values)
+
+
+def _job_ranks(ranks: list[RankWindow]) -> int | None:
+    return max((rank.trace.world_size or 0 for rank in ranks), default=0) or None
 
 
 def _overlap(ranks: list[RankWindow]) -> float | None:

@@ -13,7 +13,7 @@ from torchscale.analysis.trace.intervals import IntervalSet, contains_any, outer
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError, UsageError
 from torchscale.schema.profiles.analysis import WindowKind
-from torchscale.schema.profiles.span import RankTrace, SpanKind, Steps, Trace
+from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind, Steps, Trace
 
 _STEP_RANGE = re.compile(r"(\d{0,15}):(\d{0,15})", re.ASCII)
 NS = 1e-9
@@ -32,8 +32,8 @@ class RankWindow:
         start, end: The window, on the rank's own clock.
         steps: Steps in the window.
         compute: Kernels, or on CPU operators without communication in them.
-        communication: Collectives.
-        copies: Copies by the device.
+        communication: Collectives, and copies from device to device in a job of several ranks.
+        copies: Other copies by the device.
         waiting_for_data: Under the data loader's annotation.
         chosen: Which spans are compute.
     """
@@ -167,12 +167,28 @@ def _wanted_window(
     return WindowKind.STEPS, chosen, chosen[0] != common[0]
 
 
-def rank_window(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> RankWindow:
-    """A rank within its window; ``numbers`` are the steps of it."""
+def rank_windows(trace: Trace, kind: WindowKind, numbers: list[int]) -> list[RankWindow]:
+    """Every rank within its window; ``numbers`` are the steps of it."""
+    several = job_size(trace) > 1
+    return [rank_window(rank, kind, numbers, is_one_of_several=several) for rank in trace.ranks]
+
+
+def job_size(trace: Trace) -> int:
+    """How many ranks the job has, as far as the recording tells."""
+    return max([len(trace.ranks), *(rank.world_size or 1 for rank in trace.ranks)])
+
+
+def rank_window(
+    trace: RankTrace, kind: WindowKind, numbers: list[int], *, is_one_of_several: bool = False
+) -> RankWindow:
+    """A rank within its window; ``numbers`` are the steps of it. A rank that is one of several has
+    one device, so that copies between devices are communication by its copy engines, which wait
+    for nobody."""
     spans = trace.spans
     chosen = spans.of(SpanKind.COMPUTE) if trace.on_device else _host_work(trace)
     copies = spans.of(SpanKind.COPY)
     work = chosen | copies
+    to_others = copies & (spans.detail == SpanCopyKind.BETWEEN_DEVICES) & is_one_of_several
     in_window = np.isin(trace.steps.number, numbers)
     steps = Steps(
         trace.steps.start[in_window], trace.steps.end[in_window], trace.steps.number[in_window]
@@ -193,10 +209,11 @@ def rank_window(trace: RankTrace, kind: WindowKind, numbers: list[int]) -> RankW
         end=end,
         steps=steps,
         compute=cover(chosen),
-        communication=IntervalSet(trace.collectives.start, trace.collectives.end).clipped(
-            start, end
-        ),
-        copies=cover(copies),
+        communication=IntervalSet(
+            np.concatenate([trace.collectives.start, spans.start[to_others]]),
+            np.concatenate([trace.collectives.end, spans.end[to_others]]),
+        ).clipped(start, end),
+        copies=cover(copies & ~to_others),
         waiting_for_data=cover(inputs),
         chosen=chosen & (spans.end > start) & (spans.start < end),
     )

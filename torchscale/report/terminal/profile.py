@@ -3,6 +3,8 @@ went."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +17,7 @@ from torchscale.report.text.profile import (
     WHAT_IF_HEADINGS,
     finding_text,
     not_judged,
+    rank_columns,
     rank_shares,
     shown_predictions,
     stall_line,
@@ -108,21 +111,28 @@ def _ranks_table(analysis: ProfileAnalysis) -> Table:
     if hidden:
         title += f" ({hidden})"
     table = titled_table(title)
-    for heading in RANK_HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+    places = rank_columns(analysis.per_rank)
+    for place in places:
+        table.add_column(RANK_HEADINGS[place], justify="right", no_wrap=True)
     with_memory = any(rank.peak_memory_bytes is not None for rank in analysis.per_rank)
     if with_memory:
         table.add_column("peak memory", justify="right", no_wrap=True)
     for line in distributions(analysis.per_rank):
-        table.add_row(line.label, *(optional_text(share, format_percent) for share in line.shares))
+        table.add_row(*_at(places, [line.label, *_percents(line.shares)]))
     for rank in shown_ranks(analysis.per_rank):
-        shares = [optional_text(share, format_percent) for share in rank_shares(rank)]
         table.add_row(
-            str(rank.rank),
-            *shares,
+            *_at(places, [str(rank.rank), *_percents(rank_shares(rank))]),
             *([optional_text(rank.peak_memory_bytes, format_bytes)] * with_memory),
         )
     return table
+
+
+def _percents(shares: Sequence[float | None]) -> list[str]:
+    return [optional_text(share, format_percent) for share in shares]
+
+
+def _at(places: Sequence[int], texts: Sequence[str]) -> list[str]:
+    return [texts[place] for place in places]
 
 
 def _collectives_table(analysis: ProfileAnalysis) -> Table:

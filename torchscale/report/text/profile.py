@@ -15,6 +15,7 @@ RANK_HEADINGS = (
     "compute",
     "sync stall",
     "transfer",
+    "exposed",
     "copies",
     "host-bound",
     "input",
@@ -22,7 +23,8 @@ RANK_HEADINGS = (
     "overlap",
     "blame",
 )
-"""The rank, and what :func:`rank_shares` gives."""
+"""The rank, and what :func:`rank_shares` gives; :func:`rank_columns` says which are shown."""
+_SPLIT, _UNSPLIT = ("sync stall", "transfer"), ("exposed",)
 """Conditions that slow ranks down from outside: a rank that waits or lags may do so for them
 alone."""
 
@@ -126,6 +128,20 @@ def not_judged(abstentions: Sequence[Abstention]) -> str:
     )
 
 
+def rank_columns(ranks: Sequence[RankBreakdown]) -> list[int]:
+    """Places of the headings to show: exposed communication stands for waiting and transfer where
+    these could not be told apart."""
+    unsplit = any(_exposed(rank) is not None for rank in ranks)
+    hidden = _SPLIT if unsplit else _UNSPLIT
+    return [place for place, name in enumerate(RANK_HEADINGS) if name not in hidden]
+
+
+def _exposed(rank: RankBreakdown) -> float | None:
+    if rank.sync_stall_seconds is not None or not rank.communication_seconds:
+        return None
+    return rank.exposed_communication_seconds
+
+
 def rank_shares(rank: RankBreakdown) -> list[float | None]:
     """Shares of the rank's window, of its communication, and of all waiting; ``None`` was not
     measured."""
@@ -133,6 +149,7 @@ def rank_shares(rank: RankBreakdown) -> list[float | None]:
         rank.compute_seconds,
         rank.sync_stall_seconds,
         rank.transfer_seconds,
+        _exposed(rank),
         rank.exposed_copy_seconds,
         rank.idle.host_bound_seconds,
         rank.idle.input_seconds,

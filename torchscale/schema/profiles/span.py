@@ -215,6 +215,7 @@ class RankTrace:
         peak_bytes: Most that was allocated on the rank's device at once; ``None`` where it
             was not recorded.
         cpu_use: ``None`` where the trace does not say.
+        notes: What of the file was not understood.
     """
 
     rank: int
@@ -230,6 +231,7 @@ class RankTrace:
     steps: Steps
     peak_bytes: int | None = None
     cpu_use: CpuUse | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Communication of a rank: from events to collectives with start, end and payload.
 
-NCCL's kernels are the collectives. gloo leaves a call on the training thread and an annotation on
+Kernels that communicate are the collectives. gloo leaves a call on the training thread and an annotation on
 its own thread, which are matched here.
 """
 
@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.catalog.communication import function_of, is_known_op, op_of
 from torchscale.schema.profiles.span import SEND_RECV
-from torchscale.traces.columns import CollectiveRow, direction_of, is_known_op, op_of
-from torchscale.traces.kineto.stream import EventArgs
+from torchscale.traces.columns import CollectiveRow, direction_of
+from torchscale.traces.kineto.forms import EventArgs
 from torchscale.traces.soundness import MAX_NS, bounded_ns, whole_number
 
 _GLOO_STAND_INS = {"reduce_scatter": "all_reduce"}
@@ -33,14 +34,15 @@ _MAX_DIMENSIONS = 64
 end."""
 
 
-class NcclKernel(NamedTuple):
-    """A kernel of NCCL; times in microseconds, as the trace has them."""
+class CommunicationKernel(NamedTuple):
+    """A kernel that communicates; times in microseconds, as the trace has them."""
 
     ts: float
     dur: float
     name: str
     args: EventArgs
     stream: int
+    device: int = -1
 
 
 class GlooCall(NamedTuple):
@@ -65,14 +67,14 @@ class GlooCompletion(NamedTuple):
     thread: int = -1
 
 
-def nccl_rows(kernels: Sequence[NcclKernel], base: int) -> Iterator[CollectiveRow]:
+def kernel_rows(kernels: Sequence[CommunicationKernel], base: int) -> Iterator[CollectiveRow]:
     """One collective a kernel; ``base`` is what makes its times nanoseconds since the epoch."""
     for kernel in kernels:
         start, end = interval(kernel.ts, kernel.dur, base)
         args = kernel.args
         # Sends and receives that are started together are called "coalesced"; the kernel's name
         # says what they are.
-        name = kernel.name
+        name = function_of(kernel.name)
         if is_known_op(args.collective):
             name = args.collective
         peer = _rank_number(args.target), _rank_number(args.source)

@@ -4,56 +4,43 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.catalog.communication import communicates, is_communication_operator, op_of
 from torchscale.schema.profiles.span import CollectiveSpans, SpanCopyKind, SpanKind, Spans, Steps
 from torchscale.traces.columns import (
+    CollectiveRow,
     NameTable,
     StepRow,
     direction_of,
-    is_nccl_kernel,
     join_spans,
     make_collectives,
     make_steps,
-    op_of,
 )
+from torchscale.traces.kineto import categories
 from torchscale.traces.kineto.collectives import (
+    CommunicationKernel,
     GlooCall,
     GlooCompletion,
-    NcclKernel,
     gloo_rows,
     interval,
+    kernel_rows,
     nanoseconds,
-    nccl_rows,
 )
-from torchscale.traces.kineto.stream import NO_ARGS, Event
+from torchscale.traces.kineto.forms import NO_ARGS, Event
+from torchscale.traces.kineto.launched import launched_by_operators, launched_rows
+from torchscale.traces.kineto.processes import device_of, label_of, main_devices, number_of
 from torchscale.traces.soundness import MAX_NS, whole_number
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})$", re.ASCII)
 _GLOO_PREFIX = "gloo:"
-_LAUNCHES = (
-    "cudaLaunch",
-    "cuLaunch",
-    "cudaMemcpyAsync",
-    "cudaMemsetAsync",
-    "cudaGraphLaunch",
-    "hipLaunch",
-)
-_HOST_WAITS = {
-    "cudaStreamSynchronize",
-    "cudaDeviceSynchronize",
-    "cudaEventSynchronize",
-    "cudaMemcpy",
-    "hipStreamSynchronize",
-    "hipDeviceSynchronize",
-    "hipEventSynchronize",
-}
 _READBACKS = {"aten::_local_scalar_dense"}
 _COPIES = {
     "Memcpy HtoD (Pageable": SpanCopyKind.HOST_TO_DEVICE_PAGEABLE,
@@ -63,6 +50,10 @@ _COPIES = {
     "Memcpy DtoD": SpanCopyKind.WITHIN_DEVICE,
     "Memcpy PtoP": SpanCopyKind.BETWEEN_DEVICES,
     "Memset": SpanCopyKind.FILL,
+    "CopyHostToDevice": SpanCopyKind.HOST_TO_DEVICE_UNKNOWN,
+    "CopyDeviceToHost": SpanCopyKind.DEVICE_TO_HOST_UNKNOWN,
+    "CopyDeviceToDevice": SpanCopyKind.WITHIN_DEVICE,
+    "CopyPeerToPeer": SpanCopyKind.BETWEEN_DEVICES,
 }
 """The first prefix that fits decides: the longer one stands before the shorter."""
 _MEMORY = "[memory]"
@@ -80,25 +71,33 @@ _MAX_SHAPES = 80
 """Characters: lists of tensors may be long."""
 _MAX_LANES = 100_000
 """Threads and streams that have names in place of numbers."""
+_MAX_SHOWN = 80
+_LEAST_OF_EVENTS = 0.01
+"""Share of a rank's host events that make a process one of several: a stray event makes none."""
+_TOO_MANY = "no recording of training steps has so many"
 
 
 class Kept(Enum):
     """Events that are few and carry more than a span does; they are kept one by one."""
 
-    NCCL_KERNEL = auto()
+    COMMUNICATION_KERNEL = auto()
     GLOO_CALL = auto()
     GLOO_COMPLETION = auto()
     MEMORY = auto()
     STEP = auto()
+    UNTITLED = auto()
+    """Without a category."""
 
 
 class SpanClass(NamedTuple):
-    """What the spans of one category and name have in common: kind, index of the name, kind of
-    copy."""
+    """What the spans of one category, name and process have in common: kind, index of the name,
+    kind of copy, device, place of the process."""
 
     kind: SpanKind
     name: int
     detail: SpanCopyKind
+    device: int
+    process: int
 
 
 class _Step(NamedTuple):
@@ -117,17 +116,42 @@ _FIRST_KEPT = 1 << 30
 """Codes from here on are of events that are kept one by one, below of classes of spans."""
 
 
-@dataclass(frozen=True)
-class EventColumns:
-    """All events of a trace; times in nanoseconds since the epoch.
+@dataclass
+class _Process:
+    """Events of one rank that are kept one by one.
 
     Attributes:
+        label: What a merged file puts before the numbers of its processes; empty where it does not.
+        pids: How many operators, steps and calls of the driver each process of the host has.
+        peaks: Most that was allocated, by type of device; below 0 where that was not recorded.
+    """
+
+    label: str
+    pids: Counter[int | str] = field(default_factory=Counter)
+    steps: list[_Step] = field(default_factory=list)
+    calls: list[GlooCall] = field(default_factory=list)
+    completions: list[GlooCompletion] = field(default_factory=list)
+    kernels: list[CommunicationKernel] = field(default_factory=list)
+    peaks: dict[int, int] = field(default_factory=lambda: {_CPU: -1, _CUDA: -1})
+    pid: int = 0
+    on_device: bool = False
+
+
+@dataclass(frozen=True)
+class EventColumns:
+    """All events of a rank; times in nanoseconds since the epoch.
+
+    Attributes:
+        label: What the file calls the rank; empty where it holds one.
+        device: Its device, where the file holds several of one process; else ``None``.
         on_device: Whether anything ran on a device.
         pid: The process that annotated its steps; 0 without steps.
         peak_bytes: Most that was allocated at once on the device (without one: the host);
             ``None`` where allocations were not recorded.
     """
 
+    label: str
+    device: int | None
     spans: Spans
     names: tuple[str, ...]
     collectives: CollectiveSpans
@@ -137,31 +161,49 @@ class EventColumns:
     peak_bytes: int | None
 
 
+class _Part(NamedTuple):
+    """Spans of a piece of the file, with what is not kept of each: the "External id" that
+    operators and kernels share, the device, and the place of the process."""
+
+    spans: Spans
+    external: NDArray[np.int64]
+    device: NDArray[np.int64]
+    process: NDArray[np.int64]
+
+    def only(self, chosen: NDArray[np.bool_]) -> _Part:
+        """The spans that are chosen."""
+        rest = (column[chosen] for column in self[1:])
+        return _Part(self.spans.only(chosen), *rest)
+
+
 class ColumnBuilder:
     """Sorts events into columns, piece by piece.
 
-    Every event gets the code of its class through one dictionary look-up of (phase, category,
-    name): a trace has a million events and a few hundred such triples, so each is classified once.
+    Every event gets the code of its class through one dictionary look-up of (phase, category, name,
+    process): a trace has a million events and a few hundred such, so each is classified once.
     ``with_shapes``: operators are named with the shapes of their inputs, ``aten::mm [8×32, 32×4]``,
-    and told apart by them.
+    and told apart by them. :attr:`unread` counts events by categories that may matter and are not
+    read, and :attr:`has_launches` says whether the host handed work to a device.
     """
 
     def __init__(self, *, with_shapes: bool = False) -> None:
         self._with_shapes = with_shapes
         self._names = NameTable()
-        self._codes: dict[tuple[str, ...], int] = {}
+        self._codes: dict[tuple[str | int, ...], int] = {}
         self._classes: list[SpanClass] = []
-        self._kept: list[Kept] = []
-        self._parts: list[Spans] = []
-        self._steps: list[_Step] = []
-        self._calls: list[GlooCall] = []
-        self._completions: list[GlooCompletion] = []
-        self._kernels: list[NcclKernel] = []
+        self._hosts: dict[int, tuple[_Process, int | str]] = {}
+        self._kept: list[tuple[Kept, _Process]] = []
+        self._parts: list[_Part] = []
+        self._processes: dict[str, _Process] = {}
         self._lanes: dict[str, int] = {}
-        self._peaks = {_CPU: -1, _CUDA: -1}
+        self._communicating: set[int] = set()
+        self._unread_codes: dict[int, str] = {}
         self._name_characters = 0
-        self._pid = 0
-        self._on_device = False
+        self._kept_count = 0
+        self._bad_time = ""
+        self.unread = Counter[str]()
+        self.is_old = False
+        self.has_launches = False
 
     def add(self, events: list[Event]) -> None:
         """Sort a piece of the trace into columns; events of no use are dropped here."""
@@ -173,161 +215,310 @@ class ColumnBuilder:
             for key in keys:
                 if key not in codes:
                     codes[key] = self._code(*key)
-                    self._name_characters += sum(map(len, key))
+                    self._name_characters += sum(len(str(part)) for part in key)
             coded = [codes[key] for key in keys]
         code = np.array(coded, dtype=np.int32)
         for place in np.flatnonzero(code >= _FIRST_KEPT):
-            self._keep(self._kept[code[place] - _FIRST_KEPT], events[place])
+            kept, process = self._kept[code[place] - _FIRST_KEPT]
+            self._keep(kept, process, events[place])
         is_span = (code >= 0) & (code < _FIRST_KEPT)
         if is_span.any():
             self._parts.append(
-                self._spans(list(itertools.compress(events, is_span.tolist())), code[is_span])
+                self._part(list(itertools.compress(events, is_span.tolist())), code[is_span])
             )
+        self._count_hosts(code[is_span])
+        for unread, category in self._unread_codes.items():
+            self.unread[category] += int((code == unread).sum())
 
-    def _keys(self, events: list[Event]) -> Sequence[tuple[str, ...]]:
+    def _keys(self, events: list[Event]) -> Sequence[tuple[Any, ...]]:
         """What events of one class have in common."""
         if not self._with_shapes:
-            return [(event.ph, event.cat, event.name) for event in events]
-        return [(event.ph, event.cat, event.name, _shapes_of(event)) for event in events]
+            return [(event.ph, event.cat, event.name, event.pid) for event in events]
+        return [(event.ph, event.cat, event.name, event.pid, _shapes_of(event)) for event in events]
 
     @property
-    def excess(self) -> str:
-        """What was added that no recording has so many of; empty where nothing was."""
-        kept = len(self._kernels) + len(self._calls) + len(self._completions) + len(self._steps)
-        if kept > _MAX_KEPT:
-            return f"more than {_MAX_KEPT:,} collectives and steps"
+    def problem(self) -> str:
+        """What was added that no recording has; empty where nothing was."""
+        if self._bad_time:
+            return self._bad_time
+        if self._kept_count > _MAX_KEPT:
+            return f"more than {_MAX_KEPT:,} collectives and steps; {_TOO_MANY}"
         if len(self._codes) > _MAX_NAMES:
-            return f"more than {_MAX_NAMES:,} different names"
+            return f"more than {_MAX_NAMES:,} different names; {_TOO_MANY}"
         if self._name_characters > _MAX_NAME_CHARACTERS:
-            return f"names of more than {_MAX_NAME_CHARACTERS:,} characters"
+            return f"names of more than {_MAX_NAME_CHARACTERS:,} characters; {_TOO_MANY}"
         if len(self._lanes) > _MAX_LANES:
-            return f"more than {_MAX_LANES:,} names of threads"
+            return f"more than {_MAX_LANES:,} names of threads; {_TOO_MANY}"
         return ""
 
-    def finish(self, base: int) -> EventColumns:
-        """Everything that was added; ``base`` is what makes its times nanoseconds since the
-        epoch."""
-        spans = join_spans(self._parts)
+    @property
+    def on_device(self) -> bool:
+        """Whether anything ran on a device."""
+        return any(process.on_device for process in self._processes.values())
+
+    @property
+    def pids(self) -> list[int | str]:
+        """Processes of the host that share one rank's place in the file; none where it has one."""
+        for process in self._processes.values():
+            least = _LEAST_OF_EVENTS * process.pids.total()
+            pids = [pid for pid, count in process.pids.items() if count > least]
+            if len(pids) > 1:
+                return pids
+        return []
+
+    def finish(self, base: int) -> list[EventColumns]:
+        """Everything that was added, by rank; ``base`` is what makes its times nanoseconds since
+        the epoch. A process that ran kernels on several devices becomes one rank a device."""
+        spans = join_spans([part.spans for part in self._parts])
         spans.start[:] += base
         spans.end[:] += base
+        empty = np.zeros(0, dtype=np.int64)
+        rest = (
+            np.concatenate([empty, *(part[column] for part in self._parts)])
+            for column in range(1, 4)
+        )
+        whole = _Part(spans, *rest)
+        self._parts = []
+        columns: list[EventColumns] = []
+        for place, process in enumerate(self._processes.values()):
+            mine = whole
+            if len(self._processes) > 1:
+                mine = whole.only(whole.process == place)
+            if len(mine.spans) or process.steps or process.kernels:
+                columns += self._by_device(process, mine, base)
+        return columns or [self._columns(_Process(""), whole, base)]
+
+    def _by_device(self, process: _Process, part: _Part, base: int) -> Iterator[EventColumns]:
+        devices = main_devices(part.spans, part.device, process.kernels)
+        if len(devices) < 2:
+            yield self._columns(process, part, base)
+            return
+        kernels = process.kernels
+        for device in devices:
+            here = (part.device == device) | (part.device == categories.HOST)
+            process.kernels = [kernel for kernel in kernels if kernel.device == device]
+            yield self._columns(process, part.only(here), base, device)
+
+    def _columns(
+        self, process: _Process, part: _Part, base: int, device: int | None = None
+    ) -> EventColumns:
+        names = self._names.names
+        rows: list[CollectiveRow] = []
         # gloo runs on the host, also where it carries what a device computed.
-        by_gloo = bool(self._completions) and not self._kernels
-        if by_gloo or not self._on_device:
-            rows = gloo_rows(self._calls, self._completions, base)
+        by_gloo = bool(process.completions) and not process.kernels
+        is_on_host = by_gloo or not process.on_device
+        if is_on_host:
+            rows += gloo_rows(process.calls, process.completions, base)
         else:
-            rows = nccl_rows(self._kernels, base)
-        peak = self._peaks[_CUDA if self._on_device else _CPU]
+            rows += kernel_rows(process.kernels, base)
+            operators = self._operators(process, part)
+            launched = launched_by_operators(part.spans, part.external, names, operators)
+            if launched.any():
+                theirs = part.only(launched)
+                rows += launched_rows(theirs.spans, theirs.external, names, operators)
+                part = part.only(~launched)
+        peak = process.peaks[_CUDA if process.on_device else _CPU]
+        if device is not None:
+            peak = -1
         return EventColumns(
-            spans=spans,
-            names=self._names.names,
-            collectives=make_collectives(rows, peers_within_group=by_gloo or not self._on_device),
+            label=process.label,
+            device=device,
+            spans=part.spans,
+            names=names,
+            collectives=make_collectives(rows, peers_within_group=is_on_host),
             steps=make_steps(
-                StepRow(*interval(step.ts, step.dur, base), step.number) for step in self._steps
+                StepRow(*interval(step.ts, step.dur, base), step.number) for step in process.steps
             ),
-            on_device=self._on_device,
-            pid=self._pid,
+            on_device=process.on_device,
+            pid=process.pid,
             peak_bytes=None if peak < 0 else peak,
         )
 
-    def _spans(self, events: list[Event], code: NDArray[np.int32]) -> Spans:
-        start = nanoseconds(np.array([event.ts for event in events]))
-        length = nanoseconds(np.array([event.dur for event in events]))
-        lanes = [self._lane(event.tid) for event in events]
-        links = [
-            0 if event.args is None else whole_number(event.args.correlation, 0) for event in events
-        ]
-        sizes = np.array(
-            [-1 if event.args is None else whole_number(event.args.size) for event in events]
-        )
+    def _operators(self, process: _Process, part: _Part) -> dict[int, str]:
+        """Calls of operators that communicate, by their "External id"."""
+        operators = {call.args.external: call.op for call in process.calls}
+        if self._communicating:
+            chosen = part.spans.of(SpanKind.OPERATOR)
+            chosen &= np.isin(part.spans.name, list(self._communicating))
+            names = self._names.names
+            for external, name in zip(
+                part.external[chosen].tolist(), part.spans.name[chosen].tolist(), strict=True
+            ):
+                operators[external] = names[name]
+        operators.pop(0, None)
+        return operators
+
+    def _part(self, events: list[Event], code: NDArray[np.int32]) -> _Part:
+        start = np.array([event.ts for event in events])
+        length = np.array([event.dur for event in events])
+        self._check_times(start + length, events)
+        start, length = np.nan_to_num(start), np.nan_to_num(length)
+        args = [event.args or NO_ARGS for event in events]
+        links = _whole_numbers([one.correlation for one in args], 0)
+        sizes = _whole_numbers([one.size for one in args], -1)
         codes, place = np.unique(code, return_inverse=True)
         classes = np.array([self._classes[number] for number in codes], dtype=np.int64)
-        kind, name, detail = classes.reshape(-1, 3)[place].T
-        return Spans(
-            start=start,
-            end=start + length,
+        kind, name, detail, device, process = classes.reshape(-1, 5)[place].T
+        told = _whole_numbers([one.device for one in args], -1)
+        first = nanoseconds(start)
+        spans = Spans(
+            start=first,
+            end=first + nanoseconds(length),
             kind=kind.astype(np.int8),
             name=name.astype(np.int32),
-            lane=np.array(lanes, dtype=np.int64),
-            link=np.array(links, dtype=np.int64),
+            lane=np.array([self._lane(event.tid) for event in events], dtype=np.int64),
+            link=links,
             detail=detail.astype(np.int8),
             size=np.where(kind == SpanKind.COPY, sizes, 0),
         )
+        return _Part(
+            spans,
+            _whole_numbers([one.external for one in args], 0),
+            np.where((device != categories.HOST) & (told >= 0), told, device),
+            process,
+        )
 
-    def _code(self, phase: str, category: str, name: str, shapes: str = "") -> int:
-        """The code of the class that events of this phase, category, name and shapes are of."""
+    def _check_times(self, times: NDArray[np.float64], events: Sequence[Event]) -> None:
+        wrong = np.flatnonzero(np.isnan(times))
+        if len(wrong):
+            name = events[wrong[0]].name[:_MAX_SHOWN]
+            self._bad_time = f"the time of event {name!r} is no number"
+
+    def _code(self, phase: str, category: str, name: str, pid: int | str, shapes: str = "") -> int:
+        """The code of the class that events of this phase, category, name, process and shapes are
+        of."""
         if phase == "i" and name == _MEMORY:
+            process = self._process_of(pid)
             event_class: EventClass = Kept.MEMORY
         elif phase == "X":
-            event_class = self._classify(category, name, shapes)
+            if category in categories.OLD:
+                self.is_old = True
+            process = self._process_of(pid)
+            event_class = self._classify(category, name, shapes, pid)
         else:
-            event_class = None
+            return _UNUSED
+        if event_class is None and phase == "X" and categories.is_unread(category):
+            return self._unread_code(category)
         if event_class is None:
             return _UNUSED
         if isinstance(event_class, Kept):
-            self._kept.append(event_class)
+            self._kept.append((event_class, process))
             return _FIRST_KEPT + len(self._kept) - 1
         self._classes.append(event_class)
+        if event_class.device == categories.HOST:
+            self._hosts[len(self._classes) - 1] = process, pid
         return len(self._classes) - 1
 
-    def _classify(self, category: str, name: str, shapes: str) -> EventClass:
-        if category == "kernel":
-            self._on_device = True
-            if is_nccl_kernel(name):
-                return Kept.NCCL_KERNEL
-            return self._span(SpanKind.COMPUTE, name)
-        if category in ("gpu_memcpy", "gpu_memset"):
-            self._on_device = True
+    def _count_hosts(self, code: NDArray[np.int32]) -> None:
+        counts = np.bincount(code)
+        for number in np.flatnonzero(counts).tolist():
+            if number in self._hosts:
+                process, pid = self._hosts[number]
+                process.pids[pid] += int(counts[number])
+
+    def _unread_code(self, category: str) -> int:
+        for code, known in self._unread_codes.items():
+            if known == category:
+                return code
+        code = _UNUSED - 1 - len(self._unread_codes)
+        self._unread_codes[code] = category
+        return code
+
+    def _process_of(self, pid: int | str) -> _Process:
+        """The rank that a process is of: the one of the file, unless that puts names of ranks
+        before the numbers of processes."""
+        label = label_of(pid)
+        return self._processes.setdefault(label, _Process(label))
+
+    def _classify(self, category: str, name: str, shapes: str, pid: int | str) -> EventClass:
+        process = self._process_of(pid)
+        old, category = category in categories.OLD, categories.OLD.get(category, category)
+        if category in categories.KERNELS:
+            process.on_device = True
+            if communicates(name):
+                return Kept.COMMUNICATION_KERNEL
+            return self._span(SpanKind.COMPUTE, name, pid, device=device_of(pid))
+        if category in categories.COPIES:
+            process.on_device = True
             detail = next(
                 (kind for prefix, kind in _COPIES.items() if name.startswith(prefix)),
                 SpanCopyKind.OTHER,
             )
-            return self._span(SpanKind.COPY, name, detail)
-        if category in ("cuda_runtime", "cuda_driver"):
-            return self._classify_driver_call(name)
+            return self._span(SpanKind.COPY, name, pid, detail, device_of(pid))
+        if categories.is_driver(category):
+            return self._classify_driver_call(name, pid)
         if category == "cpu_op":
-            if name.startswith("c10d::"):
-                return Kept.GLOO_CALL
-            kind = SpanKind.OPERATOR
-            if name in _READBACKS:
-                kind = SpanKind.READBACK
-            return self._span(kind, f"{name} {shapes}".rstrip())
+            annotation = self._classify_annotation(name, pid) if old else None
+            return annotation or self._classify_operator(name, shapes, pid)
         if category == "user_annotation":
-            return self._classify_annotation(name)
+            return self._classify_annotation(name, pid)
+        if not category:
+            return Kept.UNTITLED
         return None
 
-    def _classify_driver_call(self, name: str) -> EventClass:
-        if name in _HOST_WAITS:
-            return self._span(SpanKind.HOST_SYNC, name)
-        if name.startswith(_LAUNCHES):
-            return self._span(SpanKind.LAUNCH, name)
+    def _classify_operator(self, name: str, shapes: str, pid: int | str) -> EventClass:
+        if name.startswith("c10d::"):
+            return Kept.GLOO_CALL
+        kind = SpanKind.OPERATOR
+        if name in _READBACKS:
+            kind = SpanKind.READBACK
+        found = self._span(kind, f"{name} {shapes}".rstrip(), pid)
+        if is_communication_operator(name):
+            self._communicating.add(found.name)
+        return found
+
+    def _classify_driver_call(self, name: str, pid: int | str) -> EventClass:
+        if categories.is_host_wait(name):
+            return self._span(SpanKind.HOST_SYNC, name, pid)
+        if categories.is_launch(name):
+            self.has_launches = True
+            return self._span(SpanKind.LAUNCH, name, pid)
         return None
 
-    def _classify_annotation(self, name: str) -> EventClass:
+    def _classify_annotation(self, name: str, pid: int | str) -> EventClass:
         if name.startswith(_GLOO_PREFIX):
             return Kept.GLOO_COMPLETION
         if _STEP.match(name):
             return Kept.STEP
         if name.startswith("enumerate(DataLoader)") or name == "torchscale.data_wait":
-            return self._span(SpanKind.INPUT, name)
+            return self._span(SpanKind.INPUT, name, pid)
         if name == "torchscale.gc":
-            return self._span(SpanKind.PAUSE, name)
+            return self._span(SpanKind.PAUSE, name, pid)
         return None
 
     def _span(
-        self, kind: SpanKind, name: str, detail: SpanCopyKind = SpanCopyKind.OTHER
+        self,
+        kind: SpanKind,
+        name: str,
+        pid: int | str,
+        detail: SpanCopyKind = SpanCopyKind.OTHER,
+        device: int = categories.HOST,
     ) -> SpanClass:
-        return SpanClass(kind, self._names.number(name), detail)
+        place = list(self._processes).index(label_of(pid))
+        return SpanClass(kind, self._names.number(name), detail, device, place)
 
-    def _keep(self, kept: Kept, event: Event) -> None:
+    def _keep(self, kept: Kept, process: _Process, event: Event) -> None:
         args = event.args or NO_ARGS
+        self._kept_count += kept is not Kept.UNTITLED
+        if kept not in (Kept.UNTITLED, Kept.MEMORY):
+            self._check_times(np.array([event.ts + event.dur]), [event])
+        if self._bad_time:
+            return
         match kept:
-            case Kept.NCCL_KERNEL:
-                self._kernels.append(
-                    NcclKernel(event.ts, event.dur, event.name, args, self._lane(event.tid))
+            case Kept.COMMUNICATION_KERNEL:
+                process.kernels.append(
+                    CommunicationKernel(
+                        event.ts,
+                        event.dur,
+                        event.name,
+                        args,
+                        self._lane(event.tid),
+                        args.device if args.device >= 0 else device_of(event.pid),
+                    )
                 )
             case Kept.GLOO_CALL:
                 lane = self._lane(event.tid)
-                self._calls.append(
+                process.calls.append(
                     GlooCall(event.ts, op_of(event.name), args, lane, direction_of(event.name))
                 )
             case Kept.GLOO_COMPLETION:
@@ -340,15 +531,17 @@ class ColumnBuilder:
                     direction_of(name),
                     self._lane(event.tid),
                 )
-                self._completions.append(done)
+                process.completions.append(done)
             case Kept.MEMORY:
-                if (device := args.device_type) in self._peaks:
+                if (device := args.device_type) in process.peaks:
                     allocated = whole_number(args.allocated)
-                    self._peaks[device] = max(self._peaks[device], allocated)
+                    process.peaks[device] = max(process.peaks[device], allocated)
             case Kept.STEP:
                 if (match := _STEP.match(event.name)) is not None:
-                    self._steps.append(_Step(event.ts, event.dur, int(match[1])))
-                    self._pid = event.pid if isinstance(event.pid, int) else 0
+                    process.steps.append(_Step(event.ts, event.dur, int(match[1])))
+                    process.pid = number_of(event.pid)
+            case Kept.UNTITLED:
+                self.unread[categories.UNTITLED_TASK] += bool(args.task_type)
 
     def _lane(self, thread: int | str) -> int:
         """A thread's number; names, and numbers of over 62 bits, get numbers below 0, which no
@@ -356,6 +549,15 @@ class ColumnBuilder:
         if type(thread) is int and 0 <= thread < MAX_NS:
             return thread
         return self._lanes.setdefault(str(thread)[:100], -1 - len(self._lanes))
+
+
+def _whole_numbers(values: list[int], missing: int) -> NDArray[np.int64]:
+    """A column of numbers; those that do not fit 62 bits and sign are ``missing``."""
+    try:
+        column = np.array(values, dtype=np.int64)
+    except OverflowError:
+        column = np.array([whole_number(value, missing) for value in values], dtype=np.int64)
+    return np.where((column > -MAX_NS) & (column < MAX_NS), column, missing)
 
 
 def _shapes_of(event: Event) -> str:

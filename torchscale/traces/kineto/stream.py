@@ -4,13 +4,12 @@ list."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-import msgspec
-
 from torchscale.errors import TraceError
-from torchscale.schema.profiles.recording import CPU_INFO_KEY
+from torchscale.traces.kineto.forms import Event, Header, decode_events, decode_header
 
 EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 """What stands before the first event."""
@@ -38,91 +37,6 @@ _MAX_DEPTH = 1000
 _TOKEN = re.compile(rb'["{}]')
 
 
-class EventArgs(msgspec.Struct, gc=False):
-    """The arguments of an event that are used; the others are skipped over."""
-
-    correlation: int = 0
-    dtype: str = ""
-    in_elements: int = msgspec.field(name="In msg nelems", default=-1)
-    out_elements: int = msgspec.field(name="Out msg nelems", default=-1)
-    group: str = msgspec.field(name="Process Group Name", default="")
-    sequence: int = msgspec.field(name="Seq", default=-1)
-    collective: str = msgspec.field(name="Collective name", default="")
-    size: int = msgspec.field(name="bytes", default=-1)
-    allocated: int = msgspec.field(name="Total Allocated", default=-1)
-    device_type: int = msgspec.field(name="Device Type", default=-1)
-    group_ranks: msgspec.Raw = msgspec.field(
-        name="Process Group Ranks", default_factory=msgspec.Raw
-    )
-    source: msgspec.Raw = msgspec.field(name="Src Rank", default_factory=msgspec.Raw)
-    target: msgspec.Raw = msgspec.field(name="Dst Rank", default_factory=msgspec.Raw)
-    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default_factory=msgspec.Raw)
-    shapes: msgspec.Raw = msgspec.field(name="Input Dims", default_factory=msgspec.Raw)
-    types: msgspec.Raw = msgspec.field(name="Input type", default_factory=msgspec.Raw)
-
-
-NO_ARGS = EventArgs()
-"""Arguments of an event without arguments."""
-
-
-class Event(msgspec.Struct, gc=False):
-    """An event of the trace."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str = 0
-    tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
-    args: EventArgs | None = None
-
-
-class DistributedInfo(msgspec.Struct):
-    """What the process group said of itself."""
-
-    rank: int | None = None
-    world_size: int | None = None
-    backend: str | None = None
-    group_list: msgspec.Raw = msgspec.field(name="pg_config", default_factory=msgspec.Raw)
-
-    @property
-    def groups(self) -> list[frozenset[int]]:
-        """Ranks of the process groups that it lists; none where it lists none in a known form."""
-        try:
-            groups = _decode_groups(self.group_list) if bytes(self.group_list) else []
-        except msgspec.DecodeError:
-            return []
-        return [frozenset(group.ranks) for group in groups]
-
-
-class _Group(msgspec.Struct):
-    """A process group; others of its fields are skipped over."""
-
-    ranks: list[int] = []
-
-
-class CpuInfo(msgspec.Struct):
-    """What torchscale adds about the CPUs of the process."""
-
-    threads: int
-    cpus: list[int]
-
-
-class Header(msgspec.Struct):
-    """What the trace says of its process."""
-
-    base_nanoseconds: int = msgspec.field(name="baseTimeNanoseconds", default=0)
-    distributed: DistributedInfo | None = msgspec.field(name="distributedInfo", default=None)
-    host: str | None = msgspec.field(name="host_name", default=None)
-    cpu_info: CpuInfo | None = msgspec.field(name=CPU_INFO_KEY, default=None)
-
-
-_decode_events = msgspec.json.Decoder(list[Event]).decode
-_decode_header = msgspec.json.Decoder(Header).decode
-_decode_groups = msgspec.json.Decoder(list[_Group]).decode
-
-
 def header_before(text: bytes) -> Header | None:
     """What stands before the first event of a trace that begins like this; ``None`` where it is no
     trace, or what stands there cannot be read."""
@@ -130,8 +44,8 @@ def header_before(text: bytes) -> Header | None:
     if key is None:
         return None
     try:
-        return _decode_header(text[: key.start()] + b'"traceEvents": []}')
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_header(text[: key.start()] + b'"traceEvents": []}', Counter())
+    except (ValueError, RecursionError):
         return None
 
 
@@ -160,7 +74,8 @@ class EventStream:
     """The event list in pieces, and the header, which may stand before and after the list.
 
     A piece ends between two events. The text alone does not show where that is (a name may contain
-    ``},{``), but only a true end of an event leaves a list that decodes.
+    ``},{``), but only a true end of an event leaves a list that decodes. :attr:`unread` counts
+    fields of another type than torch writes, by their names.
     """
 
     def __init__(self, file: BinaryIO, source: str) -> None:
@@ -169,6 +84,7 @@ class EventStream:
         self._offset = 0
         self._scanned = _Scanned()
         self.header = Header()
+        self.unread = Counter[str]()
 
     def events(self) -> Iterator[list[Event]]:
         """The events, some thousand at a time; :attr:`header` is set once all are read.
@@ -267,12 +183,7 @@ class EventStream:
         return at.between
 
     def _try(self, text: bytes) -> list[Event] | None:
-        try:
-            return _decode_events(b"[" + text + b"]")
-        except msgspec.ValidationError as error:
-            raise self._error(str(error)) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+        return decode_events(text, self.unread)
 
     def _last(self, text: bytes) -> list[Event]:
         """The events to the list's end; sets the header from what stands before and after the
@@ -295,8 +206,9 @@ class EventStream:
         if not self._before:
             return
         try:
-            self.header = _decode_header(self._before + b'"traceEvents": []' + after)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            text = self._before + b'"traceEvents": []' + after
+            self.header = decode_header(text, self.unread)
+        except (ValueError, RecursionError) as error:
             raise self._error(f"the text around traceEvents cannot be read: {error}") from error
 
     def _error(self, what: str) -> TraceError:

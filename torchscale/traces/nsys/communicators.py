@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchscale.catalog.communication import op_of
 from torchscale.schema.profiles.span import (
     GROUPED_SEND_RECV,
     SEND_RECV,
     UNRECORDED_LAUNCH,
     RankTrace,
 )
-from torchscale.traces.columns import CollectiveRow, make_collectives, op_of
+from torchscale.traces.columns import CollectiveRow, make_collectives
 from torchscale.traces.nsys.nccl import NcclCall, like_the_others
 from torchscale.traces.soundness import whole_number
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from torchscale.catalog.communication import is_known_op, op_of
 from torchscale.schema.profiles.span import GROUPED_SEND_RECV, SEND_RECV
-from torchscale.traces.columns import direction_of, is_known_op, op_of
+from torchscale.traces.columns import direction_of
 from torchscale.traces.nsys.nvtx import NvtxRange
 
 RANGES = ("nccl%",)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.catalog.communication import communicates, is_nccl_kernel, op_of
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.nvtx_names import (
     COLLECTION,
@@ -27,11 +28,9 @@ from torchscale.traces.columns import (
     NameTable,
     StepRow,
     direction_of,
-    is_nccl_kernel,
     join_spans,
     make_collectives,
     make_steps,
-    op_of,
 )
 from torchscale.traces.nsys import nccl
 from torchscale.traces.nsys.columns import (
@@ -333,7 +332,7 @@ class _Export:
             host=self._path.name,
             pid=identity.short,
             on_device=True,
-            backend="nccl" if communication else None,
+            backend="nccl" if any(is_nccl_kernel(span.name) for span in communication) else None,
             world_size=identity.world_size,
             source=self._path.name,
             names=(*names.values(), "copy", "data loader"),
@@ -431,6 +430,22 @@ class _Export:
             return "shortName"
         return "demangledName"
 
+    @property
+    def _full_name_column(self) -> str:
+        """A short name lacks the namespaces that tell whose kernel it is."""
+        if not self._database.has(_KERNEL, "demangledName"):
+            return self._name_column
+        is_id = "typeof(demangledName) = 'integer'"
+        return f"CASE WHEN {is_id} THEN demangledName ELSE {self._name_column} END"
+
+    @cached_property
+    def _communicating(self) -> list[int]:
+        """Ids of the names of kernels that communicate."""
+        query = f"SELECT DISTINCT {self._full_name_column} FROM {_KERNEL}"
+        used = {value for (value,) in self._database.rows(query) if isinstance(value, int)}
+        names = self._database.strings(sorted(used)) | self._names
+        return [number for number, name in names.items() if communicates(name)]
+
     @cached_property
     def _names(self) -> dict[int, str]:
         """Names of kernels and of calls of the CUDA runtime, by their ids."""
@@ -443,17 +458,16 @@ class _Export:
     def _kernels(self, pid: int, numbers: dict[int, int]) -> tuple[Spans, NDArray[np.int64]]:
         """Compute, and NCCL's kernels as rows of start, end, stream, launch and name."""
         table = self._database.integers(
-            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column} FROM "
-            f"{_KERNEL} WHERE globalPid = ?",
+            f"SELECT start, end, streamId, COALESCE(correlationId, 0), {self._name_column}, "
+            f"{self._full_name_column} FROM {_KERNEL} WHERE globalPid = ?",
             (pid,),
-            5,
+            6,
         )
-        communicates = np.isin(
-            table[:, 4], [number for number, name in self._names.items() if is_nccl_kernel(name)]
-        )
-        communication = table[communicates]
+        is_communication = np.isin(table[:, 4:], self._communicating).any(axis=1)
+        table = table[:, :5]
+        communication = table[is_communication]
         communication[:, :2] += self._base
-        table = table[~communicates]
+        table = table[~is_communication]
         return spans_of(
             table, self._base, SpanKind.COMPUTE, renumber(table[:, 4], numbers)
         ), communication

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.traces.builders import host, kernel, kineto, step
+from tests.traces.builders import host, kernel, kineto, read_rank, step
 from torchscale.schema.profiles.span import Trace
-from torchscale.traces.kineto.reader import read_kineto
 
 MICRO_BATCHES = 3
 FORWARD = 100.0
@@ -74,7 +73,7 @@ class Training:
         run = _Run(self)
         texts = [kineto(events, rank, self.ranks) for rank, events in enumerate(run.events)]
         ranks = (
-            read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json")
+            read_rank(io.BytesIO(text.encode()), f"rank{rank}.json")
             for rank, text in enumerate(texts)
         )
         return Trace(tuple(ranks), "torch.profiler")

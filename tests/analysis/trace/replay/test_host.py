@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.traces.builders import host, kineto, step
+from tests.traces.builders import host, kineto, read_rank, step
 from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.schema.profiles.finding import CostBasis, FindingKind
 from torchscale.schema.profiles.span import Trace
 from torchscale.schema.profiles.what_if import Change, WhatIf
-from torchscale.traces.kineto.reader import read_kineto
 
 TRANSFER = 2_000.0
 COPY = 50.0
@@ -67,7 +66,7 @@ class GlooTraining:
             for rank, events in enumerate(self._run()[0])
         ]  # fmt: skip
         ranks = (
-            read_kineto(io.BytesIO(text.encode()), f"rank{rank}.json")
+            read_rank(io.BytesIO(text.encode()), f"rank{rank}.json")
             for rank, text in enumerate(texts)
         )
         return Trace(tuple(ranks), "torch.profiler")

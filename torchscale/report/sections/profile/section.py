@@ -35,6 +35,7 @@ from torchscale.report.text.profile import (
     RANK_HEADINGS,
     WHAT_IF_HEADINGS,
     finding_text,
+    rank_columns,
     rank_shares,
     shown_predictions,
     stall_line,
@@ -121,8 +122,9 @@ def profile_blocks(
     excess = excess_chart(analysis, title)
     if excess is not None:
         blocks.append(ChartGrid((excess,), wide=True))
-    columns = tuple(Column(heading, True) for heading in RANK_HEADINGS)
-    rows = tuple(_rank_row(rank) for rank in shown_ranks(analysis.per_rank))
+    places = rank_columns(analysis.per_rank)
+    columns = tuple(Column(RANK_HEADINGS[place], True) for place in places)
+    rows = tuple(_rank_row(rank, places) for rank in shown_ranks(analysis.per_rank))
     what = "Where the time goes, share of each rank's window"
     hidden = hidden_line(analysis.per_rank)
     if hidden:
@@ -218,19 +220,24 @@ def _kernels(analysis: ProfileAnalysis) -> Table | None:
 
 def _distribution_table(ranks: Sequence[RankBreakdown], title: str) -> Table:
     """How the shares of very many ranks are distributed."""
+    places = rank_columns(ranks)[1:]
     rows = tuple(
         (
             TableValue(line.label),
-            *(optional_value(share, format_percent) for share in line.shares),
+            *(optional_value(line.shares[place - 1], format_percent) for place in places),
         )
         for line in distributions(ranks)
     )
-    columns = (Column("of all ranks"), *(Column(name, True) for name in RANK_HEADINGS[1:]))
+    columns = (
+        Column("of all ranks"),
+        *(Column(RANK_HEADINGS[place], True) for place in places),
+    )
     return Table(f"Shares of {len(ranks):,} ranks' windows: {title}", columns, rows)
 
 
-def _rank_row(rank: RankBreakdown) -> tuple[TableValue, ...]:
-    values = (optional_value(share, format_percent) for share in rank_shares(rank))
+def _rank_row(rank: RankBreakdown, places: Sequence[int]) -> tuple[TableValue, ...]:
+    shares = rank_shares(rank)
+    values = (optional_value(shares[place - 1], format_percent) for place in places[1:])
     return (TableValue(str(rank.rank), rank.rank), *values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -366,7 +367,7 @@ class ColumnBuilder:
             end=first + nanoseconds(length),
             kind=kind.astype(np.int8),
             name=name.astype(np.int32),
-            lane=np.array([self._lane(event.tid) for event in events], dtype=np.int64),
+            lane=self._lane_column([event.tid for event in events]),
             link=links,
             detail=detail.astype(np.int8),
             size=np.where(kind == SpanKind.COPY, sizes, 0),
@@ -381,8 +382,10 @@ class ColumnBuilder:
     def _check_times(self, times: NDArray[np.float64], events: Sequence[Event]) -> None:
         wrong = np.flatnonzero(np.isnan(times))
         if len(wrong):
-            name = events[wrong[0]].name[:_MAX_SHOWN]
-            self._bad_time = f"the time of event {name!r} is no number"
+            self._note_time(events[wrong[0]])
+
+    def _note_time(self, event: Event) -> None:
+        self._bad_time = f"the time of event {event.name[:_MAX_SHOWN]!r} is no number"
 
     def _code(self, phase: str, category: str, name: str, pid: int | str, shapes: str = "") -> int:
         """The code of the class that events of this phase, category, name, process and shapes are
@@ -500,9 +503,8 @@ class ColumnBuilder:
     def _keep(self, kept: Kept, process: _Process, event: Event) -> None:
         args = event.args or NO_ARGS
         self._kept_count += kept is not Kept.UNTITLED
-        if kept not in (Kept.UNTITLED, Kept.MEMORY):
-            self._check_times(np.array([event.ts + event.dur]), [event])
-        if self._bad_time:
+        if math.isnan(event.ts + event.dur) and kept is not Kept.UNTITLED:
+            self._note_time(event)
             return
         match kept:
             case Kept.COMMUNICATION_KERNEL:
@@ -543,6 +545,13 @@ class ColumnBuilder:
             case Kept.UNTITLED:
                 self.unread[categories.UNTITLED_TASK] += bool(args.task_type)
 
+    def _lane_column(self, threads: Sequence[int | str]) -> NDArray[np.int64]:
+        if set(map(type, threads)) == {int}:
+            column = _whole_numbers(threads, -1)
+            if (column >= 0).all():
+                return column
+        return np.array([self._lane(thread) for thread in threads], dtype=np.int64)
+
     def _lane(self, thread: int | str) -> int:
         """A thread's number; names, and numbers of over 62 bits, get numbers below 0, which no
         thread has."""
@@ -551,7 +560,7 @@ class ColumnBuilder:
         return self._lanes.setdefault(str(thread)[:100], -1 - len(self._lanes))
 
 
-def _whole_numbers(values: list[int], missing: int) -> NDArray[np.int64]:
+def _whole_numbers(values: Sequence[Any], missing: int) -> NDArray[np.int64]:
     """A column of numbers; those that do not fit 62 bits and sign are ``missing``."""
     try:
         column = np.array(values, dtype=np.int64)

@@ -75,6 +75,16 @@ class RecordingComparison:
     operators: tuple[OperatorChange, ...]
     collectives: tuple[OperatorChange, ...]
 
+    @property
+    def other_ranks(self) -> str:
+        """In what their ranks differ: ``1 of 8 ranks against 1 of 2``; empty where they do not."""
+        before, after = self.before, self.after
+        if (before.ranks, before.job_ranks) == (after.ranks, after.job_ranks):
+            return ""
+        return (
+            f"{before.ranks} of {before.job_ranks} ranks against {after.ranks} of {after.job_ranks}"
+        )
+
 
 def compare_recorded(before: RecordedStep, after: RecordedStep) -> RecordingComparison:
     """Match operators by their name, which may have shapes in it."""

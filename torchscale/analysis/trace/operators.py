@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchscale.analysis.trace.intervals import IntervalSet
-from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, rank_windows
+from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, job_size, rank_windows
 from torchscale.config.choices import WindowChoice
-from torchscale.schema.profiles.span import Trace
+from torchscale.schema.profiles.span import SpanCopyKind, SpanKind, Trace
 from torchscale.util.units import format_bytes
 
 
@@ -40,12 +40,16 @@ class RecordedStep:
         operators: Kernels by name where the work is on a device; else the outermost operators that
             hand nothing to the network.
         collectives: Communication that none of these hides, by operation and size.
+        ranks: How many ranks it is the mean of.
+        job_ranks: How many the job had, as far as the recording tells.
     """
 
     steps: int
     seconds: float
     operators: Mapping[str, OperatorUse]
     collectives: Mapping[str, OperatorUse]
+    ranks: int = 1
+    job_ranks: int = 1
 
     @property
     def communication(self) -> float:
@@ -74,6 +78,8 @@ def recorded_step(trace: Trace) -> RecordedStep:
         math.fsum(rank.length for rank in ranks) * NS * per_step,
         _means(map(_operators, ranks), per_step),
         _means(map(_collectives, ranks), per_step),
+        len(ranks),
+        job_size(trace),
     )
 
 
@@ -110,6 +116,11 @@ def _collectives(rank: RankWindow) -> _Uses:
             name = f"{name} {format_bytes(size)}"
         uses[name] = (int(these.sum()), float(left.length - remaining.length))
         left = remaining
+    if left.length:  # by copy engines
+        spans = rank.trace.spans
+        between = spans.of(SpanKind.COPY) & (spans.detail == SpanCopyKind.BETWEEN_DEVICES)
+        count = int((between & (spans.end > rank.start) & (spans.start < rank.end)).sum())
+        uses["copies between devices"] = (count, float(left.length))
     return uses
 
 

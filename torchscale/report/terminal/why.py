@@ -14,7 +14,7 @@ from torchscale.analysis.comparison.why import Clarity
 from torchscale.report.document import shortened
 from torchscale.report.text.labels import plural
 from torchscale.report.text.operators import (
-    ONE_RECORDING,
+    about_recordings,
     operator_rows,
     operator_share,
     recording_headline,
@@ -90,7 +90,7 @@ def print_recording(recording: ComparedRecording, names: tuple[str, str], consol
             "" if row.fate is None else row.fate.value,
         )
     console.print(table)
-    console.print(ONE_RECORDING, markup=False, soft_wrap=True)
+    console.print(about_recordings(compared), markup=False, soft_wrap=True)
     console.print()
 
 

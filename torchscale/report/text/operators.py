@@ -20,11 +20,21 @@ ONE_RECORDING = (
     "not known, so none of this is called clear. Matched by name, operators of torch.profiler also by "
     "the shapes of their inputs."
 )
-"""Below every table of operators."""
+"""Below every table of operators; :func:`about_recordings` says what it cannot."""
 _MAX_COLLECTIVES = 6
 _MAX_NAME = 90
 _OF_BACKWARD = "autograd::engine::evaluate_function: "
 """What autograd's names begin with; the functions end in ``Backward0``, which says as much."""
+
+
+def about_recordings(compared: RecordingComparison) -> str:
+    """What to know of a table of operators."""
+    if not compared.other_ranks:
+        return ONE_RECORDING
+    return (
+        f"Other numbers of ranks: {compared.other_ranks}. Communication differs by that alone, and "
+        f"a rank waits in it for those that are not here. {ONE_RECORDING}"
+    )
 
 
 @dataclass(frozen=True)

@@ -270,6 +270,10 @@ class RecordedStepExport(Export):
     """Exposed: no operator hides it."""
     rest: float
     """Gaps, less what runs at the same time."""
+    ranks: int
+    """Ranks that it is the mean of."""
+    job_ranks: int
+    """Ranks of the job, as far as the recording tells."""
 
 
 class RecordingExport(Export):

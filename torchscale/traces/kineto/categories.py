@@ -21,6 +21,8 @@ OLD_NOTE = "recorded by a torch before 1.12 (its categories are Operator, Kernel
 KERNELS = frozenset({"kernel", "mtia_ccp_events"})
 """Work of a device: of CUDA, ROCm, XPU and torch's backends for others; of MTIA."""
 COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
+_COPIES_AMONG_KERNELS = frozenset({"dma_request"})
+"""MTIA's."""
 _HOST = frozenset({"cpu_op", "user_annotation"})
 UNTITLED_TASK = "tasks of an Ascend NPU"
 """torch_npu writes a device's tasks without a category; their arguments have a Task Type."""
@@ -41,6 +43,11 @@ _HOST_WAIT = re.compile(
     r"|ur(?:QueueFinish|EventWait)|ze\w*HostSynchronize|zeCommandQueueSynchronize"
     r"|aclrtSynchronize\w+|mu(?:sa)?(?:Stream|Device|Event|Ctx)Synchronize"
 )
+
+
+def is_copy(category: str, name: str) -> bool:
+    """Whether events of the device are copies or fills."""
+    return category in COPIES or (category in KERNELS and name in _COPIES_AMONG_KERNELS)
 
 
 def is_driver(category: str) -> bool:

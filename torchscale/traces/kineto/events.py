@@ -436,18 +436,18 @@ class ColumnBuilder:
     def _classify(self, category: str, name: str, shapes: str, pid: int | str) -> EventClass:
         process = self._process_of(pid)
         old, category = category in categories.OLD, categories.OLD.get(category, category)
-        if category in categories.KERNELS:
-            process.on_device = True
-            if communicates(name):
-                return Kept.COMMUNICATION_KERNEL
-            return self._span(SpanKind.COMPUTE, name, pid, device=device_of(pid))
-        if category in categories.COPIES:
+        if categories.is_copy(category, name):
             process.on_device = True
             detail = next(
                 (kind for prefix, kind in _COPIES.items() if name.startswith(prefix)),
                 SpanCopyKind.OTHER,
             )
             return self._span(SpanKind.COPY, name, pid, detail, device_of(pid))
+        if category in categories.KERNELS:
+            process.on_device = True
+            if communicates(name):
+                return Kept.COMMUNICATION_KERNEL
+            return self._span(SpanKind.COMPUTE, name, pid, device=device_of(pid))
         if categories.is_driver(category):
             return self._classify_driver_call(name, pid)
         if category == "cpu_op":

@@ -25,7 +25,7 @@ from torchscale.report.document import (
 from torchscale.report.text.comparison import comparison_label
 from torchscale.report.text.labels import chart_name, plural
 from torchscale.report.text.operators import (
-    ONE_RECORDING,
+    about_recordings,
     operator_rows,
     operator_share,
     recording_headline,
@@ -119,7 +119,7 @@ def recording_blocks(
     return [
         Paragraph(recording_headline(recording.label, compared)),
         Table(f"Operators, {shortened(recording.label)}", columns, values),
-        Paragraph(ONE_RECORDING),
+        Paragraph(about_recordings(compared)),
     ]
 
 

@@ -73,8 +73,9 @@ _MAX_SHAPES = 80
 _MAX_LANES = 100_000
 """Threads and streams that have names in place of numbers."""
 _MAX_SHOWN = 80
-_LEAST_OF_EVENTS = 0.01
-"""Share of a rank's host events that make a process one of several: a stray event makes none."""
+_LEAST_OF_EVENTS = 0.05
+"""A process of the host is one of several from this share of the events of the largest on: a stray
+event makes none."""
 _TOO_MANY = "no recording of training steps has so many"
 
 
@@ -261,7 +262,7 @@ class ColumnBuilder:
     def pids(self) -> list[int | str]:
         """Processes of the host that share one rank's place in the file; none where it has one."""
         for process in self._processes.values():
-            least = _LEAST_OF_EVENTS * process.pids.total()
+            least = _LEAST_OF_EVENTS * max(process.pids.values(), default=0)
             pids = [pid for pid, count in process.pids.items() if count > least]
             if len(pids) > 1:
                 return pids

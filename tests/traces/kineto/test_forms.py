@@ -25,11 +25,11 @@ def recorded(**changed: Any) -> list[dict[str, Any]]:
         found.append(step(number, origin, 1000.0))
         found.append(host("cuda_runtime", "hipExtModuleLaunchKernel", origin, 5.0, correlation=1))
         found.append(kernel("gemm", origin + 100, 800.0, link=1))
-        copy = kernel("CopyHostToDevice", origin + 910, 30.0, **{"bytes": 4096})
+        copy = kernel("CopyHostToDevice", origin + 910, 30.0, bytes=4096)
         if number == 1:
             copy["args"].update(changed)
         found.append({**copy, "cat": "gpu_memcpy"})
-        collective = {"Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float"}
+        collective: dict[str, Any] = {"Collective name": "allreduce", "In msg nelems": 10}
         found.append(
             kernel("ncclDevKernel_Generic(x)", origin + 950, 20.0, Seq=number, **collective)
         )
@@ -41,7 +41,7 @@ def read(events: list[dict[str, Any]], **header: Any) -> RankTrace:
 
 
 def sizes(rank: RankTrace) -> list[int]:
-    return rank.spans.size[rank.spans.of(SpanKind.COPY)].tolist()
+    return list(rank.spans.size[rank.spans.of(SpanKind.COPY)])
 
 
 @pytest.mark.parametrize("value", ["4096", " 4096", 4096.0])

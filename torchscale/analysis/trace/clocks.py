@@ -89,7 +89,8 @@ def clock_offsets(trace: Trace, paired: Paired) -> tuple[NDArray[np.int64], tupl
     if spread > limit and spread > _RELATIVE_SPREAD * duration:
         return offsets, (
             f"the ranks' clocks do not agree: collectives end {spread / 1e6:.2f} ms apart "
-            f"(median), {format_percent(spread / max(duration, 1.0), 0)} of their duration",
+            f"(median), {format_percent(spread / max(duration, 1.0), 0)} of their duration; those "
+            "of ranks that share a device do so too",
         )
     return offsets, ()
 

@@ -157,7 +157,7 @@ def _removed(finding: Finding, edits: Edits) -> Times | None:
             return edits.without_common(Part.INPUT)
         case FindingKind.LOAD_IMBALANCE:
             return edits.balanced_work()
-        case FindingKind.EXPOSED_COMMUNICATION:
+        case FindingKind.EXPOSED_COMMUNICATION if len(edits.replay.tie_steps):
             return edits.without(Part.TRANSFER)
         case FindingKind.HOST_BOUND if not _crowded(edits.replay):
             return edits.without_common(Part.HOST_GAP)

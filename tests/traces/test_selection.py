@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces.builders import kernel, kineto
+from tests.traces.builders import kernel, kineto, step
 from torchscale.errors import TraceError, UsageError
 from torchscale.traces.recordings import Reading, read_recordings
 from torchscale.traces.selection import (
@@ -107,4 +107,11 @@ def test_a_file_that_does_not_say_its_rank_is_named(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents": []}')
     with pytest.raises(TraceError, match="does not say of which rank"):
+        described_ranks([path])
+
+
+def test_of_a_file_of_several_ranks_none_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "merged.json"
+    path.write_text(kineto([{**step(0, 0.0, 10.0), "pid": "[TP00] 4000"}], rank=0))
+    with pytest.raises(TraceError, match="holds several ranks"):
         described_ranks([path])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import RankTrace
 from torchscale.traces.kineto.forms import Header
+from torchscale.traces.kineto.processes import label_of
 from torchscale.traces.kineto.reader import is_kineto, read_kineto
 from torchscale.traces.kineto.stream import EVENTS_KEY, MAX_HEADER_BYTES, header_before
 from torchscale.traces.nsys.database import is_sqlite
@@ -34,6 +36,7 @@ MAX_MEMBERS = 4096
 """Maximum number of members of an archive; a hostile one can hold any number."""
 _MAX_PROBLEM = 200
 """Characters: an error may quote what it could not read."""
+_TEXT_PID = re.compile(rb'"pid"\s*:\s*"([^"]{1,80})"')
 JSON_SUFFIXES = (".json", ".json.gz")
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
@@ -110,13 +113,30 @@ def read_header(path: Path) -> Header | None:
         TraceError: the file cannot be read.
     """
     with as_trace_errors(str(path)), _opened(path) as stream:
-        text = stream.read(_HEADER_BYTES)
-        while EVENTS_KEY.search(text) is None and len(text) < MAX_HEADER_BYTES:
-            more = stream.read(_PEEK_BYTES)
-            if not more:
-                break
-            text += more
-        return header_before(text)
+        return header_before(_up_to_events(stream))
+
+
+def names_ranks(path: Path) -> bool:
+    """Whether the first events of a trace of torch.profiler have names of ranks before the numbers
+    of processes, as files do that several ranks were merged into.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    with as_trace_errors(str(path)), _opened(path) as stream:
+        text = _up_to_events(stream) + stream.read(_HEADER_BYTES)
+        pids = _TEXT_PID.findall(text)
+        return any(label_of(pid.decode(errors="replace")) for pid in pids)
+
+
+def _up_to_events(stream: BinaryIO) -> bytes:
+    text = stream.read(_HEADER_BYTES)
+    while EVENTS_KEY.search(text) is None and len(text) < MAX_HEADER_BYTES:
+        more = stream.read(_PEEK_BYTES)
+        if not more:
+            break
+        text += more
+    return text
 
 
 @contextmanager

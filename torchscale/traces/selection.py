@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchscale.errors import TraceError, UsageError
-from torchscale.traces.files import ARCHIVE_SUFFIXES, read_header
+from torchscale.traces.files import ARCHIVE_SUFFIXES, names_ranks, read_header
 from torchscale.traces.kineto.forms import Header
 from torchscale.traces.kineto.reader import rank_in_name
 
@@ -197,6 +197,11 @@ def _described(path: Path) -> tuple[int, Header]:
         raise TraceError(
             f"{path}: of an archive all ranks are read",
             hint="unpack it, or leave out --ranks and --sample",
+        )
+    if names_ranks(path):
+        raise TraceError(
+            f"{path}: it holds several ranks, and all of them are read",
+            hint="leave out --ranks and --sample",
         )
     header = read_header(path)
     rank = None
